@@ -1,0 +1,181 @@
+"""What prompts and replies are made of. Values only; this room must not know any wire format.
+
+Parts stand both in prompts (complete) and in replies (complete, or as the opening form of a part
+that deltas then fill). Data that only one format understands rides along as `Opaque` and leaves
+again only in the format it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gateway.core.formats import Format
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A side pocket: `data` is as it stood on the wire of `format`, untouched."""
+
+    format: Format
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A source that a text leans on; offsets count characters of that text where they are known."""
+
+    url: str | None = None
+    title: str | None = None
+    cited_text: str | None = None
+    start: int | None = None
+    end: int | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMark:
+    """A prompt-cache breakpoint behind the part that carries it; `ttl` as sent (`5m`, `1h`)."""
+
+    ttl: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str = ""
+    citations: tuple[Citation, ...] = ()
+    cache: CacheMark | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Text in which the model declines."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Reasoning. `signature` is what proves it to the upstream that wrote it (signature bytes,
+    encrypted content, item id) and must come back to it unchanged; `redacted` reasoning has no
+    readable text at all."""
+
+    text: str = ""
+    signature: Opaque | None = None
+    redacted: bool = False
+    extra: Opaque | None = None
+
+
+class CallKind(StrEnum):
+    """What a tool call carries: JSON arguments, or the free text of a custom tool."""
+
+    FUNCTION = "function"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the client must run. `arguments` is JSON text as the model wrote it (it can be
+    invalid), or free text for a custom tool."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    kind: CallKind = CallKind.FUNCTION
+    namespace: str | None = None
+    cache: CacheMark | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the client's tool answered to the call `call_id`."""
+
+    call_id: str
+    parts: tuple[Part, ...] = ()
+    is_error: bool = False
+    kind: CallKind = CallKind.FUNCTION
+    cache: CacheMark | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerToolCall:
+    """A call that the upstream runs itself (web search and the like); `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerToolResult:
+    """What a server tool found, in the words of its own format."""
+
+    call_id: str
+    name: str
+    content: Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the bytes of an image or a document are: exactly one of the three is set.
+
+    `data` is base64 without line breaks and goes with `media_type`.
+    """
+
+    url: str | None = None
+    data: str | None = None
+    file_id: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    source: Source
+    detail: str | None = None
+    cache: CacheMark | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file for the model to read; `text` is set instead of a source for plain-text documents."""
+
+    source: Source | None = None
+    text: str | None = None
+    title: str | None = None
+    context: str | None = None
+    cache: CacheMark | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class OpaquePart:
+    """A part of a kind that the hub has no word for; `kind` is its name on the wire."""
+
+    kind: str
+    data: Opaque
+
+
+Part = (
+    Text
+    | Refusal
+    | Thinking
+    | ToolCall
+    | ToolResult
+    | ServerToolCall
+    | ServerToolResult
+    | Image
+    | Document
+    | Audio
+    | OpaquePart
+)

@@ -1,0 +1,148 @@
+"""Everything the client asks, in the hub's form. It must not know any wire format.
+
+A prompt is what validates a request, feeds routing, and is rendered where the formats differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gateway.core.formats import Format
+from gateway.core.parts import CacheMark, Opaque, Part
+
+
+class Role(StrEnum):
+    """Who speaks. Tool results are parts of a user's turn, in every format."""
+
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    role: Role
+    parts: tuple[Part, ...]
+    name: str | None = None
+    extra: Opaque | None = None
+
+
+class ToolKind(StrEnum):
+    """Function: JSON arguments by schema. Custom: free text. Server: run by the upstream itself,
+    or known to the model by its type alone."""
+
+    FUNCTION = "function"
+    CUSTOM = "custom"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """`schema` is a JSON Schema; `grammar` the free-text form of a custom tool; `definition` the
+    tool as it stood on its own format's wire."""
+
+    kind: ToolKind
+    name: str
+    description: str | None = None
+    schema: Mapping[str, Any] | None = None
+    strict: bool | None = None
+    grammar: Mapping[str, Any] | None = None
+    namespace: str | None = None
+    cache: CacheMark | None = None
+    definition: Opaque | None = None
+
+
+class ChoiceMode(StrEnum):
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+    NAMED = "named"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """`name` goes with NAMED; `allowed` narrows AUTO or REQUIRED to some of the tools; OPAQUE is
+    a choice that only its own format can express."""
+
+    mode: ChoiceMode
+    name: str | None = None
+    kind: ToolKind = ToolKind.FUNCTION
+    allowed: tuple[str, ...] | None = None
+    extra: Opaque | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning:
+    """How hard to think: `enabled` None leaves it to the model; `budget` is in tokens.
+
+    `mode` is the format's own word (`adaptive`, `between_tools`), `summary` how much of the
+    reasoning the client wants to read.
+    """
+
+    enabled: bool | None = None
+    effort: str | None = None
+    budget: int | None = None
+    mode: str | None = None
+    summary: str | None = None
+
+
+class OutputKind(StrEnum):
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFormat:
+    """The form that the answer's text must have."""
+
+    kind: OutputKind
+    schema: Mapping[str, Any] | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    choices: int | None = None
+    top_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One request. `model` is the id as sent; `extra` holds every top-level field that the hub
+    has no word for, as it stood on the wire."""
+
+    format: Format
+    model: str
+    turns: tuple[Turn, ...]
+    stream: bool = False
+    include_usage: bool = False
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    output: OutputFormat | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    verbosity: str | None = None
+    user: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    service_tier: str | None = None
+    cache_key: str | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    include: tuple[str, ...] = ()
+    extra: Opaque | None = None
