@@ -1,0 +1,40 @@
+"""The configuration: one YAML file in, one frozen `Config` out, or every mistake at once.
+
+What exists upstream is said here; who may use it is the ledger's business and unknown here.
+"""
+
+from gateway.config.demo import demo_config
+from gateway.config.load import find_config, load_config, parse_config, state_dir_of
+from gateway.config.mistakes import ConfigMistakes, Mistake
+from gateway.config.schema import (
+    SOCKET_NAME,
+    SOCKET_PATH_LIMIT,
+    Account,
+    Channel,
+    Config,
+    Lifecycle,
+    Model,
+    Server,
+    Timeouts,
+)
+from gateway.config.secret import Secrets
+
+__all__ = [
+    "SOCKET_NAME",
+    "SOCKET_PATH_LIMIT",
+    "Account",
+    "Channel",
+    "Config",
+    "ConfigMistakes",
+    "Lifecycle",
+    "Mistake",
+    "Model",
+    "Secrets",
+    "Server",
+    "Timeouts",
+    "demo_config",
+    "find_config",
+    "load_config",
+    "parse_config",
+    "state_dir_of",
+]

@@ -1,0 +1,258 @@
+"""What the configuration file may say, as frozen models; one class for each kind of mapping.
+
+It must not know YAML, files or the environment; a secret arrives here as text and leaves hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError, to_json
+
+from gateway.config.address import check_address, check_base_url
+from gateway.config.quantity import Bytes, Seconds
+from gateway.config.secret import resolve_key
+from gateway.config.shipped import shipped_models
+from gateway.core.formats import Family, Format, Lane
+
+SOCKET_NAME: Final = "admin.sock"
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes that a unix socket's path may have on Linux, without the closing zero."""
+
+_OWN_HEADERS: Final = frozenset(
+    {
+        "authorization",
+        "x-api-key",
+        "host",
+        "connection",
+        "content-type",
+        "content-length",
+        "transfer-encoding",
+    }
+)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
+UpstreamModel = Annotated[str, StringConstraints(min_length=1)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True)]
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$")]
+
+
+class Section(BaseModel):
+    """A mapping of the file: frozen, strict about types, and closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+
+class Lifecycle(StrEnum):
+    """A retired model answers like an unknown one; a deprecated one only says so in the list."""
+
+    ACTIVE = "active"
+    DEPRECATED = "deprecated"
+    RETIRED = "retired"
+
+
+class Model(Section):
+    """A model of the catalog, as clients name it (Specification, "Model catalog")."""
+
+    id: ModelId
+    """The public id; case counts."""
+    family: Family
+    """alpha (messages-native) or beta (chat-native)."""
+    multiplier: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """What usage of this model is multiplied by."""
+    context: int | None = Field(default=None, gt=0)
+    """Size of the context window in tokens; null where it is not known."""
+    max_output: int | None = Field(default=None, gt=0)
+    """Most tokens of one reply; null where it is not known."""
+    aliases: tuple[ModelId, ...] = ()
+    """Other ids under which clients may ask for this model."""
+    display_name: str | None = Field(default=None, min_length=1)
+    """The name for people in the model list; null: the id."""
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    """active, deprecated or retired; a retired model answers like an unknown one."""
+
+
+class Account(Section):
+    """One credential of a channel."""
+
+    name: Name
+    """The account's name in logs and commands; unique in its channel."""
+    key: Annotated[SecretStr, AfterValidator(resolve_key)]
+    """The upstream's key: "${NAME}" (environment), "file:/path", "file:NAME" in
+    $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read."""
+
+
+class Timeouts(Section):
+    """How long each step of an attempt may take, in seconds; "30s" and "2m" are accepted too."""
+
+    connect: Seconds = 5
+    """Until the connection stands."""
+    first_event: Seconds = 120
+    """Until the first event of a streamed reply."""
+    whole: Seconds = 600
+    """Until a reply that is not streamed is complete."""
+    idle: Seconds = 120
+    """Between two reads of a stream."""
+    total: Seconds = 1800
+    """Until a streamed reply is complete."""
+
+
+def _extra(header: str) -> str:
+    if header in _OWN_HEADERS:
+        raise PydanticCustomError("header", "the gateway sets this header itself")
+    return header
+
+
+def _no_reference(value: str) -> str:
+    if "${" in value:
+        raise PydanticCustomError("header", "only an account's key may be a ${NAME}")
+    return value
+
+
+def _named_alike(models: Any) -> Any:
+    if isinstance(models, dict):
+        return models
+    if not isinstance(models, list):
+        raise PydanticCustomError("models", "must be a list or a mapping")
+    if not all(isinstance(model, str) for model in models):
+        raise PydanticCustomError("models", "every model must be text")
+    return {model: model for model in models}
+
+
+_SERVED: Final = {
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
+    ]
+}
+
+
+class Channel(Section):
+    """An upstream endpoint."""
+
+    name: Name
+    """The channel's name in logs and commands; unique."""
+    format: Format
+    """The wire format that the upstream speaks: chat, messages or responses."""
+    base_url: str
+    """What a client library of that format would be configured with: with /v1 for chat and
+    responses, without it for messages."""
+    models: Annotated[
+        Mapping[ModelId, UpstreamModel], BeforeValidator(_named_alike), WithJsonSchema(_SERVED)
+    ] = Field(min_length=1)
+    """What it serves: a list of public ids, or a mapping of public ids to the upstream's own."""
+    accounts: tuple[Account, ...] = Field(min_length=1)
+    """The credentials to call it with."""
+    lane: Lane | None = None
+    """native or translated; null: native where client and channel share the format."""
+    headers: Mapping[
+        Annotated[HeaderName, AfterValidator(_extra)],
+        Annotated[HeaderValue, AfterValidator(_no_reference)],
+    ] = Field(default={}, repr=False)
+    """Extra headers for every call; the credential is set from the account."""
+    timeouts: Timeouts = Timeouts()
+    """How long each step of an attempt may take."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _fits_format(cls, url: str, info: ValidationInfo) -> str:
+        return check_base_url(url, info.data.get("format"))
+
+
+def _off_is_empty(origins: Any) -> Any:
+    if origins is False:
+        return ()
+    return tuple(origins) if isinstance(origins, list) else origins
+
+
+class Server(Section):
+    """Where the gateway listens, and what it accepts from clients."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address to listen on."""
+    port: int = Field(default=8080, ge=0, le=65535)
+    """The port to listen on; 0: any free one."""
+    max_body: Bytes = 64 * 2**20
+    """Largest request body in bytes; "64MiB" is accepted too."""
+    max_response: Bytes = 32 * 2**20
+    """Largest reply of an upstream that is not streamed, in bytes; "32MiB" is accepted too."""
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Networks whose x-forwarded-for header counts, such as 127.0.0.1/32."""
+    public_url: Annotated[str, AfterValidator(check_address)] | None = None
+    """The address under which clients reach the gateway, where it is not host and port."""
+    cors: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(_off_is_empty),
+        WithJsonSchema(
+            {"anyOf": [{"const": False}, {"type": "array", "items": {"type": "string"}}]}
+        ),
+    ] = ()
+    """Origins whose browsers may call the gateway, or off."""
+    require_version_header: bool = True
+    """Whether a messages request without a version header is refused."""
+    version_headers: tuple[HeaderName, ...] = Field(
+        default=("anthropic-version", "vendor-version"), min_length=1
+    )
+    """Names under which the version header of messages is read; the first is sent upstream."""
+    beta_headers: tuple[HeaderName, ...] = Field(
+        default=("anthropic-beta", "vendor-beta"), min_length=1
+    )
+    """Names under which the beta header of messages is read; the first is sent upstream."""
+    drain_timeout: Seconds = 30
+    """How long running replies may take to end after a stop signal; "30s" is accepted too."""
+
+
+def _shipped() -> tuple[Model, ...]:
+    return tuple(Model.model_validate_json(to_json(model)) for model in shipped_models())
+
+
+class Config(Section, title="Model Gateway: channels.yaml"):
+    """What exists upstream and how the gateway listens. Who may use it is in the database."""
+
+    server: Server = Server()
+    """The door: where clients connect and what is accepted from them."""
+    state_dir: Path = Path("var")
+    """Where database, admin socket and backups live; relative to the working directory."""
+    models: tuple[Model, ...] = Field(default_factory=_shipped, min_length=1)
+    """The catalog; absent: the one of the specification."""
+    channels: tuple[Channel, ...] = ()
+    """The upstream endpoints."""
+
+    @field_validator("state_dir")
+    @classmethod
+    def _socket_fits(cls, state_dir: Path) -> Path:
+        length = len(str(state_dir / SOCKET_NAME).encode(errors="surrogateescape"))
+        if length > SOCKET_PATH_LIMIT:
+            raise PydanticCustomError(
+                "state_dir",
+                "too long: the path of the admin socket in it would have {length} bytes, "
+                "{limit} are allowed",
+                {"length": length, "limit": SOCKET_PATH_LIMIT},
+            )
+        return state_dir
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed but hardly meant, one sentence each."""
+        if not self.channels:
+            return ("No channels: the gateway starts, but no request can be served.",)
+        return ()

@@ -1,0 +1,16 @@
+"""The catalog that ships with the package. It must not know how a catalog is used."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+
+@cache
+def shipped_models() -> tuple[dict[str, Any], ...]:
+    """The specification's models as plain data, in its order."""
+    text = files("gateway").joinpath("routing/catalog.yaml").read_text(encoding="utf-8")
+    return tuple(yaml.load(text, Loader=yaml.CSafeLoader))

@@ -1,0 +1,100 @@
+"""Data → `Config`, with pydantic's findings told as mistakes in the file.
+
+It must not read a value into a text: of every finding only its place and its kind are used.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, to_json
+
+from gateway.config.document import Document
+from gateway.config.mistakes import ConfigMistakes, Path
+from gateway.config.rules import check_rules
+from gateway.config.schema import Config
+from gateway.config.secret import Secrets
+
+_TEXTS: Final = {
+    "string_type": "must be text: put it in quotes",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "mapping_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+    "string_pattern_mismatch": "has characters that are not accepted here, or is too long",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "ip_any_network": "must be a network such as 10.0.0.0/8",
+}
+
+
+def validate(document: Document, secrets: Secrets | None) -> Config:
+    """The configuration; raises ConfigMistakes with everything that is wrong in the document.
+
+    Strict JSON rules are YAML's own: lists become tuples, texts become names of a closed set, and
+    nothing else is converted.
+    """
+    check_rules(document)
+    data = {} if document.data is None else document.data
+    try:
+        config = Config.model_validate_json(
+            to_json(data, inf_nan_mode="constants"), context=secrets
+        )
+    except ValidationError as error:
+        for finding in error.errors(include_url=False, include_context=False, include_input=False):
+            _note(document, finding)
+        raise ConfigMistakes(document.mistakes) from None
+    if document.mistakes:
+        raise ConfigMistakes(document.mistakes)
+    return config
+
+
+def _note(document: Document, finding: ErrorDetails) -> None:
+    kind = finding["type"]
+    path, value = _place(document.data, finding["loc"])
+    if kind == "too_short" and value:
+        return  # its items are wrong, and pydantic counts the right ones only
+    if kind.endswith("_type") and path in document.unread:
+        return  # nothing could be read there, which is noted already
+    if kind == "extra_forbidden":
+        document.note(path, _unknown_key(path))
+    elif kind == "missing":
+        document.note((*path, finding["loc"][-1]), "is missing")
+    else:
+        text = finding["msg"].replace("Input should be", "must be")
+        document.note(path, _TEXTS.get(kind, text))
+
+
+def _place(data: Any, steps: Path) -> tuple[Path, Any]:
+    """`steps` as a path of the file, and what is there: without pydantic's own marks, with the
+    index of a model that a channel names in a list."""
+    path: Path = ()
+    for step in steps:
+        if isinstance(data, list) and step in data:
+            step = data.index(step)
+        if (isinstance(data, dict) and step in data) or isinstance(data, list):
+            data = data[step]  # type: ignore[index]  # a key of the dict, an index of the list
+            path = (*path, step)
+    return path, data
+
+
+def _unknown_key(path: Path) -> str:
+    section: type[BaseModel] = Config
+    for step in path[:-1]:
+        if isinstance(step, str):
+            annotation = section.model_fields[step].annotation
+            section = next(
+                kind
+                for kind in (annotation, *get_args(annotation))
+                if isinstance(kind, type) and issubclass(kind, BaseModel)
+            )
+    likely = get_close_matches(str(path[-1]), section.model_fields, n=1)
+    return f"unknown key; did you mean {likely[0]}?" if likely else "unknown key"

@@ -1,0 +1,94 @@
+"""Which file and which state directory count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import (
+    SOCKET_NAME,
+    SOCKET_PATH_LIMIT,
+    ConfigMistakes,
+    find_config,
+    load_config,
+    state_dir_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str, name: str = "channels.yaml") -> Path:
+    file = Path(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_the_order_of_configuration_files() -> None:
+    assert find_config(None, {}) in (None, Path("/etc/gateway/channels.yaml"))
+    usual = write("", "config/channels.yaml")
+    assert find_config(None, {}) == usual
+    assert find_config(None, {"GATEWAY_CONFIG": "named.yaml"}) == Path("named.yaml")
+    assert find_config(Path("flag.yaml"), {"GATEWAY_CONFIG": "named.yaml"}) == Path("flag.yaml")
+
+
+def test_no_file_at_all() -> None:
+    with pytest.raises(ConfigMistakes, match="no configuration file: name one, --config"):
+        load_config(None)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigMistakes, match=r"^gone\.yaml: cannot be read: No such file or dir"):
+        load_config(Path("gone.yaml"))
+
+
+def test_an_empty_file_is_all_defaults() -> None:
+    config = load_config(write("# nothing\n"), env={})
+    assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
+    assert config.state_dir == Path("var")
+    assert config.warnings == ("No channels: the gateway starts, but no request can be served.",)
+
+
+def test_a_byte_order_mark_is_no_mistake() -> None:
+    assert load_config(write("\ufeffserver: {port: 1}"), env={}).server.port == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "env", "written", "expected"),
+    [
+        ("flag", {"GATEWAY_STATE_DIR": "env", "STATE_DIRECTORY": "unit"}, "file", "flag"),
+        (None, {"GATEWAY_STATE_DIR": "env", "STATE_DIRECTORY": "unit"}, "file", "env"),
+        (None, {"STATE_DIRECTORY": "unit"}, "file", "file"),
+        (None, {"STATE_DIRECTORY": "/a:/b"}, None, "/a"),
+        (None, {"GATEWAY_STATE_DIR": "", "STATE_DIRECTORY": ""}, None, "var"),
+    ],
+)
+def test_the_order_of_state_directories(
+    flag: str | None, env: dict[str, str], written: str | None, expected: str
+) -> None:
+    file = write(f"state_dir: {written}" if written else "")
+    path = Path(flag) if flag else None
+    assert state_dir_of(path, file, env) == Path(expected)
+    assert load_config(file, state_dir=path, env=env).state_dir == Path(expected)
+
+
+def test_the_state_directory_needs_no_right_configuration() -> None:
+    assert state_dir_of(None, write("state_dir: here\nnonsense: 1"), {}) == Path("here")
+    assert state_dir_of(None, None, {}) == Path("var")
+    assert state_dir_of(Path("flag"), Path("gone.yaml"), {}) == Path("flag")
+    with pytest.raises(ConfigMistakes):
+        state_dir_of(None, Path("gone.yaml"), {})
+
+
+def test_the_admin_socket_must_fit() -> None:
+    longest = "d" * (SOCKET_PATH_LIMIT - len(f"/{SOCKET_NAME}"))
+    assert load_config(write(f"state_dir: {longest}"), env={}).state_dir == Path(longest)
+    too_long = Path(longest + "d")
+    with pytest.raises(ConfigMistakes, match="would have 108 bytes, 107 are allowed"):
+        load_config(write(""), state_dir=too_long, env={})
+    assert state_dir_of(too_long, None, {}) == too_long

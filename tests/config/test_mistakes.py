@@ -1,0 +1,303 @@
+"""Every kind of mistake, with the line and the path that the operator is shown."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from gateway.config import ConfigMistakes, parse_config
+
+CANARY = "canary-7f3a9c"
+
+CHANNEL = dedent("""\
+    channels:
+      - name: main
+        format: chat
+        base_url: http://host/v1
+        models: [beta-5.4]
+        accounts:
+          - {name: a1, key: k1}
+    """)
+
+
+def mistakes_in(text: str) -> list[str]:
+    with pytest.raises(ConfigMistakes) as caught:
+        parse_config(text, "f.yaml")
+    return str(caught.value).splitlines()
+
+
+def channel(old: str, new: str) -> str:
+    assert old in CHANNEL
+    return CHANNEL.replace(old, new)
+
+
+def test_the_channel_of_these_tests_is_right() -> None:
+    assert parse_config(CHANNEL).channels[0].models == {"beta-5.4": "beta-5.4"}
+
+
+TRICK = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "f.yaml:2:1: not YAML: while parsing a flow node, did not find expected node"),
+        ("a:\n\t- b", "f.yaml:2:1: not YAML: while scanning for the next token, found character"),
+        ("a: 1\n---\nb: 2", "f.yaml:2:1: not YAML: expected a single document in the stream"),
+        ("# é\na: \x07", "f.yaml:2: not YAML: control characters are not allowed"),
+        ("a: &x 1", f"f.yaml:1:4: {TRICK}"),
+        ("b: 1\na: *x", f"f.yaml:2:4: {TRICK}"),
+        ("a: !!python/name:os.system", f"f.yaml:1:4: {TRICK}"),
+        ("a: !x 1", f"f.yaml:1:4: {TRICK}"),
+        ("[" * 100_000, "f.yaml:1:17: nested too deeply"),
+        ("#" * (2**20 + 1), "f.yaml: the file is larger than 1 MiB"),
+    ],
+)
+def test_what_cannot_be_read(text: str, expected: str) -> None:
+    (found,) = mistakes_in(text)
+    assert found.startswith(expected)
+
+
+def test_bytes_that_are_no_text() -> None:
+    from gateway.config.document import read_document
+
+    with pytest.raises(ConfigMistakes, match=r"^f\.yaml:2: not UTF-8 text$"):
+        read_document(b"a: 1\nb: \xff", "f.yaml")
+
+
+def test_every_anchor_is_named() -> None:
+    assert [line.split(": ")[0] for line in mistakes_in("a: &x 1\nb: &y 2\nc: *x")] == [
+        "f.yaml:1:4",
+        "f.yaml:2:4",
+        "f.yaml:3:4",
+    ]
+
+
+def test_a_reference_without_quotes_gets_a_hint() -> None:
+    (found,) = mistakes_in(channel("key: k1", "key: ${CHAT_KEY}"))
+    assert found.startswith("f.yaml:7:")
+    assert found.endswith('(write "${NAME}" in quotes)')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # form
+        ("server: {port: 1, port: 2}", "1: server.port: repeated key, first on line 1"),
+        ("state_dir: a\n\nstate_dir: b", "3: state_dir: repeated key, first on line 1"),
+        ("5: x", "1: a key must be text: put it in quotes"),
+        ("state_dir: 2026-01-01", "1: state_dir: neither text nor a number: put it in quotes"),
+        ("server: {port: 0b_}", "1: server.port: not a number"),
+        ("hello", "1: must be a mapping"),
+        # unknown and missing keys
+        ("servers: {}", "1: servers: unknown key; did you mean server?"),
+        ("server: {hosts: a}", "1: server.hosts: unknown key; did you mean host?"),
+        ("nothing_like_it: {}", "1: nothing_like_it: unknown key"),
+        (
+            CHANNEL + "    priority: 1\n",
+            "8: channels[0].priority: unknown key",
+        ),
+        (
+            channel("{name: a1, key: k1}", "{name: a1, key: k1, kye: k2}"),
+            "7: channels[0].accounts[0].kye: unknown key; did you mean key?",
+        ),
+        (
+            CHANNEL + "    timeouts:\n      idel: 5\n",
+            "9: channels[0].timeouts.idel: unknown key; did you mean idle?",
+        ),
+        (channel("    format: chat\n", ""), "2: channels[0].format: is missing"),
+        (channel("key: k1", ""), "7: channels[0].accounts[0].key: is missing"),
+        ("models: [{id: x}]", "1: models[0].family: is missing"),
+        # types and ranges
+        ('server: {port: "80"}', "1: server.port: must be a whole number"),
+        ("server: {port: 80.5}", "1: server.port: must be a whole number"),
+        ("server: {port: true}", "1: server.port: must be a whole number"),
+        ("server: {port: 65536}", "1: server.port: must be less than or equal to 65535"),
+        ("server: {host: no}", "1: server.host: must be text: put it in quotes"),
+        ("server: {require_version_header: 1}", "1: server.require_version_header: must be true"),
+        ("server: {version_headers: []}", "1: server.version_headers: must not be empty"),
+        ("server: {max_body: 3 foos}", "1: server.max_body: must be a number, alone or with a"),
+        ("server: {max_body: 0}", "1: server.max_body: must be greater than 0"),
+        ("server: {drain_timeout: .inf}", "1: server.drain_timeout: must be a finite number"),
+        ("server: {drain_timeout: 1 year}", "1: server.drain_timeout: must be a number, alone or"),
+        ("server: {trusted_proxies: [10.0.0.1/8]}", "1: server.trusted_proxies[0]: must be a net"),
+        ("server: {public_url: ftp://x}", "1: server.public_url: must begin with http:// or"),
+        ("server: {cors: on}", "1: server.cors: must be a list"),
+        ("channels: {}", "1: channels: must be a list"),
+        ("channels: [x]", "1: channels[0]: must be a mapping"),
+        (
+            channel("chat", "chta"),
+            "3: channels[0].format: must be 'chat', 'messages' or 'responses",
+        ),
+        (channel("name: main", "name: a/b"), "2: channels[0].name: has characters that are not"),
+        (channel("[beta-5.4]", "[]"), "5: channels[0].models: must not be empty"),
+        (channel("[beta-5.4]", "beta-5.4"), "5: channels[0].models: must be a list or a mapping"),
+        (channel("[beta-5.4]", "[5.4]"), "5: channels[0].models: every model must be text"),
+        (
+            channel("[beta-5.4]", "{beta-5.4: 5}"),
+            '5: channels[0].models["beta-5.4"]: must be text: put it in quotes',
+        ),
+        (CHANNEL + "    lane: nativ\n", "8: channels[0].lane: must be 'native' or 'translated'"),
+        (
+            CHANNEL + "    headers: {Authorization: x}\n",
+            "8: channels[0].headers.Authorization: the gateway sets this header itself",
+        ),
+        (
+            CHANNEL + '    headers:\n      x-team: "${TEAM}"\n',
+            "9: channels[0].headers.x-team: only an account's key may be a ${NAME}",
+        ),
+        ("state_dir: " + "x" * 97, "1: state_dir: too long: the path of the admin socket in it"),
+        # models
+        ("models: []", "1: models: must not be empty"),
+        (
+            "models:\n- {id: x, family: beta, multiplier: -1}",
+            "2: models[0].multiplier: must be greater than or equal to 0",
+        ),
+        ("models: [{id: x, family: gamma}]", "1: models[0].family: must be 'alpha' or 'beta'"),
+        ("models: [{id: x, family: beta, context: 0}]", "1: models[0].context: must be greater"),
+        (
+            "models:\n- {id: x, family: beta}\n- {id: x, family: beta}",
+            "3: models[1].id: model id or alias already used on line 2",
+        ),
+        (
+            "models:\n- {id: x, family: beta, aliases: [y]}\n- {id: y, family: beta}",
+            "2: models[0].aliases[0]: model id or alias already used on line 3",
+        ),
+        (
+            "models:\n- {id: x, family: beta, aliases: [z]}\n- {id: y, family: beta, aliases: [z]}",
+            "3: models[1].aliases[0]: model id or alias already used on line 2",
+        ),
+        (
+            channel("[beta-5.4]", "\n    - beta-5.4\n    - bta-5.5"),
+            "7: channels[0].models[1]: no such model; did you mean beta-5.5?",
+        ),
+        (
+            channel("[beta-5.4]", "{nothing: x}"),
+            "5: channels[0].models.nothing: no such model",
+        ),
+        (
+            channel("beta-5.4", "m") + "models: [{id: model, family: beta, aliases: [m]}]\n",
+            "5: channels[0].models[0]: an alias: a channel names the id",
+        ),
+        (channel("[beta-5.4]", "[beta-5.4, beta-5.4]"), "5: channels[0].models[1]: model already"),
+        # names
+        (
+            CHANNEL + CHANNEL.removeprefix("channels:\n"),
+            "8: channels[1].name: channel name already used on line 2",
+        ),
+        (
+            CHANNEL + "      - {name: a1, key: k2}\n",
+            "8: channels[0].accounts[1].name: account name already used on line 7",
+        ),
+    ],
+)
+def test_one_mistake(text: str, expected: str) -> None:
+    (found,) = mistakes_in(text)
+    assert found.startswith(f"f.yaml:{expected}")
+
+
+@pytest.mark.parametrize(
+    ("format", "url", "expected"),
+    [
+        ("messages", "http://host/v1", "must not end in /v1"),
+        ("messages", "http://host/v1/", "must not end in /v1"),
+        ("chat", "http://host", "must have a path"),
+        ("responses", "http://host/", "must have a path"),
+        ("chat", "ftp://host/v1", "must begin with http:// or https://"),
+        ("chat", "host/v1", "must begin with http:// or https://"),
+        ("chat", "http:///v1", "must name a host"),
+        ("chat", "http://user:pass@host/v1", "must not carry a user name or password"),
+        ("chat", "http://host/v1?key=1", "must not have a query"),
+        ("chat", "http://host/v1#x", "must not have a fragment"),
+        ("chat", "http://host:99999/v1", "is not a valid address"),
+        ("chat", "http://[::1/v1", "is not a valid address"),
+        ("chat", "http://ho st/v1", "must not contain spaces"),
+    ],
+)
+def test_a_wrong_base_url(format: str, url: str, expected: str) -> None:
+    text = channel("format: chat", f"format: {format}").replace("http://host/v1", f'"{url}"')
+    (found,) = mistakes_in(text)
+    assert found.startswith(f"f.yaml:4: channels[0].base_url: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("format", "url", "kept"),
+    [
+        ("messages", "http://host", "http://host"),
+        ("messages", "https://host/v1/proxy/", "https://host/v1/proxy"),
+        ("chat", "http://[::1]:80/v1/", "http://[::1]:80/v1"),
+        ("responses", "http://host/any", "http://host/any"),
+    ],
+)
+def test_a_right_base_url(format: str, url: str, kept: str) -> None:
+    text = channel("format: chat", f"format: {format}").replace("http://host/v1", f'"{url}"')
+    assert parse_config(text).channels[0].base_url == kept
+
+
+def test_all_at_once_in_the_order_of_the_file() -> None:
+    text = dedent("""\
+        server: {port: many, hots: x}
+        channels:
+          - name: main
+            format: chat
+            base_url: http://user@host/v1
+            models: [beta-5.4, beta-5.44]
+            accounts:
+              - {name: a1}
+              - {name: a1, key: "${UNSET"}
+          - name: main
+            format: telex
+            base_url: http://host/v1
+            models: {}
+            accounts: []
+        server: {}
+        """)
+    assert mistakes_in(text) == [
+        "f.yaml:1: server.port: must be a whole number",
+        "f.yaml:1: server.hots: unknown key; did you mean host?",
+        "f.yaml:5: channels[0].base_url: must not carry a user name or password: "
+        "the credential belongs to an account",
+        "f.yaml:6: channels[0].models[1]: no such model; did you mean beta-5.4?",
+        "f.yaml:8: channels[0].accounts[0].key: is missing",
+        "f.yaml:9: channels[0].accounts[1].name: account name already used on line 8",
+        "f.yaml:10: channels[1].name: channel name already used on line 3",
+        "f.yaml:11: channels[1].format: must be 'chat', 'messages' or 'responses'",
+        "f.yaml:13: channels[1].models: must not be empty",
+        "f.yaml:14: channels[1].accounts: must not be empty",
+        "f.yaml:15: server: repeated key, first on line 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"channels: {CANARY}",
+        f"channels: [{CANARY}]",
+        f"server: {{port: {CANARY}, max_body: 5 {CANARY}, drain_timeout: {CANARY}}}",
+        f"server: {{cors: {CANARY}, host: [{CANARY}]}}",
+        f"server: {{trusted_proxies: [{CANARY}], public_url: {CANARY}, version_headers: {CANARY}}}",
+        f"models: [{{id: x y {CANARY}, family: {CANARY}, multiplier: {CANARY}}}]",
+        f"state_dir: !!binary {CANARY}",
+        f"state_dir: !{CANARY} x",
+        f"state_dir: &{CANARY} x",
+        f"state_dir: *{CANARY}",
+        f"state_dir: {CANARY}: x",
+        f'state_dir: "\\q{CANARY}"',
+        f"sk-{CANARY}: x",
+        f"{CANARY} with spaces: x",
+        channel("base_url: http://host/v1", f"base_url: http://{CANARY}:{CANARY}@host"),
+        channel("base_url: http://host/v1", f"base_url: http://host:{CANARY}/v1"),
+        channel("[beta-5.4]", f"[{CANARY}]"),
+        channel("accounts:", f"accounts: {CANARY} #").replace("- {name: a1, key: k1}", "# x"),
+        channel("{name: a1, key: k1}", CANARY),
+        channel("key: k1", f"key: [{CANARY}]"),
+        channel("key: k1", f"key: {{sk-{CANARY}: 1}}"),
+        channel("key: k1", f"key: *{CANARY}"),
+        channel("key: k1", f"key: k1, sk-{CANARY}: x"),
+        channel("key: k1", f"key: ${{{CANARY}}}"),
+        CHANNEL + f"    lane: {CANARY}\n    headers: {{x y: {CANARY}, host: {CANARY}}}\n",
+    ],
+)
+def test_no_value_is_ever_shown(text: str) -> None:
+    assert CANARY not in "\n".join(mistakes_in(text))

@@ -1,0 +1,116 @@
+"""What the file may say: units, defaults, the shipped files, and the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.config import Config, demo_config, load_config, parse_config
+from gateway.core.formats import Family, Format
+
+ROOT = Path(__file__).parents[2]
+KEYS = {name: "k" for name in ("CHAT_KEY", "CHAT_KEY_2", "MESSAGES_KEY", "RESPONSES_KEY")}
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("5", 5), ("5B", 5), ("64MiB", 64 * 2**20), ("1.5 KiB", 1536), ("1GiB", 2**30)],
+)
+def test_sizes(written: str, size: int) -> None:
+    assert parse_config(f"server: {{max_body: {written}}}").server.max_body == size
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("5", 5), ("0.5", 0.5), ("30s", 30), ("2m", 120), ("1 h", 3600), ("250ms", 0.25)],
+)
+def test_durations(written: str, seconds: float) -> None:
+    assert parse_config(f"server: {{drain_timeout: {written}}}").server.drain_timeout == seconds
+
+
+def test_the_door() -> None:
+    server = parse_config(
+        "server: {trusted_proxies: [10.0.0.0/8, '::1/128'], cors: off, version_headers: [X-V]}"
+    ).server
+    assert [str(network) for network in server.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
+    assert server.cors == ()
+    assert server.version_headers == ("x-v",)
+    assert server.beta_headers == ("anthropic-beta", "vendor-beta")
+    cors = parse_config("server: {cors: ['https://app.example.org']}").server.cors
+    assert cors == ("https://app.example.org",)
+
+
+def test_a_configuration_does_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Config().server.port = 1  # type: ignore[misc]
+
+
+def test_the_shipped_catalog_is_the_specification() -> None:
+    table = [(model.id, model.family, model.multiplier, model.context) for model in Config().models]
+    assert table == [
+        ("beta-5.5", Family.BETA, 2.5, 1_100_000),
+        ("beta-5.4", Family.BETA, 1.25, 400_000),
+        ("beta-5.4-mini", Family.BETA, 0.375, None),
+        ("alpha-opus-4-8", Family.ALPHA, 2.5, 1_000_000),
+        ("alpha-opus-4-7", Family.ALPHA, 1.0, 1_000_000),
+        ("alpha-opus-4-6", Family.ALPHA, 1.0, 1_000_000),
+        ("alpha-fable-5", Family.ALPHA, 1.0, None),
+        ("alpha-sonnet-4-6", Family.ALPHA, 1.5, 1_000_000),
+        ("alpha-haiku-4-5-20251001", Family.ALPHA, 0.5, 200_000),
+    ]
+
+
+def test_the_example_is_right() -> None:
+    config = load_config(ROOT / "config/channels.yaml", env=KEYS)
+    assert {channel.format for channel in config.channels} == set(Format)
+    assert config.warnings == ()
+
+
+def test_the_example_names_every_option() -> None:
+    text = (ROOT / "config/channels.yaml").read_text()
+    missing = [name for name in _options(Config.model_json_schema()) if f"{name}:" not in text]
+    assert missing == []
+
+
+def test_the_example_shows_the_defaults() -> None:
+    """What is commented out in the example's `server` has the value that is shown there."""
+    lines = (ROOT / "config/channels.yaml").read_text().splitlines()
+    shown = [line.partition("# ")[2] for line in lines if line.startswith("  # ")]
+    taken = [line for line in shown if not line.startswith(("public_url", "trusted_proxies"))]
+    text = "server:\n" + "\n".join(f"  {line}" for line in taken)
+    assert parse_config(text).server == Config().server
+
+
+def test_the_schema_beside_the_example_is_current() -> None:
+    shipped = orjson.loads((ROOT / "config/channels.schema.json").read_bytes())
+    assert shipped == Config.model_json_schema(), (
+        "gateway check --schema > config/channels.schema.json"
+    )
+
+
+def test_the_schema_explains_everything() -> None:
+    schema = Config.model_json_schema()
+    assert schema["title"]
+    unexplained = [name for name, option in _options(schema).items() if not option["description"]]
+    assert unexplained == []
+
+
+def _options(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    sections = [schema, *schema["$defs"].values()]
+    return {name: it for section in sections for name, it in section.get("properties", {}).items()}
+
+
+def test_the_demonstration() -> None:
+    config = demo_config(4711, Path("somewhere"))
+    assert config.state_dir == Path("somewhere")
+    assert {channel.format: channel.base_url for channel in config.channels} == {
+        Format.CHAT: "http://127.0.0.1:4711/v1",
+        Format.MESSAGES: "http://127.0.0.1:4711",
+        Format.RESPONSES: "http://127.0.0.1:4711/v1",
+    }
+    for channel in config.channels:
+        assert list(channel.models) == [model.id for model in config.models]
+        assert len(channel.accounts) == 1
