@@ -1,0 +1,56 @@
+"""Keys: minted, digested, shown in part. This room must not know where tokens are kept.
+
+A key is `sk-`, 42 random base62 characters (250 bits) and 6 of CRC32: no `-` or `_` after the
+prefix, so that a double click selects it whole. The checksum lets a scanner or a message tell a
+mistyped key from an unknown one; keys that came from elsewhere without it stay valid.
+With that much randomness a slow hash adds nothing: the ledger keeps the bare SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import string
+import zlib
+
+PREFIX = "sk-"
+_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_RANDOM = 42
+_CHECKSUM = 6
+
+
+def mint_key() -> str:
+    """A new key. It exists only in the answer: nothing of the gateway keeps it."""
+    body = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+    return PREFIX + body + _checksum(body)
+
+
+def digest(key: str) -> bytes:
+    """The key's SHA-256, 32 bytes: what tokens are looked up by. Any string is allowed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def display(key: str) -> str:
+    """What may be shown of a key: `sk-abcd...wxyz`; of a short one only the beginning."""
+    body = key.removeprefix(PREFIX)
+    return f"{PREFIX}{body[:4]}...{body[-4:]}" if len(body) >= 16 else f"{PREFIX}{body[:2]}..."
+
+
+def well_formed(key: str) -> bool:
+    """Whether the key is one of ours without a typing mistake, by shape and checksum alone."""
+    body = key.removeprefix(PREFIX)
+    return (
+        key.startswith(PREFIX)
+        and len(body) == _RANDOM + _CHECKSUM
+        and all(character in _ALPHABET for character in body)
+        and body[_RANDOM:] == _checksum(body[:_RANDOM])
+    )
+
+
+def _checksum(body: str) -> str:
+    number = zlib.crc32(body.encode("ascii"))
+    characters = []
+    for _ in range(_CHECKSUM):
+        number, digit = divmod(number, len(_ALPHABET))
+        characters.append(_ALPHABET[digit])
+    return "".join(reversed(characters))

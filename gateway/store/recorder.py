@@ -1,0 +1,216 @@
+"""The one writer of exchanges: handed rows at any moment, it commits them in batches.
+
+Whatever is queued when the last commit returns is the next batch: no timer, so an idle ledger
+answers at once and a busy one shares its commits. `intend`, `settle` and `refuse` are synchronous,
+so that a handler may call them while it is being cancelled. Rows wait, however long, where the
+database is locked, full or gone. This room must not know what an exchange is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+from sqlalchemy import Connection, func, select, update
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+
+from gateway.store.batch import Credit, Entry, Standing, arrange, mended, unsettled_elsewhere
+from gateway.store.database import Database
+from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.schema import requests
+from gateway.store.statements import IS_OPEN, LARGEST_LOOKUP, Statements
+
+_log = logging.getLogger(__name__)
+
+_BATCH = LARGEST_LOOKUP  # entries of one transaction
+_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
+_WARNING_INTERVAL = 1.0  # seconds
+
+
+class Recorder:
+    """Records exchanges: each gets one row, each settled row moves its token's totals once.
+
+    Made inside the running loop, used by that loop only, between `start` and `close`. There is
+    one recorder to a database.
+    """
+
+    def __init__(self, database: Database, *, boot_id: str | None = None) -> None:
+        self.boot_id = boot_id or secrets.token_hex(8)
+        self._database = database
+        self._statements = Statements(database.dialect, self.boot_id)
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Entry] = deque()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._limit = _BATCH
+        self._failures = 0
+        self._warned_at = float("-inf")
+
+    @property
+    def backlog(self) -> int:
+        """Entries that wait for a commit; a refused exchange counts as two."""
+        return len(self._queue)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the writer task runs: between `start` and `close` it always should."""
+        return self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Settle what an earlier boot left open as interrupted, then take up the work."""
+        if count := await self._database.write(self._interrupt):
+            _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
+        self._launch()
+
+    def intend(self, intent: Intent) -> asyncio.Future[None]:
+        """Queue an open row. The future is resolved once the row is committed, and never fails:
+        while the database cannot be written it stays pending. Cancelling it changes nothing.
+        """
+        future = self._waiting[intent.id] = self._loop.create_future()
+        self._push(intent)
+        return future
+
+    def settle(self, settlement: Settlement) -> None:
+        """Queue the end of an exchange that was intended; a second one for it changes nothing."""
+        self._push(settlement)
+
+    def refuse(self, intent: Intent, settlement: Settlement) -> None:
+        """Queue the row of an exchange that ended before it began, whole and counted at once."""
+        self._push(intent)
+        self._push(settlement)
+
+    async def close(self, deadline: float = 10.0) -> None:
+        """Commit everything queued and stop; after `deadline` seconds what is left is lost."""
+        if self._task is None:
+            return
+        self._closing = True
+        if self._task.done():
+            self._launch()
+        self._wake.set()
+        await asyncio.wait({self._task}, timeout=deadline)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._queue:
+            _log.error("the ledger closed with %d entries that it could not write", self.backlog)
+
+    def _push(self, entry: Entry) -> None:
+        self._queue.append(entry)
+        self._wake.set()
+        if self._task is not None and self._task.done():
+            self._relaunch(entry)
+
+    def _relaunch(self, entry: Entry) -> None:
+        if self._closing:
+            _log.error("the ledger is closed, so what happened to %s is lost", entry.id)
+        else:
+            self._launch()
+
+    def _launch(self) -> None:
+        # As after a failure: an earlier task may have ended in the middle of a commit.
+        self._failures = 1
+        self._task = self._loop.create_task(self._run(), name="recorder")  # watched by _ended
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not self._closing:
+            fault = None if task.cancelled() else task.exception()
+            _log.critical("the ledger's writer ended; the next row restarts it", exc_info=fault)
+
+    async def _run(self) -> None:
+        while self._queue or not self._closing:
+            if self._queue:
+                await self._advance(list(islice(self._queue, self._limit)))
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    async def _advance(self, entries: list[Entry]) -> None:
+        try:
+            await self._database.write(lambda connection: self._write(connection, entries))
+        except Exception as fault:
+            self._failures += 1
+            if _is_of_a_row(fault):
+                self._mend(entries, fault)
+                return
+            self._warn(fault)
+            await asyncio.sleep(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
+        else:
+            self._failures = 0
+            self._limit = min(self._limit * 2, _BATCH)
+            self._acknowledge(entries)
+
+    def _write(self, connection: Connection, entries: list[Entry]) -> None:
+        # A commit whose answer was lost may have happened: after a failure every row is looked at.
+        asked = [entry.id for entry in entries] if self._failures else unsettled_elsewhere(entries)
+        rows = self._statements.standing.run(connection, asked)
+        batch = arrange(entries, {row[0]: Standing(row[1], row[2]) for row in rows})
+        self._statements.intend.run(connection, batch.intents)
+        self._statements.complete.run(connection, batch.whole)
+        self._statements.settle.run(connection, batch.settlements)
+        self._statements.credit.run(connection, batch.credits)
+
+    def _acknowledge(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._queue.popleft()
+            future = self._waiting.pop(entry.id, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _mend(self, entries: list[Entry], fault: Exception) -> None:
+        """Repair the rows, else find the one at fault, else give that one up."""
+        repaired = [mended(entry) for entry in entries]
+        if repaired != entries:
+            for position, entry in enumerate(repaired):
+                self._queue[position] = entry
+        elif len(entries) > 1:
+            self._limit = 1
+        else:
+            lost = self._queue.popleft()
+            self._waiting.pop(lost.id, None)
+            what = type(lost).__name__.lower()
+            _log.error("the ledger cannot hold the %s of %s: %s", what, lost.id, _reason(fault))
+
+    def _warn(self, fault: Exception) -> None:
+        now = self._loop.time()
+        if now - self._warned_at >= _WARNING_INTERVAL:
+            self._warned_at = now
+            _log.warning("the ledger cannot be written, %d wait: %s", self.backlog, _reason(fault))
+
+    def _interrupt(self, connection: Connection) -> int:
+        left_open = (IS_OPEN, requests.c.boot_id != self.boot_id)
+        query = (
+            select(requests.c.token_id, func.count(), func.max(requests.c.started_at))
+            .where(*left_open)
+            .group_by(requests.c.token_id)
+        )
+        credits = [
+            Credit(token_id, count, 0, 0, last)
+            for token_id, count, last in connection.execute(query)
+        ]
+        interrupted = ExchangeState.INTERRUPTED
+        connection.execute(
+            update(requests).where(*left_open).values(state=interrupted, end_reason=interrupted)
+        )
+        self._statements.credit.run(connection, credits)
+        return sum(credit.requests for credit in credits)
+
+
+def _is_of_a_row(fault: Exception) -> bool:
+    """Whether a row is at fault, not the database: trying it again would fail for ever."""
+    if isinstance(fault, DBAPIError) and fault.connection_invalidated:
+        return False
+    return isinstance(
+        fault, DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
+    )
+
+
+def _reason(fault: Exception) -> str:
+    # Without the statement that SQLAlchemy adds: the log is read by people.
+    return str(fault.orig) if isinstance(fault, DBAPIError) else repr(fault)

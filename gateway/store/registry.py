@@ -1,0 +1,63 @@
+"""Who may use the gateway, in memory: what a request is checked against without a database read.
+
+Loaded once at the start; whoever changes a token or a group in the database changes it here too
+(`gateway.admin.desk`), so a change binds from the next request on. It must not know the ledger's
+rows or how a token's totals move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.store.database import Database
+from gateway.store.groups import all_groups
+from gateway.store.records import Group, Token, TokenState
+from gateway.store.tokens import all_tokens
+
+
+class Registry:
+    """Active tokens by digest and groups by name; every read is a dict lookup.
+
+    A revoked token is not in here: nobody can forget to look at its state. The totals of the
+    tokens are those of their loading. `version` grows whenever a group changes, so that what was
+    derived from groups (reachable models, say) may be kept until then.
+    """
+
+    __slots__ = ("_groups", "_tokens", "version")
+
+    def __init__(self, tokens: Iterable[Token] = (), groups: Iterable[Group] = ()) -> None:
+        self._tokens: dict[bytes, Token] = {}
+        self._groups: dict[str, Group] = {group.name: group for group in groups}
+        self.version = 0
+        for token in tokens:
+            self.put_token(token)
+
+    @classmethod
+    async def load(cls, database: Database) -> Registry:
+        return cls(await all_tokens(database), await all_groups(database))
+
+    def find(self, digest: bytes) -> Token | None:
+        """The active token of a key's SHA-256; None for unknown and revoked keys alike."""
+        return self._tokens.get(digest)
+
+    def group(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups by name."""
+        return tuple(self._groups[name] for name in sorted(self._groups))
+
+    def put_token(self, token: Token) -> None:
+        """Adds or replaces a token; one that is no longer active leaves."""
+        if token.state is TokenState.ACTIVE:
+            self._tokens[token.digest] = token
+        else:
+            self._tokens.pop(token.digest, None)
+
+    def put_group(self, group: Group) -> None:
+        self._groups[group.name] = group
+        self.version += 1
+
+    def drop_group(self, name: str) -> None:
+        self._groups.pop(name, None)
+        self.version += 1

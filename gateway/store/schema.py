@@ -1,0 +1,108 @@
+"""The tables as this release reads and writes them. This room must not know how they came about.
+
+Migrations make and change them (`gateway.store.migrations`); a test holds the two to each other.
+Types are those that SQLite and PostgreSQL share. Times are Unix microseconds.
+
+`requests` is written far more often than read, so it pays for two indexes only: the open rows
+(partial, as small as what is in flight) for recovery after a crash, and the rows of one token.
+Its ids are time-ordered: new rows go to the end of the tree, paging needs no other index, and the
+table needs no rowid beside them. No foreign key leads out of it: a row of what happened must
+always find its place.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("patterns", Text, nullable=False, comment="JSON array of strings"),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("display", Text, nullable=False),
+    Column("group", Text, ForeignKey("groups.name"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Column("requests", BigInteger, nullable=False, server_default="0"),
+    Column("input_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("last_used_at", BigInteger),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("started_at", BigInteger, nullable=False),
+    Column("token_id", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("model", Text),
+    Column("channel", Text),
+    Column("account", Text),
+    Column("upstream_model", Text),
+    Column("lane", Text),
+    Column("stream", Boolean, nullable=False),
+    Column("client_address", Text),
+    Column("user_agent", Text),
+    Column("client_request_id", Text),
+    Column("bytes_in", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("status", Integer),
+    Column("stop_reason", Text),
+    Column("end_reason", Text),
+    Column("input_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cache_read_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cache_write_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("reasoning_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("usage_source", Text, nullable=False, server_default="none"),
+    Column("first_event_us", BigInteger),
+    Column("total_us", BigInteger),
+    Column("bytes_out", BigInteger, nullable=False, server_default="0"),
+    Column("error_code", Text),
+    Column("upstream_status", Integer),
+    Column("upstream_error", Text),
+    Column("dropped", Text),
+    Column("boot_id", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index(
+    "requests_open",
+    requests.c.boot_id,
+    sqlite_where=text("state = 'open'"),
+    postgresql_where=text("state = 'open'"),
+)
+Index("requests_of_token", requests.c.token_id, requests.c.id)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)

@@ -1,0 +1,171 @@
+"""SQLite's own ways: one file, one writing connection in a thread, readers that cannot write.
+
+That one connection does every write and every checkpoint: SQLite before 3.51.3 can corrupt a
+write-ahead log that two connections checkpoint. A transaction is one visit to the thread, for
+every further visit would cost more than a row. This room must not know any table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from gateway.store.errors import DamagedDatabase, StoreError
+
+_log = logging.getLogger(__name__)
+
+_WRITER_PATIENCE = 1.0  # seconds for another program's lock; the recorder tries again by itself
+_READER_PATIENCE = 5.0
+_READERS = 4
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+T = TypeVar("T")
+
+
+class FileWriter:
+    """The writing connection to one file. Every method visits the thread once, in turn."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._engine = create_engine(
+            _address("sqlite+pysqlite", path, "rw"),
+            pool_size=1,
+            max_overflow=0,
+            **_options(_WRITER_PATIENCE),
+        )
+        self.dialect = self._engine.dialect
+
+        @event.listens_for(self._engine, "connect")
+        def prepare(connection: sqlite3.Connection, _record: object) -> None:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+
+        @event.listens_for(self._engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """One transaction, sure of its lock from the start. Cancelled, it may still happen."""
+        return await self._visit(lambda: self._transact(work))
+
+    async def check(self) -> None:
+        """Refuse a file that is no database, or one whose pages contradict each other."""
+        await self._visit(self._check)
+
+    async def copy(self, version: int) -> None:
+        """A compact copy beside the file, named after its schema; an older one is replaced."""
+        await self._visit(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
+
+    async def close(self) -> None:
+        """Leave the file whole, without a write-ahead log. A second time it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._visit(self._close)
+        self._thread.shutdown()
+
+    async def _visit(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        with self._engine.begin() as connection:
+            return work(connection)
+
+    def _run(self, statement: str, *parameters: str) -> Any:
+        """One statement outside of any transaction; the first field of its first row."""
+        connection = self._engine.raw_connection()
+        try:
+            row = connection.cursor().execute(statement, parameters).fetchone()
+        finally:
+            connection.close()
+        return row and row[0]
+
+    def _check(self) -> None:
+        try:
+            finding = self._run("PRAGMA quick_check(1)")
+        except (sqlite3.Error, DBAPIError) as fault:
+            cause = fault.orig if isinstance(fault, DBAPIError) else fault
+            if isinstance(cause, sqlite3.OperationalError):
+                raise StoreError(f"{self.path} cannot be opened: {cause}") from fault
+            finding = str(cause)
+        if finding != "ok":
+            raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._remedy()}")
+
+    def _remedy(self) -> str:
+        copies = self.path.parent.glob(f"{self.path.name}.*.copy")
+        newest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
+        beside = f"the newest copy beside it is {newest}" if newest else "no copy lies beside it"
+        return (
+            "move it away, with its -wal and -shm files, and put a backup in its place"
+            f" ({beside}); without a file there, the next start makes an empty one"
+        )
+
+    def _copy(self, name: str) -> None:
+        # Under another name first, so that a copy with the right name is always whole.
+        draft = self.path.with_name(f"{name}.part")
+        draft.unlink(missing_ok=True)
+        _make(draft)
+        self._run("VACUUM INTO ?", str(draft))
+        draft.replace(self.path.with_name(name))
+
+    def _close(self) -> None:
+        try:
+            if self._engine.pool.checkedin():  # type: ignore[attr-defined]
+                self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError as fault:
+            _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, fault)
+        finally:
+            self._engine.dispose()
+
+
+def make_file(path: Path) -> None:
+    """Make sure that the file exists; a new one, and all that SQLite puts beside it, is 0600."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(path)
+
+
+def open_reader(path: Path) -> AsyncEngine:
+    """An engine of read-only connections: each statement sees what was committed before it."""
+    return create_async_engine(
+        _address("sqlite+aiosqlite", path, "ro"),
+        pool_size=_READERS,
+        max_overflow=0,
+        **_options(_READER_PATIENCE),
+    )
+
+
+def _make(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _address(driver: str, path: Path, mode: str) -> URL:
+    return URL.create(
+        driver, database=path.absolute().as_uri(), query={"mode": mode, "uri": "true"}
+    )
+
+
+def _options(patience: float) -> dict[str, Any]:
+    # Without an isolation level the driver sends no BEGIN of its own. Its BEGIN is a deferred
+    # one, whose first write may fail at once, whatever the patience.
+    return {
+        "connect_args": {"isolation_level": None, "timeout": patience},
+        "hide_parameters": True,
+    }

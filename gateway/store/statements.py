@@ -1,0 +1,140 @@
+"""The recorder's statements: written with Core, compiled once, sent to the driver as they are.
+
+Going through Core for every batch would cost more than the rows do. This room must not know when
+or in which order the statements run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    Connection,
+    Dialect,
+    Insert,
+    Update,
+    bindparam,
+    case,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from gateway.store.batch import Credit
+from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.schema import requests, tokens
+
+LARGEST_LOOKUP = 200
+
+
+END = Settlement._fields[2:]
+"""The fields of a settlement that its intent does not have: a whole row is `intent + END`."""
+
+IS_OPEN = requests.c.state == literal_column(f"'{ExchangeState.OPEN}'")
+"""Spoken as a literal: with a parameter SQLite could not use the partial index."""
+
+
+class Statement:
+    """One statement, and the way from a row in the order of `fields` to its parameters."""
+
+    def __init__(
+        self, executable: Insert | Update, fields: Sequence[str], dialect: Dialect
+    ) -> None:
+        compiled: Any = executable.compile(
+            dialect=dialect, compile_kwargs={"render_postcompile": True}
+        )
+        order = [fields.index(name.removeprefix(_MARK)) for name in compiled.positiontup]
+        self._sql = str(compiled)
+        self._arrange: Callable[[Sequence[Any]], Any] | None = (
+            None if order == list(range(len(fields))) else itemgetter(*order)
+        )
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Once for each row, together; nothing at all where there is none."""
+        if rows:
+            arranged = list(map(self._arrange, rows)) if self._arrange else list(rows)
+            connection.exec_driver_sql(self._sql, arranged)
+
+
+class Lookup:
+    """How the rows of some ids stand: `(id, state, started_at)` of each that exists."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, LARGEST_LOOKUP)]
+
+    def run(self, connection: Connection, ids: Sequence[str]) -> Sequence[Any]:
+        """At most `LARGEST_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
+        if not ids:
+            return []
+        size, sql = next(fitting for fitting in self._sizes if fitting[0] >= len(ids))
+        padded = (*ids, *[ids[0]] * (size - len(ids)))
+        return connection.exec_driver_sql(sql, padded).all()
+
+
+def _lookup(size: int, dialect: Dialect) -> str:
+    query = select(requests.c.id, requests.c.state, requests.c.started_at)
+    compiled = query.where(requests.c.id.in_([""] * size)).compile(
+        dialect=dialect, compile_kwargs={"render_postcompile": True}
+    )
+    return str(compiled)
+
+
+class Statements:
+    """Everything that the recorder says, for one dialect and one boot."""
+
+    def __init__(self, dialect: Dialect, boot_id: str) -> None:
+        boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
+        self.intend = Statement(
+            insert(requests).values(
+                _parameters(Intent._fields) | {"state": IS_OPEN.right, "boot_id": boot}
+            ),
+            Intent._fields,
+            dialect,
+        )
+        self.complete = Statement(
+            insert(requests).values(_parameters(Intent._fields + END) | {"boot_id": boot}),
+            Intent._fields + END,
+            dialect,
+        )
+        self.settle = Statement(
+            update(requests)
+            .where(requests.c.id == _parameter(requests.c.id), IS_OPEN)
+            .values(_parameters(END)),
+            Settlement._fields,
+            dialect,
+        )
+        self.standing = Lookup(dialect)
+        self.credit = Statement(_credit(), Credit._fields, dialect)
+
+
+_MARK = "p_"
+"""Core keeps the bare names of a table's columns for parameters of its own."""
+
+
+def _parameter(column: Column[Any], name: str | None = None) -> Any:
+    return bindparam(_MARK + (name or column.name), type_=column.type, required=False)
+
+
+def _parameters(fields: Sequence[str]) -> dict[str, Any]:
+    return {name: _parameter(requests.c[name]) for name in fields}
+
+
+def _credit() -> Update:
+    used_at = _parameter(tokens.c.last_used_at, "used_at")
+    later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
+    return (
+        update(tokens)
+        .where(tokens.c.id == _parameter(tokens.c.id, "token_id"))
+        .values(
+            requests=tokens.c.requests + _parameter(tokens.c.requests),
+            input_tokens=tokens.c.input_tokens + _parameter(tokens.c.input_tokens),
+            output_tokens=tokens.c.output_tokens + _parameter(tokens.c.output_tokens),
+            last_used_at=case((later, used_at), else_=tokens.c.last_used_at),
+        )
+    )

@@ -1,0 +1,92 @@
+"""Rows for the ledger's tests, and the raw second connection that looks at a file from outside."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.store import keys
+from gateway.store.records import ExchangeState, Intent, Settlement, Token, TokenState
+
+START = 1_790_000_000_000_000
+
+
+def request_id(number: int) -> str:
+    return f"req_{number:024d}"
+
+
+def token(number: int = 0, **changes: Any) -> Token:
+    key = keys.mint_key()
+    fields: dict[str, Any] = {
+        "id": f"tok_{number}",
+        "name": f"name {number}",
+        "digest": keys.digest(key),
+        "display": keys.display(key),
+        "group": "default",
+        "state": TokenState.ACTIVE,
+        "created_at": START + number,
+    }
+    return Token(**fields | changes)
+
+
+def intent(number: int, token_id: str = "tok_0", **changes: Any) -> Intent:
+    return Intent(
+        id=request_id(number),
+        started_at=START + number,
+        token_id=token_id,
+        group_name="default",
+        endpoint="/v1/messages",
+        format="messages",
+        model="alpha-sonnet-4-6",
+        channel="main",
+        account="a1",
+        upstream_model="alpha-sonnet-4-6",
+        lane="native",
+        stream=True,
+        client_address="127.0.0.1",
+        user_agent="client/1.0",
+        client_request_id=None,
+        bytes_in=1234,
+    )._replace(**changes)
+
+
+def settlement(number: int, token_id: str = "tok_0", **changes: Any) -> Settlement:
+    return Settlement(
+        id=request_id(number),
+        token_id=token_id,
+        state=ExchangeState.OK,
+        status=200,
+        stop_reason="end_turn",
+        end_reason=None,
+        input_tokens=100,
+        cache_read_tokens=40,
+        cache_write_tokens=10,
+        output_tokens=7,
+        reasoning_tokens=3,
+        usage_source="upstream",
+        first_event_us=350_000,
+        total_us=1_200_000,
+        bytes_out=4321,
+        error_code=None,
+        upstream_status=200,
+        upstream_error=None,
+        dropped=None,
+    )._replace(**changes)
+
+
+@contextmanager
+def outside(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another program's connection, without any transaction that was not asked for."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def integrity(path: Path) -> str:
+    with outside(path) as connection:
+        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])

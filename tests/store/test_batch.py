@@ -1,0 +1,99 @@
+"""What a batch writes, case by case and against a plain model of the same rules."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.store.batch import Credit, Entry, Standing, arrange, mended, unsettled_elsewhere
+from tests.store.ledger import START, intent, request_id, settlement
+
+OPEN = Standing("open", START)
+
+
+def test_both_halves_in_one_batch_become_one_whole_row() -> None:
+    batch = arrange([intent(1), settlement(1)], {})
+    assert batch.whole == [intent(1) + settlement(1)[2:]]
+    assert not batch.intents
+    assert not batch.settlements
+    assert batch.credits == [Credit("tok_0", 1, 100, 7, START + 1 + 1_200_000)]
+
+
+def test_only_the_first_settlement_of_an_open_row_counts() -> None:
+    first, second = settlement(1), settlement(1, output_tokens=999)
+    batch = arrange([first, second], {request_id(1): OPEN})
+    assert batch.settlements == [first]
+    assert [credit.output_tokens for credit in batch.credits] == [7]
+
+
+def test_settled_and_unknown_rows_are_left_alone() -> None:
+    batch = arrange([settlement(1), settlement(2)], {request_id(1): Standing("ok", START)})
+    assert not any(batch)
+
+
+def test_an_intent_that_is_there_already_is_not_written_again() -> None:
+    batch = arrange([intent(1), settlement(1)], {request_id(1): OPEN})
+    assert not batch.intents
+    assert not batch.whole
+    assert batch.settlements == [settlement(1)]
+
+
+def test_credits_are_one_to_a_token() -> None:
+    entries: list[Entry] = []
+    for number, token_id in enumerate(("a", "b", "a")):
+        entries += [intent(number, token_id), settlement(number, token_id)]
+    assert arrange(entries, {}).credits == [
+        Credit("a", 2, 200, 14, START + 2 + 1_200_000),
+        Credit("b", 1, 100, 7, START + 1 + 1_200_000),
+    ]
+
+
+def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
+    assert unsettled_elsewhere([settlement(1), intent(2), settlement(2)]) == [request_id(1)]
+
+
+def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
+    sent = intent(1, user_agent="a\udcff\0b", bytes_in=2**80)
+    assert mended(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
+    assert mended(intent(1)) == intent(1)
+    assert mended(intent(1)).stream is True
+
+
+steps = st.lists(st.tuples(st.sampled_from(["intend", "settle"]), st.integers(0, 4)), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps, st.lists(st.integers(1, 5), min_size=1, max_size=40), st.data())
+def test_any_cut_into_batches_settles_each_row_once(
+    order: list[tuple[str, int]], sizes: list[int], data: st.DataObject
+) -> None:
+    """A row is settled once whatever is sent twice, wherever batches end, even if one is
+    written again because its commit was not heard of."""
+    entries: list[Entry] = []
+    intended: set[int] = set()
+    for kind, number in order:
+        if kind == "settle":
+            entries.append(settlement(number))
+        elif number not in intended:
+            intended.add(number)
+            entries.append(intent(number))
+    rows: dict[str, Standing] = {}
+    credited = 0
+    rest = list(entries)
+    for size in [*sizes, len(entries)]:
+        chunk, rest = rest[:size], rest[size:]
+        again = data.draw(st.booleans())
+        for asked in ([*unsettled_elsewhere(chunk)], [entry.id for entry in chunk])[: 1 + again]:
+            batch = arrange(chunk, {key: rows[key] for key in asked if key in rows})
+            for opened in batch.intents:
+                assert opened.id not in rows
+                rows[opened.id] = Standing("open", opened.started_at)
+            for whole in batch.whole:
+                assert whole[0] not in rows
+                rows[whole[0]] = Standing("ok", START)
+            for settled in batch.settlements:
+                assert rows[settled.id].state == "open"
+                rows[settled.id] = Standing("ok", START)
+            credited += sum(credit.requests for credit in batch.credits)
+    assert rows.keys() == {request_id(number) for number in intended}
+    assert credited == sum(row.state == "ok" for row in rows.values())

@@ -1,0 +1,52 @@
+"""The lock of the state directory: one holder, told apart by pid, gone with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.store.errors import StateLocked, StoreError
+from gateway.store.lock import hold
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from gateway.store.lock import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(30)
+"""
+
+
+def test_the_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
+    state_dir = tmp_path / "a" / "state"
+    with hold(state_dir):
+        assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
+        assert (state_dir / "lock").read_text() == f"{os.getpid()}\n"
+    with hold(state_dir):
+        pass
+
+
+def test_a_second_holder_learns_the_pid_of_the_first_until_it_dies(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=-1, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StateLocked, match=f"process {holder.pid}") as caught, hold(tmp_path):
+            pass
+        assert caught.value.pid == holder.pid
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(5)
+    with hold(tmp_path):
+        pass
+
+
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="state directory"), hold(tmp_path / "file"):
+        pass

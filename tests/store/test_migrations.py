@@ -1,0 +1,137 @@
+"""Migrations: from nothing to today's schema, copies before changes, refusals that say why."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, MetaData
+
+from gateway.store import groups
+from gateway.store.database import Database
+from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
+from gateway.store.migrations import STEPS, migrate
+from gateway.store.records import Group
+from gateway.store.schema import metadata
+from gateway.store.sqlite import FileWriter
+from tests.store.ledger import integrity, outside
+
+NOW = 1_790_000_000_000_000
+
+
+def described(tables: MetaData) -> dict[str, Any]:
+    """What two descriptions of the same tables must agree on."""
+    return {
+        table.name: (
+            [
+                (
+                    column.name,
+                    str(column.type),
+                    column.nullable,
+                    column.primary_key,
+                    column.server_default is not None,
+                    sorted(key.target_fullname for key in column.foreign_keys),
+                )
+                for column in table.columns
+            ],
+            sorted((str(index.name), index.columns.keys()) for index in table.indexes),
+        )
+        for table in tables.sorted_tables
+    }
+
+
+async def test_from_nothing_to_the_schema_of_today(database: Database) -> None:
+    def reflect(connection: Connection) -> MetaData:
+        found = MetaData()
+        found.reflect(connection)
+        return found
+
+    assert described(await database.write(reflect)) == described(metadata)
+
+
+async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
+    database: Database, path: Path
+) -> None:
+    with outside(path) as connection:
+
+        def plan(query: str) -> str:
+            return " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}"))
+
+        assert "requests_open" in plan(
+            "SELECT * FROM requests WHERE state = 'open' AND boot_id != 'x'"
+        )
+        page = plan("SELECT * FROM requests WHERE id < 'x' ORDER BY id DESC LIMIT 50")
+        assert "PRIMARY KEY" in page
+        assert "TEMP B-TREE" not in page
+        of_token = plan(
+            "SELECT * FROM requests WHERE token_id = 'x' AND id < 'y' ORDER BY id DESC LIMIT 50"
+        )
+        assert "requests_of_token" in of_token
+        assert "TEMP B-TREE" not in of_token
+
+
+async def test_the_first_start_makes_the_group_that_reaches_everything(path: Path) -> None:
+    database = await Database.open(path, clock_ns=lambda: NOW * 1000)
+    assert await groups.all_groups(database) == [Group("default", ("*",), NOW)]
+    await groups.remove_group(database, "default")
+    await database.close()
+    database = await Database.open(path)
+    assert await groups.all_groups(database) == []
+    await database.close()
+
+
+def add_column(connection: Connection, _now: int) -> None:
+    connection.exec_driver_sql("ALTER TABLE groups ADD COLUMN remark TEXT")
+
+
+def fail_half_way(connection: Connection, now: int) -> None:
+    add_column(connection, now)
+    connection.exec_driver_sql("ALTER TABLE nowhere ADD COLUMN remark TEXT")
+
+
+async def test_a_copy_is_made_before_a_file_with_content_changes(
+    database: Database, path: Path
+) -> None:
+    await database.close()
+    writer = FileWriter(path)
+    await migrate(writer, NOW, (*STEPS, add_column))
+    await writer.close()
+    copy = path.with_name("ledger.db.schema-1.copy")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert integrity(copy) == "ok"
+    with outside(copy) as connection:
+        assert len(connection.execute("SELECT * FROM groups").fetchone()) == 3
+        assert connection.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
+    with outside(path) as connection:
+        assert len(connection.execute("SELECT * FROM groups").fetchone()) == 4
+
+
+async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: Path) -> None:
+    await database.close()
+    writer = FileWriter(path)
+    with pytest.raises(MigrationFailed, match="from schema 1 to 2"):
+        await migrate(writer, NOW, (*STEPS, fail_half_way))
+    await writer.close()
+    with outside(path) as connection:
+        assert len(connection.execute("SELECT * FROM groups").fetchone()) == 3
+    database = await Database.open(path)
+    await database.close()
+
+
+async def test_a_newer_schema_is_refused(database: Database, path: Path) -> None:
+    await database.close()
+    with outside(path) as connection:
+        connection.execute("UPDATE settings SET value = '99' WHERE name = 'schema_version'")
+    with pytest.raises(NewerSchema, match=r"schema 99.*newer release"):
+        await Database.open(path)
+
+
+async def test_the_database_of_another_program_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE birds (name TEXT)")
+    connection.close()
+    with pytest.raises(StoreError, match="another program"):
+        await Database.open(path)

@@ -1,0 +1,218 @@
+"""The recorder: what it acknowledges is on disk, what it is given twice counts once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from gateway.store import logs, tokens
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from tests.store.ledger import START, intent, outside, request_id, settlement, token
+
+
+async def totals(database: Database) -> dict[str, tuple[int, int, int]]:
+    return {
+        found.id: (found.requests, found.input_tokens, found.output_tokens)
+        for found in await tokens.all_tokens(database)
+    }
+
+
+async def test_an_acknowledged_intent_is_on_disk(recorder: Recorder, path: Path) -> None:
+    acknowledged = recorder.intend(intent(1))
+    assert not acknowledged.done()
+    assert recorder.backlog == 1
+    async with asyncio.timeout(5):
+        await acknowledged
+    assert recorder.backlog == 0
+    with outside(path) as connection:
+        row = connection.execute("SELECT state, boot_id, usage_source FROM requests").fetchone()
+    assert row == ("open", recorder.boot_id, "none")
+
+
+async def test_settling_twice_changes_nothing(database: Database, recorder: Recorder) -> None:
+    await recorder.intend(intent(1))
+    recorder.settle(settlement(1))
+    recorder.settle(settlement(1, state=ExchangeState.ERROR, output_tokens=1000))
+    await recorder.intend(intent(2))
+    recorder.settle(settlement(1, state=ExchangeState.CLIENT_GONE))
+    await recorder.intend(intent(3))
+    row = await logs.get(database, request_id(1))
+    assert row is not None
+    assert (row.state, row.output_tokens) == (ExchangeState.OK, 7)
+    assert await totals(database) == {"tok_0": (1, 100, 7)}
+    (used,) = await tokens.all_tokens(database)
+    assert used.last_used_at == START + 1 + 1_200_000
+
+
+async def test_an_exchange_may_settle_before_its_intent_is_committed(
+    database: Database, recorder: Recorder
+) -> None:
+    acknowledged = recorder.intend(intent(1))
+    recorder.settle(settlement(1))
+    await acknowledged
+    row = await logs.get(database, request_id(1))
+    assert row is not None
+    assert row.state is ExchangeState.OK
+    assert await totals(database) == {"tok_0": (1, 100, 7)}
+
+
+async def test_a_refusal_is_a_whole_row_and_counts_as_a_request(
+    database: Database, recorder: Recorder
+) -> None:
+    refused = settlement(
+        1, state=ExchangeState.REJECTED, status=429, input_tokens=0, output_tokens=0
+    )
+    recorder.refuse(intent(1, channel=None, account=None, lane=None), refused)
+    await recorder.intend(intent(2))
+    row = await logs.get(database, request_id(1))
+    assert row is not None
+    assert (row.state, row.status, row.channel) == (ExchangeState.REJECTED, 429, None)
+    assert await totals(database) == {"tok_0": (1, 0, 0)}
+
+
+async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
+    database: Database, recorder: Recorder
+) -> None:
+    async def exchange(number: int) -> None:
+        acknowledged = recorder.intend(intent(number))
+        try:
+            await acknowledged
+            await asyncio.sleep(10)
+        finally:
+            recorder.settle(settlement(number))
+
+    running = [asyncio.ensure_future(exchange(number)) for number in range(100)]
+    for task in running:
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    await recorder.intend(intent(1000))
+    rows = await logs.page(database, limit=500, state=ExchangeState.OK)
+    started = [task for task in running if task.cancelled()]
+    assert len(rows) == len(started) > 90
+    assert (await totals(database))["tok_0"][0] == len(rows)
+
+
+async def test_ten_thousand_concurrent_settlements_with_duplicates_count_once_each(
+    database: Database, recorder: Recorder
+) -> None:
+    count, names = 10_000, [f"tok_{number}" for number in range(10)]
+    for number in range(1, 10):
+        await tokens.add_token(database, token(number))
+    chance = random.Random(7)
+
+    async def exchange(number: int) -> None:
+        owner = names[number % 10]
+        acknowledged = recorder.intend(intent(number, owner))
+        if chance.random() < 0.5:
+            await acknowledged
+        ending = settlement(number, owner, input_tokens=number, output_tokens=2 * number)
+        recorder.settle(ending)
+        if chance.random() < 0.05:
+            await asyncio.sleep(chance.random() * 0.05)
+            recorder.settle(ending._replace(state=ExchangeState.ERROR))
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*map(exchange, range(count)))
+        await recorder.close()
+    assert await totals(database) == {
+        name: (
+            count // 10,
+            sum(range(position, count, 10)),
+            2 * sum(range(position, count, 10)),
+        )
+        for position, name in enumerate(names)
+    }
+    async with database.reader.connect() as connection:
+        states = await connection.exec_driver_sql(
+            "SELECT state, count(*) FROM requests GROUP BY state"
+        )
+        assert states.all() == [("ok", count)]
+
+
+async def test_closing_flushes_what_is_queued(database: Database, recorder: Recorder) -> None:
+    for number in range(2500):
+        recorder.intend(intent(number))
+        recorder.settle(settlement(number))
+    assert recorder.backlog == 5000
+    async with asyncio.timeout(5):
+        await recorder.close()
+    assert recorder.backlog == 0
+    assert not recorder.alive
+    assert await totals(database) == {"tok_0": (2500, 250_000, 17_500)}
+
+
+async def test_another_boots_open_rows_become_interrupted(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    await recorder.intend(intent(1))
+    await recorder.intend(intent(2))
+    recorder.settle(settlement(2))
+    await recorder.close()
+    following = Recorder(database)
+    own = await_own = following.intend(intent(3))
+    await following.start()
+    await await_own
+    assert own.done()
+    first, second, third = reversed(await logs.page(database))
+    assert (first.state, first.end_reason) == (ExchangeState.INTERRUPTED, "interrupted")
+    assert (second.state, second.end_reason) == (ExchangeState.OK, None)
+    assert (third.state, third.boot_id) == (ExchangeState.OPEN, following.boot_id)
+    assert await totals(database) == {"tok_0": (2, 100, 7)}
+    assert "1 exchanges were interrupted" in caplog.text
+    following.settle(settlement(1))
+    await following.close()
+    assert await totals(database) == {"tok_0": (2, 100, 7)}
+
+
+async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = [
+        recorder.intend(intent(number, user_agent="a\udcffb" if number == 3 else "plain"))
+        for number in range(50)
+    ]
+    lost = recorder.intend(intent(50, endpoint=None))
+    recorder.settle(settlement(50))
+    waiting += [recorder.intend(intent(number)) for number in range(51, 80)]
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting)
+    rows = await logs.page(database, limit=100)
+    assert len(rows) == 79
+    assert next(row for row in rows if row.id == request_id(3)).user_agent == "a?b"
+    assert not lost.done()
+    assert f"cannot hold the intent of {request_id(50)}" in caplog.text
+    assert await totals(database) == {"tok_0": (0, 0, 0)}
+
+
+async def test_a_lost_writer_is_noticed_and_replaced(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    acknowledged = recorder.intend(intent(1))
+    await asyncio.sleep(0)
+    (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
+    writer.cancel()
+    await asyncio.wait({writer})
+    await asyncio.sleep(0)
+    assert not recorder.alive
+    assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
+    recorder.settle(settlement(1))
+    assert recorder.alive
+    async with asyncio.timeout(5):
+        await acknowledged
+        await recorder.close()
+    assert await totals(database) == {"tok_0": (1, 100, 7)}
+
+
+async def test_rows_after_the_end_are_named(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    await recorder.close()
+    recorder.settle(settlement(1))
+    assert request_id(1) in caplog.text

@@ -1,0 +1,127 @@
+"""The recorder where things break: killed processes, locked files, full disks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from gateway.store import logs, tokens
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from tests.store.ledger import integrity, intent, outside, settlement
+
+
+def run_and_kill(path: Path, first: int, after: float) -> set[str]:
+    """The ids whose commits a writing process had been told of when it was killed."""
+    command = [sys.executable, "-m", "tests.store.writer_process", str(path), str(first)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.read().splitlines()
+    assert process.returncode == -signal.SIGKILL
+    return {line.split()[1] for line in lines if len(line.split()) == 2 and len(line) >= 33}
+
+
+async def test_a_killed_process_loses_nothing_that_was_acknowledged(
+    database: Database, path: Path
+) -> None:
+    await database.close()
+    acknowledged: set[str] = set()
+    for kill in range(4):
+        acknowledged |= run_and_kill(path, kill * 1_000_000, 0.15 + 0.11 * kill)
+        assert integrity(path) == "ok"
+    assert len(acknowledged) > 200
+    database = await Database.open(path)
+    recorder = Recorder(database)
+    await recorder.start()
+    await recorder.close()
+    async with database.reader.connect() as connection:
+        rows = (await connection.exec_driver_sql("SELECT id, state FROM requests")).all()
+        boots = await connection.exec_driver_sql("SELECT count(DISTINCT boot_id) FROM requests")
+        assert boots.scalar_one() == 4
+    states = {state for _, state in rows}
+    assert acknowledged <= {row_id for row_id, _ in rows}
+    assert states == {ExchangeState.OK, ExchangeState.INTERRUPTED}
+    settled = sum(state == ExchangeState.OK for _, state in rows)
+    (used,) = await tokens.all_tokens(database)
+    assert (used.requests, used.output_tokens) == (len(rows), 7 * settled)
+    await database.close()
+
+
+async def test_a_locked_database_only_delays(
+    database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with outside(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = [recorder.intend(intent(number)) for number in range(300)]
+        slowest = 0.0
+        for _ in range(120):
+            before = time.perf_counter()
+            await asyncio.sleep(0.01)
+            slowest = max(slowest, time.perf_counter() - before)
+        assert not any(future.done() for future in waiting)
+        assert slowest < 0.5
+        for number in range(300):
+            recorder.settle(settlement(number))
+        other.execute("ROLLBACK")
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+        await recorder.close()
+    rows = await logs.page(database, limit=1000, state=ExchangeState.OK)
+    assert len(rows) == 300
+    (used,) = await tokens.all_tokens(database)
+    assert used.requests == 300
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert 1 <= len(warnings) <= 2
+    assert "database is locked" in warnings[0].getMessage()
+
+
+async def test_a_full_disk_only_delays(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    def limit(pages: int | None) -> None:
+        def work(connection: Connection) -> None:
+            wanted = pages or connection.exec_driver_sql("PRAGMA page_count").scalar_one() + 2
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {wanted}")
+
+        return work
+
+    await database.write(limit(None))
+    waiting = [recorder.intend(intent(number)) for number in range(1000)]
+    for number in range(1000):
+        recorder.settle(settlement(number))
+    await asyncio.sleep(0.3)
+    assert recorder.backlog > 0
+    assert not waiting[-1].done()
+    assert await logs.page(database) is not None
+    assert "full" in caplog.text
+    await database.write(limit(1_000_000))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+        await recorder.close()
+    (used,) = await tokens.all_tokens(database)
+    assert (used.requests, used.output_tokens) == (1000, 7000)
+
+
+async def test_closing_gives_up_at_its_deadline_and_says_so(
+    database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with outside(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        recorder.intend(intent(1))
+        before = time.perf_counter()
+        await recorder.close(deadline=0.2)
+        assert time.perf_counter() - before < 1
+        other.execute("ROLLBACK")
+    assert "closed with 1 entries" in caplog.text

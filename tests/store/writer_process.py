@@ -1,0 +1,35 @@
+"""A process to be killed: writes rows as a gateway would, and says which were acknowledged.
+
+Started as a program of its own with the path of a ledger; prints `open ID` once the commit of an
+intent is known, and `sent ID` once its settlement was handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from tests.store.ledger import intent, settlement
+
+
+async def run(path: str, first: int) -> None:
+    database = await Database.open(path)
+    recorder = Recorder(database)
+    await recorder.start()
+    numbers = iter(range(first, first + 1_000_000))
+
+    async def exchanges() -> None:
+        for number in numbers:
+            opening = intent(number)
+            await recorder.intend(opening)
+            print("open", opening.id, flush=True)
+            await asyncio.sleep(0.002 * (number % 5))
+            recorder.settle(settlement(number))
+
+    await asyncio.gather(*(exchanges() for _ in range(30)))
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], int(sys.argv[2])))
