@@ -1,0 +1,73 @@
+# First steps and daily checks; `make` alone lists them.
+# This file knows how the project is installed and checked, never how the gateway works.
+
+VENV   = .venv
+EXTRAS = dev
+ARGS   =
+# Candidates, best first. One of your own: make demo PYTHON=/path/to/python3.12
+PYTHON ?= python3.13 python3.12 python3.11 python3
+# With no PATH at all the shell still finds programs, but Python would not know where it is itself.
+export PATH ?= /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
+TOOLS = $(VENV)/.installed-$(EXTRAS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check lint types fmt bench clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
+	  | while IFS='|' read -r target purpose; do printf '  %-12s %s\n' "$$target" "$$purpose"; done
+
+demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
+	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
+
+test: $(TOOLS) ## run the tests (a part of them: make test ARGS=tests/deploy)
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+check: lint types test ## everything that must be green before a change lands
+
+lint: $(TOOLS)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(TOOLS)
+	$(VENV)/bin/mypy
+
+fmt: $(TOOLS) ## format the code and mend what ruff can mend
+	$(VENV)/bin/ruff check --fix-only --quiet .
+	$(VENV)/bin/ruff format .
+
+bench: $(TOOLS) ## measure the gateway against a bare relay (shorter: make bench ARGS=--quick)
+	$(VENV)/bin/python -m tests.bench $(ARGS)
+
+clean: ## remove the environment and everything built; var/ with its ledger stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "Installing the gateway (about half a minute, only this once) ..."
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-$(EXTRAS): setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "Installing the gateway and its tools [$(EXTRAS)] (a minute or two, only this once) ..."
+	@$(PIP) install --editable '.[$(EXTRAS)]'
+	@touch $@ $(VENV)/.installed
+
+# A candidate must run, not merely be on the PATH: version managers leave stubs there that only complain.
+$(VENV)/pyvenv.cfg:
+	@for python in $(PYTHON); do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	  $$python -c 'import ensurepip, venv' 2>/dev/null || { bare=$$python; continue; }; \
+	  echo "Making $(VENV) with $$($$python --version) ..."; \
+	  exec $$python -m venv $(VENV); \
+	done; \
+	if [ -n "$$bare" ]; then \
+	  echo "$$bare is new enough but has no venv module (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
+	else \
+	  echo "No Python 3.11 or newer found (tried: $(PYTHON))." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; \
+	fi; exit 1

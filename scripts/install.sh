@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Installs the gateway as a systemd service, or brings an installation up to this source tree.
+#
+# Running it again is safe: the configuration and the secrets of an earlier run stay as they are.
+# It neither starts nor restarts the service, and it writes no secret.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+Usage: scripts/install.sh [--dry-run]
+
+  --dry-run   say what would be done, change nothing
+  DESTDIR     environment: install below this directory instead (for packages and trials);
+              then no system user is made and systemd is left alone
+  PYTHON      environment: the Python to build with (3.11 or newer)
+
+Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
+        /etc/systemd/system/gateway.service, /var/lib/gateway (state, made by systemd)
+USAGE
+}
+
+dry_run=
+for argument in "$@"; do
+    case $argument in
+        --dry-run) dry_run=yes ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 64 ;;
+    esac
+done
+
+source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+dest=${DESTDIR:-}
+dest=${dest%/}
+home=$dest/opt/model-gateway
+etc=$dest/etc/gateway
+units=$dest/etc/systemd/system
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
+
+run() {
+    if [[ $dry_run ]]; then
+        printf 'would run:'
+        printf ' %q' "$@"
+        printf '\n'
+    else
+        "$@"
+    fi
+}
+
+# The service sees no home directory, so a Python that a version manager keeps in one cannot run it.
+suits='
+import ensurepip, os, sys, venv
+at_home = os.path.realpath(sys.executable).startswith(("/home/", "/root/", "/run/user/"))
+sys.exit(sys.version_info < (3, 11) or (at_home and not sys.argv[1]))
+'
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3 /usr/bin/python3}; do
+        if "$candidate" -c "$suits" "$dest" 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+add_user() {
+    if getent passwd gateway >/dev/null; then
+        return
+    fi
+    say 'System user gateway'
+    run useradd --system --user-group --home-dir /var/lib/gateway --no-create-home --shell /usr/sbin/nologin gateway
+}
+
+# Built from a copy: a build inside the tree leaves files there that later builds would pick up again.
+add_package() {
+    local python copy
+    python=$(find_python) || fail 'needs Python 3.11 or newer with venv (Debian, Ubuntu: python3-venv), outside home directories'
+    say "Virtual environment ${home#"$dest"} with $("$python" --version)"
+    if ! "$home/bin/python" -m pip --version >/dev/null 2>&1; then
+        run "$python" -m venv --clear "$home"
+    fi
+    say 'Package model-gateway (this can take a minute)'
+    if [[ $dry_run ]]; then
+        run "$home/bin/python" -m pip install "$source_tree"
+        return
+    fi
+    copy=$(mktemp -d)
+    # shellcheck disable=SC2064  # the name is wanted as it is now
+    trap "rm -rf '$copy'" EXIT
+    cp -R "$source_tree"/{gateway,setup.cfg,pyproject.toml,README.md,LICENSE} "$copy"
+    find "$copy" -name __pycache__ -prune -exec rm -rf {} +
+    "$home/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$copy"
+    if [[ $dest ]]; then
+        # The scripts name their interpreter by its full path, which is another one after the move to /.
+        grep -rlIF "#!$dest/" "$home/bin" | xargs -r sed -i "1s|^#!$dest/|#!/|"
+    fi
+}
+
+add_configuration() {
+    local owner=(--owner root --group gateway)
+    if [[ $dest ]]; then
+        owner=()
+    fi
+    say 'Configuration /etc/gateway'
+    run install -d -m 0755 "$etc"
+    run install -d -m 0700 "$etc/credentials"
+    if [[ -e $etc/channels.yaml ]]; then
+        say '  channels.yaml is there already and stays'
+    else
+        run install -m 0640 "${owner[@]}" "$source_tree/systemd/channels.yaml" "$etc/channels.yaml"
+    fi
+    run install -m 0644 "$source_tree/config/channels.yaml" "$etc/channels.example.yaml"
+    run install -m 0644 "$source_tree/systemd/gateway.env.example" "$etc/gateway.env.example"
+}
+
+add_unit() {
+    say 'Unit gateway.service'
+    run install -d -m 0755 "$units"
+    run install -m 0644 "$source_tree/systemd/gateway.service" "$units/gateway.service"
+    if [[ -z $dest && -d /run/systemd/system ]] && command -v systemctl >/dev/null; then
+        run systemctl daemon-reload
+    fi
+}
+
+next_steps() {
+    cat <<'STEPS'
+
+Next:
+  1. Secrets. One file per upstream credential, readable by root alone, never in a command line:
+         install -m 0600 /dev/stdin /etc/gateway/credentials/chat-main      (paste, then Ctrl-D)
+     channels.yaml names it  file:credential_chat-main
+     Encrypted on disk (systemd 250 or newer):
+         systemd-creds encrypt --name=chat-main - /etc/gateway/chat-main.cred
+         systemctl edit gateway       [Service]  LoadCredentialEncrypted=chat-main:/etc/gateway/chat-main.cred
+     and channels.yaml names it  file:chat-main
+     Or as variables: copy gateway.env.example to /etc/gateway/gateway.env (0600); channels.yaml names them ${NAME}.
+  2. Channels:    edit /etc/gateway/channels.yaml      (channels.example.yaml beside it shows every option)
+  3. Start:       systemctl enable --now gateway       (after an update: systemctl restart gateway)
+  4. First key:   sudo -u gateway /opt/model-gateway/bin/gateway key mint --name first
+  5. Watch:       scripts/probe.sh --key-file FILE;  journalctl -u gateway
+STEPS
+}
+
+umask 022
+if [[ -z $dest && -z $dry_run && $EUID -ne 0 ]]; then
+    fail 'run it as root, or set DESTDIR, or ask for --dry-run'
+fi
+if [[ -z $dest ]]; then
+    add_user
+fi
+add_package
+add_configuration
+add_unit
+next_steps

@@ -1,0 +1,101 @@
+"""The installer, run for real below a directory of its own; the machine itself stays untouched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source tree as it is now: it may be edited while the tests run."""
+    copy = tmp_path_factory.mktemp("tree")
+    for name in ("config", "gateway", "scripts", "systemd"):
+        shutil.copytree(ROOT / name, copy / name)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    return copy
+
+
+def install(tree: Path, destination: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the installer without the package's dependencies: they would only cost time here."""
+    environment = os.environ | {
+        "DESTDIR": str(destination),
+        "PIP_NO_DEPS": "1",
+        "PYTHON": sys.executable,
+    }
+    return subprocess.run(
+        [tree / "scripts" / "install.sh", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+def picture(directory: Path) -> Mapping[str, str]:
+    """Every file with its mode and content; compiled modules carry a time of their own."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.suffix == ".pyc" or path.is_symlink():
+            continue
+        # pip lists the temporary place that it installed from and hashes of what it compiled.
+        if path.parent.suffix == ".dist-info" and path.name in {"RECORD", "direct_url.json"}:
+            continue
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(directory))] = f"{path.stat().st_mode:o} {content}"
+    return found
+
+
+def test_dry_run_changes_nothing(tree: Path, tmp_path: Path) -> None:
+    done = install(tree, tmp_path, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "would run:" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_option_is_refused(tree: Path, tmp_path: Path) -> None:
+    done = install(tree, tmp_path, "--dryrun")
+    assert done.returncode == 64
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(320)
+def test_second_run_finds_everything_in_place(tree: Path, tmp_path: Path) -> None:
+    first = install(tree, tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    etc = tmp_path / "etc"
+    config = etc / "gateway" / "channels.yaml"
+    assert config.stat().st_mode & 0o777 == 0o640
+    assert (etc / "gateway" / "credentials").stat().st_mode & 0o777 == 0o700
+    assert not (tree / "build").exists()
+    assert (etc / "systemd" / "system" / "gateway.service").read_bytes() == (
+        tree / "systemd" / "gateway.service"
+    ).read_bytes()
+
+    home = tmp_path / "opt" / "model-gateway"
+    shebang = (home / "bin" / "gateway").read_bytes().splitlines()[0]
+    assert shebang == b"#!/opt/model-gateway/bin/python"
+    found = subprocess.run(
+        [home / "bin" / "python", "-I", "-c", "import gateway; print(gateway.__file__)"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert found.stdout.startswith(str(home)), found.stderr
+
+    config.write_text("channels: []  # the operator's own\n")
+    before = picture(tmp_path)
+    second = install(tree, tmp_path)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert picture(tmp_path) == before

@@ -1,0 +1,135 @@
+"""The systemd unit: hardened as promised, and in step with what scripts/install.sh installs.
+
+It reads the files as text; nothing here may need a running systemd.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.config.load import parse_config
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = ROOT / "systemd" / "gateway.service"
+
+REQUIRED = {
+    "Type": ["notify"],
+    "NotifyAccess": ["main"],
+    "User": ["gateway"],
+    "WatchdogSec": ["30"],
+    "Restart": ["on-failure"],
+    "RestartPreventExitStatus": ["78"],
+    "TimeoutStopSec": ["60"],
+    "KillMode": ["mixed"],
+    "LimitNOFILE": ["65536"],
+    "LimitCORE": ["0"],
+    "TasksMax": ["256"],
+    "UMask": ["0077"],
+    "StateDirectory": ["gateway"],
+    "StateDirectoryMode": ["0700"],
+    "NoNewPrivileges": ["yes"],
+    "CapabilityBoundingSet": [""],
+    "ProtectSystem": ["strict"],
+    "ProtectHome": ["yes"],
+    "ProtectClock": ["yes"],
+    "ProtectHostname": ["yes"],
+    "ProtectKernelTunables": ["yes"],
+    "ProtectKernelModules": ["yes"],
+    "ProtectKernelLogs": ["yes"],
+    "ProtectControlGroups": ["yes"],
+    "ProtectProc": ["invisible"],
+    "ProcSubset": ["pid"],
+    "PrivateTmp": ["yes"],
+    "PrivateDevices": ["yes"],
+    "PrivateUsers": ["yes"],
+    "DevicePolicy": ["closed"],
+    "RestrictAddressFamilies": ["AF_INET AF_INET6 AF_UNIX"],
+    "RestrictNamespaces": ["yes"],
+    "RestrictRealtime": ["yes"],
+    "RestrictSUIDSGID": ["yes"],
+    "LockPersonality": ["yes"],
+    "MemoryDenyWriteExecute": ["yes"],
+    "RemoveIPC": ["yes"],
+    "SystemCallArchitectures": ["native"],
+    "SystemCallFilter": ["@system-service", "~@privileged @resources"],
+    "IPAddressDeny": ["169.254.169.254/32"],
+    "LoadCredential": ["credential:/etc/gateway/credentials"],
+}
+
+
+def settings(text: str) -> Mapping[str, Sequence[str]]:
+    """Every `Name=value` line, in order; a name may come several times."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        if line and line[0] not in "#;[":
+            name, _, value = line.partition("=")
+            found[name].append(value)
+    return found
+
+
+@pytest.mark.parametrize(("name", "values"), REQUIRED.items(), ids=REQUIRED)
+def test_setting(name: str, values: list[str]) -> None:
+    assert settings(UNIT.read_text())[name] == values
+
+
+def test_memory_is_bounded() -> None:
+    unit = settings(UNIT.read_text())
+    assert unit["MemoryHigh"] and unit["MemoryMax"]
+
+
+def test_unit_and_installer_name_the_same_places() -> None:
+    unit = settings(UNIT.read_text())
+    installer = (ROOT / "scripts" / "install.sh").read_text()
+    python, *_, config = unit["ExecStart"][0].split()
+    assert f"home=$dest{python.removesuffix('/bin/python')}\n" in installer
+    assert f"etc=$dest{Path(config).parent}\n" in installer
+    assert f'"$etc/{Path(config).name}"' in installer
+    assert '"$etc/credentials"' in installer
+
+
+def test_no_secret_in_what_is_installed() -> None:
+    for name in ("channels.yaml", "gateway.env.example"):
+        for line in (ROOT / "systemd" / name).read_text().splitlines():
+            if "key: " in line or "_KEY" in line:
+                assert line.startswith("#"), line
+            assert "sk-" not in line
+
+
+def test_first_configuration_is_valid_with_and_without_its_examples() -> None:
+    text = (ROOT / "systemd" / "channels.yaml").read_text()
+    assert parse_config(text).channels == ()
+    filled = text.replace("channels: []", "channels:").replace("\n#  ", "\n  ")
+    assert len(parse_config(filled).channels) == 2
+
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze"
+)
+
+
+@needs_systemd
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    copy = tmp_path / "gateway.service"
+    copy.write_text(UNIT.read_text().replace("/opt/model-gateway/bin/python", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_exposure_is_at_most_two() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", UNIT],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
