@@ -1,0 +1,44 @@
+"""Whole chat replies. It must not know how an answer was asked for.
+
+A whole body means what one big chunk means, so the stream's decoder reads it too: that is what
+makes parsed and folded replies equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply, fold
+from gateway.wire.chat.stream import ChatDecoder
+from gateway.wire.fields import Payload
+from gateway.wire.model_name import ModelName
+
+
+def parse_reply(body: Payload) -> Reply:
+    """Raises `ReplyFailed` where the body is an error or has no choice in it."""
+    choices = body.get("choices")
+    chunk = body
+    if isinstance(choices, list):
+        chunk = body | {"choices": [_as_delta(choice) for choice in choices]}
+    decoder = ChatDecoder()
+    return fold([*decoder.decode(b"", chunk), *decoder.done()])
+
+
+def rename_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    return ModelName(prompt.model).write(body, data.get("model"))
+
+
+def _as_delta(choice: Any) -> Any:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        return choice
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        message = message | {
+            "tool_calls": [
+                call | {"index": index} if isinstance(call, dict) else call
+                for index, call in enumerate(calls)
+            ]
+        }
+    return choice | {"delta": message}

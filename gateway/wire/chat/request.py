@@ -1,0 +1,159 @@
+"""Chat request bodies. It must not know which upstream will get them, nor that one's limits.
+
+What the format defines is checked; what it does not know is carried in `extra`, never refused.
+Public format: Chat Completions, "Create chat completion"; fields of compatible servers
+(`reasoning`, `thinking`, `enable_thinking`, `top_k`) are read where they make sense.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Reasoning, Sampling
+from gateway.wire.chat.tools import parse_tool_choice, parse_tools
+from gateway.wire.chat.turns import parse_turns
+from gateway.wire.fields import (
+    Payload,
+    as_object,
+    as_str,
+    boolean,
+    integer,
+    list_,
+    number,
+    object_,
+    required,
+    required_str,
+    string,
+)
+
+_READ: Final = {
+    *("model", "messages", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
+    *("stop", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"),
+    *("response_format", "reasoning_effort", "reasoning", "thinking", "enable_thinking"),
+    *("temperature", "top_p", "top_k", "seed", "n", "frequency_penalty", "presence_penalty"),
+    *("logprobs", "top_logprobs", "verbosity", "safety_identifier", "user", "metadata"),
+    *("service_tier", "prompt_cache_key", "store"),
+}
+
+
+def parse_prompt(body: object) -> Prompt:
+    """Raises `InvalidRequest` naming the field."""
+    body = as_object(body, "")
+    model = required_str(body, "model")
+    options = object_(body, "stream_options") or {}
+    most = integer(body, "max_completion_tokens", least=0)
+    at_most = integer(body, "max_tokens", least=0)
+    safety_identifier, user = string(body, "safety_identifier"), string(body, "user")
+    return Prompt(
+        format=Format.CHAT,
+        model=model,
+        turns=parse_turns(body),
+        stream=boolean(body, "stream") or False,
+        include_usage=boolean(options, "include_usage", "stream_options") or False,
+        max_tokens=at_most if most is None else most,
+        stop=_stop(body),
+        tools=parse_tools(body),
+        tool_choice=parse_tool_choice(body),
+        parallel_tool_calls=boolean(body, "parallel_tool_calls"),
+        reasoning=_reasoning(body),
+        output=_output(body),
+        sampling=_sampling(body),
+        verbosity=string(body, "verbosity"),
+        user=safety_identifier or user,
+        metadata=object_(body, "metadata"),
+        service_tier=string(body, "service_tier"),
+        cache_key=string(body, "prompt_cache_key"),
+        store=boolean(body, "store"),
+        extra=_extra(body),
+    )
+
+
+def patch_prompt(body: Payload, model: str) -> Payload:
+    """A stream is asked for its usage: nothing else tells what a reply has cost."""
+    patched = body | {"model": model}
+    if body.get("stream"):
+        patched["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
+    return patched
+
+
+def _stop(body: Payload) -> tuple[str, ...]:
+    value = body.get("stop")
+    if isinstance(value, str):
+        return (value,)
+    stops = list_(body, "stop") or ()
+    return tuple(as_str(stop, f"stop.{index}") for index, stop in enumerate(stops))
+
+
+def _sampling(body: Payload) -> Sampling:
+    top_logprobs = integer(body, "top_logprobs", least=0)
+    if top_logprobs is None and boolean(body, "logprobs"):
+        top_logprobs = 0
+    top_k = body.get("top_k")
+    return Sampling(
+        temperature=number(body, "temperature"),
+        top_p=number(body, "top_p"),
+        top_k=top_k if type(top_k) is int else None,
+        seed=integer(body, "seed"),
+        frequency_penalty=number(body, "frequency_penalty"),
+        presence_penalty=number(body, "presence_penalty"),
+        choices=integer(body, "n", least=1),
+        top_logprobs=top_logprobs,
+    )
+
+
+def _reasoning(body: Payload) -> Reasoning | None:
+    """The format's own effort first, then what compatible servers call it."""
+    effort = string(body, "reasoning_effort")
+    if effort is not None:
+        return Reasoning(enabled=False if effort == "none" else None, effort=effort)
+    reasoning, thinking = body.get("reasoning"), body.get("thinking")
+    if isinstance(reasoning, dict):
+        return Reasoning(
+            enabled=_typed(reasoning, "enabled", bool),
+            effort=_typed(reasoning, "effort", str),
+            budget=_typed(reasoning, "max_tokens", int),
+        )
+    if isinstance(thinking, dict) and isinstance(thinking.get("type"), str):
+        mode = thinking["type"]
+        return Reasoning(
+            enabled=mode != "disabled",
+            budget=_typed(thinking, "budget_tokens", int),
+            mode=None if mode in ("enabled", "disabled") else mode,
+        )
+    enabled = _typed(body, "enable_thinking", bool)
+    return None if enabled is None else Reasoning(enabled=enabled)
+
+
+def _typed(body: Payload, name: str, kind: type) -> Any:
+    """A field that the format itself does not define: read where it fits, else ignored."""
+    value = body.get(name)
+    return value if type(value) is kind else None
+
+
+def _output(body: Payload) -> OutputFormat | None:
+    form = object_(body, "response_format")
+    if form is None:
+        return None
+    path = "response_format"
+    match required_str(form, "type", path):
+        case "json_object":
+            return OutputFormat(kind=OutputKind.JSON_OBJECT)
+        case "json_schema":
+            path = f"{path}.json_schema"
+            said = as_object(required(form, "json_schema", "response_format"), path)
+            return OutputFormat(
+                kind=OutputKind.JSON_SCHEMA,
+                name=required_str(said, "name", path),
+                schema=object_(said, "schema", path),
+                description=string(said, "description", path),
+                strict=boolean(said, "strict", path),
+            )
+        case _:
+            return None
+
+
+def _extra(body: Payload) -> Opaque | None:
+    rest = {name: value for name, value in body.items() if name not in _READ}
+    return Opaque(Format.CHAT, rest) if rest else None

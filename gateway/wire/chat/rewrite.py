@@ -1,0 +1,56 @@
+"""The native lane's edits of chat frames. It must not know what the frames mean to the hub.
+
+The gateway always asks for usage. A client that did not ask gets no usage chunk, and not the
+`"usage":null` that the asking brings into every other chunk.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.core.prompt import Prompt
+from gateway.errors import GatewayError
+from gateway.wire.chat.errors import error_frame
+from gateway.wire.fields import Payload
+from gateway.wire.model_name import ModelName
+from gateway.wire.sse import Frame, replace_data
+
+_PING: Final = b": keepalive\n\n"  # a comment: the format has no event for it
+_NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
+
+
+class ChatRewriter:
+    """See `gateway.wire.codec.Rewriter`."""
+
+    __slots__ = ("_keeps_usage", "_model")
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._model = ModelName(prompt.model)
+        self._keeps_usage = prompt.include_usage
+
+    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
+        if data is None or frame.data is None:
+            return frame.raw
+        written = frame.data
+        if not self._keeps_usage and "usage" in data:
+            usage = data["usage"]
+            if usage and not data.get("choices"):
+                return b""
+            if usage is None:
+                written = _without_null_usage(written)
+        if "model" in data:
+            written = self._model.write(written, data["model"])
+        return frame.raw if written is frame.data else replace_data(frame, written)
+
+    def ping(self) -> bytes:
+        return _PING
+
+    def fail(self, error: GatewayError) -> bytes:
+        return error_frame(error)
+
+
+def _without_null_usage(payload: bytes) -> bytes:
+    """Where the member stands twice, one of them is another object's: then both stay."""
+    cut, count = _NULL_USAGE.subn(b"", payload)
+    return cut if count == 1 else payload

@@ -1,0 +1,126 @@
+"""Tool definitions and tool choice of chat requests. It must not know turns or replies."""
+
+from __future__ import annotations
+
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque
+from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind
+from gateway.wire.fields import (
+    Payload,
+    as_list,
+    as_object,
+    boolean,
+    invalid,
+    list_,
+    object_,
+    required,
+    required_str,
+    string,
+)
+
+
+def parse_tools(body: Payload) -> tuple[Tool, ...]:
+    """`tools`, and the deprecated `functions` after them."""
+    tools = [
+        _tool(as_object(tool, f"tools.{index}"), f"tools.{index}")
+        for index, tool in enumerate(list_(body, "tools") or ())
+    ]
+    for index, function in enumerate(list_(body, "functions") or ()):
+        path = f"functions.{index}"
+        tools.append(_function(as_object(function, path), path, function))
+    return tuple(tools)
+
+
+def parse_tool_choice(body: Payload) -> ToolChoice | None:
+    """`tool_choice`, else the deprecated `function_call`."""
+    choice = body.get("tool_choice")
+    if choice is None:
+        return _function_call(body)
+    if isinstance(choice, str):
+        return _word(choice)
+    path = "tool_choice"
+    said = as_object(choice, path)
+    match required_str(said, "type", path):
+        case "function" | "custom" as kind:
+            named = as_object(required(said, kind, path), f"{path}.{kind}")
+            return ToolChoice(
+                ChoiceMode.NAMED,
+                name=required_str(named, "name", f"{path}.{kind}"),
+                kind=ToolKind(kind),
+            )
+        case "allowed_tools":
+            return _allowed(said, path)
+        case _:
+            return ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, choice))
+
+
+def _tool(tool: Payload, path: str) -> Tool:
+    kind = required_str(tool, "type", path)
+    if kind not in ("function", "custom"):
+        return Tool(kind=ToolKind.SERVER, name=kind, definition=Opaque(Format.CHAT, tool))
+    said = as_object(required(tool, kind, path), f"{path}.{kind}")
+    parse = _function if kind == "function" else _custom
+    return parse(said, f"{path}.{kind}", tool)
+
+
+def _function(function: Payload, path: str, definition: Payload) -> Tool:
+    return Tool(
+        kind=ToolKind.FUNCTION,
+        name=required_str(function, "name", path),
+        description=string(function, "description", path),
+        schema=object_(function, "parameters", path),
+        strict=boolean(function, "strict", path),
+        definition=Opaque(Format.CHAT, definition),
+    )
+
+
+def _custom(custom: Payload, path: str, definition: Payload) -> Tool:
+    form = object_(custom, "format", path) or {}
+    return Tool(
+        kind=ToolKind.CUSTOM,
+        name=required_str(custom, "name", path),
+        description=string(custom, "description", path),
+        grammar=object_(form, "grammar", f"{path}.format"),
+        definition=Opaque(Format.CHAT, definition),
+    )
+
+
+def _word(word: str) -> ToolChoice:
+    if word in ("auto", "none", "required"):
+        return ToolChoice(ChoiceMode(word))
+    return ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, word))
+
+
+def _allowed(choice: Payload, above: str) -> ToolChoice:
+    path = f"{above}.allowed_tools"
+    allowed = as_object(required(choice, "allowed_tools", above), path)
+    mode = required_str(allowed, "mode", path)
+    if mode not in ("auto", "required"):
+        raise invalid(f"{path}.mode", "Input should be 'auto' or 'required'")
+    tools = as_list(required(allowed, "tools", path), f"{path}.tools")
+    return ToolChoice(
+        ChoiceMode(mode),
+        allowed=tuple(
+            _allowed_name(as_object(tool, f"{path}.tools.{index}"), f"{path}.tools.{index}")
+            for index, tool in enumerate(tools)
+        ),
+    )
+
+
+def _allowed_name(tool: Payload, path: str) -> str:
+    """The tool that an entry points at: nested as in `tools`, or flat."""
+    kind = required_str(tool, "type", path)
+    nested = tool.get(kind)
+    if isinstance(nested, dict):
+        return required_str(nested, "name", f"{path}.{kind}")
+    return string(tool, "name", path) or kind
+
+
+def _function_call(body: Payload) -> ToolChoice | None:
+    choice = body.get("function_call")
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        return _word(choice)
+    said = as_object(choice, "function_call")
+    return ToolChoice(ChoiceMode.NAMED, name=required_str(said, "name", "function_call"))

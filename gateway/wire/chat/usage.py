@@ -1,0 +1,29 @@
+"""Reads token counts as chat upstreams report them. It must not know prices or limits.
+
+The prompt includes what the cache served, and the completion includes the reasoning, as in
+`core.usage`. Stream reports are cumulative: the last count per field wins, and a zero that follows
+a count is an upstream's habit, not news.
+"""
+
+from __future__ import annotations
+
+from gateway.core.usage import Usage
+from gateway.wire.fields import count
+
+
+def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
+    """The usage after `counts`, one `usage` object as it stood on the wire; `before` where it
+    counts nothing."""
+    if not isinstance(counts, dict):
+        return before
+    known = before or Usage()
+    prompt = counts.get("prompt_tokens_details")
+    completion = counts.get("completion_tokens_details")
+    usage = Usage(
+        input_tokens=count(counts, "prompt_tokens") or known.input_tokens,
+        cache_read_tokens=count(prompt, "cached_tokens") or known.cache_read_tokens,
+        cache_write_tokens=count(prompt, "cache_write_tokens") or known.cache_write_tokens,
+        output_tokens=count(counts, "completion_tokens") or known.output_tokens,
+        reasoning_tokens=count(completion, "reasoning_tokens") or known.reasoning_tokens,
+    )
+    return before if usage == Usage() else usage

@@ -1,0 +1,133 @@
+"""The one interface that every wire format implements, and nothing of any single format.
+
+A codec has two tongues. Parse and decode understand what arrives in its format; render and encode
+speak it. Rewriting is the native lane's in-place edit, where client and upstream share the format.
+Bytes, dicts and values in and out: no I/O, no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gateway.core.events import Event
+from gateway.core.failure import Failure
+from gateway.core.formats import Format
+from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply
+from gateway.errors import ConvertRequestFailed, GatewayError
+from gateway.wire.failures import parse_http_error
+from gateway.wire.fields import Payload
+from gateway.wire.sse import Frame
+
+
+class Decoder(Protocol):
+    """Turns the frames of one arriving stream into events that obey the grammar of `core.events`.
+
+    It tolerates what real upstreams send: missing indexes and names, usage early, late or never.
+    `End` is held back until stop reason and usage are both known.
+    """
+
+    def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
+        """The events of one frame; `name` is its `event:` value, maybe empty."""
+        ...
+
+    def done(self) -> Sequence[Event]:
+        """The events of a `[DONE]` frame."""
+        ...
+
+    def close(self) -> Sequence[Event]:
+        """At the end of the bytes: nothing where the terminal event was seen, `End` where only a
+        formality is missing, else `Fail` of kind `cut` (`empty` where nothing came at all)."""
+        ...
+
+
+class Encoder(Protocol):
+    """Speaks events as the frames of one stream; what it emits obeys the format's own grammar."""
+
+    dropped: set[str]
+    """Names of what the format could not say."""
+
+    def encode(self, event: Event) -> bytes:
+        """Whole frames, maybe none. `Fail` is not encoded: it is spoken by `fail`."""
+        ...
+
+    def ping(self) -> bytes:
+        """A sign of life that every client of the format takes for one and nothing else."""
+        ...
+
+    def fail(self, error: GatewayError) -> bytes:
+        """Closes what is open and speaks the error in the format's own in-stream form."""
+        ...
+
+
+class Rewriter(Protocol):
+    """The native lane: the upstream's own frames, with the model's name and what the client did
+    not ask for edited, and everything unknown intact."""
+
+    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
+        """The frame's bytes for the client, maybe none; `data` is the parsed `frame.data`."""
+        ...
+
+    def ping(self) -> bytes:
+        """A sign of life that every client of the format takes for one and nothing else."""
+        ...
+
+    def fail(self, error: GatewayError) -> bytes:
+        """The error in the format's own in-stream form, as a frame that may follow the others."""
+        ...
+
+
+class Codec:
+    """One format. Subclasses override everything that their format can say.
+
+    The rendering half raises `ConvertRequestFailed` here: a format that cannot be spoken to an
+    upstream is the specification's `not implemented`.
+    """
+
+    format: Format
+    path: str
+    """Where a request goes, relative to a channel's `base_url`."""
+
+    def parse_prompt(self, body: object) -> Prompt:
+        """The prompt of a request body. Raises `InvalidRequest` naming the field."""
+        raise NotImplementedError
+
+    def render_prompt(self, prompt: Prompt, model: str) -> Payload:
+        """A request body for the upstream's `model`."""
+        raise ConvertRequestFailed
+
+    def patch_prompt(self, body: Payload, model: str) -> Payload:
+        """The native lane: a shallow copy of the client's body for the upstream's `model`, which
+        also asks for the usage that metering needs."""
+        raise NotImplementedError
+
+    def decoder(self) -> Decoder:
+        raise NotImplementedError
+
+    def encoder(self, prompt: Prompt, reply_id: str, created: int) -> Encoder:
+        """`reply_id` is a unique suffix without prefix, `created` Unix seconds."""
+        raise ConvertRequestFailed
+
+    def rewriter(self, prompt: Prompt) -> Rewriter:
+        raise NotImplementedError
+
+    def parse_reply(self, body: Payload) -> Reply:
+        """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
+        raise NotImplementedError
+
+    def render_reply(self, reply: Reply, prompt: Prompt, reply_id: str, created: int) -> Payload:
+        raise ConvertRequestFailed
+
+    def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
+        """The native lane: the upstream's JSON bytes, untouched but for the model's name."""
+        raise NotImplementedError
+
+    def parse_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """What an upstream's HTTP error says, whatever its body looks like. Header names arrive
+        in lower case."""
+        return parse_http_error(status, headers, body)
+
+    def render_error(self, error: GatewayError, request_id: str) -> bytes:
+        """The body of an HTTP error in the format's own envelope."""
+        raise NotImplementedError

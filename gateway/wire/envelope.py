@@ -1,0 +1,48 @@
+"""How an error looks on the wire: the two envelopes, and the one for paths of neither format.
+
+It must not decide which error it is: the table in `gateway.errors` does.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from gateway.errors import GatewayError
+from gateway.wire.fields import Payload
+
+
+def chat_error(error: GatewayError) -> Payload:
+    """`error` of chat and responses, which is also what their streams carry."""
+    return {
+        "message": error.message,
+        "type": error.type,
+        "param": error.param,
+        "code": error.code,
+    }
+
+
+def chat_envelope(error: GatewayError) -> bytes:
+    """The body of an HTTP error on chat and responses."""
+    return orjson.dumps({"error": chat_error(error)})
+
+
+def messages_envelope(error: GatewayError, request_id: str | None) -> bytes:
+    """The body of an HTTP error on messages, which is also its in-stream form."""
+    body: Payload = {
+        "type": "error",
+        "error": {"type": error.messages_type, "message": error.message},
+    }
+    if request_id is not None:
+        body["request_id"] = request_id
+    return orjson.dumps(body)
+
+
+def combined_envelope(error: GatewayError, request_id: str) -> bytes:
+    """A body that the client libraries of every format parse, for paths that belong to none."""
+    return orjson.dumps(
+        {
+            "type": "error",
+            "error": chat_error(error) | {"type": error.messages_type},
+            "request_id": request_id,
+        }
+    )

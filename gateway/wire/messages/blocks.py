@@ -1,0 +1,204 @@
+"""Reads the content blocks of messages requests into parts. It must not know who speaks them.
+
+Blocks of unknown types are never refused: they ride as `OpaquePart`. What a known block says beyond
+the words of `core.parts` rides in the part's `extra`. Strings are taken over, never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    CacheMark,
+    Document,
+    Image,
+    Opaque,
+    OpaquePart,
+    Part,
+    ServerToolCall,
+    ServerToolResult,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from gateway.wire.fields import (
+    Payload,
+    as_json,
+    as_list,
+    as_object,
+    boolean,
+    join,
+    list_,
+    object_,
+    required,
+    required_str,
+    string,
+)
+from gateway.wire.messages.citations import parse_citation
+
+
+def parse_content(content: Any, path: str) -> tuple[Part, ...]:
+    """A string, or a list of blocks."""
+    if isinstance(content, str):
+        return (Text(content),)
+    blocks = as_list(content, path)
+    return tuple(_parse_block(block, f"{path}.{index}") for index, block in enumerate(blocks))
+
+
+def parse_cache(block: Payload, path: str) -> CacheMark | None:
+    control = object_(block, "cache_control", path)
+    if control is None:
+        return None
+    return CacheMark(string(control, "ttl", join(path, "cache_control")))
+
+
+def _parse_block(block: Any, path: str) -> Part:
+    block = as_object(block, path)
+    kind = required_str(block, "type", path)
+    if parse := _BLOCKS.get(kind):
+        return parse(block, path)
+    if kind.endswith("_tool_result"):
+        call_id = required_str(block, "tool_use_id", path)
+        return ServerToolResult(call_id, kind.removesuffix("_tool_result"), _pocket(block))
+    return OpaquePart(kind, _pocket(block))
+
+
+def _text(block: Payload, path: str) -> Part:
+    citations = list_(block, "citations", path) or ()
+    at = join(path, "citations")
+    return Text(
+        required_str(block, "text", path),
+        citations=tuple(
+            parse_citation(as_object(citation, join(at, index)))
+            for index, citation in enumerate(citations)
+        ),
+        cache=parse_cache(block, path),
+        extra=_beyond(block, _TEXT),
+    )
+
+
+def _image(block: Payload, path: str) -> Part:
+    source = as_object(required(block, "source", path), join(path, "source"))
+    place = _source(source, join(path, "source"))
+    if place is None:
+        return OpaquePart("image", _pocket(block))
+    return Image(place, cache=parse_cache(block, path), extra=_beyond(block, _IMAGE))
+
+
+def _document(block: Payload, path: str) -> Part:
+    source = as_object(required(block, "source", path), join(path, "source"))
+    at = join(path, "source")
+    kind = required_str(source, "type", at)
+    place, text = None, None
+    if kind == "text":
+        text = required_str(source, "data", at)
+    elif kind == "content" and isinstance(source.get("content"), str):
+        text = source["content"]
+    elif (place := _source(source, at)) is None:
+        return OpaquePart("document", _pocket(block))
+    return Document(
+        place,
+        text=text,
+        title=string(block, "title", path),
+        context=string(block, "context", path),
+        cache=parse_cache(block, path),
+        extra=_beyond(block, _DOCUMENT),
+    )
+
+
+def _source(source: Payload, path: str) -> Source | None:
+    """None for kinds of sources that the hub has no word for."""
+    match required_str(source, "type", path):
+        case "base64":
+            return Source(
+                data=required_str(source, "data", path),
+                media_type=required_str(source, "media_type", path),
+            )
+        case "url":
+            return Source(url=required_str(source, "url", path))
+        case "file":
+            return Source(file_id=required_str(source, "file_id", path))
+        case _:
+            return None
+
+
+def _thinking(block: Payload, path: str) -> Part:
+    signature = string(block, "signature", path)
+    return Thinking(
+        required_str(block, "thinking", path),
+        signature=Opaque(Format.MESSAGES, signature) if signature else None,
+        extra=_beyond(block, _THINKING),
+    )
+
+
+def _redacted_thinking(block: Payload, path: str) -> Part:
+    data = required_str(block, "data", path)
+    return Thinking(signature=Opaque(Format.MESSAGES, data), redacted=True)
+
+
+def _tool_use(block: Payload, path: str) -> Part:
+    return ToolCall(
+        id=required_str(block, "id", path),
+        name=required_str(block, "name", path),
+        arguments=_input(block, path),
+        cache=parse_cache(block, path),
+        extra=_beyond(block, _TOOL_USE),
+    )
+
+
+def _server_tool_use(block: Payload, path: str) -> Part:
+    return ServerToolCall(
+        id=required_str(block, "id", path),
+        name=required_str(block, "name", path),
+        arguments=_input(block, path),
+        extra=_pocket(block),
+    )
+
+
+def _input(block: Payload, path: str) -> str:
+    at = join(path, "input")
+    return as_json(as_object(required(block, "input", path), at), at)
+
+
+def _tool_result(block: Payload, path: str) -> Part:
+    content = block.get("content")
+    return ToolResult(
+        call_id=required_str(block, "tool_use_id", path),
+        parts=() if content is None else parse_content(content, join(path, "content")),
+        is_error=boolean(block, "is_error", path) or False,
+        cache=parse_cache(block, path),
+        extra=_beyond(block, _TOOL_RESULT),
+    )
+
+
+def _beyond(block: Payload, known: frozenset[str]) -> Opaque | None:
+    if block.keys() <= known:
+        return None
+    return _pocket({name: value for name, value in block.items() if name not in known})
+
+
+def _pocket(data: Any) -> Opaque:
+    return Opaque(Format.MESSAGES, data)
+
+
+_TEXT: Final = frozenset({"type", "text", "citations", "cache_control"})
+_IMAGE: Final = frozenset({"type", "source", "cache_control"})
+_DOCUMENT: Final = frozenset({"type", "source", "title", "context", "cache_control"})
+_THINKING: Final = frozenset({"type", "thinking", "signature"})
+_TOOL_USE: Final = frozenset({"type", "id", "name", "input", "cache_control"})
+_TOOL_RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
+_BLOCKS: Final[dict[str, Callable[[Payload, str], Part]]] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted_thinking,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "server_tool_use": _server_tool_use,
+    "mcp_tool_use": _server_tool_use,
+}

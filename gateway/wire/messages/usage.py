@@ -1,0 +1,43 @@
+"""Reads token counts as messages upstreams report them. It must not know prices or limits.
+
+Here the cached and the fresh part of a prompt are reported apart from each other; `core.usage`
+counts the whole. Reports are cumulative and partial: what a later one leaves out stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.core.usage import Usage
+from gateway.wire.fields import Payload, count
+
+_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def merge_counts(known: Payload | None, report: Any) -> Payload | None:
+    """The counts after one more `usage` object. The last count of a field wins, but a report in
+    which the whole prompt, or the output, is zero has no news of it."""
+    if not isinstance(report, dict) or not report:
+        return known
+    news = {name: value for name, value in report.items() if value is not None}
+    if not any(count(news, name) for name in _PROMPT):
+        news = {name: value for name, value in news.items() if name not in _PROMPT}
+    if not count(news, "output_tokens"):
+        news.pop("output_tokens", None)
+    return news if known is None else known | news
+
+
+def parse_usage(counts: Payload | None) -> Usage | None:
+    """The usage that merged counts stand for; None where nothing was reported."""
+    if counts is None:
+        return None
+    fresh, written, read = (count(counts, name) for name in _PROMPT[:3])
+    return Usage(
+        input_tokens=fresh + written + read,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=count(counts.get("cache_creation"), "ephemeral_1h_input_tokens"),
+        output_tokens=count(counts, "output_tokens"),
+        reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
+        web_searches=count(counts.get("server_tool_use"), "web_search_requests"),
+    )

@@ -1,0 +1,67 @@
+"""Writes the client's model id over the upstream's in JSON bytes, leaving every other byte alone.
+
+It must not know where a format keeps the name: the caller says which object holds it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")?')
+
+
+class ModelName:
+    """The client's id for one exchange. `parent` is the key of the object that holds `model`
+    (`message`, `response`), or empty for the top level."""
+
+    __slots__ = ("_learned", "_parent", "_shown", "_written")
+
+    def __init__(self, shown: str, parent: str = "") -> None:
+        self._shown = shown
+        self._written = orjson.dumps(shown)
+        self._parent = b'"%b"' % parent.encode() if parent else b""
+        self._learned: tuple[str, bytes, bytes] | None = None
+
+    def write(self, payload: bytes, named: object) -> bytes:
+        """`payload` is one JSON object in which the parent's `model` parses to `named`."""
+        if named == self._shown or not isinstance(named, str):
+            return payload
+        if self._learned and self._learned[0] == named:
+            _, found, instead = self._learned
+            # A quote inside a JSON string is escaped, so this can only be a member; but the same
+            # member may stand in another object too.
+            if payload.count(found) == 1:
+                return payload.replace(found, instead)
+        spans = self._find(payload)
+        for start, end, value in reversed(spans):
+            if len(spans) == 1:
+                found = payload[start:end]
+                self._learned = (named, found, payload[start:value] + self._written)
+            payload = payload[:value] + self._written + payload[end:]
+        return payload
+
+    def _find(self, payload: bytes) -> list[tuple[int, int, int]]:
+        """Where the parent's `model` stands: start of the key, end and start of the value."""
+        spans: list[tuple[int, int, int]] = []
+        keys: list[bytes] = []
+        position = 0
+        while token := _TOKEN.search(payload, position):
+            position = token.end()
+            text = token.group()
+            if text in (b"{", b"["):
+                keys.append(b"" if text == b"{" else b"[")
+            elif text in (b"}", b"]"):
+                keys.pop()
+            elif (value := _VALUE.match(payload, position)) and keys:
+                keys[-1] = text
+                if value.group(1) is not None:
+                    position = value.end()
+                    if text == b'"model"' and self._holds(keys[:-1]):
+                        spans.append((token.start(), value.end(1), value.start(1)))
+        return spans
+
+    def _holds(self, above: list[bytes]) -> bool:
+        return above == ([self._parent] if self._parent else [])

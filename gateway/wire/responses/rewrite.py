@@ -1,0 +1,55 @@
+"""The native lane of responses: edits single frames in place. It must not know what they mean for
+the reply: the decoder watches that.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from gateway.core.prompt import Prompt
+from gateway.errors import GatewayError
+from gateway.wire.fields import Payload
+from gateway.wire.model_name import ModelName
+from gateway.wire.responses.errors import error_frame, failed_frame
+from gateway.wire.sse import Frame, replace_data, write_frame
+
+
+class ResponsesRewriter:
+    """Remembers the newest response object and sequence number, for what must follow them."""
+
+    __slots__ = ("_model", "_response", "_sequence", "_shown")
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._shown = prompt.model
+        self._model = ModelName(prompt.model, parent="response")
+        self._response: Payload | None = None
+        self._sequence = -1
+
+    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
+        if data is None or frame.data is None:
+            return frame.raw
+        number = data.get("sequence_number")
+        self._sequence = number if isinstance(number, int) else self._sequence + 1
+        response = data.get("response")
+        if not isinstance(response, dict):
+            return frame.raw
+        self._response = response
+        payload = self._model.write(frame.data, response.get("model"))
+        return frame.raw if payload is frame.data else replace_data(frame, payload)
+
+    def ping(self) -> bytes:
+        """Clients that wait for events do not count comments, and know no other sign of life than
+        a repeated `response.in_progress`; it takes no sequence number of its own."""
+        if self._response is None:
+            return b": keepalive\n\n"
+        event = {
+            "type": "response.in_progress",
+            "sequence_number": self._sequence,
+            "response": self._response | {"model": self._shown},
+        }
+        return write_frame(b"response.in_progress", orjson.dumps(event))
+
+    def fail(self, error: GatewayError) -> bytes:
+        if self._response is None:
+            return error_frame(error, self._sequence + 1)
+        return failed_frame(error, self._response | {"model": self._shown}, self._sequence + 1)

@@ -1,0 +1,111 @@
+"""Reads responses streams into events. It must not know who asked or what leaves for the client.
+
+Upstreams met in the wild leave out indexes, sequence numbers and details of the response object,
+and speak errors flat, nested, or in other formats' forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from gateway.core.events import Begin, Event, StopReason
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque
+from gateway.core.usage import Usage
+from gateway.wire.assembly import Assembly
+from gateway.wire.failures import parse_stream_error
+from gateway.wire.fields import Payload
+from gateway.wire.lenient import read_object, read_text
+from gateway.wire.responses.output import Output
+from gateway.wire.responses.usage import parse_usage
+
+_INCOMPLETE: Final = {
+    "max_output_tokens": StopReason.MAX_TOKENS,
+    "content_filter": StopReason.REFUSAL,
+}
+
+
+class ResponsesDecoder:
+    """Reads the events about the response as a whole; `Output` reads those about its items."""
+
+    __slots__ = ("_assembly", "_in_progress", "_output", "_usage")
+
+    def __init__(self) -> None:
+        self._assembly = Assembly()
+        self._output = Output(self._assembly)
+        self._usage: Usage | None = None
+        self._in_progress = False
+
+    def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
+        if not isinstance(data, dict) or self._assembly.over:
+            return ()
+        kind = read_text(data.get("type"))
+        if self._output.tell(kind, data):
+            return self._assembly.take()
+        if handle := self._HANDLERS.get(kind):
+            handle(self, data)
+        elif name == b"error" or data.get("error"):
+            self._on_error(data)
+        return self._assembly.take()
+
+    def done(self) -> Sequence[Event]:
+        return ()
+
+    def close(self) -> Sequence[Event]:
+        self._assembly.cut(self._usage)
+        return self._assembly.take()
+
+    def _on_started(self, data: Payload) -> None:
+        response = read_object(data.get("response"))
+        self._usage = parse_usage(response, self._usage)
+        self._assembly.begin(
+            Begin(
+                id=read_text(response.get("id")),
+                model=read_text(response.get("model")),
+                usage=self._usage,
+                extra=Opaque(Format.RESPONSES, response),
+            )
+        )
+
+    def _on_progress(self, data: Payload) -> None:
+        """The first one belongs to the opening; a repeated one is a sign of life."""
+        if self._in_progress:
+            self._assembly.ping()
+        self._in_progress = True
+        self._on_started(data)
+
+    def _on_completed(self, data: Payload) -> None:
+        self._finish(data, StopReason.END_TURN)
+
+    def _on_incomplete(self, data: Payload) -> None:
+        details = read_object(read_object(data.get("response")).get("incomplete_details"))
+        reason = read_text(details.get("reason"))
+        self._finish(data, _INCOMPLETE.get(reason, StopReason.END_TURN))
+
+    def _finish(self, data: Payload, stop: StopReason) -> None:
+        self._on_started(data)
+        response = read_object(data.get("response"))
+        self._output.finish(response.get("output"))
+        if self._output.refused and stop is StopReason.END_TURN:
+            stop = StopReason.REFUSAL
+        self._assembly.end(stop, self._usage, extra=Opaque(Format.RESPONSES, response))
+
+    def _on_error(self, data: Payload) -> None:
+        self._usage = parse_usage(read_object(data.get("response")), self._usage)
+        self._assembly.fail(parse_stream_error(data), self._usage)
+
+    def _on_keepalive(self, data: Payload) -> None:
+        self._assembly.ping()
+
+    _HANDLERS: ClassVar[dict[str, Callable[[ResponsesDecoder, Payload], None]]] = {
+        "response.created": _on_started,
+        "response.queued": _on_started,
+        "response.in_progress": _on_progress,
+        "response.completed": _on_completed,
+        "response.incomplete": _on_incomplete,
+        "response.failed": _on_error,
+        "response.cancelled": _on_error,
+        "error": _on_error,
+        "keepalive": _on_keepalive,
+    }
