@@ -1,0 +1,64 @@
+"""Builds the application that clients reach: endpoints, the one middleware, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from gateway.core.formats import Format
+from gateway.errors import InvalidUrl, MethodNotAllowed, UpgradeRequired
+from gateway.runtime import Runtime
+from gateway.server.cors import allow_origins
+from gateway.server.exchange import RUNTIME
+from gateway.server.generate import generate
+from gateway.server.health import healthz, readyz
+from gateway.server.middleware import exchange_middleware, name_exchange
+from gateway.server.models import list_models, show_model
+from gateway.wire.codecs import CODECS
+
+_GENERATE: Final = {
+    Format.CHAT: "/v1/chat/completions",
+    Format.MESSAGES: "/v1/messages",
+    Format.RESPONSES: "/v1/responses",
+}
+
+
+def build_app(runtime: Runtime) -> web.Application:
+    """The application on the TCP port; admin paths are on another one, by construction."""
+    app = web.Application(
+        middlewares=[exchange_middleware], client_max_size=runtime.config.server.max_body
+    )
+    app[RUNTIME] = runtime
+    app.on_response_prepare.append(name_exchange)
+    allow_origins(app, runtime.config.server.cors)
+    router = app.router
+    for spoken, path in _GENERATE.items():
+        router.add_post(path, generate(CODECS[spoken]))
+    router.add_get("/v1/responses", upgrade, allow_head=False)
+    router.add_get("/v1/models", list_models, allow_head=False)
+    router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
+    router.add_get("/healthz", healthz)
+    router.add_get("/readyz", readyz)
+    router.add_get("/", root, allow_head=False)
+    router.add_head("/", probe)
+    router.add_head("/v1/{anything:.*}", probe)
+    return app
+
+
+async def probe(request: web.Request) -> web.Response:
+    """Agents knock with HEAD before they speak."""
+    return web.Response()
+
+
+async def root(request: web.Request) -> web.Response:
+    raise InvalidUrl(
+        "GET", "/", hint="configure clients with this address, for chat and responses plus /v1"
+    )
+
+
+async def upgrade(request: web.Request) -> web.Response:
+    """Websockets are refused in the way that makes clients fall back to HTTP at once."""
+    if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+        raise UpgradeRequired
+    raise MethodNotAllowed("POST")

@@ -1,0 +1,100 @@
+"""Puts one gateway together and takes it apart again: state, ledger, line, doors.
+
+It must not know commands or terminals; tests run the same thing in their own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.admin.api import build_admin
+from gateway.admin.desk import Desk
+from gateway.admin.socket import serve_admin
+from gateway.app import build_app
+from gateway.config import Config
+from gateway.routing.catalog import Catalog
+from gateway.routing.router import Router
+from gateway.runtime import Runtime, redactor_of, unix_microseconds
+from gateway.server.listen import Door, listening
+from gateway.server.notify import keep_watchdog_fed, notify
+from gateway.store.database import Database
+from gateway.store.lock import hold
+from gateway.store.recorder import Recorder
+from gateway.store.registry import Registry
+from gateway.upstream.client import Line
+
+DATABASE: Final = "gateway.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A gateway that serves. `address` is host and port, port 0 resolved."""
+
+    runtime: Runtime
+    desk: Desk
+    door: Door
+
+    def hurry(self) -> None:
+        """Ends what still runs, in-band and now, instead of after the drain time."""
+        now = asyncio.get_running_loop().time()
+        for wait in tuple(self.runtime.patience):
+            wait.reschedule(now)
+
+    @property
+    def address(self) -> str:
+        host, port = self.door.addresses[0]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Daemon]:
+    """A gateway that serves until the block is left; then it drains and flushes the ledger.
+
+    Raises `StoreError` (locked, damaged or newer state), `AdminSocketError`, or `OSError` where
+    the port is taken.
+    """
+    async with AsyncExitStack() as house:
+        house.enter_context(hold(config.state_dir))
+        database = await Database.open(config.state_dir / DATABASE)
+        house.push_async_callback(database.close)
+        registry = await Registry.load(database)
+        recorder = Recorder(database)
+        await recorder.start()
+        house.push_async_callback(recorder.close)
+        line = Line(config)
+        house.push_async_callback(line.close)
+        catalog = Catalog.of(config.models)
+        runtime = Runtime(
+            config=config,
+            catalog=catalog,
+            router=Router(catalog, config.channels),
+            line=line,
+            redactor=redactor_of(config),
+            registry=registry,
+            recorder=recorder,
+        )
+        desk = Desk(database, registry, unix_microseconds)
+        await house.enter_async_context(serve_admin(build_admin(desk), config.state_dir))
+        server = config.server
+        door = await house.enter_async_context(
+            listening(build_app(runtime), server.host, server.port)
+        )
+        house.push_async_callback(door.drain, runtime, server.drain_timeout)
+        yield Daemon(runtime, desk, door)
+
+
+@asynccontextmanager
+async def supervised(daemon: Daemon) -> AsyncIterator[None]:
+    """Keeps systemd informed for as long as the block lasts."""
+    watchdog = asyncio.ensure_future(keep_watchdog_fed(lambda: daemon.runtime.recorder.alive))
+    notify("READY=1", f"STATUS=serving on {daemon.address}")
+    try:
+        yield
+    finally:
+        watchdog.cancel()
+        drain = daemon.runtime.config.server.drain_timeout
+        notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain + 20) * 1e6)}")

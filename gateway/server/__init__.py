@@ -1,0 +1,1 @@
+"""The door: what clients reach over HTTP."""

@@ -1,0 +1,71 @@
+"""A request's body: read within its limits and parsed once. It must not know any wire format."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.errors import (
+    InvalidJson,
+    InvalidRequest,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedMediaType,
+)
+
+PATIENCE: Final = 30.0
+"""Seconds that a body may take at least; every further 64 KiB buys one more, up to two minutes."""
+
+MAX_STRUCTURE: Final = 2_000_000
+"""Braces, brackets and commas that a body may have: more only serves to stall the parser."""
+
+_LARGE: Final = 1024 * 1024
+
+
+async def read_json(request: web.Request, max_body: int) -> tuple[bytes, dict[str, Any]]:
+    """The body's bytes and the JSON object in them.
+
+    Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType` or `InvalidJson`.
+    """
+    _check_head(request, max_body)
+    if not request.content.is_eof():
+        try:
+            async with asyncio.timeout(_patience(request.content_length)):
+                raw = await request.read()
+        except TimeoutError:
+            raise RequestTimeout from None
+    else:
+        raw = await request.read()
+    return raw, parse_object(raw)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in `raw`; of a key that stands twice, the last value counts."""
+    if len(raw) > _LARGE and sum(map(raw.count, (b"{", b"[", b","))) > MAX_STRUCTURE:
+        raise InvalidJson("The request body has too many elements")
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise InvalidJson(f"The request body is not valid JSON: {error.msg} ({place})") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("body: Input should be a JSON object", param="body")
+    return body
+
+
+def _check_head(request: web.Request, max_body: int) -> None:
+    if (request.content_length or 0) > max_body:
+        raise RequestTooLarge
+    headers = request.headers
+    if headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType
+    kind = headers.get("content-type")
+    if kind is not None and not kind.lower().startswith("application/json"):
+        raise UnsupportedMediaType
+
+
+def _patience(size: int | None) -> float:
+    return min(120.0, PATIENCE + (size or 0) / 65536)

@@ -1,0 +1,224 @@
+"""The whole life of one client request, which becomes one row of the ledger.
+
+Everything here is synchronous: a row is settled even while the handler is being cancelled. It must
+not know how replies are relayed or errors rendered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from aiohttp import web
+
+from gateway.core.events import StopReason
+from gateway.core.failure import Failure, FailureKind
+from gateway.core.prompt import Prompt
+from gateway.core.usage import Usage
+from gateway.errors import GatewayError
+from gateway.routing.router import Candidate
+from gateway.runtime import Runtime, new_request_id
+from gateway.store.records import ExchangeState, Intent, Settlement, Token
+
+COMMIT_PATIENCE: Final = 0.25
+"""Seconds that the first byte of a reply waits for its intent row; then it leaves regardless."""
+
+CLIENT_CLOSED_REQUEST: Final = 499
+
+_NO_USAGE: Final = Usage()
+_LONGEST_AGENT: Final = 300
+
+log = logging.getLogger(__name__)
+
+
+class Exchange:
+    """Collects what the row will say while the request passes through the house."""
+
+    __slots__ = (
+        "_candidate",
+        "_clock",
+        "_error",
+        "_failure",
+        "_first_event",
+        "_intent",
+        "_prompt",
+        "_recorded",
+        "_runtime",
+        "_started",
+        "_stop",
+        "_usage",
+        "bytes_in",
+        "bytes_out",
+        "client_request_id",
+        "committed",
+        "endpoint",
+        "fault",
+        "format",
+        "id",
+        "remote",
+        "state",
+        "status",
+        "token",
+        "user_agent",
+    )
+
+    def __init__(self, runtime: Runtime, request: web.Request) -> None:
+        self._runtime = runtime
+        self._started = runtime.now()
+        self._clock = time.perf_counter()
+        self.id = new_request_id(self._started)
+        self.endpoint = request.path
+        self.format = ""
+        self.remote = request.remote or ""
+        headers = request.headers
+        self.user_agent = headers.get("user-agent", "")[:_LONGEST_AGENT]
+        self.client_request_id = _well_formed(headers.get("x-request-id"))
+        self.token: Token | None = None
+        self.status = 0
+        self.state = ExchangeState.ERROR
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.committed = False
+        self.fault: str | None = None
+        self._prompt: Prompt | None = None
+        self._candidate: Candidate | None = None
+        self._intent: asyncio.Future[None] | None = None
+        self._recorded: Intent | None = None
+        self._first_event: float | None = None
+        self._usage: Usage | None = None
+        self._stop: StopReason | None = None
+        self._error: GatewayError | None = None
+        self._failure: Failure | None = None
+
+    def ask(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+
+    def intend(self, candidate: Candidate) -> None:
+        """Puts the intent on record; call it before the upstream is contacted."""
+        self._candidate = candidate
+        self._recorded = self._row()
+        self._intent = self._runtime.recorder.intend(self._recorded)
+
+    async def intent_on_record(self) -> None:
+        """Holds the first byte back until the intent is committed, but never for long: a full
+        disk must not hang replies."""
+        self._first_event = time.perf_counter()
+        intent = self._intent
+        if intent is None or intent.done():
+            return
+        await asyncio.wait((intent,), timeout=COMMIT_PATIENCE)
+        if not intent.done():
+            log.warning("%s: the reply goes on before its intent is on record", self.id)
+
+    def learn(self, usage: Usage | None, stop: StopReason | None) -> None:
+        """What the reply told about itself."""
+        self._usage = usage
+        self._stop = stop
+
+    def fail(self, failure: Failure) -> None:
+        """The upstream's part in an error: what the row keeps of it."""
+        self._failure = failure
+        broken = failure.kind in (FailureKind.CUT, FailureKind.DISCONNECT, FailureKind.EMPTY)
+        self.state = (
+            ExchangeState.UPSTREAM_CUT if broken and self.committed else ExchangeState.ERROR
+        )
+
+    def refuse(self, error: GatewayError) -> None:
+        """What the client is told instead of a reply."""
+        self._error = error
+        self.status = error.status
+        if self._recorded is None:
+            self.state = ExchangeState.REJECTED
+
+    def left(self) -> None:
+        """The client is gone."""
+        self.state = ExchangeState.CLIENT_GONE
+        self.status = 200 if self.committed else CLIENT_CLOSED_REQUEST
+
+    def settle(self) -> None:
+        """Writes the row's end; an exchange that no key opened leaves no row."""
+        if self.token is None:
+            return
+        settlement = self._settlement(self.token)
+        if self._recorded is not None:
+            self._runtime.recorder.settle(settlement)
+        else:
+            self._runtime.recorder.refuse(self._row(), settlement)
+
+    def _row(self) -> Intent:
+        token, prompt, candidate = self.token, self._prompt, self._candidate
+        return Intent(
+            id=self.id,
+            started_at=self._started,
+            token_id=token.id if token else "",
+            group_name=token.group if token else "",
+            endpoint=self.endpoint,
+            format=self.format,
+            model=prompt.model if prompt else None,
+            channel=candidate.channel if candidate else None,
+            account=candidate.account if candidate else None,
+            upstream_model=candidate.model if candidate else None,
+            lane=candidate.lane.value if candidate else None,
+            stream=prompt.stream if prompt else False,
+            client_address=self.remote,
+            user_agent=self.user_agent,
+            client_request_id=self.client_request_id,
+            bytes_in=self.bytes_in,
+        )
+
+    def _settlement(self, token: Token) -> Settlement:
+        usage = self._usage or _NO_USAGE
+        failure, first = self._failure, self._first_event
+        return Settlement(
+            id=self.id,
+            token_id=token.id,
+            state=self.state,
+            status=self.status,
+            stop_reason=self._stop.value if self._stop else None,
+            end_reason=self._end_reason(),
+            input_tokens=usage.input_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            output_tokens=usage.output_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            usage_source="upstream" if self._usage else "none",
+            first_event_us=round((first - self._clock) * 1e6) if first else None,
+            total_us=round((time.perf_counter() - self._clock) * 1e6),
+            bytes_out=self.bytes_out,
+            error_code=self._error.code if self._error else None,
+            upstream_status=failure.status if failure else None,
+            upstream_error=self._upstream_error(),
+            dropped=None,
+        )
+
+    def _end_reason(self) -> str:
+        if self.state is ExchangeState.CLIENT_GONE:
+            return "client_gone"
+        if self._failure is not None:
+            return f"upstream_{self._failure.kind.value}"
+        if self._error is not None:
+            return "refused" if self._recorded is None else "failed"
+        return "complete"
+
+    def _upstream_error(self) -> str | None:
+        failure = self._failure
+        if failure is not None:
+            text = failure.body or failure.message
+        elif self._error is not None and self._error.detail:
+            text = self._error.detail
+        else:
+            return self.fault
+        return self._runtime.redactor.secrets(text)
+
+
+def _well_formed(request_id: str | None) -> str | None:
+    """A client's own request id is kept only where it can harm neither log nor header."""
+    if request_id and len(request_id) <= 200 and request_id.isascii() and request_id.isprintable():
+        return request_id
+    return None
+
+
+EXCHANGE: Final = web.RequestKey("exchange", Exchange)
+RUNTIME: Final = web.AppKey("runtime", Runtime)

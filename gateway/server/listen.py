@@ -1,0 +1,106 @@
+"""The daemon's life on the network: listen, serve, drain, stop.
+
+aiohttp's own shutdown waits twice and then cuts streams; here running replies may end within the
+drain time, and those that do not are told why before they end. It must not know endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from gateway.runtime import Runtime
+from gateway.server.protocol import GatewayProtocol
+
+BACKLOG: Final = 1024
+_CONNECTION: Final[dict[str, Any]] = {
+    "keepalive_timeout": 75.0,
+    "lingering_time": 0.5,
+    "access_log": None,
+}
+FAREWELL: Final = 2.0
+"""Seconds for the last frames of replies that a drain ends."""
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[Door]:
+    """The application behind a listening socket. Raises `OSError` where it cannot be bound."""
+    runner = web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=FAREWELL
+    )
+    await runner.setup()
+    door = Door(runner)
+    try:
+        await door.open(host, port)
+        yield door
+    finally:
+        door.close()
+        await runner.cleanup()
+
+
+class Door:
+    """The listening socket and the connections that came through it."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+        self._listener: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("the runner is not set up")
+        connection = partial(
+            GatewayProtocol,
+            server,
+            loop=loop,
+            **_CONNECTION,
+        )
+        self._listener = await loop.create_server(
+            connection, host, port, backlog=BACKLOG, reuse_address=True
+        )
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where the door is, port 0 resolved."""
+        sockets = self._listener.sockets if self._listener else ()
+        return [_address(listening) for listening in sockets]
+
+    def close(self) -> None:
+        """Stops accepting; what runs goes on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def drain(self, runtime: Runtime, seconds: float) -> None:
+        """Lets running requests end; those that still run after `seconds` are ended in-band."""
+        runtime.draining = True
+        self.close()
+        loop = asyncio.get_running_loop()
+        if await _emptied(runtime, loop.time() + seconds):
+            return
+        log.warning("%d requests still run after %g s: ending them", runtime.running, seconds)
+        for wait in tuple(runtime.patience):
+            wait.reschedule(loop.time())
+        await _emptied(runtime, loop.time() + FAREWELL)
+
+
+async def _emptied(runtime: Runtime, deadline: float) -> bool:
+    """Whether the last request ended before the deadline."""
+    loop = asyncio.get_running_loop()
+    while runtime.running and loop.time() < deadline:
+        await asyncio.sleep(0.02)
+    return not runtime.running
+
+
+def _address(listener: socket.socket) -> tuple[str, int]:
+    host, port = listener.getsockname()[:2]
+    return str(host), int(port)

@@ -1,0 +1,126 @@
+"""The one middleware: opens an exchange, and turns every error into this endpoint's envelope.
+
+It must not know what endpoints do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import ClientConnectionResetError, web
+from aiohttp.typedefs import Handler
+
+from gateway.core.formats import Format
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    InvalidUrl,
+    MalformedRequest,
+    MethodNotAllowed,
+    RequestTooLarge,
+)
+from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
+from gateway.wire.codecs import CODECS
+from gateway.wire.envelope import combined_envelope
+
+_HINTS: Final = (
+    ("/v1/v1/", "remove /v1 from the base address"),
+    ("/chat/completions", "add /v1 to the base address"),
+    ("/responses", "add /v1 to the base address"),
+    ("/models", "add /v1 to the base address"),
+    ("/messages", "the base address has neither /v1 nor a path"),
+)
+
+log = logging.getLogger(__name__)
+
+
+@web.middleware
+async def exchange_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    runtime = request.app[RUNTIME]
+    exchange = request[EXCHANGE] = Exchange(runtime, request)
+    runtime.running += 1
+    try:
+        _check_protocol(request)
+        answer = await handler(request)
+        exchange.status = exchange.status or answer.status
+        return answer
+    except GatewayError as error:
+        exchange.refuse(error)
+        return error_response(request, error)
+    except web.HTTPException as refusal:
+        row = _of_framework(request, refusal)
+        exchange.refuse(row)
+        return error_response(request, row)
+    except (asyncio.CancelledError, ClientConnectionResetError):
+        exchange.left()
+        raise
+    except Exception as fault:
+        log.exception("%s: unexpected fault", exchange.id)
+        row = InternalError(detail=f"{type(fault).__name__}: {fault}")
+        exchange.refuse(row)
+        if exchange.committed:
+            raise
+        return error_response(request, row)
+    finally:
+        runtime.running -= 1
+        exchange.settle()
+
+
+async def name_exchange(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal handler for every answer: which exchange it belongs to."""
+    exchange = request[EXCHANGE]
+    headers = response.headers
+    headers["request-id"] = headers["x-request-id"] = exchange.id
+    if exchange.client_request_id:
+        headers["x-client-request-id"] = exchange.client_request_id
+
+
+def error_response(request: web.Request, error: GatewayError) -> web.Response:
+    """The error in the envelope of the request's path (the combined one where it has none)."""
+    return web.Response(
+        status=error.status,
+        body=_envelope(request, error, request[EXCHANGE].id),
+        content_type="application/json",
+        headers=error.headers(),
+    )
+
+
+def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
+    path = request.path
+    if path.startswith("/v1/messages"):
+        return CODECS[Format.MESSAGES].render_error(error, request_id)
+    if path.startswith(("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")):
+        return CODECS[Format.CHAT].render_error(error, request_id)
+    if path.startswith("/v1/models"):
+        door = request.app[RUNTIME].config.server
+        named = any(name in request.headers for name in door.version_headers)
+        return CODECS[Format.MESSAGES if named else Format.CHAT].render_error(error, request_id)
+    return combined_envelope(error, request_id)
+
+
+def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayError:
+    """Our row of the table for what aiohttp refuses by itself."""
+    if isinstance(refusal, web.HTTPRequestEntityTooLarge):
+        return RequestTooLarge()
+    if isinstance(refusal, web.HTTPMethodNotAllowed):
+        return MethodNotAllowed(", ".join(sorted(refusal.allowed_methods)))
+    if isinstance(refusal, web.HTTPNotFound):
+        return InvalidUrl(request.method, request.path, hint=_hint(request.path))
+    return InternalError(detail=f"{type(refusal).__name__}: {refusal.status}")
+
+
+def _hint(path: str) -> str | None:
+    if path.startswith("/v1/") and not path.startswith("/v1/v1/"):
+        return None
+    return next((hint for part, hint in _HINTS if path.startswith(part)), None)
+
+
+def _check_protocol(request: web.Request) -> None:
+    """aiohttp lets odd versions and codings through that no client of ours sends."""
+    if request.version not in ((1, 1), (1, 0)):
+        raise MalformedRequest
+    coding = request.headers.get("transfer-encoding")
+    if coding is not None and coding.lower() != "chunked":
+        raise MalformedRequest

@@ -1,0 +1,108 @@
+"""The model list: exactly what the calling key can use, in one body for every client library.
+
+The body carries the fields of both families (Specification, "GET /v1/models"). It must not know
+channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.config import Model
+from gateway.errors import InvalidRequest, UnknownModelId
+from gateway.runtime import Runtime
+from gateway.server.auth import authenticate
+from gateway.server.exchange import EXCHANGE, RUNTIME
+
+CREATED: Final = 1767225600
+CREATED_AT: Final = "2026-01-01T00:00:00Z"
+"""Catalog entries have no birthday; libraries want one."""
+
+MAX_PAGE: Final = 1000
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent."""
+    runtime = request.app[RUNTIME]
+    models = _usable(request, runtime)
+    page, more = _page(request, models)
+    return _json(
+        {
+            "object": "list",
+            "data": [_entry(model) for model in page],
+            "has_more": more,
+            "first_id": page[0].id if page else None,
+            "last_id": page[-1].id if page else None,
+        }
+    )
+
+
+async def show_model(request: web.Request) -> web.Response:
+    """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
+    runtime = request.app[RUNTIME]
+    usable = _usable(request, runtime)
+    sent = request.match_info["id"]
+    model = runtime.catalog.resolve(sent)
+    if model is None or model not in usable:
+        raise UnknownModelId(sent)
+    return _json(_entry(model) | {"id": sent})
+
+
+def _usable(request: web.Request, runtime: Runtime) -> list[Model]:
+    token = authenticate(request, runtime)
+    request[EXCHANGE].format = "models"
+    reach = runtime.reach(token.group)
+    return [model for model in runtime.catalog if model.id in reach.members]
+
+
+def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]:
+    query = request.query
+    ids = [model.id for model in models]
+    start, stop = 0, len(models)
+    if "after_id" in query:
+        start = _position(ids, query["after_id"], "after_id") + 1
+    if "before_id" in query:
+        stop = _position(ids, query["before_id"], "before_id")
+    within = models[start:stop]
+    if "limit" not in query:
+        return within, False
+    limit = _limit(query["limit"])
+    page = within[-limit:] if "before_id" in query else within[:limit]
+    return page, len(within) > limit
+
+
+def _position(ids: list[str], cursor: str, name: str) -> int:
+    try:
+        return ids.index(cursor)
+    except ValueError:
+        raise InvalidRequest(f"{name}: no such model in the list", param=name) from None
+
+
+def _limit(sent: str) -> int:
+    if not sent.isascii() or not sent.isdigit() or not 1 <= int(sent[:9]) <= MAX_PAGE:
+        raise InvalidRequest(
+            f"limit: Input should be an integer from 1 to {MAX_PAGE}", param="limit"
+        )
+    return int(sent)
+
+
+def _entry(model: Model) -> dict[str, Any]:
+    return {
+        "id": model.id,
+        "object": "model",
+        "type": "model",
+        "created": CREATED,
+        "created_at": CREATED_AT,
+        "owned_by": model.family.value,
+        "display_name": model.display_name or model.id,
+        "lifecycle": model.lifecycle.value,
+        "max_input_tokens": model.context,
+        "max_tokens": model.max_output,
+    }
+
+
+def _json(body: dict[str, Any]) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json")

@@ -1,0 +1,35 @@
+"""Tells systemd how the daemon is; a no-op where nobody listens. It must not decide anything.
+
+Protocol: sd_notify(3), one datagram per message to the socket named in NOTIFY_SOCKET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+
+def notify(*assignments: str) -> None:
+    """Sends lines such as `READY=1`."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(address)
+        sender.sendall("\n".join(assignments).encode())
+
+
+async def keep_watchdog_fed(healthy: Callable[[], bool]) -> None:
+    """Feeds the watchdog at a third of its interval for as long as `healthy` says so."""
+    interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+    if not interval:
+        return
+    while True:
+        if healthy():
+            notify("WATCHDOG=1")
+        await asyncio.sleep(interval / 3)

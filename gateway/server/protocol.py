@@ -1,0 +1,45 @@
+"""The connection under every request: what is not even HTTP still gets an answer of ours.
+
+aiohttp's own parse errors are text that reflects the input, and each logs a traceback; here they
+leave in an envelope, and the log gets one line. It must not know endpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+
+from gateway.errors import GatewayError, InternalError, MalformedRequest
+from gateway.runtime import new_request_id, unix_microseconds
+from gateway.wire.envelope import combined_envelope
+
+log = logging.getLogger(__name__)
+
+
+class GatewayProtocol(web.RequestHandler):
+    """A client's connection."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        request_id = new_request_id(unix_microseconds())
+        fault = type(exc).__name__ if exc else status
+        log.info("%s: refused at the door (%s) from %s", request_id, fault, request.remote)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the reply has begun: nothing can be said any more")
+        error: GatewayError = MalformedRequest() if status < 500 else InternalError()
+        answer = web.Response(
+            status=error.status,
+            body=combined_envelope(error, request_id),
+            content_type="application/json",
+            headers={**error.headers(), "request-id": request_id, "x-request-id": request_id},
+        )
+        answer.force_close()
+        return answer

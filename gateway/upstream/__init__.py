@@ -1,0 +1,1 @@
+"""The outside line: making attempts and reading what comes back."""

@@ -1,0 +1,211 @@
+"""One attempt: a request to a candidate's upstream, and its reply or the failure.
+
+It must not decide what follows from a failure, and it never sees the client's connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway import __version__
+from gateway.config import Channel, Config, Timeouts
+from gateway.core.failure import Failure, FailureKind
+from gateway.core.formats import Format
+from gateway.routing.router import Candidate
+from gateway.wire.codecs import CODECS
+
+MAX_ERROR_BODY: Final = 64 * 1024
+"""Bytes of an upstream's error that are read."""
+
+_POOL_KEEPALIVE: Final = 10.0
+"""Seconds that an idle connection is kept: below the 15 to 60 s after which servers hang up."""
+
+
+class AttemptFailed(Exception):
+    """The attempt gave no reply."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What every request to one account has in common."""
+
+    url: URL
+    headers: CIMultiDict[str]
+    timeout: aiohttp.ClientTimeout
+    limits: Timeouts
+
+
+@dataclass(slots=True)
+class _Trip:
+    """Whether this request went out on a connection of its own."""
+
+    fresh: bool = False
+
+
+class Line:
+    """The outside line of one configuration; open it inside the running loop.
+
+    Nothing of a client's connection is reused: no cookies, no redirects, no proxies from the
+    environment, no compression asked for.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._targets = {
+            (channel.name, account.name): _target(channel, account.key.get_secret_value())
+            for channel in config.channels
+            for account in channel.accounts
+        }
+        self._pooled = _session(pool=True)
+        self._fresh = _session(pool=False)
+
+    def timeouts(self, candidate: Candidate) -> Timeouts:
+        return self._targets[candidate.channel, candidate.account].limits
+
+    async def close(self) -> None:
+        await self._pooled.close()
+        await self._fresh.close()
+
+    async def send(
+        self, candidate: Candidate, body: bytes, crossing: Mapping[str, str], query: str
+    ) -> aiohttp.ClientResponse:
+        """The upstream's answer of status 200, its body still unread; the caller releases it.
+
+        `crossing` are the client's headers that may go upstream. Raises `AttemptFailed`. A pooled
+        connection that turns out stale is replaced once: no byte of an answer came over it.
+        """
+        target = self._targets[candidate.channel, candidate.account]
+        headers = target.headers
+        if crossing:
+            headers = CIMultiDict({**headers, **crossing})
+        url = target.url.with_query(query) if query else target.url
+        trip = _Trip()
+        with failures():
+            try:
+                answer = await self._pooled.post(
+                    url,
+                    data=body,
+                    headers=headers,
+                    timeout=target.timeout,
+                    allow_redirects=False,
+                    trace_request_ctx=trip,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as stale:
+                if trip.fresh or isinstance(stale, aiohttp.ClientConnectorError):
+                    raise
+                answer = await self._fresh.post(
+                    url, data=body, headers=headers, timeout=target.timeout, allow_redirects=False
+                )
+        if answer.status != 200:
+            raise AttemptFailed(await _refusal(answer, candidate.format))
+        return answer
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turns what the client library raises into `AttemptFailed`."""
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise _failed(FailureKind.TLS, f"the certificate is not accepted: {error}") from error
+    except aiohttp.ClientConnectorSSLError as error:
+        raise _failed(FailureKind.TLS, f"the TLS handshake failed: {error}") from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise _failed(FailureKind.CONNECT, f"no connection in time: {error}") from error
+    except aiohttp.ServerTimeoutError as error:
+        raise _failed(FailureKind.TIMEOUT, f"the upstream fell silent: {error}") from error
+    except aiohttp.ClientConnectorError as error:
+        raise _failed(FailureKind.CONNECT, f"no connection: {error}") from error
+    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+        raise _failed(FailureKind.DISCONNECT, f"the connection broke: {error}") from error
+    except aiohttp.ClientPayloadError as error:
+        raise _failed(FailureKind.CUT, f"the body broke off: {error}") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise _failed(FailureKind.GARBAGE, f"no sound answer: {error}") from error
+
+
+async def read_whole(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The answer's body, at most `limit` bytes after decoding. Raises `AttemptFailed`."""
+    chunks: list[bytes] = []
+    size = 0
+    with failures():
+        while chunk := await answer.content.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise _failed(FailureKind.TOO_LARGE, f"the body has more than {limit} bytes")
+    return b"".join(chunks)
+
+
+def _failed(kind: FailureKind, message: str) -> AttemptFailed:
+    return AttemptFailed(Failure(kind=kind, message=message[:2000]))
+
+
+async def _refusal(answer: aiohttp.ClientResponse, spoken: Format) -> Failure:
+    body = b""
+    # Whatever breaks while it is read, the status alone says enough.
+    with suppress(aiohttp.ClientError, TimeoutError):
+        while len(body) < MAX_ERROR_BODY and (chunk := await answer.content.readany()):
+            body += chunk
+    answer.close()
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return CODECS[spoken].parse_error(answer.status, headers, body)
+
+
+def _target(channel: Channel, key: str) -> _Target:
+    headers = CIMultiDict(
+        {
+            "content-type": "application/json",
+            "accept-encoding": "identity",
+            "user-agent": f"model-gateway/{__version__}",
+        }
+    )
+    if channel.format is Format.MESSAGES:
+        headers["x-api-key"] = key
+    else:
+        headers["authorization"] = f"Bearer {key}"
+    headers.update(channel.headers)
+    timeouts = channel.timeouts
+    return _Target(
+        URL(channel.base_url.rstrip("/") + CODECS[channel.format].path),
+        headers,
+        aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect, sock_read=timeouts.idle),
+        timeouts,
+    )
+
+
+def _session(*, pool: bool) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(_note_fresh)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0,
+            ttl_dns_cache=60,
+            **({"keepalive_timeout": _POOL_KEEPALIVE} if pool else {"force_close": True}),
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        max_line_size=64 * 1024,
+        max_field_size=64 * 1024,
+        max_headers=256,
+        trace_configs=[trace] if pool else [],
+    )
+
+
+async def _note_fresh(
+    session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    params: aiohttp.TraceConnectionCreateEndParams,
+) -> None:
+    context.trace_request_ctx.fresh = True
