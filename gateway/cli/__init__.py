@@ -1,0 +1,40 @@
+"""The command line. It must not know what any command does: each noun is a file of its own,
+imported only when it is called, so that `gateway --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+import gateway
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "serve": ("gateway.cli.serve:serve", "Serve requests until told to stop."),
+    "check": ("gateway.cli.check:check", "Say whether a configuration is right, or all mistakes."),
+}
+"""Name → where the command is (`module:attribute`), and what it does in one line."""
+
+
+class _Nouns(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+@click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(gateway.__version__, prog_name="gateway")
+def main() -> None:
+    """One key, three wire formats, any model behind it."""

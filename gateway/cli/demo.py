@@ -1,0 +1,44 @@
+"""What `gateway serve --demo` tells a newcomer: ready commands, addresses, the key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+_CALLS: Final = (
+    (
+        "chat-completions",
+        "/v1/chat/completions",
+        ("-H 'authorization: Bearer {key}'",),
+        '{{"model": "beta-5.4", "stream": true, '
+        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
+    ),
+    (
+        "messages",
+        "/v1/messages",
+        ("-H 'x-api-key: {key}'", "-H 'vendor-version: 2023-06-01'"),
+        '{{"model": "alpha-sonnet-4-6", "max_tokens": 200, "stream": true, '
+        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
+    ),
+    (
+        "responses",
+        "/v1/responses",
+        ("-H 'authorization: Bearer {key}'",),
+        '{{"model": "beta-5.4", "stream": true, "input": "Hello!"}}',
+    ),
+)
+
+
+def tell_demo(address: str, key: str) -> None:
+    """Prints three commands that work as they stand, and what to configure clients with."""
+    click.echo(f"A gateway with a simulated model is serving on {address}\n")
+    for name, path, headers, body in _CALLS:
+        lines = [f"curl -N {address}{path}", "-H 'content-type: application/json'", *headers]
+        command = " \\\n  ".join([*lines, f"-d '{body}'"]).format(key=key)
+        click.echo(f"# {name}\n{command}\n")
+    click.echo(f"base address for chat and responses clients: {address}/v1")
+    click.echo(f"base address for messages clients:           {address}")
+    click.echo(f"key: {key}\n")
+    click.echo("Every request is on record: gateway logs list --state-dir var/demo")
+    click.echo("Ctrl-C stops it.")

@@ -1,0 +1,204 @@
+"""`gateway logs`: what happened. It must not know how rows are kept or who wrote them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.daemon import Unreachable, connect, part
+from gateway.cli.feed import Feed, Row
+from gateway.cli.key import pick
+from gateway.cli.options import Place, in_json, placed
+from gateway.cli.screen import (
+    Cell,
+    lasting,
+    note,
+    plain,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    print_words,
+    state,
+    when,
+)
+from gateway.store.records import ExchangeState
+
+_PAUSE = 1.0  # seconds between two looks at the ledger
+
+_LIMIT = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many rows."
+)
+
+
+@click.group()
+def logs() -> None:
+    """Read the ledger: one row for each request that showed a valid key."""
+
+
+@logs.command(name="list")
+@click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key.")
+@click.option("--model", help="Only requests for this model, as the client named it.")
+@click.option("--status", type=click.IntRange(100, 599), help="Only answers with this status.")
+@click.option("--state", "wanted", type=click.Choice([str(each) for each in ExchangeState]), help="Only this state.")
+@_LIMIT
+@click.option("--before", metavar="ID", help="Only older requests: the next page.")
+@in_json
+@placed
+def list_(
+    place: Place,
+    reference: str | None,
+    model: str | None,
+    status: int | None,
+    wanted: str | None,
+    limit: int,
+    before: str | None,
+    as_json: bool,
+) -> None:
+    """List requests, the newest first."""
+    with connect(place.state_dir) as daemon:
+        keys = daemon.get("/keys")["keys"]
+        rows = daemon.get(
+            "/requests",
+            limit=limit,
+            before=before,
+            token_id=pick(keys, reference)["id"] if reference else None,
+            model=model,
+            status=status,
+            state=wanted,
+        )["requests"]
+    if as_json:
+        print_json(rows)
+        return
+    _print_rows(rows, _names(keys))
+    if len(rows) == limit:
+        note(f"There may be older ones: --before {rows[-1]['id']}")
+
+
+@logs.command()
+@click.argument("request_id", metavar="ID")
+@in_json
+@placed
+def show(place: Place, request_id: str, as_json: bool) -> None:
+    """Show one request: every field of its row, with the upstream's own error."""
+    with connect(place.state_dir) as daemon:
+        row = daemon.get(f"/requests/{part(request_id)}")
+        names = _names(daemon.get("/keys")["keys"])
+    if as_json:
+        print_json(row)
+        return
+    click.echo(_sentence(row, names))
+    click.echo()
+    print_fields((name, _field(name, value)) for name, value in row.items())
+
+
+@logs.command()
+@_LIMIT
+@click.option("--follow", "-f", is_flag=True, help="Go on: print each request as it ends.")
+@in_json
+@placed
+def tail(place: Place, limit: int, follow: bool, as_json: bool) -> None:
+    """Print the newest requests, the newest last; in JSON one a line."""
+    with connect(place.state_dir) as daemon:
+        keys = daemon.get("/keys")["keys"]
+        rows = daemon.get("/requests", limit=limit)["requests"]
+    _print_lines(reversed(rows), _names(keys), as_json)
+    if follow:
+        with suppress(KeyboardInterrupt):  # the way to end it
+            _follow(place.state_dir, Feed(rows), as_json)
+
+
+def _follow(state_dir: Path, feed: Feed, as_json: bool) -> None:
+    """Until the process is interrupted; a gateway that restarts meanwhile loses nothing."""
+    waiting = False
+    while True:
+        time.sleep(_PAUSE)
+        try:
+            with connect(state_dir, may_serve=False) as daemon:
+                rows = feed.look(daemon)
+                names = _names(daemon.get("/keys")["keys"]) if rows else {}
+        except Unreachable as error:
+            if not waiting:
+                note(f"{error.message} Waiting for it.")
+            waiting = True
+            continue
+        waiting = False
+        _print_lines(rows, names, as_json)
+
+
+def _names(keys: list[dict[str, Any]]) -> dict[str, str]:
+    return {each["id"]: each["name"] for each in keys}
+
+
+def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
+    print_table(
+        ("Id", "Started", "Key", "Model", "Channel", "State", "Status", "Input", "Output", "Took"),
+        (
+            (
+                row["id"],
+                when(row["started_at"]),
+                _key(row, names),
+                row["model"],
+                row["channel"],
+                state(row["state"]),
+                row["status"],
+                row["input_tokens"],
+                row["output_tokens"],
+                lasting(row["total_us"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> None:
+    for row in rows:
+        if as_json:
+            print_line(row)
+            continue
+        print_words(
+            when(row["started_at"]),
+            row["id"],
+            state(row["state"]),
+            row["status"],
+            _key(row, names),
+            row["model"],
+            row["channel"],
+            f"{row['input_tokens']}+{row['output_tokens']}",
+            lasting(row["total_us"]),
+            row["error_code"],
+        )
+
+
+def _sentence(row: Row, names: dict[str, str]) -> str:
+    """What happened, as one would tell it."""
+    asked = f"{_key(row, names)} asked {row['endpoint']} for {row['model'] or 'no model'}"
+    began = f"at {when(row['started_at'])}"
+    if row["state"] == ExchangeState.OPEN:
+        return plain(f"{asked} {began}; it has not ended.")
+    who = row["channel"] or "the gateway itself"
+    took = lasting(row["total_us"]) or "an unknown time"
+    code = f" ({row['error_code']})" if row["error_code"] else ""
+    status = f"{row['status']}{code}" if row["status"] else "nothing"
+    return plain(f"{asked} {began}; {who} answered {status} in {took}: {row['state']}.")
+
+
+def _key(row: Row, names: dict[str, str]) -> str:
+    return names.get(row["token_id"], str(row["token_id"]))
+
+
+def _field(name: str, value: Any) -> Cell:
+    if name == "state":
+        return state(value)
+    if value is None or isinstance(value, str):
+        return value
+    if name.endswith("_at"):
+        return when(value)
+    if name.endswith("_us"):
+        return f"{value} ({lasting(value)})"
+    return str(value)

@@ -1,0 +1,61 @@
+"""Options that commands share: where the gateway is, and how to answer.
+
+This room must not know what a command does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.mistakes import mistakes_told
+from gateway.config import ConfigMistakes, find_config, load_config, state_dir_of
+from gateway.routing.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which gateway is meant: its state directory, and the configuration where one was found."""
+
+    state_dir: Path
+    config: Path | None
+
+    def catalog(self) -> Catalog | None:
+        """The models that exist; None where no configuration, or none that is right, tells."""
+        if self.config is None:
+            return None
+        try:
+            return Catalog.of(load_config(self.config, resolve_secrets=False).models)
+        except ConfigMistakes:
+            return None
+
+
+def placed(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--config` and `--state-dir`; it takes a `place`."""
+
+    @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
+    @click.option(
+        "--state-dir",
+        type=click.Path(path_type=Path),
+        help="The gateway's state directory; else $GATEWAY_STATE_DIR, the configuration's, var.",
+    )
+    @wraps(command)
+    def with_place(config: Path | None, state_dir: Path | None, **rest: Any) -> None:
+        found = find_config(config)
+        with mistakes_told():
+            place = Place(state_dir_of(state_dir, found), found)
+        command(place=place, **rest)
+
+    return with_place
+
+
+def in_json(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--json`; it takes `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")(
+        command
+    )

@@ -1,0 +1,121 @@
+"""How answers look: tables for people, JSON for scripts. It must not know what they are about.
+
+What clients and upstreams sent may be in a table (names, user agents, errors): nothing of it may
+move the cursor, colour the terminal or hide, so unprintable characters are spelled out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_UNBOUNDED = 10_000  # columns: what reads a pipe wants whole lines
+
+_COLOURS = {
+    "ok": "green",
+    "active": "green",
+    "open": "cyan",
+    "revoked": "dim",
+    "rejected": "yellow",
+    "client_gone": "yellow",
+    "client_slow": "yellow",
+    "error": "red",
+    "upstream_cut": "red",
+    "interrupted": "red",
+}
+
+Cell = str | int | Text | None
+
+
+def print_json(value: Any) -> None:
+    """One value for a script."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+def print_line(value: Any) -> None:
+    """One value of a stream of them: a line each."""
+    click.echo(orjson.dumps(value))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """A table with a line of titles. Numbers stand right, nothing is a dash."""
+    table = Table(*titles, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            if isinstance(cell, int):
+                column.justify = "right"
+        table.add_row(*(_cell(cell) for cell in row))
+    _console().print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
+    """A name and a value on each line."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields:
+        table.add_row(name, _cell(value))
+    _console().print(table)
+
+
+def print_words(*words: Cell) -> None:
+    """One line of a stream of them; unlike a table's, its widths need no other line."""
+    _console().print(Text("  ").join(_cell(word) for word in words), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A remark for the person, beside the answer."""
+    click.echo("\n".join(plain(line) for line in text.split("\n")), err=True)
+
+
+def plain(text: str) -> str:
+    """The text with every unprintable character spelled out (`\\x1b`, `\\u202e`)."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def state(name: str) -> Text:
+    """The state of a token or an exchange, in its colour."""
+    return Text(name, _COLOURS.get(name, ""))
+
+
+def when(microseconds: int | None) -> str | None:
+    """A time of the ledger on the clock of whoever reads."""
+    if microseconds is None:
+        return None
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).astimezone()
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def lasting(microseconds: int | None) -> str | None:
+    """A duration: `850 ms`, `12.3 s`, `4 min 10 s`."""
+    if microseconds is None:
+        return None
+    if microseconds < 1_000_000:
+        return f"{microseconds // 1000} ms"
+    if microseconds < 60_000_000:
+        return f"{microseconds / 1_000_000:.1f} s"
+    minutes, seconds = divmod(microseconds // 1_000_000, 60)
+    return f"{minutes} min {seconds} s"
+
+
+def _cell(value: Cell) -> Text:
+    if isinstance(value, Text):
+        return value
+    return Text("-" if value is None else plain(str(value)))
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
