@@ -1,0 +1,180 @@
+"""The desk over HTTP: shapes, statuses, and every kind of refusal."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.store.keys import digest, well_formed
+from gateway.store.recorder import Recorder
+
+TOKEN_FIELDS = {
+    "id",
+    "name",
+    "display",
+    "group",
+    "state",
+    "created_at",
+    "revoked_at",
+    "requests",
+    "input_tokens",
+    "output_tokens",
+    "last_used_at",
+}
+
+
+async def call(
+    client: aiohttp.ClientSession, method: str, path: str, body: Any = None, **query: Any
+) -> tuple[int, Any]:
+    content = None if body is None else orjson.dumps(body)
+    async with client.request(method, path, data=content, params=query) as answer:
+        text = await answer.read()
+        assert answer.status == 204 or answer.content_type == "application/json"
+        return answer.status, orjson.loads(text) if text else None
+
+
+def refusal(answer: tuple[int, Any]) -> tuple[int, str, str]:
+    status, content = answer
+    assert set(content) == {"error"}
+    assert set(content["error"]) == {"message", "code"}
+    return status, content["error"]["code"], content["error"]["message"]
+
+
+async def test_keys_from_mint_to_revoke(client, house) -> None:
+    status, minted = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
+    assert status == 201
+    assert set(minted) == TOKEN_FIELDS | {"key"}
+    key = minted.pop("key")
+    assert well_formed(key)
+    assert (minted["name"], minted["group"], minted["state"]) == (
+        "Ünïcode 名前",
+        "default",
+        "active",
+    )
+    assert await call(client, "GET", "keys") == (200, {"keys": [minted]})
+    assert await call(client, "GET", f"keys/{minted['id']}") == (200, minted)
+    status, revoked = await call(client, "DELETE", f"keys/{minted['id']}")
+    assert (status, revoked["state"]) == (200, "revoked")
+    assert await call(client, "DELETE", f"keys/{minted['id']}") == (200, revoked)
+    assert house.registry.find(digest(key)) is None
+
+
+async def test_groups_from_add_to_remove(client) -> None:
+    status, added = await call(client, "POST", "groups", {"name": "team", "patterns": ["beta-*"]})
+    assert status == 201
+    assert set(added) == {"name", "patterns", "created_at"}
+    assert await call(client, "GET", "groups/team") == (200, added)
+    status, changed = await call(
+        client, "PUT", "groups/team", {"patterns": ["family:alpha", "beta-5.4"]}
+    )
+    assert (status, changed["patterns"]) == (200, ["family:alpha", "beta-5.4"])
+    status, listed = await call(client, "GET", "groups")
+    assert [group["name"] for group in listed["groups"]] == ["default", "team"]
+    assert await call(client, "DELETE", "groups/team") == (204, None)
+    assert refusal(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
+
+
+async def test_requests_by_page_and_filter(client, house, exchanges) -> None:
+    recorder = Recorder(house.database)
+    await recorder.start()
+    for intent, settlement in exchanges:
+        recorder.intend(intent)
+        if settlement is not None:
+            recorder.settle(settlement)
+    await recorder.close()
+    ids = [intent.id for intent, _ in exchanges]
+
+    async def found(**query: Any) -> list[str]:
+        status, content = await call(client, "GET", "requests", **query)
+        assert status == 200
+        return [row["id"] for row in content["requests"]]
+
+    assert await found() == ids[::-1]
+    assert await found(limit=2) == ids[:-3:-1]
+    assert await found(before=ids[1]) == ids[:1]
+    assert await found(after=ids[0], limit=2) == [ids[2], ids[1]]
+    assert await found(token_id="tok_b") == [ids[1]]
+    assert await found(model="alpha-opus-4-8", state="ok") == [ids[0]]
+    assert await found(state="open") == [ids[3]]
+    assert await found(status=503) == [ids[2]]
+    status, row = await call(client, "GET", f"requests/{ids[2]}")
+    assert (status, row["upstream_error"], row["stream"]) == (200, "no \x1b[31m room", False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("POST", "keys", {}, (400, "invalid_request", "name: Field required")),
+        ("POST", "keys", {"name": ""}, (400, "invalid_request", "name: String should have")),
+        ("POST", "keys", {"name": " a"}, (400, "invalid_request", "name: must not begin")),
+        ("POST", "keys", {"name": "a\x1b[1m"}, (400, "invalid_request", "name: must not have")),
+        ("POST", "keys", {"name": 5}, (400, "invalid_request", "name: Input should be")),
+        ("POST", "keys", {"name": "a", "key": "sk-1"}, (400, "invalid_request", "key: Extra")),
+        ("POST", "keys", [], (400, "invalid_request", "The body must be a JSON object.")),
+        ("POST", "keys", {"name": "a", "group": "x"}, (404, "group_not_found", "There is no")),
+        ("GET", "keys/tok_x", None, (404, "key_not_found", "No key has the id tok_x.")),
+        ("DELETE", "keys/tok_x", None, (404, "key_not_found", "No key has the id tok_x.")),
+        ("PUT", "groups/x", {"patterns": ["*"]}, (404, "group_not_found", "There is no")),
+        ("PUT", "groups/default", {"patterns": []}, (400, "invalid_request", "patterns: List")),
+        (
+            "PUT",
+            "groups/default",
+            {"patterns": ["family:gamma", "a,b", "ok"]},
+            (400, "invalid_request", "patterns.0: must be family:alpha"),
+        ),
+        (
+            "POST",
+            "groups",
+            {"name": "../x", "patterns": ["*"]},
+            (400, "invalid_request", "name: may have letters"),
+        ),
+        (
+            "POST",
+            "groups",
+            {"name": "default", "patterns": ["*"]},
+            (409, "group_exists", "There is a group default already."),
+        ),
+        ("GET", "requests?limit=0", None, (400, "invalid_request", "limit: Input should be")),
+        ("GET", "requests?state=gone", None, (400, "invalid_request", "state: Input should be")),
+        ("GET", "requests?colour=red", None, (400, "invalid_request", "colour: Extra")),
+        ("GET", "requests/req_x", None, (404, "request_not_found", "The ledger has no")),
+        ("GET", "nothing", None, (404, "not_found", "Not Found")),
+        ("PATCH", "keys", None, (405, "method_not_allowed", "Method Not Allowed")),
+    ],
+)
+async def test_refusals(client, method: str, path: str, body: Any, expected: Any) -> None:
+    status, code, message = refusal(await call(client, method, path, body))
+    assert (status, code) == expected[:2]
+    assert message.startswith(expected[2])
+
+
+async def test_every_mistake_is_named_at_once(client) -> None:
+    answer = await call(client, "POST", "groups", {"name": "a b", "patterns": ["a,b", "x\n"]})
+    message = refusal(answer)[2]
+    assert [part.split(":")[0] for part in message.split("; ")] == [
+        "patterns.0",
+        "patterns.1",
+        "name",
+    ]
+
+
+async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
+    async with client.post("keys", data=b"{") as answer:
+        assert answer.status == 400
+    async with client.post("keys", data=io.BytesIO(b" " * (2 << 20))) as answer:
+        assert answer.status == 413
+        assert orjson.loads(await answer.read())["error"]["code"] == "request_entity_too_large"
+
+
+async def test_a_fault_of_ours_is_told_without_its_insides(client, house, caplog) -> None:
+    await house.database.close()
+    async with house.database.writer.begin() as connection:
+        await connection.exec_driver_sql("DROP TABLE tokens")
+    status, code, message = refusal(await call(client, "GET", "keys"))
+    assert (status, code) == (500, "internal_error")
+    assert "tokens" not in message
+    assert "GET /admin/api/keys failed" in caplog.text

@@ -1,0 +1,147 @@
+"""A gateway as a process of its own, as systemd would run it, and its ledger seen from outside.
+
+It must not know what is asked of the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from gateway.admin.desk import open_desk
+from gateway.runtime import unix_microseconds
+from gateway.store.lock import hold
+from tests.house import channels
+
+ROOT = Path(__file__).resolve().parents[2]
+START = 20.0
+"""Seconds that a start may take on a busy machine."""
+
+_SERVING = re.compile(r"serving on (http://\S+)")
+
+
+class GatewayProcess:
+    """`python -m gateway serve …`; `log` and `told` are what it wrote so far."""
+
+    def __init__(self, folder: Path, *arguments: str | Path, **environment: str) -> None:
+        self._folder = folder
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
+        }
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", *map(str, arguments)],
+                cwd=folder,
+                env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(10)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def told(self) -> str:
+        return self._out.read_text()
+
+    def address(self) -> str:
+        """Where it serves, once it does."""
+        deadline = time.monotonic() + START
+        while time.monotonic() < deadline:
+            if found := _SERVING.search(self.log) or _SERVING.search(self.told):
+                return found[1]
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.01)
+        raise AssertionError(f"the gateway does not serve:\n{self.log}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = START) -> int:
+        """The exit code."""
+        return self._process.wait(seconds)
+
+    async def ended(self, seconds: float) -> int:
+        """The exit code; the loop goes on meanwhile."""
+        return await asyncio.to_thread(self.wait, seconds)
+
+
+def write_config(folder: Path, upstream: str | None = None, **server: Any) -> Path:
+    """A configuration file in `folder`: state beside it, any free port, and one channel for each
+    format at the upstream's address."""
+    file = folder / "channels.yaml"
+    config = {
+        "server": {"port": 0} | server,
+        "state_dir": str(folder / "state"),
+        "channels": channels(upstream) if upstream else [],
+    }
+    file.touch(mode=0o600)
+    file.write_bytes(orjson.dumps(config))
+    return file
+
+
+async def mint(folder: Path) -> str:
+    """A key for the gateway that `write_config` configured, while none runs."""
+    state = folder / "state"
+    with hold(state):
+        async with open_desk(state, unix_microseconds) as desk:
+            _, key = await desk.mint_key("chaos", "default")
+    return key
+
+
+@contextmanager
+def _ledger(folder: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(f"file:{folder}/state/gateway.db?mode=ro", uri=True)) as ledger:
+        ledger.row_factory = sqlite3.Row
+        yield ledger
+
+
+def rows(folder: Path) -> list[sqlite3.Row]:
+    """Every row of the ledger, oldest first."""
+    with _ledger(folder) as ledger:
+        return ledger.execute("SELECT * FROM requests ORDER BY id").fetchall()
+
+
+async def settled(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
+    """The rows of the clients' own request ids, once all of them are there and none is open."""
+    wanted = set(names)
+    async with asyncio.timeout(10):
+        while True:
+            found = {row["client_request_id"]: row for row in rows(folder)}
+            if all(name in found and found[name]["state"] != "open" for name in wanted):
+                return {name: found[name] for name in wanted}
+            await asyncio.sleep(0.01)
+
+
+def sound(folder: Path) -> bool:
+    """Whether SQLite finds nothing wrong with the ledger's file."""
+    with _ledger(folder) as ledger:
+        return ledger.execute("PRAGMA integrity_check").fetchone()[0] == "ok"

@@ -1,0 +1,55 @@
+"""What most tests stand on: a scripted upstream, a running gateway before it, the stock clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from gateway.simulator import build_simulator
+from tests.house import House, channels, open_house
+from tests.scripted import ScriptedUpstream, scripted_upstream
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    async with scripted_upstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    """A gateway whose three channels lead to the scripted upstream."""
+    async with open_house(tmp_path, channels(upstream.address)) as house:
+        yield house
+
+
+@pytest.fixture
+async def simulated_house(tmp_path: Path) -> AsyncIterator[House]:
+    """A gateway whose three channels lead to the simulator."""
+    runner = web.AppRunner(build_simulator(pace=0))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        async with open_house(tmp_path, channels(f"http://127.0.0.1:{port}")) as house:
+            yield house
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def openai(house: House) -> AsyncIterator[AsyncOpenAI]:
+    address = f"{house.address}/v1"
+    async with AsyncOpenAI(base_url=address, api_key=house.key, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def anthropic(house: House) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(base_url=house.address, api_key=house.key, max_retries=0) as client:
+        yield client

@@ -1,0 +1,121 @@
+"""The hinge between the formats: events as JSON, one event a line, for `events.json` in fixtures.
+
+A value is an object whose `is` names its class; fields that stand at their default are left out.
+What is one format's own affair is left out too: `extra`, the estimate that `Begin` may carry, and
+what a failure says beside its kind, status and message. It must not know any wire format.
+
+    python -m tests.hinge chat tests/fixtures/quirks/chat/crlf/upstream.sse
+
+prints what a stream decodes to, for a person to check and to save.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
+
+import orjson
+
+from gateway.core import events as core_events
+from gateway.core import failure as core_failure
+from gateway.core import parts as core_parts
+from gateway.core import usage as core_usage
+from gateway.core.events import Begin, Event
+from gateway.core.failure import Failure
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque
+
+FIXTURES = Path(__file__).parent / "fixtures"
+_LEFT_OUT = {Begin: {"usage"}, Failure: {"type", "code", "param", "body", "retry_after"}}
+
+
+def to_json(value: Any) -> Any:
+    """The JSON form of an event, a part, or a tuple of them."""
+    if isinstance(value, Opaque):
+        return {"is": "Opaque", "format": str(value.format), "data": value.data}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if not is_dataclass(value):
+        return str(value) if isinstance(value, StrEnum) else value
+    left_out = _LEFT_OUT.get(type(value), set()) | {"extra"}
+    return {"is": type(value).__name__} | {
+        field.name: to_json(item)
+        for field in fields(value)
+        if field.name not in left_out and (item := getattr(value, field.name)) != field.default
+    }
+
+
+def from_json(value: Any) -> Any:
+    """The value that a JSON form stands for."""
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if value["is"] == "Opaque":
+        return Opaque(Format(value["format"]), value["data"])
+    cls = _CLASSES[value["is"]]
+    words = _words(cls)
+    return cls(
+        **{
+            name: words[name](item) if name in words else from_json(item)
+            for name, item in value.items()
+            if name != "is"
+        }
+    )
+
+
+def write(events: Iterable[Event]) -> bytes:
+    """The text of an `events.json`."""
+    return b"[\n%b\n]\n" % b",\n".join(orjson.dumps(to_json(event)) for event in events)
+
+
+def read(path: Path) -> list[Any]:
+    """The JSON forms of an `events.json`, to compare with those of decoded events."""
+    forms: list[Any] = orjson.loads(path.read_bytes())
+    assert to_json(from_json(forms)) == forms, f"{path} is not in its shortest form"
+    return forms
+
+
+def beside(stream: Path, format: Format) -> Path:
+    """The hinge of a stream: the case's own, unless this format cannot say all of it and has an
+    `events.<format>.json` that shows what is left."""
+    own = stream.with_name(f"events.{format}.json")
+    return own if own.exists() else stream.with_name("events.json")
+
+
+def _classes(*modules: ModuleType) -> dict[str, type[Any]]:
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type) and is_dataclass(value)
+    }
+
+
+_CLASSES = _classes(core_events, core_parts, core_usage, core_failure)
+
+
+@cache
+def _words(cls: type[Any]) -> dict[str, type[StrEnum]]:
+    """The fields of a class whose values come from a closed set of names."""
+    found: dict[str, type[StrEnum]] = {}
+    for name, hint in get_type_hints(cls).items():
+        for option in (hint, *get_args(hint)):
+            if isinstance(option, type) and issubclass(option, StrEnum):
+                found[name] = option
+    return found
+
+
+if __name__ == "__main__":
+    from gateway.wire.codecs import CODECS
+    from tests.wire.streams import decode
+
+    for path in sys.argv[2:]:
+        decoded = decode(CODECS[Format(sys.argv[1])].decoder(), Path(path).read_bytes())
+        sys.stdout.write(write(decoded).decode())

@@ -1,0 +1,55 @@
+"""Browsers: nothing unless origins are configured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from gateway.core.formats import Format
+from tests.house import House, channels, open_house
+from tests.scripted import ScriptedUpstream, reply_stream
+
+ORIGIN = "https://console.test"
+ASK = {"origin": ORIGIN, "access-control-request-method": "POST"}
+
+
+async def _preflight(http: ClientSession, path: str, **headers: str) -> tuple[int, dict[str, str]]:
+    async with http.options(path, headers={**ASK, **headers}) as answer:
+        return answer.status, {name.lower(): value for name, value in answer.headers.items()}
+
+
+async def test_off(house: House) -> None:
+    status, headers = await _preflight(house.http, "/v1/messages")
+    assert status == 405
+    assert "access-control-allow-origin" not in headers
+    answer = await house.get("/v1/models", origin=ORIGIN)
+    assert answer.status == 200
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize("configured", [[ORIGIN, "http://other.test"], ["*"]])
+async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[str]) -> None:
+    upstream.play(reply_stream("chat"))
+    lines = channels(upstream.address)
+    async with open_house(tmp_path, lines, server={"cors": configured}) as house:
+        status, headers = await _preflight(house.http, "/v1/messages")
+        assert status == 204
+        assert headers["access-control-allow-origin"] == ORIGIN
+        allowed = headers["access-control-allow-headers"].split(", ")
+        assert {"authorization", "x-api-key", "content-type", "anthropic-version"} <= set(allowed)
+        assert "access-control-allow-credentials" not in headers
+
+        for answer in (
+            await house.get("/v1/models", origin=ORIGIN),
+            await house.get("/v1/models", "sk-wrong", origin=ORIGIN),
+            await house.ask(Format.CHAT, stream=True, headers={"origin": ORIGIN}),
+        ):
+            assert answer.headers["access-control-allow-origin"] == ORIGIN
+            assert answer.headers["vary"] == "origin"
+            assert "x-request-id" in answer.headers["access-control-expose-headers"]
+
+        status, headers = await _preflight(house.http, "/v1/messages", origin="https://evil.test")
+        assert ("access-control-allow-origin" in headers) == (configured == ["*"])
+        assert "access-control-allow-origin" not in (await house.get("/v1/models")).headers

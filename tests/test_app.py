@@ -1,0 +1,120 @@
+"""The endpoints that exist, and what those that do not exist say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.app import build_app
+from gateway.core.formats import Format
+from tests.house import PATHS, House, prompt
+
+UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+
+
+async def test_the_whole_inventory(house: House) -> None:
+    """Nothing else is reachable on the TCP port, admin paths least of all."""
+    router = build_app(house.daemon.runtime).router
+    assert {(route.method, route.resource.canonical) for route in router.routes()} == {
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/responses"),
+        ("GET", "/v1/responses"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/{id}"),
+        ("GET", "/healthz"),
+        ("HEAD", "/healthz"),
+        ("GET", "/readyz"),
+        ("HEAD", "/readyz"),
+        ("GET", "/"),
+        ("HEAD", "/"),
+        ("HEAD", "/v1/{anything}"),
+    }
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/", *PATHS.values(), "/v1/models", "/v1/whatever"])
+async def test_a_knock(house: House, path: str) -> None:
+    async with house.http.head(path) as answer:
+        assert answer.status == 200
+        assert await answer.read() == b""
+        assert answer.headers["request-id"].startswith("req_")
+
+
+async def test_a_knock_outside_is_no_fault(house: House) -> None:
+    async with house.http.head("/api/hello") as answer:
+        assert answer.status == 404
+
+
+async def test_websockets_are_refused_so_that_clients_fall_back(house: House) -> None:
+    for headers in (UPGRADE, UPGRADE | {"upgrade": "WebSocket"}):
+        answer = await house.get("/v1/responses", **headers)
+        assert answer.status == 426
+        assert answer.headers["upgrade"] == "HTTP/1.1"
+        assert (await answer.json())["error"]["code"] == "websocket_not_supported"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", PATHS[Format.CHAT], {"POST"}),
+        ("GET", PATHS[Format.MESSAGES], {"POST"}),
+        ("GET", PATHS[Format.RESPONSES], {"POST"}),
+        ("DELETE", PATHS[Format.RESPONSES], {"GET", "POST"}),
+        ("PUT", PATHS[Format.CHAT], {"POST"}),
+        ("POST", "/v1/models", {"GET"}),
+        ("POST", "/healthz", {"GET", "HEAD"}),
+        ("BREW", "/v1/messages", {"POST"}),
+    ],
+)
+async def test_methods(house: House, method: str, path: str, allowed: set[str]) -> None:
+    async with house.http.request(method, path) as answer:
+        assert answer.status == 405
+        assert allowed <= set(answer.headers["allow"].split(", "))
+        assert (await answer.json())["error"]["message"] == "Method not allowed"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        ("POST", "/v1/embeddings", "Invalid URL (POST /v1/embeddings)"),
+        ("POST", "/v1/completions", "Invalid URL (POST /v1/completions)"),
+        ("POST", "/v1/messages/batches", "Invalid URL (POST /v1/messages/batches)"),
+        ("GET", "/v1/responses/resp_1", "Invalid URL (GET /v1/responses/resp_1)"),
+        (
+            "POST",
+            "/v1/v1/messages",
+            "Invalid URL (POST /v1/v1/messages): remove /v1 from the base address",
+        ),
+        (
+            "POST",
+            "/v1/v1/chat/completions",
+            "Invalid URL (POST /v1/v1/chat/completions): remove /v1 from the base address",
+        ),
+        (
+            "POST",
+            "/chat/completions",
+            "Invalid URL (POST /chat/completions): add /v1 to the base address",
+        ),
+        ("POST", "/responses", "Invalid URL (POST /responses): add /v1 to the base address"),
+        ("GET", "/models", "Invalid URL (GET /models): add /v1 to the base address"),
+        (
+            "POST",
+            "/messages",
+            "Invalid URL (POST /messages): the base address has neither /v1 nor a path",
+        ),
+        (
+            "GET",
+            "/",
+            "Invalid URL (GET /): configure clients with this address, "
+            "for chat and responses plus /v1",
+        ),
+        ("GET", "/admin/keys", "Invalid URL (GET /admin/keys)"),
+        ("GET", "/metrics", "Invalid URL (GET /metrics)"),
+        ("GET", "/v1/messages/../../etc/passwd", "Invalid URL (GET /etc/passwd)"),
+    ],
+)
+async def test_unknown_paths(house: House, method: str, path: str, message: str) -> None:
+    async with house.http.request(method, path, json=prompt(Format.CHAT)) as answer:
+        assert answer.status == 404
+        assert answer.headers["x-should-retry"] == "false"
+        assert (await answer.json())["error"]["message"] == message
+    assert not await house.rows(0), "a flood must not fill the ledger"

@@ -1,0 +1,110 @@
+"""What the wire tests share: finding fixtures, running bytes through a decoder, damaging JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+from hypothesis import strategies as st
+
+from gateway.core.events import Event
+from gateway.core.formats import Format
+from gateway.core.prompt import Prompt
+from gateway.wire.codec import Decoder
+from gateway.wire.sse import Frame, Framer
+from tests.hinge import FIXTURES
+
+UPSTREAM_MODEL = "upstream-model"
+"""What every fixture calls its model."""
+
+
+def stream_files(format: Format) -> list[Path]:
+    """Every stream of a format: the shared cases and its own quirks."""
+    shared = (FIXTURES / "streams").glob(f"*/{format}.sse")
+    quirks = (FIXTURES / "quirks" / format).glob("*/upstream.sse")
+    return [*sorted(shared), *sorted(quirks)]
+
+
+STREAMS = [(format, path) for format in Format for path in stream_files(format)]
+PROMPTS = [
+    (format, path)
+    for format in Format
+    for path in sorted((FIXTURES / "prompts").glob(f"*/{format}.json"))
+]
+
+
+def name(value: object) -> str | None:
+    """The test id of a parameter."""
+    if isinstance(value, Path):
+        return value.parent.name
+    return str(value) if isinstance(value, Format) else None
+
+
+def prompt(format: Format, model: str, *, include_usage: bool = True) -> Prompt:
+    return Prompt(format=format, model=model, turns=(), stream=True, include_usage=include_usage)
+
+
+def frames_of(pieces: Iterable[bytes]) -> list[Frame]:
+    framer = Framer()
+    frames = [frame for piece in pieces for frame in framer.feed(piece)]
+    return frames + framer.close()
+
+
+def decode_frames(decoder: Decoder, frames: Iterable[Frame]) -> Iterator[Event]:
+    """As the translator does it, without the translator's forgiveness."""
+    for frame in frames:
+        if frame.data == b"[DONE]":
+            yield from decoder.done()
+        elif frame.data:
+            yield from decoder.decode(frame.name, orjson.loads(frame.data))
+    yield from decoder.close()
+
+
+def decode(decoder: Decoder, *pieces: bytes) -> list[Event]:
+    return list(decode_frames(decoder, frames_of(pieces)))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+"""Small JSON values of every kind."""
+
+
+@st.composite
+def damaged(draw: st.DrawFn, value: Any) -> Any:
+    """The value with one of its nodes gone or replaced by something else."""
+    paths = list(_paths(value))
+    return _replaced(value, draw(st.sampled_from(paths)), draw(st.just(_GONE) | JSON))
+
+
+_GONE = object()
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    for key, item in items:
+        yield from _paths(item, (*path, key))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    if not path:
+        return None if other is _GONE else other
+    key, *rest = path
+    copy = value.copy()
+    if other is _GONE and not rest:
+        del copy[key]
+    else:
+        copy[key] = _replaced(value[key], tuple(rest), other)
+    return copy

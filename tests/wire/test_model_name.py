@@ -1,0 +1,83 @@
+"""The model's name in JSON bytes: the right one is written over, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.wire.model_name import ModelName
+from tests.wire.streams import JSON
+
+
+@pytest.mark.parametrize(
+    ("payload", "written"),
+    [
+        (b'{"model":"up"}', b'{"model":"shown"}'),
+        (b'{"model" : "up" , "x":1}', b'{"model" : "shown" , "x":1}'),
+        (b'{"a":{"model":"up"},"model":"up"}', b'{"a":{"model":"up"},"model":"shown"}'),
+        (b'{"a":[{"model":"up"}],"model":"up"}', b'{"a":[{"model":"up"}],"model":"shown"}'),
+        (b'{"a":"model","model":"up"}', b'{"a":"model","model":"shown"}'),
+        (
+            b'{"a":"\\"model\\":\\"up\\"","model":"up"}',
+            b'{"a":"\\"model\\":\\"up\\"","model":"shown"}',
+        ),
+        (b'{"model":"u\\u0070"}', b'{"model":"shown"}'),
+        (b'{"model":"up","model":"up"}', b'{"model":"shown","model":"shown"}'),
+    ],
+)
+def test_the_top_level(payload: bytes, written: bytes) -> None:
+    assert ModelName("shown").write(payload, "up") == written
+
+
+@pytest.mark.parametrize(
+    ("payload", "written"),
+    [
+        (b'{"message":{"model":"up"}}', b'{"message":{"model":"shown"}}'),
+        (b'{"model":"up","message":{"model":"up"}}', b'{"model":"up","message":{"model":"shown"}}'),
+        (
+            b'{"message":{"a":{"message":{"model":"up"}},"model":"up"}}',
+            b'{"message":{"a":{"message":{"model":"up"}},"model":"shown"}}',
+        ),
+    ],
+)
+def test_inside_a_parent(payload: bytes, written: bytes) -> None:
+    assert ModelName("shown", "message").write(payload, "up") == written
+
+
+@pytest.mark.parametrize("named", ["shown", None, 5, {"model": "up"}])
+def test_nothing_to_write(named: object) -> None:
+    payload = b'{"model":"up"}'
+    assert ModelName("shown").write(payload, named) is payload
+
+
+def test_what_was_learned_is_not_trusted_blindly() -> None:
+    name = ModelName("shown")
+    assert name.write(b'{"model":"up"}', "up") == b'{"model":"shown"}'
+    assert name.write(b'{"x":{"model":"up"},"model":"up"}', "up") == (
+        b'{"x":{"model":"up"},"model":"shown"}'
+    )
+    assert name.write(b'{"model":"other"}', "other") == b'{"model":"shown"}'
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    shown=st.text(max_size=8),
+    named=st.text(max_size=8),
+    parent=st.sampled_from(["", "message"]),
+    bodies=st.lists(st.dictionaries(st.sampled_from(["model", "a", "message"]), JSON), max_size=3),
+    indented=st.booleans(),
+)
+def test_parsed_bodies_differ_in_the_name_alone(
+    shown: str, named: str, parent: str, bodies: list[dict[str, Any]], indented: bool
+) -> None:
+    name = ModelName(shown, parent)
+    for body in bodies:
+        holder = body | {"model": named}
+        whole = {"z": {"model": named}, parent: holder} if parent else holder
+        after = {**whole, parent: holder | {"model": shown}} if parent else body | {"model": shown}
+        raw = orjson.dumps(whole, option=orjson.OPT_INDENT_2 if indented else None)
+        assert orjson.loads(name.write(raw, named)) == after

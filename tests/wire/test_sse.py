@@ -1,0 +1,136 @@
+"""Frames: the same however the bytes are cut, and their own bytes kept."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.wire.sse import Frame, Framer, FrameTooLarge, replace_data, write_frame
+from tests.wire.streams import STREAMS, frames_of
+
+BOM = b"\xef\xbb\xbf"
+SOUP = st.lists(
+    st.sampled_from(
+        [b"data", b"event", b"id", b":", b": ", b" ", b"a", b"{}", b"\n", b"\r", b"\r\n", b"\n\n"]
+        + [BOM, "ü".encode(), b"data: x\n\n", b"event: e\ndata: x\n\n", b"data: x\r\n\r\n"]
+    ),
+    max_size=30,
+).map(b"".join)
+
+
+def cut(raw: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(raw), *(place % (len(raw) + 1) for place in places)})
+    return [raw[start:stop] for start, stop in zip(marks, marks[1:], strict=False)]
+
+
+def naive(raw: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The standard's grammar, line by line, without any regard for speed or for cuts."""
+    found: list[tuple[bytes, bytes | None]] = []
+    name, data, fresh = b"", [], True
+    for line in re.split(rb"\r\n|\n|\r", raw.removeprefix(BOM)):
+        if line:
+            fresh = False
+            field, _, value = line.partition(b":")
+            value = value[1:] if value.startswith(b" ") else value
+            name = value if field == b"event" else name
+            data += [value] if field == b"data" else []
+        elif not fresh:
+            found.append((name, b"\n".join(data) if data else None))
+            name, data, fresh = b"", [], True
+    if not fresh:
+        found.append((name, b"\n".join(data) if data else None))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("raw", "frames"),
+    [
+        (b"data: x\n\n", [(b"", b"x")]),
+        (b"data:x\n\n", [(b"", b"x")]),
+        (b"data:  x\n\n", [(b"", b" x")]),
+        (b"event: e\ndata: x\n\n", [(b"e", b"x")]),
+        (b"data: x\nevent: e\n\n", [(b"e", b"x")]),
+        (b"event:e\ndata:x\n\n", [(b"e", b"x")]),
+        (b"data: x\r\n\r\n", [(b"", b"x")]),
+        (b"data: x\r\r", [(b"", b"x")]),
+        (b"data: x\r\n\n", [(b"", b"x")]),
+        (b"data: x\ndata: y\n\n", [(b"", b"x\ny")]),
+        (b"data\n\n", [(b"", b"")]),
+        (b"data:\n\n", [(b"", b"")]),
+        (b": comment\n\n", [(b"", None)]),
+        (b"event: e\n\n", [(b"e", None)]),
+        (b": c\nid: 1\nretry: 5\ndata: x\n\n", [(b"", b"x")]),
+        (b"Data: x\n\n", [(b"", None)]),
+        (BOM + b"data: x\n\n", [(b"", b"x")]),
+        (b"data: x\n\n" + BOM + b"data: y\n\n", [(b"", b"x"), (b"", None)]),
+        (b"data: x\n\ndata: y", [(b"", b"x"), (b"", b"y")]),
+        (b"data: x\n", [(b"", b"x")]),
+        (b"\n\n", []),
+        (b"", []),
+    ],
+)
+def test_reads(raw: bytes, frames: list[tuple[bytes, bytes | None]]) -> None:
+    assert [(frame.name, frame.data) for frame in frames_of([raw]) if frame.raw.strip()] == frames
+
+
+@settings(max_examples=1000, deadline=None)
+@given(raw=SOUP, places=st.lists(st.integers(0, 300), max_size=8))
+def test_reads_as_the_standard_says_however_cut(raw: bytes, places: list[int]) -> None:
+    whole = frames_of([raw])
+    assert frames_of(cut(raw, places)) == whole
+    assert [(frame.name, frame.data) for frame in whole if frame.raw.strip(b"\r\n")] == naive(raw)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    raw=st.sampled_from([path.read_bytes() for _, path in STREAMS]),
+    places=st.lists(st.integers(0, 10_000), max_size=12),
+)
+def test_every_fixture_gives_the_same_frames_however_cut(raw: bytes, places: list[int]) -> None:
+    whole = frames_of([raw])
+    assert frames_of(cut(raw, places)) == whole
+    assert b"".join(frame.raw for frame in whole) == raw
+
+
+def test_a_frame_may_grow_to_the_limit_only() -> None:
+    framer = Framer(limit=100)
+    assert framer.feed(b"data: " + b"x" * 90) == []
+    with pytest.raises(FrameTooLarge):
+        framer.feed(b"y" * 10)
+
+
+def test_the_limit_is_for_one_frame() -> None:
+    framer = Framer(limit=100)
+    block = b"data: " + b"x" * 90 + b"\n\n"
+    assert len(framer.feed(block * 5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [(b"", b"data: {}\n\n"), (b"e", b"event: e\ndata: {}\n\n")]
+)
+def test_writes_what_it_reads(name: bytes, written: bytes) -> None:
+    assert write_frame(name, b"{}") == written
+    assert frames_of([written]) == [Frame(written, name, b"{}")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "after"),
+    [
+        (b"data: {}\n\n", b"data: [1]\n\n"),
+        (b"data:{}\r\n\r\n", b"data:[1]\r\n\r\n"),
+        (b": {}\nevent: e\ndata: {}\nid: 4\n\n", b": {}\nevent: e\ndata: [1]\nid: 4\n\n"),
+        (BOM + b"data: {}\n\n", BOM + b"data: [1]\n\n"),
+        (b'event: e\ndata: {"a":\ndata: 1}\n\n', b"event: e\ndata: [1]\n\n"),
+    ],
+)
+def test_other_data_leaves_the_rest_alone(raw: bytes, after: bytes) -> None:
+    (frame,) = frames_of([raw])
+    assert replace_data(frame, b"[1]") == after
+
+
+def test_other_data_over_several_lines_becomes_one() -> None:
+    (frame,) = frames_of([b'data: {"a":\ndata: 1}\n\n'])
+    assert replace_data(frame, b'{"a":\n2}') == b'data: {"a": 2}\n\n'
