@@ -21,6 +21,7 @@ from gateway.routing.router import Router
 from gateway.runtime import Runtime, redactor_of, unix_microseconds
 from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
+from gateway.server.patience import lose_patience
 from gateway.store.database import Database
 from gateway.store.lock import hold
 from gateway.store.recorder import Recorder
@@ -40,9 +41,7 @@ class Daemon:
 
     def hurry(self) -> None:
         """Ends what still runs, in-band and now, instead of after the drain time."""
-        now = asyncio.get_running_loop().time()
-        for wait in tuple(self.runtime.patience):
-            wait.reschedule(now)
+        lose_patience(self.runtime)
 
     @property
     def address(self) -> str:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class House:
             body = prompt(spoken, **fields)
         answer = await self.http.post(
             path or PATHS[spoken],
-            data=body if isinstance(body, bytes) else orjson.dumps(body),
+            data=BytesIO(body if isinstance(body, bytes) else orjson.dumps(body)),
             headers={
                 "authorization": f"Bearer {key or self.key}",
                 "content-type": "application/json",

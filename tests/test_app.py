@@ -62,7 +62,7 @@ async def test_websockets_are_refused_so_that_clients_fall_back(house: House) ->
         ("PUT", PATHS[Format.CHAT], {"POST"}),
         ("POST", "/v1/models", {"GET"}),
         ("POST", "/healthz", {"GET", "HEAD"}),
-        ("BREW", "/v1/messages", {"POST"}),
+        ("PATCH", "/v1/messages", {"POST"}),
     ],
 )
 async def test_methods(house: House, method: str, path: str, allowed: set[str]) -> None:

@@ -112,16 +112,11 @@ class _Line:
 
     async def open(self) -> None:
         """Returns when somebody answers."""
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                while not (await self._answered() or await self._served()):
-                    await asyncio.sleep(_STEP)
-        except TimeoutError:
-            who = f"process {self._holder}" if self._holder else "another process"
-            raise Unreachable(
-                f"The state directory {self._state_dir} is in use by {who}, but its admin socket "
-                f"has not answered for {_PATIENCE:g} s."
-            ) from None
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while not (await self._answered(deadline) or await self._served()):
+            if asyncio.get_running_loop().time() > deadline:
+                raise self._silence()
+            await asyncio.sleep(_STEP)
 
     async def close(self) -> None:
         await self._held.aclose()
@@ -136,7 +131,7 @@ class _Line:
                 return await self._exchange(method, path, query, body)
             except aiohttp.ClientConnectorError:
                 pass
-            except (aiohttp.ClientConnectionError, ConnectionError) as error:
+            except (aiohttp.ClientError, ConnectionError) as error:
                 if method == "POST":
                     raise Unreachable(
                         "The gateway went away before it answered: look whether it was done."
@@ -165,15 +160,18 @@ class _Line:
             raise Refused(orjson.loads(answer)["error"]["message"])
         return orjson.loads(answer) if answer else None
 
-    async def _answered(self) -> bool:
-        """Whether a living process serves the socket."""
+    async def _answered(self, deadline: float) -> bool:
+        """Whether a living process serves the socket. Raises Unreachable where it is silent."""
         try:
-            await self._exchange("GET", "", None, None)
+            async with asyncio.timeout_at(deadline):
+                await self._exchange("GET", "", None, None)
+        except TimeoutError:
+            raise self._silence() from None
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, PermissionError):
                 raise Refused(_not_ours(self._socket)) from None
             return False
-        except (aiohttp.ClientConnectionError, ConnectionError):
+        except (aiohttp.ClientError, ConnectionError):
             return False  # it is going; its lock follows
         return True
 
@@ -189,9 +187,7 @@ class _Line:
             raise Refused(_not_ours(self._state_dir))  # what we made there would not be theirs
         try:
             self._held.enter_context(hold(self._state_dir))
-            desk = await self._held.enter_async_context(
-                open_desk(self._state_dir, _now)
-            )
+            desk = await self._held.enter_async_context(open_desk(self._state_dir, _now))
             await self._held.enter_async_context(serve_admin(build_admin(desk), self._state_dir))
         except StateLocked as error:
             self._holder = error.pid
@@ -199,6 +195,13 @@ class _Line:
         except (StoreError, AdminSocketError, OSError) as error:
             raise Refused(str(error)) from None
         return True
+
+    def _silence(self) -> Unreachable:
+        who = f"process {self._holder}" if self._holder else "another process"
+        return Unreachable(
+            f"The state directory {self._state_dir} is in use by {who}, but its admin socket has "
+            f"not answered for {_PATIENCE:g} s."
+        )
 
 
 def _now() -> int:

@@ -24,6 +24,7 @@ from gateway.cli.screen import (
     print_line,
     print_table,
     print_words,
+    short,
     state,
     when,
 )
@@ -45,7 +46,12 @@ def logs() -> None:
 @click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key.")
 @click.option("--model", help="Only requests for this model, as the client named it.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only answers with this status.")
-@click.option("--state", "wanted", type=click.Choice([str(each) for each in ExchangeState]), help="Only this state.")
+@click.option(
+    "--state",
+    "wanted",
+    type=click.Choice([str(each) for each in ExchangeState]),
+    help="Only this state.",
+)
 @_LIMIT
 @click.option("--before", metavar="ID", help="Only older requests: the next page.")
 @in_json
@@ -143,7 +149,7 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
                 row["id"],
                 when(row["started_at"]),
                 _key(row, names),
-                row["model"],
+                short(row["model"]),
                 row["channel"],
                 state(row["state"]),
                 row["status"],
@@ -167,7 +173,7 @@ def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> N
             state(row["state"]),
             row["status"],
             _key(row, names),
-            row["model"],
+            short(row["model"]),
             row["channel"],
             f"{row['input_tokens']}+{row['output_tokens']}",
             lasting(row["total_us"]),

@@ -6,7 +6,6 @@ move the cursor, colour the terminal or hide, so unprintable characters are spel
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_UNBOUNDED = 10_000  # columns: what reads a pipe wants whole lines
+_UNBOUNDED = 10_000  # columns: a line that the terminal wraps can still be copied and piped
+
+_SHORT = 40
 
 _COLOURS = {
     "ok": "green",
@@ -57,13 +58,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
-    """A name and a value on each line."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    """A name and a value on each line. No table: one long value would widen every line."""
+    fields = tuple(fields)
+    width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        table.add_row(name, _cell(value))
-    _console().print(table)
+        print_words(Text(name.ljust(width), "bold"), value)
 
 
 def print_words(*words: Cell) -> None:
@@ -84,6 +83,11 @@ def plain(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def short(text: str | None) -> str | None:
+    """The text, cut where it is long, for a cell among others."""
+    return text if text is None or len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
 def state(name: str) -> Text:
@@ -118,4 +122,4 @@ def _cell(value: Cell) -> Text:
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
+    return Console(width=_UNBOUNDED, highlight=False)

@@ -56,6 +56,15 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return body
 
 
+def write_object(body: dict[str, Any]) -> bytes:
+    """The JSON text of a body that was parsed. Raises `InvalidRequest`: parsing allows deeper
+    nesting than writing."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        raise InvalidRequest("body: Input is nested too deeply", param="body") from None
+
+
 def _check_head(request: web.Request, max_body: int) -> None:
     if (request.content_length or 0) > max_body:
         raise RequestTooLarge
@@ -63,7 +72,7 @@ def _check_head(request: web.Request, max_body: int) -> None:
     if headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMediaType
     kind = headers.get("content-type")
-    if kind is not None and not kind.lower().startswith("application/json"):
+    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType
 
 

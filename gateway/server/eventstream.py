@@ -17,7 +17,8 @@ _NEVER: Final = 10.0**7
 
 
 class EventStream(EventSourceResponse):
-    """The 200 head and whole frames. Pings are the relay's affair: each format has its own."""
+    """The 200 head and whole frames. Pings are the relay's affair: each format has its own. Whoever
+    opens one calls `stop_streaming` however it ends: the task that would ping lives until then."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         super().__init__(
@@ -32,7 +33,6 @@ class EventStream(EventSourceResponse):
         """Writes what is left and ends the body."""
         if data:
             await self.write(data)
-        self.stop_streaming()
         await self.write_eof()
 
 

@@ -102,15 +102,21 @@ class Exchange:
         self._intent = self._runtime.recorder.intend(self._recorded)
 
     async def intent_on_record(self) -> None:
-        """Holds the first byte back until the intent is committed, but never for long: a full
-        disk must not hang replies."""
-        self._first_event = time.perf_counter()
+        """Holds the reply back until the intent is committed, but never for long: a full disk must
+        not hang replies."""
         intent = self._intent
         if intent is None or intent.done():
             return
-        await asyncio.wait((intent,), timeout=COMMIT_PATIENCE)
-        if not intent.done():
+        try:
+            async with asyncio.timeout(COMMIT_PATIENCE):
+                await intent
+        except TimeoutError:
             log.warning("%s: the reply goes on before its intent is on record", self.id)
+
+    def commit(self) -> None:
+        """The first real event is in hand: the reply leaves from now on."""
+        self.committed = True
+        self._first_event = time.perf_counter()
 
     def learn(self, usage: Usage | None, stop: StopReason | None) -> None:
         """What the reply told about itself."""

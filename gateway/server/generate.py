@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import aiohttp
-import orjson
 from aiohttp import web
 
 from gateway.config import Server
@@ -20,7 +19,7 @@ from gateway.errors import InvalidRequest, InvalidUrl, ServiceUnavailable
 from gateway.routing.router import Candidate, Reach
 from gateway.routing.verdict import client_error
 from gateway.server.auth import authenticate
-from gateway.server.body import read_json
+from gateway.server.body import read_json, write_object
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.patience import within
 from gateway.server.relay import StreamRelay, relay_whole
@@ -48,8 +47,8 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
         candidate = runtime.router.route(prompt.model, codec.format, reach)
         if runtime.draining:
             raise ServiceUnavailable
+        payload = write_object(codec.patch_prompt(body, candidate.model))
         exchange.intend(candidate)
-        payload = orjson.dumps(codec.patch_prompt(body, candidate.model))
         try:
             return await _attempt(request, codec, prompt, candidate, payload, crossing)
         except AttemptFailed as attempt:

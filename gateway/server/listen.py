@@ -17,6 +17,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.runtime import Runtime
+from gateway.server.patience import lose_patience
 from gateway.server.protocol import GatewayProtocol
 
 BACKLOG: Final = 1024
@@ -24,6 +25,7 @@ _CONNECTION: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 0.5,
     "access_log": None,
+    "auto_decompress": False,  # such bodies are refused, so nothing may be unpacked
 }
 FAREWELL: Final = 2.0
 """Seconds for the last frames of replies that a drain ends."""
@@ -88,15 +90,15 @@ class Door:
         if await _emptied(runtime, loop.time() + seconds):
             return
         log.warning("%d requests still run after %g s: ending them", runtime.running, seconds)
-        for wait in tuple(runtime.patience):
-            wait.reschedule(loop.time())
-        await _emptied(runtime, loop.time() + FAREWELL)
+        await _emptied(runtime, loop.time() + FAREWELL, hurried=True)
 
 
-async def _emptied(runtime: Runtime, deadline: float) -> bool:
+async def _emptied(runtime: Runtime, deadline: float, *, hurried: bool = False) -> bool:
     """Whether the last request ended before the deadline."""
     loop = asyncio.get_running_loop()
     while runtime.running and loop.time() < deadline:
+        if hurried:  # again and again: a request may be between two waits
+            lose_patience(runtime)
         await asyncio.sleep(0.02)
     return not runtime.running
 

@@ -33,6 +33,9 @@ _HINTS: Final = (
     ("/messages", "the base address has neither /v1 nor a path"),
 )
 
+_ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})
+"""Methods that whole trees of paths answer: they do not make an endpoint."""
+
 log = logging.getLogger(__name__)
 
 
@@ -69,8 +72,14 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
 
 
 async def name_exchange(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal handler for every answer: which exchange it belongs to."""
-    exchange = request[EXCHANGE]
+    """Signal handler for every answer: which exchange it belongs to.
+
+    An answer that belongs to none is the framework's own, to an unknown `Expect`: its text repeats
+    the input, so the connection is closed instead.
+    """
+    exchange = request.get(EXCHANGE)
+    if exchange is None:
+        raise ConnectionError("nothing that we would say")
     headers = response.headers
     headers["request-id"] = headers["x-request-id"] = exchange.id
     if exchange.client_request_id:
@@ -79,12 +88,15 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
 
 def error_response(request: web.Request, error: GatewayError) -> web.Response:
     """The error in the envelope of the request's path (the combined one where it has none)."""
-    return web.Response(
+    answer = web.Response(
         status=error.status,
         body=_envelope(request, error, request[EXCHANGE].id),
         content_type="application/json",
         headers=error.headers(),
     )
+    if isinstance(error, MalformedRequest):
+        answer.force_close()  # where one request ends and the next begins is in doubt
+    return answer
 
 
 def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
@@ -104,9 +116,9 @@ def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayEr
     """Our row of the table for what aiohttp refuses by itself."""
     if isinstance(refusal, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge()
-    if isinstance(refusal, web.HTTPMethodNotAllowed):
+    if isinstance(refusal, web.HTTPMethodNotAllowed) and refusal.allowed_methods - _ANYWHERE:
         return MethodNotAllowed(", ".join(sorted(refusal.allowed_methods)))
-    if isinstance(refusal, web.HTTPNotFound):
+    if isinstance(refusal, web.HTTPNotFound | web.HTTPMethodNotAllowed):
         return InvalidUrl(request.method, request.path, hint=_hint(request.path))
     return InternalError(detail=f"{type(refusal).__name__}: {refusal.status}")
 

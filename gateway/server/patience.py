@@ -26,15 +26,26 @@ def patience(runtime: Runtime, seconds: float) -> Iterator[asyncio.Timeout]:
         runtime.patience.discard(timeout)
 
 
+def lose_patience(runtime: Runtime) -> None:
+    """Ends every wait that a shutdown may cut short, now; those that are ending already just do."""
+    now = asyncio.get_running_loop().time()
+    for wait in tuple(runtime.patience):
+        if not wait.expired():
+            wait.reschedule(now)
+
+
 async def within(runtime: Runtime, seconds: float, work: Awaitable[T]) -> T:
     """The result of `work`. Raises `AttemptFailed` when it takes longer, `ServiceUnavailable` when
     the gateway shuts down meanwhile."""
-    with patience(runtime, seconds) as timeout:
-        try:
-            async with timeout:
-                return await work
-        except TimeoutError:
-            raise out_of_time(runtime, seconds) from None
+    timeout = asyncio.timeout(seconds)
+    runtime.patience.add(timeout)
+    try:
+        async with timeout:
+            return await work
+    except TimeoutError:
+        raise out_of_time(runtime, seconds) from None
+    finally:
+        runtime.patience.discard(timeout)
 
 
 def out_of_time(runtime: Runtime, seconds: float) -> Exception:

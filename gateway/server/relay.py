@@ -67,6 +67,9 @@ class StreamRelay:
         """Relays until the upstream or the client ends. Raises `GatewayError` only while nothing
         has left."""
         try:
+            # Before the first read, not the first write: here no window ends that would lose bytes,
+            # and what the upstream says meanwhile waits in the connection.
+            await self._exchange.intent_on_record()
             await self._pump(request, answer)
         except AttemptFailed as broken:
             self._translator.failure = self._translator.failure or broken.failure
@@ -74,6 +77,8 @@ class StreamRelay:
             return await self._finish(error)
         finally:
             answer.close()
+            if self._stream is not None:
+                self._stream.stop_streaming()
             self._note()
         failure = self._translator.failure
         if failure is None or self._translator.end is not None:
@@ -109,8 +114,7 @@ class StreamRelay:
                 self._moved = True
                 stream = self._stream
                 if stream is None:
-                    await exchange.intent_on_record()
-                    exchange.committed = True
+                    exchange.commit()
                     stream = self._stream = await open_stream(request, crossing_back(answer))
                 exchange.bytes_out += len(out)
                 await stream.write(out)
@@ -155,15 +159,16 @@ async def relay_whole(
     """The upstream's JSON body, untouched but for the model's name."""
     data = _json_object(body)
     try:
-        reply = codec.parse_reply(data)
+        stop, usage = codec.measure_reply(data)
     except ReplyFailed as failed:
         raise AttemptFailed(failed.failure) from failed
     except Exception as fault:  # the tap may never break the pipe
         exchange.fault = f"{type(fault).__name__}: {fault}"[:500]
     else:
-        exchange.learn(reply.usage, reply.stop)
+        exchange.learn(usage, stop)
     out = codec.rename_reply(body, data, prompt)
     await exchange.intent_on_record()
+    exchange.commit()
     exchange.state = ExchangeState.OK
     exchange.bytes_out = len(out)
     return web.Response(body=out, content_type="application/json", headers=crossing_back(answer))

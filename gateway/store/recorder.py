@@ -136,11 +136,7 @@ class Recorder:
             await self._database.write(lambda connection: self._write(connection, entries))
         except Exception as fault:
             self._failures += 1
-            if _is_of_a_row(fault):
-                self._mend(entries, fault)
-                return
-            self._warn(fault)
-            await asyncio.sleep(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
+            await self._recover(entries, fault)
         else:
             self._failures = 0
             self._limit = min(self._limit * 2, _BATCH)
@@ -163,12 +159,15 @@ class Recorder:
             if future is not None and not future.done():
                 future.set_result(None)
 
-    def _mend(self, entries: list[Entry], fault: Exception) -> None:
-        """Repair the rows, else find the one at fault, else give that one up."""
+    async def _recover(self, entries: list[Entry], fault: Exception) -> None:
+        """Repair the rows; else find the one at fault and give that one up; else wait."""
         repaired = [mended(entry) for entry in entries]
         if repaired != entries:
             for position, entry in enumerate(repaired):
                 self._queue[position] = entry
+        elif not _is_of_a_row(fault):
+            self._warn(fault)
+            await asyncio.sleep(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
         elif len(entries) > 1:
             self._limit = 1
         else:

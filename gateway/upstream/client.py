@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
+from io import BytesIO
 from typing import Final
+from weakref import WeakSet
 
 import aiohttp
 from multidict import CIMultiDict
@@ -25,8 +27,16 @@ from gateway.wire.codecs import CODECS
 MAX_ERROR_BODY: Final = 64 * 1024
 """Bytes of an upstream's error that are read."""
 
+_LARGE_BODY: Final = 2**20
+
 _POOL_KEEPALIVE: Final = 10.0
 """Seconds that an idle connection is kept: below the 15 to 60 s after which servers hang up."""
+
+
+_DNS_CACHE: Final = 60
+
+_REUSED: Final = ContextVar("_REUSED", default=False)
+"""Whether the task's last request went out on a connection that was used before."""
 
 
 class AttemptFailed(Exception):
@@ -47,13 +57,6 @@ class _Target:
     limits: Timeouts
 
 
-@dataclass(slots=True)
-class _Trip:
-    """Whether this request went out on a connection of its own."""
-
-    fresh: bool = False
-
-
 class Line:
     """The outside line of one configuration; open it inside the running loop.
 
@@ -67,8 +70,10 @@ class Line:
             for channel in config.channels
             for account in channel.accounts
         }
-        self._pooled = _session(pool=True)
-        self._fresh = _session(pool=False)
+        self._pooled = _session(_Pool())
+        self._fresh = _session(
+            aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True)
+        )
 
     def timeouts(self, candidate: Candidate) -> Timeouts:
         return self._targets[candidate.channel, candidate.account].limits
@@ -90,22 +95,24 @@ class Line:
         if crossing:
             headers = CIMultiDict({**headers, **crossing})
         url = target.url.with_query(query) if query else target.url
-        trip = _Trip()
         with failures():
             try:
                 answer = await self._pooled.post(
                     url,
-                    data=body,
+                    data=_payload(body),
                     headers=headers,
                     timeout=target.timeout,
                     allow_redirects=False,
-                    trace_request_ctx=trip,
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as stale:
-                if trip.fresh or isinstance(stale, aiohttp.ClientConnectorError):
+                if not _REUSED.get() or isinstance(stale, aiohttp.ClientConnectorError):
                     raise
                 answer = await self._fresh.post(
-                    url, data=body, headers=headers, timeout=target.timeout, allow_redirects=False
+                    url,
+                    data=_payload(body),
+                    headers=headers,
+                    timeout=target.timeout,
+                    allow_redirects=False,
                 )
         if answer.status != 200:
             raise AttemptFailed(await _refusal(answer, candidate.format))
@@ -148,6 +155,11 @@ async def read_whole(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def _payload(body: bytes) -> bytes | BytesIO:
+    """A large body is written piece by piece, so that the loop goes on meanwhile."""
+    return BytesIO(body) if len(body) > _LARGE_BODY else body
+
+
 def _failed(kind: FailureKind, message: str) -> AttemptFailed:
     return AttemptFailed(Failure(kind=kind, message=message[:2000]))
 
@@ -185,27 +197,32 @@ def _target(channel: Channel, key: str) -> _Target:
     )
 
 
-def _session(*, pool: bool) -> aiohttp.ClientSession:
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(_note_fresh)
+class _Pool(aiohttp.TCPConnector):
+    """Notes whether the connection that it lends has been used before."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_POOL_KEEPALIVE)
+        self._lent: WeakSet[object] = WeakSet()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[aiohttp.tracing.Trace],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.connector.Connection:
+        _REUSED.set(False)
+        connection = await super().connect(req, traces, timeout)
+        _REUSED.set(connection.protocol in self._lent)
+        self._lent.add(connection.protocol)
+        return connection
+
+
+def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0,
-            ttl_dns_cache=60,
-            **({"keepalive_timeout": _POOL_KEEPALIVE} if pool else {"force_close": True}),
-        ),
+        connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
         max_line_size=64 * 1024,
         max_field_size=64 * 1024,
         max_headers=256,
-        trace_configs=[trace] if pool else [],
     )
-
-
-async def _note_fresh(
-    session: aiohttp.ClientSession,
-    context: SimpleNamespace,
-    params: aiohttp.TraceConnectionCreateEndParams,
-) -> None:
-    context.trace_request_ctx.fresh = True

@@ -86,7 +86,9 @@ class Assembly:
 
     def calling(self) -> bool:
         """Whether tool calls are open; nothing else is open beside them."""
-        return any(isinstance(slot.part, ToolCall) for slot in self._open.values())
+        for slot in self._open.values():
+            return isinstance(slot.part, ToolCall)
+        return False
 
     def add(self, key: Hashable, piece: str | Signature | Citation) -> None:
         """A piece of an open part; empty strings and pieces of parts not open are left out."""

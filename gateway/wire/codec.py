@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.core.events import Event
+from gateway.core.events import Event, StopReason
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.usage import Usage
 from gateway.errors import ConvertRequestFailed, GatewayError
 from gateway.wire.failures import parse_http_error
 from gateway.wire.fields import Payload
@@ -115,6 +116,12 @@ class Codec:
     def parse_reply(self, body: Payload) -> Reply:
         """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
         raise NotImplementedError
+
+    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        """Stop reason and usage of a whole JSON body: all that the native lane has to know of it.
+        Raises `ReplyFailed` like `parse_reply`."""
+        reply = self.parse_reply(body)
+        return reply.stop, reply.usage
 
     def render_reply(self, reply: Reply, prompt: Prompt, reply_id: str, created: int) -> Payload:
         raise ConvertRequestFailed

@@ -59,12 +59,17 @@ def required(body: Payload, name: str, path: str = "") -> Any:
 
 
 def required_str(body: Payload, name: str, path: str = "") -> str:
+    value = body.get(name)
+    if isinstance(value, str):  # the path is only spelled where something is wrong
+        return value
     return as_str(required(body, name, path), join(path, name))
 
 
 def string(body: Payload, name: str, path: str = "") -> str | None:
     value = body.get(name)
-    return None if value is None else as_str(value, join(path, name))
+    if value is None or isinstance(value, str):
+        return value
+    return as_str(value, join(path, name))
 
 
 def boolean(body: Payload, name: str, path: str = "") -> bool | None:

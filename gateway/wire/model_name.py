@@ -10,6 +10,7 @@ import re
 import orjson
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_MEMBER = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")?')
 
 
@@ -35,7 +36,9 @@ class ModelName:
             # member may stand in another object too.
             if payload.count(found) == 1:
                 return payload.replace(found, instead)
-        spans = self._find(payload)
+        # One member of that name in all can only be the one that was parsed.
+        only = _MEMBER.search(payload) if payload.count(b'"model"') == 1 else None
+        spans = [(only.start(), only.end(), only.start(1))] if only else self._find(payload)
         for start, end, value in reversed(spans):
             if len(spans) == 1:
                 found = payload[start:end]

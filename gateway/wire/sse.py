@@ -51,87 +51,114 @@ def replace_data(frame: Frame, data: bytes) -> bytes:
 class Framer:
     """Cuts a stream of bytes into frames."""
 
-    __slots__ = ("_bare", "_limit", "_pending", "_searched", "_started")
+    __slots__ = ("_bare", "_limit", "_pending", "_searched")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
         self._pending = bytearray()
         self._searched = 0
         self._bare = True  # no CR seen: the two-byte search for LF LF is exact
-        self._started = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes. Raises `FrameTooLarge`."""
+        return [read_frame(raw) for raw in self.cut(chunk)]
+
+    def cut(self, chunk: bytes) -> list[bytes]:
+        """The bytes of these frames, still unread. Raises `FrameTooLarge`."""
         if self._bare and b"\r" in chunk:
             self._bare = False
-        if self._bare and self._started and not self._pending:
+        if self._bare and not self._pending:
             *blocks, rest = chunk.split(b"\n\n")
             self._pending += rest
             self._searched = len(rest)
-            frames = [_frame(block) for block in blocks]
+            cut = [block + b"\n\n" for block in blocks]
         else:
             self._pending += chunk
-            frames = self._cut_bare() if self._bare else self._cut_mixed()
+            cut = self._cut_bare() if self._bare else self._cut_mixed()
         if len(self._pending) > self._limit:
             raise FrameTooLarge
-        return frames
+        return cut
+
+    def gather(self, chunk: bytes) -> bytes:
+        """The bytes of these frames, still joined. Raises `FrameTooLarge`."""
+        if not self._bare or b"\r" in chunk or b"\n\n\n" in chunk:
+            return b"".join(self.cut(chunk))
+        if self._pending:
+            if b"\n" not in chunk:
+                return b"".join(self.cut(chunk))
+            chunk = bytes(self._pending) + chunk
+            self._pending.clear()
+            self._searched = 0
+            if b"\n\n\n" in chunk:
+                return b"".join(self.cut(chunk))
+        end = chunk.rfind(b"\n\n") + 2
+        if end < 2:
+            return b"".join(self.cut(chunk))
+        self._pending += chunk[end:]
+        if len(self._pending) > self._limit:
+            raise FrameTooLarge
+        return chunk[:end]
+
+    def end_of(self, frames: bytes, start: int) -> int:
+        """Where the frame that begins at `start` ends, in what `gather` gave."""
+        if self._bare:
+            return frames.find(b"\n\n", start) + 2
+        match = _BLANK_LINE.search(frames, start)
+        return match.end() if match else len(frames)
 
     def close(self) -> list[Frame]:
         """At the end of the stream: the block that no blank line ended, if it holds anything."""
         rest = bytes(self._pending)
         self._pending.clear()
-        if not rest.strip(b"\r\n"):
-            return []
-        return [self._frame(rest)]
+        return [read_frame(rest)] if rest.strip(b"\r\n") else []
 
-    def _cut_bare(self) -> list[Frame]:
-        frames: list[Frame] = []
+    def _cut_bare(self) -> list[bytes]:
+        cut: list[bytes] = []
         start = 0
         end = self._pending.find(b"\n\n", max(0, self._searched - 1))
         while end >= 0:
-            frames.append(self._frame(bytes(self._pending[start : end + 2])))
+            cut.append(bytes(self._pending[start : end + 2]))
             start = end + 2
             end = self._pending.find(b"\n\n", start)
-        del self._pending[:start]
-        self._searched = len(self._pending)
-        return frames
+        self._keep_from(start)
+        return cut
 
-    def _cut_mixed(self) -> list[Frame]:
-        frames: list[Frame] = []
+    def _cut_mixed(self) -> list[bytes]:
+        cut: list[bytes] = []
         start = 0
         # A CR at the very end may be half of a CRLF: it is not looked at before its neighbour came.
         stop = len(self._pending) - self._pending.endswith(b"\r")
         match = _BLANK_LINE.search(self._pending, max(0, self._searched - 3), stop)
         while match:
-            frames.append(self._frame(bytes(self._pending[start : match.end()])))
+            cut.append(bytes(self._pending[start : match.end()]))
             start = match.end()
             match = _BLANK_LINE.search(self._pending, start, stop)
+        self._keep_from(start)
+        return cut
+
+    def _keep_from(self, start: int) -> None:
         del self._pending[:start]
         self._searched = len(self._pending)
-        return frames
-
-    def _frame(self, raw: bytes) -> Frame:
-        if self._started:
-            return _frame(raw[:-2]) if self._bare and raw.endswith(b"\n\n") else _parse(raw, raw)
-        self._started = True
-        return _parse(raw, raw.removeprefix(_BOM))
 
 
-def _frame(block: bytes) -> Frame:
-    """The frame of a block that has no CR and no byte order mark; its blank line is left off."""
-    if block.startswith(b"data: ") and b"\n" not in block:
-        return Frame(block + b"\n\n", b"", block[6:])
-    if block.startswith(b"event: "):
-        eol = block.find(b"\n")
-        if block.startswith(b"data: ", eol + 1) and block.find(b"\n", eol + 1) < 0:
-            return Frame(block + b"\n\n", block[7:eol], block[eol + 7 :])
-    return _parse(block + b"\n\n", block)
+def read_frame(raw: bytes) -> Frame:
+    """The fields of one block. A byte order mark at its head is passed over."""
+    # The two shapes that models send, told apart without looking at every line.
+    if raw.endswith(b"\n\n") and b"\r" not in raw:
+        end = len(raw) - 2
+        if raw.startswith(b"data: ") and raw.find(b"\n") == end:
+            return Frame(raw, b"", raw[6:end])
+        if raw.startswith(b"event: "):
+            eol = raw.find(b"\n")
+            if raw.startswith(b"data: ", eol + 1) and raw.find(b"\n", eol + 1) == end:
+                return Frame(raw, raw[7:eol], raw[eol + 7 : end])
+    return _read_lines(raw)
 
 
-def _parse(raw: bytes, block: bytes) -> Frame:
+def _read_lines(raw: bytes) -> Frame:
     name = b""
     data: list[bytes] = []
-    for line in _LINE_END.split(block):
+    for line in _LINE_END.split(raw.removeprefix(_BOM)):
         field, _, value = line.partition(b":")
         if value.startswith(b" "):
             value = value[1:]

@@ -20,7 +20,8 @@ from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Rewriter
 from gateway.wire.fields import Payload, as_object
-from gateway.wire.sse import Frame, Framer, FrameTooLarge
+from gateway.wire.likeness import Likeness
+from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of opening frames that are held back; beyond it the reply counts as begun."""
@@ -40,6 +41,7 @@ class NativeTranslator:
         "_framer",
         "_held",
         "_held_size",
+        "_likeness",
         "_over",
         "_rewriter",
         "begun",
@@ -56,6 +58,7 @@ class NativeTranslator:
         self._framer = Framer()
         self._decoder = decoder
         self._rewriter = rewriter
+        self._likeness = Likeness()
         self._held: list[bytes] = []
         self._held_size = 0
         self._over = False
@@ -71,22 +74,21 @@ class NativeTranslator:
         if self._over:
             return b""
         try:
-            frames = self._framer.feed(chunk)
+            frames = self._framer.gather(chunk)
         except FrameTooLarge:
             self._fail(FailureKind.EVENT_TOO_LARGE, "an event of the stream is too large")
             return b""
-        return self._pass(frames)
+        return self._release(self._pass(frames)) if frames else b""
 
     def close(self) -> bytes:
         """At the end of the upstream's bytes; sets `failure` where the reply was not complete."""
         if self._over:
             return b""
-        rest = b"".join(
-            self._pass([_ended(frame)]) for frame in self._framer.close() if _whole(frame)
-        )
+        last = [_ended(frame.raw) for frame in self._framer.close() if _whole(frame)]
+        out = self._pass(b"".join(last))
         if not self._over:
             self._watch(self._decoder.close())
-        return rest + self._released()
+        return self._release(out)
 
     def abort(self, error: GatewayError) -> bytes:
         """Ends the client's stream with `error` in the format's own form; nothing where the
@@ -96,48 +98,63 @@ class NativeTranslator:
             return b""
         return self._rewriter.fail(error)
 
-    def _pass(self, frames: list[Frame]) -> bytes:
+    def _pass(self, frames: bytes) -> list[bytes]:
         out: list[bytes] = []
-        for frame in frames:
-            data = self._read(frame)
-            rewritten = self._rewriter.rewrite(frame, data)
-            if self._over:  # nothing may follow an error, however the bytes were cut
-                out.append(self._clean(rewritten.decode("utf-8", "replace")).encode())
-                break
-            out.append(rewritten)
-        if self.begun and not self._held:
-            return b"".join(out)
-        self._held += out
-        self._held_size += sum(map(len, out))
-        self.begun = self.begun or self._held_size > MAX_HELD
-        return self._released()
-
-    def _released(self) -> bytes:
-        """What was held, once it may leave."""
-        if not self.begun or not self._held:
-            return b""
-        held = b"".join(self._held)
-        self._held = []
-        return held
-
-    def _read(self, frame: Frame) -> Payload | None:
-        """Feeds the decoder; the parsed data for the rewriter, None where it is no JSON object."""
-        raw = frame.data
-        if not raw:
-            return None
-        data: Payload | None = None
-        try:
-            if raw == b"[DONE]":
-                events = self._decoder.done()
+        likeness = self._likeness
+        in_runs = True
+        start, stop = 0, len(frames)
+        while start < stop:
+            alike = None
+            if likeness.fits(frames, start):
+                alike = likeness.run(frames, start) if in_runs else None
+                if alike is None:  # no run as far as one can see: frame by frame from here on
+                    in_runs = False
+                    alike = likeness.one(frames, start)
+            if alike is not None:
+                start, rewritten = alike
             else:
-                data = as_object(orjson.loads(raw), "data")
+                end = self._framer.end_of(frames, start)
+                rewritten = self._step(frames[start:end])
+                start = end
+                if self._over:  # nothing may follow an error, however the bytes were cut
+                    out.append(self._clean(rewritten.decode("utf-8", "replace")).encode())
+                    break
+            out.append(rewritten)
+        return out
+
+    def _step(self, raw: bytes) -> bytes:
+        """One frame the ordinary way: read, decoded, watched, rewritten."""
+        frame = read_frame(raw)
+        data: Payload | None = None
+        events: Sequence[Event] = ()
+        try:
+            if frame.data == b"[DONE]":
+                events = self._decoder.done()
+            elif frame.data:
+                data = as_object(orjson.loads(frame.data), "data")
                 events = self._decoder.decode(frame.name, data)
         except Exception as fault:  # whatever an upstream sends, the relay goes on
             self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
-            return data
-        if events and not (self.begun and len(events) == 1 and type(events[0]) is Delta):
+        rewritten = self._rewriter.rewrite(frame, data)
+        if events:
             self._watch(events)
-        return data
+            if len(events) == 1 and type(events[0]) is Delta:
+                if isinstance(events[0].piece, str):
+                    self._likeness.learn(raw, rewritten, events[0].piece)
+            else:
+                self._likeness.forget()
+        return rewritten
+
+    def _release(self, out: list[bytes]) -> bytes:
+        """What may leave now; all of it is held until the reply has begun."""
+        if self._held or not self.begun:
+            self._held += out
+            self._held_size += sum(map(len, out))
+            self.begun = self.begun or self._held_size > MAX_HELD
+            if not self.begun:
+                return b""
+            out, self._held = self._held, []
+        return b"".join(out)
 
     def _watch(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -175,5 +192,5 @@ def _whole(frame: Frame) -> bool:
     return True
 
 
-def _ended(frame: Frame) -> Frame:
-    return frame._replace(raw=frame.raw.rstrip(b"\r\n") + b"\n\n")
+def _ended(raw: bytes) -> bytes:
+    return raw.rstrip(b"\r\n") + b"\n\n"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 
+from gateway.admin.desk import DATABASE_NAME
 from gateway.store.keys import digest, well_formed
 from gateway.store.recorder import Recorder
 
@@ -44,7 +47,7 @@ def refusal(answer: tuple[int, Any]) -> tuple[int, str, str]:
     return status, content["error"]["code"], content["error"]["message"]
 
 
-async def test_keys_from_mint_to_revoke(client, house) -> None:
+async def test_keys_from_mint_to_revoke(client, office) -> None:
     status, minted = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
     assert status == 201
     assert set(minted) == TOKEN_FIELDS | {"key"}
@@ -60,7 +63,7 @@ async def test_keys_from_mint_to_revoke(client, house) -> None:
     status, revoked = await call(client, "DELETE", f"keys/{minted['id']}")
     assert (status, revoked["state"]) == (200, "revoked")
     assert await call(client, "DELETE", f"keys/{minted['id']}") == (200, revoked)
-    assert house.registry.find(digest(key)) is None
+    assert office.registry.find(digest(key)) is None
 
 
 async def test_groups_from_add_to_remove(client) -> None:
@@ -78,8 +81,8 @@ async def test_groups_from_add_to_remove(client) -> None:
     assert refusal(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
 
 
-async def test_requests_by_page_and_filter(client, house, exchanges) -> None:
-    recorder = Recorder(house.database)
+async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
+    recorder = Recorder(office.database)
     await recorder.start()
     for intent, settlement in exchanges:
         recorder.intend(intent)
@@ -98,7 +101,7 @@ async def test_requests_by_page_and_filter(client, house, exchanges) -> None:
     assert await found(before=ids[1]) == ids[:1]
     assert await found(after=ids[0], limit=2) == [ids[2], ids[1]]
     assert await found(token_id="tok_b") == [ids[1]]
-    assert await found(model="alpha-opus-4-8", state="ok") == [ids[0]]
+    assert await found(model="alpha-sonnet-4-6", state="ok") == [ids[0]]
     assert await found(state="open") == [ids[3]]
     assert await found(status=503) == [ids[2]]
     status, row = await call(client, "GET", f"requests/{ids[2]}")
@@ -170,10 +173,12 @@ async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
         assert orjson.loads(await answer.read())["error"]["code"] == "request_entity_too_large"
 
 
-async def test_a_fault_of_ours_is_told_without_its_insides(client, house, caplog) -> None:
-    await house.database.close()
-    async with house.database.writer.begin() as connection:
-        await connection.exec_driver_sql("DROP TABLE tokens")
+async def test_a_fault_of_ours_is_told_without_its_insides(
+    client, office, state_dir, caplog
+) -> None:
+    await office.desk.mint_key("alice", "default")
+    with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
+        damage.execute("DROP TABLE tokens")
     status, code, message = refusal(await call(client, "GET", "keys"))
     assert (status, code) == (500, "internal_error")
     assert "tokens" not in message

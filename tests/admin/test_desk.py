@@ -11,102 +11,102 @@ from gateway.store.keys import digest, well_formed
 from gateway.store.recorder import Recorder
 from gateway.store.records import TokenState
 from gateway.store.registry import Registry
+from tests.store.ledger import intent, settlement
 
 
-async def test_a_minted_key_counts_at_once_and_after_a_restart(house) -> None:
-    token, key = await house.desk.mint_key("alice", "default")
+async def test_a_minted_key_counts_at_once_and_after_a_restart(office) -> None:
+    token, key = await office.desk.mint_key("alice", "default")
     assert well_formed(key)
     assert token.id.startswith("tok_")
-    assert token.created_at == house.clock.now
+    assert token.created_at == office.clock.now
     assert key not in repr(token)
-    assert house.registry.find(digest(key)) == token
-    again = await Registry.load(house.database)
+    assert office.registry.find(digest(key)) == token
+    again = await Registry.load(office.database)
     assert again.find(digest(key)) == token
 
 
-async def test_a_revoked_key_is_gone_at_once_and_for_good(house) -> None:
-    token, key = await house.desk.mint_key("alice", "default")
-    house.clock.now += 5
-    revoked = await house.desk.revoke_key(token.id)
-    assert (revoked.state, revoked.revoked_at) == (TokenState.REVOKED, house.clock.now)
-    assert house.registry.find(digest(key)) is None
-    assert (await Registry.load(house.database)).find(digest(key)) is None
-    house.clock.now += 5
-    assert await house.desk.revoke_key(token.id) == revoked
-    assert await house.desk.keys() == [revoked]
+async def test_a_revoked_key_is_gone_at_once_and_for_good(office) -> None:
+    token, key = await office.desk.mint_key("alice", "default")
+    office.clock.now += 5
+    revoked = await office.desk.revoke_key(token.id)
+    assert (revoked.state, revoked.revoked_at) == (TokenState.REVOKED, office.clock.now)
+    assert office.registry.find(digest(key)) is None
+    assert (await Registry.load(office.database)).find(digest(key)) is None
+    office.clock.now += 5
+    assert await office.desk.revoke_key(token.id) == revoked
+    assert await office.desk.keys() == [revoked]
 
 
-async def test_revoking_an_unknown_key(house) -> None:
+async def test_revoking_an_unknown_key(office) -> None:
     with pytest.raises(UnknownKey, match="tok_nobody"):
-        await house.desk.revoke_key("tok_nobody")
+        await office.desk.revoke_key("tok_nobody")
 
 
-async def test_a_key_needs_a_group_that_exists(house) -> None:
+async def test_a_key_needs_a_group_that_exists(office) -> None:
     with pytest.raises(UnknownGroup, match=r"no group nope; the groups are: default\."):
-        await house.desk.mint_key("alice", "nope")
-    assert await house.desk.keys() == []
+        await office.desk.mint_key("alice", "nope")
+    assert await office.desk.keys() == []
 
 
-async def test_groups_change_in_memory_and_in_the_database(house) -> None:
-    version = house.registry.version
-    added = await house.desk.add_group("team", ["beta-*"])
-    assert added.created_at == house.clock.now
-    house.clock.now += 5
-    changed = await house.desk.set_group("team", ["family:alpha"])
+async def test_groups_change_in_memory_and_in_the_database(office) -> None:
+    version = office.registry.version
+    added = await office.desk.add_group("team", ["beta-*"])
+    assert added.created_at == office.clock.now
+    office.clock.now += 5
+    changed = await office.desk.set_group("team", ["family:alpha"])
     assert (changed.patterns, changed.created_at) == (("family:alpha",), added.created_at)
-    assert house.registry.version == version + 2
-    assert house.desk.group("team") == changed
-    assert (await Registry.load(house.database)).group("team") == changed
-    await house.desk.remove_group("team")
-    assert house.registry.version == version + 3
-    assert (await Registry.load(house.database)).group("team") is None
+    assert office.registry.version == version + 2
+    assert office.desk.group("team") == changed
+    assert (await Registry.load(office.database)).group("team") == changed
+    await office.desk.remove_group("team")
+    assert office.registry.version == version + 3
+    assert (await Registry.load(office.database)).group("team") is None
 
 
-async def test_groups_that_exist_and_that_do_not(house) -> None:
+async def test_groups_that_exist_and_that_do_not(office) -> None:
     with pytest.raises(GroupExists):
-        await house.desk.add_group("default", ["*"])
+        await office.desk.add_group("default", ["*"])
     with pytest.raises(UnknownGroup):
-        await house.desk.set_group("team", ["*"])
+        await office.desk.set_group("team", ["*"])
     with pytest.raises(UnknownGroup):
-        await house.desk.remove_group("team")
+        await office.desk.remove_group("team")
 
 
-async def test_a_group_stays_while_a_key_names_it(house) -> None:
-    token, _ = await house.desk.mint_key("alice", "default")
-    await house.desk.revoke_key(token.id)
+async def test_a_group_stays_while_a_key_names_it(office) -> None:
+    token, _ = await office.desk.mint_key("alice", "default")
+    await office.desk.revoke_key(token.id)
     with pytest.raises(GroupInUse, match=f"alice \\({token.id}\\)"):
-        await house.desk.remove_group("default")
-    assert house.desk.group("default")
+        await office.desk.remove_group("default")
+    assert office.desk.group("default")
 
 
-async def test_a_key_and_the_end_of_its_group_at_once(house) -> None:
-    await house.desk.add_group("team", ["*"])
+async def test_a_key_and_the_end_of_its_group_at_once(office) -> None:
+    await office.desk.add_group("team", ["*"])
     outcomes = await asyncio.gather(
-        house.desk.mint_key("alice", "team"),
-        house.desk.remove_group("team"),
+        office.desk.mint_key("alice", "team"),
+        office.desk.remove_group("team"),
         return_exceptions=True,
     )
     assert sum(isinstance(outcome, Exception) for outcome in outcomes) == 1
-    for token in await house.desk.keys():
-        assert house.registry.group(token.group)
+    for token in await office.desk.keys():
+        assert office.registry.group(token.group)
 
 
-async def test_totals_are_those_of_the_ledger(house, exchange) -> None:
-    token, _ = await house.desk.mint_key("alice", "default")
-    recorder = Recorder(house.database)
+async def test_totals_are_those_of_the_ledger(office) -> None:
+    token, _ = await office.desk.mint_key("alice", "default")
+    recorder = Recorder(office.database)
     await recorder.start()
     for number in range(3):
-        intent, settlement = exchange(number, token.id)
-        recorder.intend(intent)
-        recorder.settle(settlement)
-    minted = [await house.desk.mint_key(f"during-{number}", "default") for number in range(3)]
+        recorder.intend(intent(number, token.id))
+        recorder.settle(settlement(number, token.id, input_tokens=11, output_tokens=7))
+    minted = [await office.desk.mint_key(f"during-{number}", "default") for number in range(3)]
     await recorder.close()
-    found = await house.desk.key(token.id)
+    found = await office.desk.key(token.id)
     assert (found.requests, found.input_tokens, found.output_tokens) == (3, 33, 21)
     assert len(minted) == 3
 
 
-async def test_a_second_desk_reads_what_the_first_wrote(house) -> None:
-    await house.desk.mint_key("alice", "default")
-    other = Desk(house.database, await Registry.load(house.database), house.clock)
-    assert await other.keys() == await house.desk.keys()
+async def test_a_second_desk_reads_what_the_first_wrote(office) -> None:
+    await office.desk.mint_key("alice", "default")
+    other = Desk(office.database, await Registry.load(office.database), office.clock)
+    assert await other.keys() == await office.desk.keys()

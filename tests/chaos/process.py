@@ -29,8 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 START = 20.0
 """Seconds that a start may take on a busy machine."""
 
-_SERVING = re.compile(r"serving on (http://\S+)")
-
 
 class GatewayProcess:
     """`python -m gateway serve …`; `log` and `told` are what it wrote so far."""
@@ -73,14 +71,18 @@ class GatewayProcess:
 
     def address(self) -> str:
         """Where it serves, once it does."""
+        return self.has_told(r"serving on (http://\S+)")[1]
+
+    def has_told(self, pattern: str) -> re.Match[str]:
+        """Where the pattern is in what it wrote, to either channel, once it is."""
         deadline = time.monotonic() + START
-        while time.monotonic() < deadline:
-            if found := _SERVING.search(self.log) or _SERVING.search(self.told):
-                return found[1]
-            if self._process.poll() is not None:
-                break
+        ended = False
+        while not ended and time.monotonic() < deadline:
+            ended = self._process.poll() is not None
+            if found := re.search(pattern, self.log) or re.search(pattern, self.told):
+                return found
             time.sleep(0.01)
-        raise AssertionError(f"the gateway does not serve:\n{self.log}")
+        raise AssertionError(f"the gateway never told {pattern}:\n{self.log}")
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -144,4 +146,5 @@ async def settled(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
 def sound(folder: Path) -> bool:
     """Whether SQLite finds nothing wrong with the ledger's file."""
     with _ledger(folder) as ledger:
-        return ledger.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        (verdict,) = ledger.execute("PRAGMA integrity_check").fetchone()
+    return bool(verdict == "ok")

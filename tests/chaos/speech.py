@@ -52,7 +52,7 @@ def whole(spoken: Format) -> bytes:
             content = [{"type": "text", "text": text}]
             reply = {"type": "message", "role": "assistant", "content": content}
             reply |= {"stop_reason": "end_turn", "stop_sequence": None}
-        case Format.RESPONSES:
+        case _:
             reply = _response("completed", [_item("completed", text)])
     return orjson.dumps(reply | {"id": "reply_01", "model": MODEL, "usage": usage})
 
@@ -158,9 +158,7 @@ def _response(status: str, output: list[Any]) -> dict[str, Any]:
 
 
 def _item(status: str, text: str | None = None) -> dict[str, Any]:
-    content = (
-        [] if text is None else [{"type": "output_text", "text": text, "annotations": []}]
-    )
+    content = [] if text is None else [{"type": "output_text", "text": text, "annotations": []}]
     return {
         "id": "item_01",
         "type": "message",

@@ -28,7 +28,7 @@ def _with(value: bytes) -> bytes:
     [
         (b"", "line 1 column 1"),
         (b"{", "(line 1"),
-        (b'{"model":\n  "beta-5.4",\n}', "(line 3 column 1)"),
+        (b'{"model":\n  "beta-5.4",\n}', "(line 2 column 13)"),
         (b'{"a":1}{"b":2}', "not valid JSON"),
         (b"\xff\xfe{\x00}\x00", "not valid JSON"),
         (b"\xef\xbb\xbf{}", "not valid JSON"),
@@ -51,14 +51,14 @@ async def test_no_json(house: House, body: bytes, part: str) -> None:
     assert (await house.row()).error_code == "invalid_json"
 
 
-@pytest.mark.parametrize("body", [b"[]", b"null", b"1", b'"model"', b"true", b'[{"model":"x"}]'])
 @pytest.mark.parametrize("spoken", Format)
-async def test_json_but_no_object(house: House, spoken: Format, body: bytes) -> None:
-    answer = await house.ask(spoken, body)
-    assert answer.status == 400
-    error = (await answer.json())["error"]
-    assert error["type"] == "invalid_request_error"
-    assert error["message"] == "body: Input should be a JSON object"
+async def test_json_but_no_object(house: House, spoken: Format) -> None:
+    for body in (b"[]", b"null", b"1", b'"model"', b"true", b'[{"model":"x"}]'):
+        answer = await house.ask(spoken, body)
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+        assert error["type"] == "invalid_request_error"
+        assert error["message"] == "body: Input should be a JSON object"
 
 
 async def test_of_a_key_that_stands_twice_the_last_value_counts(
@@ -86,9 +86,6 @@ async def test_nesting_that_parses_but_cannot_be_written_is_refused(
     house: House, spoken: Format
 ) -> None:
     """orjson reads deeper than it writes."""
-    nested: Any = []
-    for _ in range(600):
-        nested = [nested]
     body = orjson.dumps(prompt(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
     answer = await house.ask(spoken, body)
     assert answer.status == 400
@@ -118,12 +115,12 @@ async def test_accepted_kinds(house: House, upstream: ScriptedUpstream, kind: st
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("spoken", Format)
-async def test_other_kinds(house: House, spoken: Format, headers: dict[str, str]) -> None:
+async def test_other_kinds(house: House, headers: dict[str, str]) -> None:
     body = gzip.compress(CHAT) if headers.get("content-encoding") == "gzip" else CHAT
-    answer = await house.ask(spoken, body, headers=headers)
-    assert answer.status == 415
-    assert (await answer.json())["error"]["type"] == "invalid_request_error"
+    for spoken in Format:
+        answer = await house.ask(spoken, body, headers=headers)
+        assert answer.status == 415
+        assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("spoken", Format)
@@ -161,10 +158,12 @@ async def test_more_than_the_framework_would_take_by_default(
     upstream.play(reply("chat"))
     body = prompt(Format.CHAT)
     body["messages"][0]["content"] = "x" * (3 * 2**20)
-    assert (await house.ask(Format.CHAT, body)).status == 200
-    assert (await house.row()).bytes_in == len(orjson.dumps(body))
+    written = orjson.dumps(body)
+    assert (await house.ask(Format.CHAT, written)).status == 200
+    assert (await house.row()).bytes_in == len(written)
+    assert upstream.last.json["messages"] == body["messages"]
 
 
 def test_a_body_that_only_serves_to_stall_the_parser() -> None:
     with pytest.raises(InvalidJson, match="too many elements"):
-        parse_object(b'{"a":[' + b"[],"[:2] * (MAX_STRUCTURE // 2 + 1) + b"]}")
+        parse_object(b'{"a":[' + b"[]," * (MAX_STRUCTURE // 2 + 1) + b"[]]}")

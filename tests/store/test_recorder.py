@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -156,10 +157,9 @@ async def test_another_boots_open_rows_become_interrupted(
     recorder.settle(settlement(2))
     await recorder.close()
     following = Recorder(database)
-    own = await_own = following.intend(intent(3))
+    early = following.intend(intent(3))
     await following.start()
-    await await_own
-    assert own.done()
+    await early
     first, second, third = reversed(await logs.page(database))
     assert (first.state, first.end_reason) == (ExchangeState.INTERRUPTED, "interrupted")
     assert (second.state, second.end_reason) == (ExchangeState.OK, None)
@@ -189,6 +189,13 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     assert not lost.done()
     assert f"cannot hold the intent of {request_id(50)}" in caplog.text
     assert await totals(database) == {"tok_0": (0, 0, 0)}
+    for number in range(100, 600):
+        recorder.intend(intent(number))
+    backlogs = [recorder.backlog]
+    while recorder.backlog:
+        await asyncio.sleep(0)
+        backlogs.append(recorder.backlog)
+    assert max(before - after for before, after in pairwise(backlogs)) == 200
 
 
 async def test_a_lost_writer_is_noticed_and_replaced(
@@ -208,6 +215,31 @@ async def test_a_lost_writer_is_noticed_and_replaced(
         await acknowledged
         await recorder.close()
     assert await totals(database) == {"tok_0": (1, 100, 7)}
+
+
+async def test_a_commit_whose_answer_was_lost_counts_once(
+    database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
+    with outside(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = [recorder.intend(intent(number)) for number in range(20)]
+        for number in range(10):
+            recorder.settle(settlement(number))
+        await asyncio.sleep(0.1)
+        writer.cancel()
+        await asyncio.wait({writer})
+        other.execute("ROLLBACK")
+    await database.write(lambda connection: None)
+    assert len(await logs.page(database)) == 20
+    assert not any(future.done() for future in waiting)
+    for number in range(20):
+        recorder.settle(settlement(number))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+        await recorder.close()
+    assert await totals(database) == {"tok_0": (20, 2000, 140)}
+    assert "cannot hold" not in caplog.text
 
 
 async def test_rows_after_the_end_are_named(

@@ -89,7 +89,7 @@ def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
             codec.parse_reply(body)
         assert to_json(failed.value.failure) == to_json(events[-1].failure)
     else:
-        assert codec.parse_reply(body) == fold(events)
+        assert to_json(codec.parse_reply(body)) == to_json(fold(events))
 
 
 @pytest.mark.parametrize(("format", "path"), WHOLE, ids=name)
@@ -220,7 +220,7 @@ def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> 
     _assert_parsed_or_refused(format, body)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(format=st.sampled_from(list(Format)), body=JSON, text=st.text(max_size=5))
 def test_only_invalid_request_comes_of_any_json(format: Format, body: Any, text: str) -> None:
     _assert_parsed_or_refused(format, body)
@@ -291,7 +291,8 @@ def _until_failure(format: Format, frames: list[Frame]) -> list[Frame]:
 def _assert_relayed(before: Frame, after: Frame, *, renamed: bool) -> None:
     assert before.data is None or after.data is not None
     if not before.name and after.name:  # the one line that the messages room adds
-        assert orjson.loads(after.data or b"")["type"] == after.name.decode()
+        named = orjson.loads(after.data or b"").get("type", "error")
+        assert named == after.name.decode()
         after = after._replace(raw=after.raw.replace(b"event: %b\n" % after.name, b"", 1))
     spread = before.data is not None and before.data not in before.raw
     if renamed and spread and UPSTREAM_MODEL.encode() in before.raw:

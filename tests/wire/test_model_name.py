@@ -63,7 +63,7 @@ def test_what_was_learned_is_not_trusted_blindly() -> None:
     assert name.write(b'{"model":"other"}', "other") == b'{"model":"shown"}'
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     shown=st.text(max_size=8),
     named=st.text(max_size=8),

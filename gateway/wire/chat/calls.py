@@ -13,6 +13,7 @@ import orjson
 from gateway.core.parts import CallKind, ToolCall
 from gateway.wire.assembly import Assembly
 from gateway.wire.fields import Payload
+from gateway.wire.lenient import read_object, read_text
 
 
 class _Call:
@@ -40,9 +41,12 @@ class Calls:
     def add(self, entry: Payload) -> None:
         """One entry of `tool_calls`: the start of a call, a piece of one, or all of it."""
         kind = CallKind.CUSTOM if isinstance(entry.get("custom"), dict) else CallKind.FUNCTION
-        said = entry.get(kind)
-        said = said if isinstance(said, dict) else {}
-        number, id, name = entry.get("index"), _text(entry.get("id")), _text(said.get("name"))
+        said = read_object(entry.get(kind))
+        number, id, name = (
+            entry.get("index"),
+            read_text(entry.get("id")),
+            read_text(said.get("name")),
+        )
         call = self._find(number, id, name)
         if call is None:
             call = _Call(number if isinstance(number, int) else None, id, kind)
@@ -82,8 +86,4 @@ class Calls:
 
 def _arguments(value: object) -> str:
     """Some upstreams send the arguments as the object that they should spell."""
-    return orjson.dumps(value).decode() if isinstance(value, dict) else _text(value)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return orjson.dumps(value).decode() if isinstance(value, dict) else read_text(value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.chat import errors, reply, request
 from gateway.wire.chat.rewrite import ChatRewriter
@@ -33,6 +35,9 @@ class ChatCodec(Codec):
 
     def parse_reply(self, body: Payload) -> Reply:
         return reply.parse_reply(body)
+
+    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return reply.measure_reply(body)
 
     def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
         return reply.rename_reply(body, data, prompt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.core.formats import Format
 from gateway.core.parts import Audio, CacheMark, Document, Image, Opaque, OpaquePart, Part, Source
 from gateway.wire.fields import Payload, as_object, required, required_str, string
+from gateway.wire.images import parse_url
 
 
 def parse_image(part: Payload, path: str, cache: CacheMark | None) -> Part:
@@ -37,14 +38,3 @@ def parse_file(part: Payload, path: str, cache: CacheMark | None) -> Part:
     else:
         return OpaquePart("file", Opaque(Format.CHAT, part))
     return Document(source, title=title, cache=cache)
-
-
-def parse_url(url: str) -> Source:
-    """A web address, or the base64 payload of a data URI; one that is not base64 stays a URL."""
-    if not url.startswith("data:"):
-        return Source(url=url)
-    head, comma, data = url.partition(",")
-    media_type, _, encoding = head[5:].rpartition(";")
-    if not comma or encoding != "base64":
-        return Source(url=url)
-    return Source(data=data, media_type=media_type.partition(";")[0] or None)

@@ -6,13 +6,18 @@ makes parsed and folded replies equal.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from gateway.core.events import StopReason
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold
-from gateway.wire.chat.stream import ChatDecoder
+from gateway.core.usage import Usage
+from gateway.wire.chat.stream import ChatDecoder, plain_stop
+from gateway.wire.chat.usage import parse_usage
 from gateway.wire.fields import Payload
 from gateway.wire.model_name import ModelName
+
+_BEYOND_TEXT: Final = ("tool_calls", "function_call", "refusal")
 
 
 def parse_reply(body: Payload) -> Reply:
@@ -23,6 +28,23 @@ def parse_reply(body: Payload) -> Reply:
         chunk = body | {"choices": [_as_delta(choice) for choice in choices]}
     decoder = ChatDecoder()
     return fold([*decoder.decode(b"", chunk), *decoder.done()])
+
+
+def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
+    """A plain text answer, which most are, is measured without building its parts."""
+    choices = body.get("choices")
+    if type(choices) is list and len(choices) == 1 and not body.get("error"):
+        message = choices[0].get("message")
+        if type(message) is dict and _is_plain(message):
+            usage = body.get("usage")
+            stop = plain_stop(choices[0].get("finish_reason"))
+            return stop, parse_usage(usage, None) if usage else None
+    reply = parse_reply(body)
+    return reply.stop, reply.usage
+
+
+def _is_plain(message: Payload) -> bool:
+    return bool(message.get("content")) and not any(map(message.get, _BEYOND_TEXT))
 
 
 def rename_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:

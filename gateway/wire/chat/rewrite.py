@@ -17,6 +17,7 @@ from gateway.wire.model_name import ModelName
 from gateway.wire.sse import Frame, replace_data
 
 _PING: Final = b": keepalive\n\n"  # a comment: the format has no event for it
+_USUAL_NULL: Final = b',"usage":null'
 _NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
 
@@ -35,7 +36,7 @@ class ChatRewriter:
         written = frame.data
         if not self._keeps_usage and "usage" in data:
             usage = data["usage"]
-            if usage and not data.get("choices"):
+            if usage and not data.get("choices") and not data.get("error"):
                 return b""
             if usage is None:
                 written = _without_null_usage(written)
@@ -52,5 +53,7 @@ class ChatRewriter:
 
 def _without_null_usage(payload: bytes) -> bytes:
     """Where the member stands twice, one of them is another object's: then both stay."""
+    if payload.count(_USUAL_NULL) == 1 and payload.count(b'"usage"') == 1:
+        return payload.replace(_USUAL_NULL, b"")
     cut, count = _NULL_USAGE.subn(b"", payload)
     return cut if count == 1 else payload

@@ -19,6 +19,7 @@ from gateway.wire.chat.calls import Calls
 from gateway.wire.chat.usage import parse_usage
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
+from gateway.wire.lenient import read_objects, read_text
 
 _STOPS: Final = {
     "length": StopReason.MAX_TOKENS,
@@ -28,7 +29,7 @@ _PROSE: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
 
 
 class ChatDecoder:
-    """Turns chunks into events; see `gateway.wire.codec.Decoder`. A part of prose has its kind for key."""
+    """Turns chunks into events; see `gateway.wire.codec.Decoder`."""
 
     __slots__ = ("_assembly", "_calls", "_finish", "_refused", "_usage")
 
@@ -83,9 +84,9 @@ class ChatDecoder:
         if refusal := delta.get("refusal"):
             self._refused = True
             self._grow("refusal", refusal)
-        for annotation in _objects(delta.get("annotations")):
+        for annotation in filter(None, read_objects(delta.get("annotations"))):
             self._assembly.add("text", _citation(annotation))
-        for call in _objects(delta.get("tool_calls")):
+        for call in read_objects(delta.get("tool_calls")):
             self._calls.add(call)
         if function := delta.get("function_call"):
             self._calls.add({"index": -1, "function": function})
@@ -97,16 +98,23 @@ class ChatDecoder:
             self._assembly.add(kind, piece)
 
     def _stop(self) -> StopReason:
-        stop = _STOPS.get(self._finish or "", StopReason.END_TURN)
+        stop = plain_stop(self._finish)
         refused = self._refused and not self._assembly.called
         return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop
+
+
+def plain_stop(finish: object) -> StopReason:
+    """What a finish reason means where nothing but text was said."""
+    return (
+        _STOPS.get(finish, StopReason.END_TURN) if isinstance(finish, str) else StopReason.END_TURN
+    )
 
 
 def _begin(data: Payload) -> Begin:
     opening = {key: value for key, value in data.items() if key not in ("choices", "usage")}
     return Begin(
-        id=_word(data.get("id")) or "",
-        model=_word(data.get("model")) or "",
+        id=read_text(data.get("id")),
+        model=read_text(data.get("model")),
         extra=Opaque(Format.CHAT, opening),
     )
 
@@ -115,14 +123,7 @@ def _joined(content: object) -> object:
     """Some upstreams send content as a list of parts, as in requests."""
     if not isinstance(content, list):
         return content
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-def _objects(items: object) -> list[Payload]:
-    if not isinstance(items, list):
-        return []
-    return [item for item in items if isinstance(item, dict)]
+    return "".join(read_text(part.get("text")) for part in read_objects(content))
 
 
 def _citation(annotation: Payload) -> Citation:
@@ -130,15 +131,11 @@ def _citation(annotation: Payload) -> Citation:
     if not isinstance(said, dict):
         return Citation(extra=Opaque(Format.CHAT, annotation))
     return Citation(
-        url=_word(said.get("url")),
-        title=_word(said.get("title")),
+        url=read_text(said.get("url")) or None,
+        title=read_text(said.get("title")) or None,
         start=_offset(said.get("start_index")),
         end=_offset(said.get("end_index")),
     )
-
-
-def _word(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _offset(value: object) -> int | None:

@@ -62,13 +62,16 @@ def _turn(message: object, path: str, customs: set[str]) -> Turn:
         known = ", ".join(f"'{name}'" for name in _ROLES)
         raise invalid(f"{path}.role", f"Input should be one of {known}")
     parts = parse(message, path, customs)
-    unread = message.keys() - _READ
     return Turn(
         _SPEAKERS.get(role, Role.USER),
         parts,
         name=string(message, "name", path),
-        extra=Opaque(Format.CHAT, {name: message[name] for name in unread}) if unread else None,
+        extra=None if message.keys() <= _READ else _extra(message),
     )
+
+
+def _extra(message: Payload) -> Opaque:
+    return Opaque(Format.CHAT, {key: message[key] for key in message if key not in _READ})
 
 
 def _said(message: Payload, path: str, customs: set[str]) -> tuple[Part, ...]:

@@ -155,7 +155,7 @@ def _server_tool_use(block: Payload, path: str) -> Part:
         id=required_str(block, "id", path),
         name=required_str(block, "name", path),
         arguments=_input(block, path),
-        extra=_pocket(block),
+        extra=_beyond(block, _SERVER_TOOL_USE),
     )
 
 
@@ -190,6 +190,7 @@ _IMAGE: Final = frozenset({"type", "source", "cache_control"})
 _DOCUMENT: Final = frozenset({"type", "source", "title", "context", "cache_control"})
 _THINKING: Final = frozenset({"type", "thinking", "signature"})
 _TOOL_USE: Final = frozenset({"type", "id", "name", "input", "cache_control"})
+_SERVER_TOOL_USE: Final = frozenset({"id", "name", "input"})
 _TOOL_RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
 _BLOCKS: Final[dict[str, Callable[[Payload, str], Part]]] = {
     "text": _text,

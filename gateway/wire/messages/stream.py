@@ -62,7 +62,7 @@ class MessagesDecoder:
         handle = self._HANDLERS.get(read_text(data.get("type")) or name.decode("ascii", "replace"))
         if handle is not None:
             handle(self, data)
-        elif name == b"error" or "error" in data:
+        elif name == b"error" or data.get("error"):
             self._on_error(data)
         return self._assembly.take()
 
@@ -192,7 +192,7 @@ _THINKING = Thinking()
 
 
 def _tool_call(block: Payload) -> ToolCall:
-    more = {name: value for name, value in block.items() if name not in _CALL_FIELDS}
+    more = _beyond(block, _CALL_FIELDS)
     return ToolCall(
         id=read_text(block.get("id")),
         name=read_text(block.get("name")),
@@ -201,11 +201,16 @@ def _tool_call(block: Payload) -> ToolCall:
 
 
 def _server_call(block: Payload) -> ServerToolCall:
+    more = _beyond(block, _CALL_FIELDS - {"type"})
     return ServerToolCall(
         id=read_text(block.get("id")),
         name=read_text(block.get("name")),
-        extra=Opaque(Format.MESSAGES, block),
+        extra=Opaque(Format.MESSAGES, more),
     )
+
+
+def _beyond(block: Payload, known: frozenset[str]) -> Payload:
+    return {name: value for name, value in block.items() if name not in known}
 
 
 def _whole_part(kind: str, block: Payload) -> Part:

@@ -7,6 +7,8 @@ changes from frame to frame, or not at all.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,13 +60,13 @@ class Arrivals:
         none."""
         index, item_id = data.get("output_index"), data.get("item_id")
         if isinstance(index, int):
-            return self._by_index.get(index) or self._add(kind, index, item_id)
-        if isinstance(item_id, str) and (known := self._by_id.get(item_id)):
-            return known
-        newest = self._items[-1] if self._items else None
-        if newest and newest.kind == kind and not newest.done:
-            return newest
-        return self._add(kind, None, item_id)
+            known = self._by_index.get(index)
+        else:
+            known = self._by_id.get(item_id) if isinstance(item_id, str) else None
+            newest = self._items[-1] if self._items else None
+            if known is None and newest and not newest.done:
+                known = newest
+        return known if known and known.kind == kind else self._add(kind, index, item_id)
 
     def added(self, data: Payload, item: Payload) -> Item:
         """The item that a frame announces."""
@@ -81,16 +83,21 @@ class Arrivals:
             known = next(waiting, None)
         return known or self.added(data, item)
 
-    def listed(self, position: int, item: Payload) -> Item:
-        """The item that stands at a position of the finished reply's `output`."""
-        item_id = item.get("id")
-        if isinstance(item_id, str) and (known := self._by_id.get(item_id)):
-            return known
-        kind = read_text(item.get("type"))
-        known = self._by_index.get(position)
-        if known is None and position < len(self._items):
-            known = self._items[position]
-        return known if known and known.kind == kind else self._add(kind, None, item_id)
+    def listed(self, items: Sequence[Payload]) -> list[Item]:
+        """The items of the finished reply's `output`. Where ids do not tell, the second message
+        listed is the second that arrived: upstreams leave out whole kinds from that list."""
+        arrived: dict[str, list[Item]] = {}
+        for item in self._items:
+            arrived.setdefault(item.kind, []).append(item)
+        places: Counter[str] = Counter()
+        found: list[Item] = []
+        for given in items:
+            item_id, kind = given.get("id"), read_text(given.get("type"))
+            same = arrived.get(kind, [])[places[kind] : places[kind] + 1]
+            places[kind] += 1
+            known = self._by_id.get(item_id) if isinstance(item_id, str) else None
+            found.append(known or (same[0] if same else self._add(kind, None, item_id)))
+        return found
 
     def _known(self, data: Payload, item: Payload) -> Item | None:
         index, item_id = data.get("output_index"), item.get("id")

@@ -15,7 +15,6 @@ import orjson
 from gateway.core.events import Signature
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    CallKind,
     Opaque,
     OpaquePart,
     Part,
@@ -39,6 +38,7 @@ from gateway.wire.responses.arrivals import (
     Item,
 )
 from gateway.wire.responses.citations import parse_citation
+from gateway.wire.responses.parts import parse_call, parse_signature, silent_reasoning
 
 _TEXT: Final = Text()
 _REFUSAL: Final = Refusal()
@@ -83,8 +83,9 @@ class Output:
         """Tells what no event has told of the items of the finished response."""
         self._assembly.close_all()
         self._go_on()
-        for position, item in enumerate(read_objects(items)):
-            self._complete(self._arrivals.listed(position, item), item)
+        given = read_objects(items)
+        for item, whole in zip(self._arrivals.listed(given), given, strict=True):
+            self._complete(item, whole)
 
     def _go_on(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -129,7 +130,7 @@ class Output:
 
     def _part_done(self, data: Payload) -> None:
         part = read_object(data.get("part"))
-        if part.get("type") in _OPENINGS:
+        if read_text(part.get("type")) in _OPENINGS:
             item = self._arrivals.named(data, MESSAGE)
             self._finish_part(item, _index(data, "content_index"), part)
 
@@ -233,8 +234,8 @@ class Output:
         key = (item.number, 0)
         signature = parse_signature(given)
         if not item.segments:
-            self._assembly.open(key, _silent_reasoning(given, signature))
-        elif signature and self._assembly.part(key):
+            self._assembly.open(key, silent_reasoning(given, signature))
+        elif signature and isinstance(self._assembly.part(key), Thinking):
             self._assembly.add(key, Signature(signature))
         self._assembly.close(key)
 
@@ -264,7 +265,7 @@ class Output:
     def _open_call(self, item: Item, given: Payload) -> None:
         if not item.done and self._assembly.part((item.number, 0)) is None:
             unsaid = "{}" if item.kind == FUNCTION else ""
-            self._assembly.open((item.number, 0), _call(given), unsaid)
+            self._assembly.open((item.number, 0), parse_call(given), unsaid)
 
     def _finish_call(self, item: Item, given: Payload, text: Any) -> None:
         telling = item.telling()
@@ -306,30 +307,6 @@ class Output:
         "response.custom_tool_call_input.delta": _input_delta,
         "response.custom_tool_call_input.done": _input_done,
     }
-
-
-def parse_signature(item: Payload) -> Opaque | None:
-    """What proves a reasoning item to its upstream: the ciphertext, which is bound to the id."""
-    if not (content := read_text(item.get("encrypted_content"))):
-        return None
-    data = {"id": item.get("id"), "encrypted_content": content}
-    return Opaque(Format.RESPONSES, data)
-
-
-def _silent_reasoning(item: Payload, signature: Opaque | None) -> Part:
-    if signature:
-        return Thinking(signature=signature, redacted=True)
-    return OpaquePart(REASONING, Opaque(Format.RESPONSES, item))
-
-
-def _call(item: Payload) -> ToolCall:
-    return ToolCall(
-        id=read_text(item.get("call_id")) or read_text(item.get("id")),
-        name=read_text(item.get("name")),
-        kind=CallKind.CUSTOM if item.get("type") == CUSTOM else CallKind.FUNCTION,
-        namespace=read_text(item.get("namespace")) or None,
-        extra=Opaque(Format.RESPONSES, item),
-    )
 
 
 def _must_wait(kind: str, data: Payload) -> bool:

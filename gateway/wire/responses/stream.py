@@ -40,7 +40,7 @@ class ResponsesDecoder:
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
         if not isinstance(data, dict) or self._assembly.over:
             return ()
-        kind = read_text(data.get("type"))
+        kind = read_text(data.get("type")) or name.decode("ascii", "replace")
         if self._output.tell(kind, data):
             return self._assembly.take()
         if handle := self._HANDLERS.get(kind):

@@ -73,6 +73,7 @@ def test_null_usage_is_cut_out(payload: bytes, left: bytes) -> None:
         b'{"choices":[{"usage":null,"x":1}],"usage":null}',
         b'{"choices":[{"index":0}],"usage":{"prompt_tokens":1}}',
         b'{"choices":[{"usage":null,"x":1}]}',
+        b'{"error":{"message":"no"},"usage":{"prompt_tokens":1}}',
     ],
 )
 def test_usage_stays_where_it_may_be_the_upstreams_own(payload: bytes) -> None:

@@ -1,0 +1,205 @@
+"""Who answers a command: the gateway, the command itself, another command, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.admin.desk import DATABASE_NAME
+from gateway.admin.socket import socket_path
+from gateway.cli import daemon
+from gateway.config import parse_config
+from gateway.daemon import running
+from gateway.store.keys import digest
+from gateway.store.lock import hold
+from tests.cli.shell import Shell, Standing, standing
+
+HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+
+
+@contextmanager
+def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
+    """Holds the lock and gives one of the answers to each connection; then it is gone."""
+    listening = threading.Event()
+
+    def talk() -> None:
+        with hold(state_dir), socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(socket_path(state_dir)))
+            listener.listen()
+            listener.settimeout(5)
+            listening.set()
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+            socket_path(state_dir).unlink()
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    assert listening.wait(5)
+    yield thread
+    thread.join(10)
+
+
+def test_a_command_alone_leaves_nothing_behind(shell: Shell) -> None:
+    minting = shell.process("key", "mint", "--name", "alice")
+    key, remarks = minting.communicate(timeout=30)
+    assert (minting.returncode, key[:3]) == (0, b"sk-"), remarks
+    assert sorted(path.name for path in shell.state_dir.iterdir()) == [DATABASE_NAME, "lock"]
+    assert stat.S_IMODE((shell.state_dir / DATABASE_NAME).stat().st_mode) == 0o600
+
+
+def test_many_commands_at_once_are_as_safe_as_one(shell: Shell) -> None:
+    shell.mint("first")
+    minting = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]
+    done = [each.communicate(timeout=50) for each in minting]
+    assert [each.returncode for each in minting] == [0] * 4, done
+    minted = {orjson.loads(output)["id"] for output, _ in done}
+    assert len(minted) == 4
+    assert minted < {token["id"] for token in shell.json("key", "list")}
+
+
+def test_a_command_through_a_running_gateway(shell: Shell, gateway: Standing) -> None:
+    assert stat.S_IMODE(socket_path(shell.state_dir).stat().st_mode) == 0o600
+    minting = shell.process("key", "mint", "--name", "alice")
+    assert minting.communicate(timeout=30)[0].startswith(b"sk-")
+    assert [token["name"] for token in shell.json("key", "list")] == ["alice"]
+
+
+def test_a_key_of_before_the_first_start_opens_the_gateway(shell: Shell) -> None:
+    minted = shell.mint("alice")
+    config = parse_config(f"{{state_dir: {shell.state_dir}, server: {{port: 0}}}}")
+
+    async def known() -> bool:
+        async with running(config) as gateway:
+            return gateway.runtime.registry.find(digest(minted["key"])) is not None
+
+    assert asyncio.run(known())
+
+
+def test_what_a_dead_process_left_is_no_hindrance(shell: Shell) -> None:
+    shell.mint("alice")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(socket_path(shell.state_dir)))
+    assert len(shell.json("key", "list")) == 1
+    assert not socket_path(shell.state_dir).exists()
+
+
+def test_a_held_lock_without_a_socket(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_PATIENCE", 0.3)
+    with hold(shell.state_dir):
+        result = shell("key", "list")
+    assert result.exit_code == 69
+    assert f"is in use by process {os.getpid()}, but its admin socket" in result.stderr
+
+
+def test_a_socket_that_is_silent(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_PATIENCE", 0.3)
+    with hold(shell.state_dir), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(socket_path(shell.state_dir)))
+        listener.listen()
+        result = shell("key", "list")
+    assert result.exit_code == 69
+    assert "has not answered for 0.3 s." in result.stderr
+
+
+def test_a_gateway_that_comes_while_a_command_waits(shell: Shell) -> None:
+    shell.mint("alice")
+    with hold(shell.state_dir):
+        listing = shell.process("key", "list", "--json")
+        with pytest.raises(subprocess.TimeoutExpired):
+            listing.wait(1.5)
+    with standing(shell.state_dir):
+        output, remarks = listing.communicate(timeout=30)
+    assert listing.returncode == 0, remarks
+    assert len(orjson.loads(output)) == 1
+
+
+@pytest.mark.parametrize("last", [[], [b""]], ids=["before it is asked", "before it answers"])
+def test_a_gateway_that_goes_away_is_no_hindrance_to_reading(
+    shell: Shell, last: list[bytes]
+) -> None:
+    shell.mint("alice")
+    with talker(shell.state_dir, [HELLO, *last]):
+        assert len(shell.json("key", "list")) == 1
+
+
+def test_a_gateway_that_goes_away_before_it_is_asked_to_mint(shell: Shell) -> None:
+    with talker(shell.state_dir, [HELLO]):
+        shell.mint("alice")
+    assert len(shell.json("key", "list")) == 1
+
+
+def test_what_may_have_been_done_is_not_done_twice(shell: Shell) -> None:
+    with talker(shell.state_dir, [HELLO, b""]):
+        result = shell("key", "mint", "--name", "alice")
+    assert (result.exit_code, result.stdout) == (69, "")
+    assert "look whether it was done" in result.stderr
+
+
+def test_reading_makes_no_state_directory(shell: Shell) -> None:
+    for arguments in (("key", "list"), ("logs", "tail"), ("group", "list")):
+        result = shell(*arguments)
+        assert result.exit_code == 1
+        assert f"There is no state directory {shell.state_dir}" in result.stderr
+    assert not shell.state_dir.exists()
+
+
+def test_a_path_that_no_socket_can_have(shell: Shell, tmp_path: Path) -> None:
+    result = shell("key", "mint", "--name", "a", "--state-dir", str(tmp_path / ("x" * 100)))
+    assert result.exit_code == 1
+    assert "at most 107 are possible" in result.stderr
+
+
+def test_a_database_that_is_none(shell: Shell) -> None:
+    shell.state_dir.mkdir()
+    (shell.state_dir / DATABASE_NAME).write_bytes(b"not a database, just text" * 100)
+    result = shell("key", "list")
+    assert result.exit_code == 1
+    assert DATABASE_NAME in result.stderr
+
+
+def test_another_users_directory_is_left_alone(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.mint("alice")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    result = shell("key", "list")
+    assert result.exit_code == 1
+    assert "belongs to another user: run this as the gateway's own user." in result.stderr
+
+
+def test_where_the_state_directory_is(shell: Shell, tmp_path: Path) -> None:
+    """The flag, the environment, the file, what systemd says, `var`: the first that is there."""
+    file = tmp_path / "channels.yaml"
+    file.write_text(f"state_dir: {tmp_path / 'of-file'}\n")
+    named, flag = ["--config", str(file)], ["--state-dir", str(tmp_path / "of-flag")]
+    mint = ("key", "mint", "--name", "a")
+    assert shell(*mint, *named, *flag).exit_code == 0
+    assert (tmp_path / "of-flag" / DATABASE_NAME).exists()
+    assert shell(*mint, *named).exit_code == 0
+    assert (shell.state_dir / DATABASE_NAME).exists()
+    shell.environ.clear()
+    assert shell(*mint, *named).exit_code == 0
+    assert (tmp_path / "of-file" / DATABASE_NAME).exists()
+    assert shell(*mint).exit_code == 0
+    assert (tmp_path / "var" / DATABASE_NAME).exists()
+
+
+def test_a_configuration_that_cannot_tell(shell: Shell, tmp_path: Path) -> None:
+    shell.environ.clear()
+    file = tmp_path / "channels.yaml"
+    result = shell("key", "list", "--config", str(file))
+    assert result.exit_code == 78
+    assert str(file) in result.stderr

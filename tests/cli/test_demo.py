@@ -1,0 +1,104 @@
+"""`gateway serve --demo`: what it prints works as it stands, in a shell, with the real curl."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.process import GatewayProcess
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+
+ENDS = {
+    "chat-completions": "data: [DONE]",
+    "messages": "event: message_stop",
+    "responses": "event: response.completed",
+}
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(tmp_path, "--demo", "--port", "0") as gateway:
+        gateway.has_told("Ctrl-C stops it.")
+        yield gateway
+
+
+def commands(told: str) -> dict[str, str]:
+    """The printed commands by the name above each."""
+    found = re.findall(r"^# (\S+)\n(curl .*?)\n\n", told, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def key_of(told: str) -> str:
+    found = re.search(r"^key: (sk-\S+)$", told, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> None:
+    printed = commands(demo.told)
+    assert list(printed) == list(ENDS)
+    for name, command in printed.items():
+        done = subprocess.run(
+            ["sh", "-c", f"{command} -sS -w '%{{stderr}}%{{http_code}} %{{content_type}}'"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert done.stderr.startswith("200 text/event-stream")
+        assert ENDS[name] in done.stdout
+        assert done.stdout.count("data: ") > 5
+    demo.signal(signal.SIGINT)
+    assert demo.wait() == 0
+    assert "Traceback" not in demo.log
+    with closing(sqlite3.connect(tmp_path / "var/demo/gateway.db")) as ledger:
+        states = ledger.execute("SELECT endpoint, state, usage_source FROM requests").fetchall()
+    assert sorted(states) == [
+        (f"/v1/{path}", "ok", "upstream") for path in ("chat/completions", "messages", "responses")
+    ]
+
+
+def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
+    told, address = demo.told, demo.address()
+    assert re.search(rf"chat and responses clients: +{address}/v1$", told, re.MULTILINE)
+    assert re.search(rf"messages clients: +{address}$", told, re.MULTILINE)
+    assert all(key_of(told) in command for command in commands(told).values())
+
+
+def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
+    first = key_of(demo.told)
+    left = tmp_path / "var/demo/left"
+    left.mkdir()
+    (left / "over").touch()
+    demo.signal(signal.SIGTERM)
+    assert demo.wait() == 0
+    with GatewayProcess(tmp_path, "--demo", "--port", "0") as second:
+        second.has_told("Ctrl-C stops it.")
+        assert key_of(second.told) != first
+        refused = ["curl", "-sS", "-H", f"x-api-key: {first}", f"{second.address()}/v1/models"]
+        done = subprocess.run(refused, capture_output=True, text=True, timeout=30, check=True)
+        assert "Invalid token" in done.stdout
+        assert not left.exists()
+
+
+def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    state = tmp_path / "var/demo"
+    before = sorted(path.name for path in state.iterdir())
+    with GatewayProcess(elsewhere, "--demo", "--port", "0", "--state-dir", state) as second:
+        assert second.wait() == 1
+        assert second.log.endswith(f"gateway: {state} is in use by process {demo.pid}\n")
+    assert sorted(path.name for path in state.iterdir()) == before
+    command = commands(demo.told)["messages"]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
+    assert b"message_stop" in done.stdout

@@ -1,0 +1,173 @@
+"""`gateway logs`, as operators and scripts see it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import fields
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.store.records import ExchangeState, RequestRow
+from tests.cli.shell import Shell, Standing, standing
+from tests.store.ledger import intent, request_id, settlement
+
+FAILED = {
+    "state": ExchangeState.ERROR,
+    "status": 503,
+    "error_code": "server_is_overloaded",
+    "upstream_status": 529,
+    "upstream_error": "no \x1b[31m[bold]room\u202e",
+}
+
+
+def record(gateway: Standing, *rows: tuple[Any, Any]) -> None:
+    """Writes intents and settlements, and waits for the intents' commits."""
+
+    async def work() -> None:
+        for opened, settled in rows:
+            waiting = gateway.recorder.intend(opened) if opened else None
+            if settled:
+                gateway.recorder.settle(settled)
+            if waiting:
+                await waiting
+
+    gateway.do(work)
+
+
+@pytest.fixture
+def token_id(shell: Shell) -> str:
+    """Three rows of alice's: fine, failed upstream, and one that was running at the end."""
+    minted = shell.mint("alice")["id"]
+    with standing(shell.state_dir) as gateway:
+        record(
+            gateway,
+            (intent(1, minted), settlement(1, minted)),
+            (intent(2, minted, model="beta-5.4"), settlement(2, minted, **FAILED)),
+            (intent(3, minted), None),
+        )
+    return str(minted)
+
+
+def ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("filters", "numbers"),
+    [
+        ((), [3, 2, 1]),
+        (("--limit", "2"), [3, 2]),
+        (("--before", request_id(3)), [2, 1]),
+        (("--key", "alice", "--state", "ok"), [1]),
+        (("--model", "beta-5.4"), [2]),
+        (("--status", "503"), [2]),
+        (("--state", "open"), [3]),
+    ],
+)
+def test_pages_and_filters(
+    shell: Shell, token_id: str, filters: tuple[str, ...], numbers: list[int]
+) -> None:
+    rows = shell.json("logs", "list", *filters)
+    assert ids(rows) == [request_id(number) for number in numbers]
+    assert all(set(row) == {field.name for field in fields(RequestRow)} for row in rows)
+    assert all(row["token_id"] == token_id for row in rows)
+
+
+def test_the_table_for_people(shell: Shell, token_id: str) -> None:
+    result = shell("logs", "list", "--limit", "2")
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3
+    assert [line.split()[0] for line in lines[1:]] == [request_id(3), request_id(2)]
+    assert "alice" in lines[2]
+    assert "error" in lines[2]
+    assert f"--before {request_id(2)}" in result.stderr
+
+
+def test_one_request_in_full(shell: Shell, token_id: str) -> None:
+    result = shell("logs", "show", request_id(2))
+    sentence, _, *table = result.stdout.splitlines()
+    assert sentence.startswith("alice asked /v1/messages for beta-5.4 at ")
+    assert sentence.endswith("main answered 503 (server_is_overloaded) in 1.2 s: error.")
+    assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
+    assert r"no \x1b[31m[bold]room\u202e" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert shell.json("logs", "show", request_id(2))["upstream_error"] == FAILED["upstream_error"]
+
+
+def test_a_long_value_widens_no_other_line(shell: Shell) -> None:
+    shell.mint("alice")
+    with standing(shell.state_dir) as gateway:
+        long = "m" * 5000
+        record(gateway, (intent(1, "tok_gone", model=long), settlement(1, upstream_error=long)))
+    for command in (("list",), ("tail",)):
+        assert all(len(line) < 200 for line in shell("logs", *command).stdout.splitlines())
+    lines = shell("logs", "show", request_id(1)).stdout.splitlines()
+    assert sum(len(line) > 200 for line in lines) == 3, "the sentence, the model and the error"
+
+
+def test_one_request_that_still_runs(shell: Shell, token_id: str) -> None:
+    assert "it has not ended." in shell("logs", "show", request_id(3)).stdout
+
+
+def test_the_newest_stand_last(shell: Shell, token_id: str) -> None:
+    lines = shell("logs", "tail", "--limit", "2").stdout.splitlines()
+    assert [line.split("  ")[1] for line in lines] == [request_id(2), request_id(3)]
+    result = shell("logs", "tail", "--json")
+    rows = [orjson.loads(line) for line in result.stdout.splitlines()]
+    assert ids(rows) == [request_id(number) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("show", "req_x"), 1, "The ledger has no request req_x."),
+        (("list", "--key", "bob"), 1, "No key has the id or name bob."),
+        (("list", "--state", "gone"), 2, "'gone' is not one of 'open', 'ok'"),
+        (("list", "--limit", "0"), 2, "0 is not in the range"),
+        (("list", "--status", "99"), 2, "99 is not in the range"),
+    ],
+)
+def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+    shell.mint("alice")
+    result = shell("logs", *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in result.stderr
+
+
+def test_following_tells_each_request_once_as_it_ends(shell: Shell, token_id: str) -> None:
+    """Also one whose id comes before those that were told, and through a gateway's restart."""
+    follower = shell.process("logs", "tail", "--follow", "--json", "--limit", "1")
+    assert follower.stdout is not None
+    assert follower.stderr is not None
+
+    def told() -> tuple[str, str]:
+        row = orjson.loads(follower.stdout.readline())
+        return row["id"], row["state"]
+
+    try:
+        assert told() == (request_id(3), "open")
+        assert follower.stderr.readline().startswith(b"No gateway runs on the state directory")
+        with standing(shell.state_dir) as gateway:
+            assert told() == (request_id(3), "interrupted")
+            record(
+                gateway,
+                (intent(9, token_id), None),
+                (intent(8, token_id), settlement(8, token_id)),
+            )
+            assert told() == (request_id(8), "ok")
+            record(gateway, (intent(7, token_id), None))
+        with standing(shell.state_dir) as gateway:
+            assert {told(), told()} == {
+                (request_id(7), "interrupted"),
+                (request_id(9), "interrupted"),
+            }
+            record(gateway, (intent(10, token_id), settlement(10, token_id)))
+            assert told() == (request_id(10), "ok")
+        follower.send_signal(signal.SIGINT)
+        rest, _ = follower.communicate(timeout=10)
+    finally:
+        follower.kill()
+        follower.wait()
+    assert (follower.returncode, rest) == (0, b"")

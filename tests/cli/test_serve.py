@@ -1,0 +1,161 @@
+"""`gateway serve` as a process: how it starts, refuses to start, tells systemd, and ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.chaos.process import START, GatewayProcess, mint, write_config
+
+SOON = 3.0
+"""Seconds that an idle gateway may take to end on a busy machine."""
+
+
+def status(url: str, key: str = "") -> int:
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as refusal:
+        with refusal:
+            return refusal.code
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str | Path, **environment: str) -> Iterator[GatewayProcess]:
+    """A gateway without channels that serves, in `folder`."""
+    folder.mkdir(exist_ok=True)
+    config = write_config(folder)
+    with GatewayProcess(folder, "--config", config, *arguments, **environment) as gateway:
+        gateway.address()
+        yield gateway
+
+
+def test_every_mistake_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text("server: {port: none, hosst: x}\nchannels: 7\n")
+    with GatewayProcess(tmp_path, "--config", file) as gateway:
+        assert gateway.wait() == 78
+    assert gateway.log.splitlines() == [
+        f"{file}:1: server.port: must be a whole number",
+        f"{file}:1: server.hosst: unknown key; did you mean host?",
+        f"{file}:2: channels: must be a list",
+    ]
+    assert not (tmp_path / "var").exists()
+
+
+def test_no_configuration_at_all(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path, "--config", tmp_path / "none.yaml") as gateway:
+        assert gateway.wait() == 78
+    assert "none.yaml: cannot be read: No such file or directory" in gateway.log
+
+
+@pytest.mark.parametrize("arguments", [(), ("--demo",)], ids=["serve", "demo"])
+def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    state = tmp_path / "first" / "state"
+    second = tmp_path / "second"
+    second.mkdir()
+    with serving(tmp_path / "first") as first:
+        config = write_config(second)
+        with GatewayProcess(
+            second, "--config", config, "--state-dir", state, *arguments
+        ) as gateway:
+            assert gateway.wait() == 1
+        *_, message = gateway.log.splitlines()
+        assert message == f"gateway: {state} is in use by process {first.pid}"
+        assert status(f"{first.address()}/healthz") == 200
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = write_config(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config, "--port", str(port)) as gateway:
+            assert gateway.wait() == 1
+    *_, message = gateway.log.splitlines()
+    assert message.startswith("gateway: cannot listen")
+    assert str(port) in message
+    assert "address already in use" in message
+    assert "Traceback" not in gateway.log
+
+
+def test_a_database_that_is_none(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "gateway.db").write_bytes(b"no database, whatever it is called" * 100)
+    with GatewayProcess(tmp_path, "--config", config) as gateway:
+        assert gateway.wait() == 78
+    assert gateway.log.splitlines()[-1].startswith("gateway: ")
+    assert "gateway.db" in gateway.log
+    assert "Traceback" not in gateway.log
+
+
+def test_without_channels_it_serves_but_is_not_ready(tmp_path: Path) -> None:
+    with serving(tmp_path) as gateway:
+        assert "WARNING" in gateway.log
+        assert "No channels" in gateway.log
+        assert status(f"{gateway.address()}/healthz") == 200
+        assert status(f"{gateway.address()}/readyz") == 503
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_idle_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path) as gateway:
+        place = urlsplit(gateway.address())
+        idle = socket.create_connection((place.hostname, place.port))
+        began = time.monotonic()
+        gateway.signal(number)
+        assert gateway.wait() == 0
+        idle.close()
+    assert time.monotonic() - began < SOON
+    assert "Traceback" not in gateway.log
+    assert not list((tmp_path / "state").glob("*-wal"))
+
+
+async def test_keys_survive(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    key = await mint(tmp_path)
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+        with serving(tmp_path) as gateway:
+            assert status(f"{gateway.address()}/v1/models", key) == 200
+            assert status(f"{gateway.address()}/v1/models", f"{key}x") == 401
+            gateway.signal(number)
+            assert gateway.wait() == (-9 if number is signal.SIGKILL else 0)
+
+
+def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(tmp_path, "--host", "127.0.0.1", "--port", str(port)) as gateway:
+        assert gateway.address() == f"http://127.0.0.1:{port}"
+
+
+def test_systemd_is_told_in_order(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(START)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+        with serving(tmp_path / "home", **told) as gateway:
+            ready = systemd.recv(1024).decode()
+            assert ready == f"READY=1\nSTATUS=serving on {gateway.address()}"
+            began = time.monotonic()
+            for _ in range(4):
+                assert systemd.recv(1024) == b"WATCHDOG=1"
+            assert 0.2 < time.monotonic() - began < 1.0
+            gateway.signal(signal.SIGTERM)
+            while (last := systemd.recv(1024)) == b"WATCHDOG=1":
+                pass
+            assert last == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=50000000"
+            assert gateway.wait() == 0
+            systemd.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                systemd.recv(1024)

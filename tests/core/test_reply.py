@@ -1,0 +1,53 @@
+"""How events add up to a reply, whatever format they came in."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
+from gateway.core.failure import Failure, FailureKind
+from gateway.core.parts import Text, ToolCall
+from gateway.core.reply import Reply, ReplyFailed, fold
+from gateway.core.usage import Usage
+
+BEGIN = Begin(id="reply_01", model="upstream-model")
+END = End(stop=StopReason.END_TURN, usage=Usage(input_tokens=7, output_tokens=3))
+
+
+def test_pieces_join_in_the_order_of_their_parts() -> None:
+    call = ToolCall(id="call_1", name="look", arguments="")
+    events: list[Event] = [
+        BEGIN,
+        Ping(),
+        *(Open(0, Text(text="")), Delta(0, "one "), Delta(0, "two"), Close(0)),
+        *(Open(1, call), Open(2, call)),
+        *(Delta(2, '{"b":'), Delta(1, "{}"), Delta(2, "1}"), Close(1), Close(2)),
+        END,
+    ]
+    reply = fold(events)
+    assert isinstance(reply, Reply)
+    assert reply.parts[0] == Text(text="one two")
+    assert [part.arguments for part in reply.parts[1:] if isinstance(part, ToolCall)] == [
+        "{}",
+        '{"b":1}',
+    ]
+    assert (reply.id, reply.model, reply.stop) == ("reply_01", "upstream-model", END.stop)
+    assert reply.usage == END.usage
+
+
+def test_a_failure_is_no_reply() -> None:
+    failure = Failure(kind=FailureKind.CUT, message="it broke off")
+    with pytest.raises(ReplyFailed) as failed:
+        fold([BEGIN, Fail(failure)])
+    assert failed.value.failure is failure
+
+
+@pytest.mark.parametrize("events", [[], [BEGIN], [END]], ids=["nothing", "no end", "no begin"])
+def test_what_is_not_complete_is_no_reply(events: list[Event]) -> None:
+    with pytest.raises(ValueError, match="do not add up"):
+        fold(events)
+
+
+def test_what_caches_served_and_kept_is_part_of_the_prompt() -> None:
+    usage = Usage(input_tokens=10, cache_read_tokens=6, cache_write_tokens=3, output_tokens=2)
+    assert (usage.fresh_input_tokens, usage.total_tokens) == (1, 12)

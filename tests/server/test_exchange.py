@@ -1,0 +1,238 @@
+"""The row that an exchange becomes, for every way in which it can end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState, RequestRow
+from tests.house import ACCOUNT, UPSTREAM_MODEL, House, prompt
+from tests.scripted import (
+    Ending,
+    Script,
+    ScriptedUpstream,
+    by_frame,
+    reply,
+    reply_stream,
+    whole,
+)
+
+
+def assert_row(row: RequestRow, **expected: Any) -> None:
+    assert {name: getattr(row, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_reply(
+    house: House, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+) -> None:
+    upstream.play(reply_stream(spoken) if streamed else reply(spoken))
+    agent = {"user-agent": "agent/1", "x-request-id": "mine"}
+    answer = await house.ask(spoken, stream=streamed, headers=agent)
+    row = await house.row()
+    assert_row(
+        row,
+        id=answer.headers["request-id"],
+        token_id=house.token.id,
+        group_name="default",
+        endpoint=answer.url.path,
+        format=spoken.value,
+        model=prompt(spoken)["model"],
+        channel=f"{spoken}-main",
+        account=ACCOUNT,
+        upstream_model=UPSTREAM_MODEL,
+        lane="native",
+        stream=streamed,
+        client_address="127.0.0.1",
+        user_agent="agent/1",
+        client_request_id="mine",
+        state=ExchangeState.OK,
+        status=200,
+        stop_reason="end_turn",
+        end_reason="complete",
+        input_tokens=12,
+        output_tokens=4,
+        usage_source="upstream",
+        bytes_out=len(await answer.read()),
+        error_code=None,
+        upstream_status=None,
+        upstream_error=None,
+    )
+    assert row.bytes_in > 0
+    assert row.first_event_us is not None
+    assert 0 < row.first_event_us <= row.total_us
+    token = await house.desk.key(house.token.id)
+    assert (token.requests, token.input_tokens, token.output_tokens) == (1, 12, 4)
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_cached_and_written_tokens(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    """The whole prompt, with cache reads as a part of it, whatever the format counts."""
+    upstream.play(reply(spoken, "cached_usage"), reply_stream(spoken, "cached_usage"))
+    await house.ask(spoken)
+    await house.ask(spoken, stream=True)
+    first, second = await house.rows(2)
+    assert first.cache_read_tokens > 0
+    assert first.input_tokens >= first.cache_read_tokens + first.cache_write_tokens
+    counted = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+    assert_row(second, **{name: getattr(first, name) for name in counted})
+
+
+async def test_refused_at_the_door(house: House) -> None:
+    await house.ask(Format.CHAT, b"{")
+    row = await house.row()
+    assert_row(
+        row,
+        state=ExchangeState.REJECTED,
+        status=400,
+        error_code="invalid_json",
+        end_reason="refused",
+        channel=None,
+        model=None,
+        usage_source="none",
+        input_tokens=0,
+    )
+
+
+async def test_refused_by_the_router(house: House) -> None:
+    await house.ask(Format.CHAT, model="nobody")
+    assert_row(
+        await house.row(),
+        state=ExchangeState.REJECTED,
+        status=503,
+        error_code="model_not_found",
+        model="nobody",
+        channel=None,
+        upstream_error="no such model in the catalog",
+    )
+
+
+async def test_refused_by_the_upstream(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({"error": {"message": "spent", "type": "insufficient_quota"}}, 429))
+    await house.ask(Format.CHAT)
+    assert_row(
+        await house.row(),
+        state=ExchangeState.ERROR,
+        status=503,
+        error_code="no_available_accounts",
+        end_reason="upstream_said",
+        channel="chat-main",
+        upstream_status=429,
+        upstream_error='{"error":{"message":"spent","type":"insufficient_quota"}}',
+    )
+
+
+async def test_an_upstream_error_is_kept_within_bounds(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(whole(b"\xff\x00\x1b[31m" + b"x" * 200_000, 500))
+    await house.ask(Format.CHAT)
+    row = await house.row()
+    assert row.upstream_error is not None
+    assert len(row.upstream_error) <= 8192
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_cut_stream(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
+    upstream.play(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
+    answer = await house.ask(spoken, stream=True)
+    assert answer.status == 200
+    assert_row(
+        await house.row(),
+        state=ExchangeState.UPSTREAM_CUT,
+        status=200,
+        error_code="bad_upstream_response",
+        end_reason="upstream_cut",
+        stop_reason=None,
+    )
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_an_error_event_within_a_stream(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply_stream(spoken, "error_mid_stream"))
+    await house.ask(spoken, stream=True)
+    row = await house.row()
+    assert_row(
+        row,
+        state=ExchangeState.ERROR,
+        status=200,
+        error_code="no_available_accounts",
+        end_reason="upstream_said",
+        upstream_status=429,
+    )
+    assert "Rate limit reached" in (row.upstream_error or "")
+
+
+async def test_a_whole_reply_that_is_no_reply(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole(b"<html>maintenance</html>"))
+    await house.ask(Format.CHAT)
+    assert_row(
+        await house.row(),
+        state=ExchangeState.ERROR,
+        status=502,
+        end_reason="upstream_garbage",
+        upstream_error="<html>maintenance</html>",
+    )
+
+
+@pytest.mark.parametrize(
+    ("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str
+)
+async def test_a_client_that_leaves(
+    house: House, upstream: ScriptedUpstream, streamed: bool, status: int
+) -> None:
+    silent = Script(ending=Ending.SILENT)
+    begun = by_frame(reply_stream("chat", "cut", ending=Ending.SILENT))
+    upstream.play(begun if status == 200 else silent)
+    asking = asyncio.ensure_future(
+        house.http.post(
+            "/v1/chat/completions",
+            json=prompt(Format.CHAT, stream=streamed),
+            headers={"x-api-key": house.key},
+        )
+    )
+    seen = await upstream.asked()
+    if status == 200:
+        answer = await asking
+        assert await answer.content.readany()
+        answer.close()
+    else:
+        asking.cancel()
+    await asyncio.wait_for(seen.left.wait(), 1)
+    assert_row(
+        await house.row(),
+        state=ExchangeState.CLIENT_GONE,
+        status=status,
+        end_reason="client_gone",
+        channel="chat-main",
+    )
+
+
+async def test_the_row_is_open_while_the_reply_is_on_its_way(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    """The intent is on record before a byte leaves: a crash leaves a trace."""
+    upstream.play(by_frame(reply_stream("chat", "cut", ending=Ending.SILENT)))
+    answer = await house.http.post(
+        "/v1/chat/completions",
+        json=prompt(Format.CHAT, stream=True),
+        headers={"x-api-key": house.key},
+    )
+    assert await answer.content.readany()
+    row = await house.desk.request(answer.headers["request-id"])
+    assert_row(row, state=ExchangeState.OPEN, channel="chat-main", status=None)
+    answer.close()
+    await house.row()
+
+
+async def test_a_long_user_agent_is_cut(house: House) -> None:
+    await house.ask(Format.CHAT, b"{", headers={"user-agent": "a" * 4000})
+    assert (await house.row()).user_agent == "a" * 300

@@ -1,0 +1,312 @@
+"""What crosses to the upstream and what does not; which model is meant and which is shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import gateway
+from gateway.core.formats import Format
+from tests.house import (
+    ACCOUNT,
+    ALPHA,
+    BETA,
+    UPSTREAM_KEY,
+    UPSTREAM_MODEL,
+    House,
+    channel,
+    channels,
+    open_house,
+    prompt,
+)
+from tests.scripted import ScriptedUpstream, reply, reply_stream, whole
+
+NOISE = {
+    "accept": "application/json",
+    "accept-encoding": "gzip, br, zstd",
+    "accept-language": "de",
+    "cookie": "session=1",
+    "user-agent": "claude-cli/2.1",
+    "origin": "http://browser.test",
+    "referer": "http://browser.test/page",
+    "forwarded": "for=192.0.2.1",
+    "x-forwarded-for": "192.0.2.1",
+    "x-real-ip": "192.0.2.1",
+    "x-stainless-lang": "python",
+    "x-stainless-retry-count": "1",
+    "openai-organization": "org-1",
+    "openai-beta": "assistants=v2",
+    "idempotency-key": "once",
+    "originator": "codex_exec",
+    "session-id": "s-1",
+    "x-app": "cli",
+    "x-request-id": "mine",
+    "x-api-base": "http://127.0.0.1:1/",
+    "anthropic-dangerous-direct-browser-access": "true",
+    "anthropic-workspace-id": "w-1",
+    "te": "trailers",
+    "x-codex-turn-metadata": "{}",
+    "vendor-beta": "b-2",
+    "anthropic-beta": "b-1",
+    "x-codex-turn-state": "turn-1",
+}
+ALWAYS = {
+    "host",
+    "accept",
+    "content-type",
+    "content-length",
+    "accept-encoding",
+    "user-agent",
+}
+CROSSING = {
+    Format.CHAT: {"authorization": f"Bearer {UPSTREAM_KEY}"},
+    Format.MESSAGES: {
+        "x-api-key": UPSTREAM_KEY,
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "b-1,b-2",
+    },
+    Format.RESPONSES: {
+        "authorization": f"Bearer {UPSTREAM_KEY}",
+        "x-codex-turn-state": "turn-1",
+    },
+}
+ADDRESS = {
+    Format.CHAT: "/v1/chat/completions",
+    Format.MESSAGES: "/v1/messages",
+    Format.RESPONSES: "/v1/responses",
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("spoken", Format)
+async def test_exactly_what_an_upstream_gets(
+    house: House, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+) -> None:
+    upstream.play(reply_stream(spoken) if streamed else reply(spoken))
+    answer = await house.ask(spoken, stream=streamed, headers=NOISE | {"x-api-key": house.key})
+    assert answer.status == 200
+    seen = upstream.last
+    assert (seen.method, seen.target) == ("POST", ADDRESS[spoken])
+    sent = {name.lower(): value for name, value in seen.headers.items()}
+    assert len(sent) == len(seen.headers), "no header stands twice"
+    assert {name: sent.pop(name) for name in set(sent) - ALWAYS} == CROSSING[spoken]
+    assert sent == {
+        "host": f"127.0.0.1:{upstream.port}",
+        "accept": "*/*",
+        "content-type": "application/json",
+        "content-length": str(len(seen.body)),
+        "accept-encoding": "identity",
+        "user-agent": f"model-gateway/{gateway.__version__}",
+    }
+    assert house.key.encode() not in seen.body
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_the_body_crosses_untouched_but_for_the_model(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply(spoken))
+    body = prompt(spoken, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
+    await house.ask(spoken, body)
+    assert upstream.last.json == body | {"model": UPSTREAM_MODEL}
+
+
+async def test_a_chat_stream_is_asked_for_its_usage(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(reply_stream("chat"))
+    await house.ask(Format.CHAT, stream=True)
+    assert upstream.last.json["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize(
+    ("spoken", "query", "forwarded"),
+    [
+        (Format.MESSAGES, "?beta=true", "beta=true"),
+        (Format.MESSAGES, "?beta=true&api_base=http://127.0.0.1:1", "beta=true"),
+        (Format.MESSAGES, "?alpha=true", ""),
+        (Format.CHAT, "?beta=true", ""),
+        (Format.RESPONSES, "?beta=true&api-version=1", ""),
+    ],
+)
+async def test_queries(
+    house: House, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
+) -> None:
+    upstream.play(reply(spoken))
+    answer = await house.ask(spoken, path=f"{ADDRESS[spoken]}{query}")
+    assert answer.status == 200
+    assert upstream.last.url.query == forwarded
+
+
+@pytest.mark.parametrize("spelling", ["anthropic", "vendor", "Anthropic", "VENDOR"])
+async def test_protocol_headers_cross_under_their_real_names(
+    house: House, upstream: ScriptedUpstream, spelling: str
+) -> None:
+    upstream.play(reply("messages"))
+    async with house.http.post(
+        "/v1/messages",
+        json=prompt(Format.MESSAGES),
+        headers=[
+            ("x-api-key", house.key),
+            (f"{spelling}-version", "2026-10-21"),
+            (f"{spelling}-beta", "one,two"),
+            (f"{spelling}-beta", "three"),
+        ],
+    ) as answer:
+        assert answer.status == 200
+    names = [name for name in upstream.last.headers if name.lower().startswith(("an", "ven"))]
+    assert sorted(names) == ["anthropic-beta", "anthropic-version"]
+    assert upstream.last.headers["anthropic-version"] == "2026-10-21"
+    assert upstream.last.headers["anthropic-beta"] == "one,two,three"
+
+
+async def test_messages_wants_a_version(house: House, upstream: ScriptedUpstream) -> None:
+    headers = {"x-api-key": house.key}
+    async with house.http.post(
+        "/v1/messages", json=prompt(Format.MESSAGES), headers=headers
+    ) as answer:
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"] == "anthropic-version or vendor-version: header is required"
+    assert not upstream.seen
+
+
+async def test_messages_without_a_version_where_that_is_allowed(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.play(reply("messages"))
+    relaxed = {"require_version_header": False}
+    async with open_house(tmp_path, channels(upstream.address), server=relaxed) as house:
+        headers = {"x-api-key": house.key}
+        async with house.http.post(
+            "/v1/messages", json=prompt(Format.MESSAGES), headers=headers
+        ) as answer:
+            assert answer.status == 200
+    assert "anthropic-version" not in upstream.last.headers
+
+
+async def test_a_channels_own_headers(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.play(reply("messages"))
+    own = {"x-team": "blue", "user-agent": "house/1"}
+    lines = [channel(Format.MESSAGES, upstream.address, headers=own)]
+    async with open_house(tmp_path, lines) as house:
+        await house.ask(Format.MESSAGES)
+    assert upstream.last.headers["x-team"] == "blue"
+    assert upstream.last.headers.getall("user-agent") == ["house/1"]
+
+
+HOUSE_SECRETS = {
+    "set-cookie": "session=upstream",
+    "server": "upstream/1",
+    "x-request-id": "req_upstream",
+    "request-id": "req_upstream",
+    "via": "1.1 proxy",
+    "x-ratelimit-remaining-requests": "3",
+    "anthropic-ratelimit-requests-limit": "50",
+    "openai-organization": "org-of-the-house",
+    "anthropic-organization-id": "org-of-the-house",
+    "cf-ray": "1",
+    "access-control-allow-origin": "*",
+    "www-authenticate": "Basic",
+    "x-should-retry": "true",
+}
+SHOWN = {
+    "openai-processing-ms": "12",
+    "openai-version": "2020-10-01",
+    "x-codex-turn-state": "turn-2",
+}
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_which_headers_come_back(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    headers = HOUSE_SECRETS | SHOWN
+    for streamed, script in ((False, reply(spoken)), (True, reply_stream(spoken))):
+        upstream.play(script.but(headers={**script.headers, **headers}))
+        answer = await house.ask(spoken, stream=streamed)
+        assert answer.status == 200
+        came = {name.lower(): value for name, value in answer.headers.items()}
+        assert came["request-id"] == came["x-request-id"]
+        assert came["request-id"].startswith("req_0")
+        assert "aiohttp" in came.pop("server")
+        for name in ("request-id", "x-request-id"):
+            del came[name]
+        assert not set(came) & set(HOUSE_SECRETS)
+        assert {name: came[name] for name in SHOWN} == SHOWN
+
+
+@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize(
+    "sent", [BETA, f"{BETA}[1m]", "team/own", "team/own[1m]"], ids=lambda sent: sent
+)
+async def test_the_id_is_echoed_as_sent(
+    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, sent: str
+) -> None:
+    models = [{"id": BETA, "family": "beta", "aliases": ["team/own"]}]
+    lines = [channel(spoken, upstream.address, models={BETA: UPSTREAM_MODEL})]
+    async with open_house(tmp_path, lines, models=models) as house:
+        upstream.play(reply(spoken), reply_stream(spoken))
+        answer = await house.ask(spoken, model=sent)
+        assert (await answer.json())["model"] == sent
+        streamed = await house.ask(spoken, model=sent, stream=True)
+        shown = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
+        assert shown == {sent}
+        assert upstream.last.json["model"] == UPSTREAM_MODEL
+        for row in await house.rows(2):
+            assert (row.model, row.upstream_model) == (sent, UPSTREAM_MODEL)
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_refusals_of_an_upstream_are_cleaned(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    message = (
+        f"max_tokens: too many for {ACCOUNT} at {upstream.address}/v1/x "
+        f"with {UPSTREAM_KEY} or sk-live-0123456789 from 192.0.2.7:443"
+    )
+    upstream.play(whole({"error": {"type": "invalid_request_error", "message": message}}, 400))
+    answer = await house.ask(spoken)
+    assert answer.status == 400
+    said = (await answer.json())["error"]["message"]
+    assert said == (
+        "max_tokens: too many for [account] at [address] "
+        "with [redacted] or [redacted] from [address]"
+    )
+    row = await house.row()
+    assert row.upstream_status == 400
+    assert row.upstream_error is not None
+    assert ACCOUNT in row.upstream_error
+    assert upstream.address in row.upstream_error
+    assert UPSTREAM_KEY not in row.upstream_error
+    assert "sk-live" not in row.upstream_error
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_no_answer_tells_a_secret(
+    house: House, upstream: ScriptedUpstream, spoken: Format, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever an upstream lets slip, in whatever status or event."""
+    canary = f"{UPSTREAM_KEY} {ACCOUNT} {upstream.address} 127.0.0.1"
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": canary}}
+    scripts = [whole(error, status) for status in (400, 401, 403, 404, 413, 422, 429, 500, 529)]
+    scripts.append(whole(canary.encode(), 400))
+    scripts.append(whole(canary.encode(), 200))
+    broken = reply_stream(spoken, "error_mid_stream")
+    word = b"Rate limit reached, try again in 20s"
+    scripts.append(broken.but(pieces=(broken.body.replace(word, canary.encode()),)))
+    for script in scripts:
+        upstream.play(script)
+        streamed = script is scripts[-1]
+        answer = await house.ask(spoken, stream=streamed)
+        text = str(answer.headers) + await answer.text()
+        for secret in (UPSTREAM_KEY, ACCOUNT, upstream.address, "127.0.0.1", house.key):
+            assert secret not in text, f"{secret} in {text}"
+    for row in await house.rows(len(scripts)):
+        assert UPSTREAM_KEY not in repr(row)
+        assert house.key not in repr(row)
+    assert UPSTREAM_KEY not in caplog.text
+    assert house.key not in caplog.text

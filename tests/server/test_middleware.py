@@ -1,0 +1,350 @@
+"""The error table as clients see it: one case for each row, in each envelope that can carry it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.house import ALPHA, BETA, House, channels, open_house
+from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, stream, whole
+
+INVALID = "invalid_request_error"
+FINAL = {"x-should-retry": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a client is told. `type` and `code` are spoken on chat and responses, `native` on
+    messages. `headers` holds every header of the answer that is not always there."""
+
+    status: int
+    message: str
+    type: str
+    code: str | None
+    native: str
+    param: str | None = None
+    headers: dict[str, str]
+
+
+def unavailable(message: str, code: str, wait: int) -> Row:
+    return Row(
+        status=503,
+        message=message,
+        type="server_error",
+        code=code,
+        native="overloaded_error",
+        headers={"retry-after": str(wait)},
+    )
+
+
+def bad_upstream(code: str, message: str = "Bad upstream response") -> Row:
+    return Row(
+        status=502,
+        message=message,
+        type="server_error",
+        code=code,
+        native="api_error",
+        headers={},
+    )
+
+
+def refusal(status: int, native: str = INVALID, **fields: Any) -> Row:
+    shown: dict[str, Any] = {"message": "No, because.", "type": INVALID, "code": None}
+    return Row(status=status, native=native, headers={}, **(shown | fields))
+
+
+FORBIDDEN = Row(
+    status=502,
+    message="Upstream access forbidden",
+    type="server_error",
+    code="upstream_forbidden",
+    native="api_error",
+    headers=FINAL,
+)
+NO_ACCOUNTS = unavailable("No available accounts", "no_available_accounts", 30)
+UNSTABLE = unavailable("Service unavailable", "server_is_overloaded", 5)
+SPOKEN = {"type": "error", "error": {"type": "any_error", "message": "No, because."}}
+
+
+def said(status: int, **headers: str) -> Script:
+    return whole(SPOKEN, status, **headers)
+
+
+UPSTREAM = {
+    "400": (said(400), refusal(400, code=None)),
+    "400, field named": (
+        whole({"error": {"message": "No, because.", "code": "odd", "param": "top_p"}}, 400),
+        refusal(400, code="odd", param="top_p"),
+    ),
+    "401": (said(401), FORBIDDEN),
+    "402": (said(402), NO_ACCOUNTS),
+    "403": (said(403), FORBIDDEN),
+    "404": (said(404), refusal(404, "not_found_error")),
+    "413": (said(413), refusal(413, "request_too_large")),
+    "422": (said(422), refusal(422)),
+    "408": (said(408), unavailable("Service unavailable", "upstream_timeout", 5)),
+    "429": (said(429), NO_ACCOUNTS),
+    "429, with a time": (
+        said(429, retry_after="7"),
+        unavailable("No available accounts", "no_available_accounts", 7),
+    ),
+    "429, with a short time": (
+        said(429, retry_after_ms="90"),
+        unavailable("No available accounts", "no_available_accounts", 1),
+    ),
+    "500": (said(500), UNSTABLE),
+    "503, with a time": (
+        said(503, retry_after="9"),
+        unavailable("Service unavailable", "server_is_overloaded", 9),
+    ),
+    "504": (said(504), unavailable("Service unavailable", "upstream_timeout", 5)),
+    "529": (said(529), UNSTABLE),
+    "302": (said(302, location="http://127.0.0.1:1/"), bad_upstream("bad_upstream_response")),
+    "an HTML page": (
+        Script(headers={"content-type": "text/html"}, pieces=(b"<html>log in</html>",)),
+        bad_upstream("bad_upstream_response"),
+    ),
+    "no HTTP": (Script(instead=b"SSH-2.0-hello\r\n\r\n"), bad_upstream("bad_upstream_response")),
+    "nothing": (Script(instead=b""), bad_upstream("bad_upstream_response")),
+}
+
+
+def error_of(row: Row) -> dict[str, Any]:
+    return {"message": row.message, "type": row.type, "param": row.param, "code": row.code}
+
+
+async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
+    assert answer.status == row.status
+    assert answer.content_type == "application/json"
+    extra = ("retry-after", "x-should-retry", "www-authenticate", "allow")
+    assert {name: answer.headers[name] for name in extra if name in answer.headers} == row.headers
+    request_id = answer.headers["request-id"]
+    assert answer.headers["x-request-id"] == request_id
+    body = await answer.json()
+    if spoken is Format.MESSAGES:
+        error = {"type": row.native, "message": row.message}
+        assert body == {"type": "error", "error": error, "request_id": request_id}
+    else:
+        assert body == {"error": error_of(row)}
+
+
+@pytest.mark.parametrize("case", UPSTREAM)
+async def test_what_an_upstream_does(house: House, upstream: ScriptedUpstream, case: str) -> None:
+    script, row = UPSTREAM[case]
+    upstream.play(script)
+    for spoken in Format:
+        await assert_told(await house.ask(spoken), spoken, row)
+        await assert_told(await house.ask(spoken, stream=True), spoken, row)
+    assert len(upstream.seen) == 6, "nothing is tried again"
+    for kept in await house.rows(6):
+        assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
+
+
+async def test_a_long_wait_is_capped_and_final(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(said(429, retry_after="3600"))
+    answer = await house.ask(Format.CHAT)
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "60"
+    assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_an_error_event_before_any_other_is_an_http_error(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply_stream(spoken, "error_first"))
+    await assert_told(await house.ask(spoken, stream=True), spoken, NO_ACCOUNTS)
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_stream_of_no_events(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(stream(b": nothing to say\n\n"))
+    answer = await house.ask(spoken, stream=True)
+    await assert_told(answer, spoken, bad_upstream("empty_upstream_response"))
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_whole_reply_that_breaks_off(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply(spoken).but(ending=Ending.TRUNCATED))
+    await assert_told(await house.ask(spoken), spoken, bad_upstream("bad_upstream_response"))
+
+
+@pytest.fixture
+async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    """Chat serves only beta, the other formats only alpha; small limits."""
+    lines = channels(upstream.address)
+    for line in lines:
+        line["models"] = [BETA if line["format"] == "chat" else ALPHA]
+    limits = {"max_body": 2048, "max_response": 1024}
+    async with open_house(tmp_path, lines, server=limits) as house:
+        yield house
+
+
+def not_found(model: str) -> Row:
+    return Row(
+        status=503,
+        message=f"model_not_found: no channel for model {model} in this group",
+        type=INVALID,
+        code="model_not_found",
+        param="model",
+        native="api_error",
+        headers=FINAL,
+    )
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_no_such_model(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
+    for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
+        await assert_told(await house.ask(spoken, model=model), spoken, not_found(model))
+    assert not upstream.seen
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_model_that_the_group_does_not_reach(house: House, spoken: Format) -> None:
+    key = await house.key_of("beta-5.4")
+    await assert_told(await house.ask(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
+    assert "group" in ((await house.row()).upstream_error or "")
+
+
+@pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
+async def test_a_model_that_only_other_formats_serve(
+    narrow_house: House, spoken: Format, model: str
+) -> None:
+    row = Row(
+        status=500,
+        message="not implemented (convert_request_failed)",
+        type="server_error",
+        code="convert_request_failed",
+        native="api_error",
+        headers=FINAL,
+    )
+    await assert_told(await narrow_house.ask(spoken, model=model), spoken, row)
+
+
+async def test_responses_for_a_group_without_beta(house: House) -> None:
+    key = await house.key_of("alpha-*")
+    row = Row(
+        status=404,
+        message="Invalid URL (POST /v1/responses)",
+        type=INVALID,
+        code=None,
+        native="not_found_error",
+        headers=FINAL,
+    )
+    answer = await house.ask(Format.RESPONSES, key=key, model=ALPHA)
+    await assert_told(answer, Format.RESPONSES, row)
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_reply_that_is_too_large(
+    narrow_house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(whole({"id": "reply_01", "pad": "x" * 3000}))
+    model = BETA if spoken is Format.CHAT else ALPHA
+    answer = await narrow_house.ask(spoken, model=model)
+    await assert_told(answer, spoken, bad_upstream("upstream_response_too_large"))
+
+
+FIELDS = {
+    "model: Field required": ({"model": None}, "missing_required_parameter", "model"),
+    "model: Input should be a string": ({"model": 5}, "invalid_value", "model"),
+    "stream: Input should be true or false": ({"stream": "yes"}, "invalid_value", "stream"),
+}
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_wrong_field_is_named(house: House, spoken: Format) -> None:
+    for message, (fields, code, param) in FIELDS.items():
+        row = refusal(400, message=message, code=code, param=param)
+        await assert_told(await house.ask(spoken, **fields), spoken, row)
+
+
+async def test_the_cap_on_output_is_required_on_messages(house: House) -> None:
+    answer = await house.ask(Format.MESSAGES, max_tokens=None)
+    row = refusal(400, message="max_tokens: Field required", code=None)
+    await assert_told(answer, Format.MESSAGES, row)
+
+
+@pytest.mark.parametrize(
+    ("path", "spoken"),
+    [
+        ("/v1/messages/batches", Format.MESSAGES),
+        ("/v1/chat/whatever", Format.CHAT),
+        ("/v1/responses/x/y", Format.CHAT),
+        ("/v1/completions", Format.CHAT),
+        ("/v1/embeddings", Format.CHAT),
+        ("/v1/files", None),
+        ("/whatever", None),
+    ],
+)
+async def test_the_envelope_is_the_paths(house: House, path: str, spoken: Format | None) -> None:
+    async with house.http.post(path) as answer:
+        assert answer.status == 404
+        body = await answer.json()
+        request_id = answer.headers["request-id"]
+    chat = {"message": f"Invalid URL (POST {path})", "type": INVALID, "param": None, "code": None}
+    if spoken is Format.CHAT:
+        assert body == {"error": chat}
+    elif spoken is Format.MESSAGES:
+        error = {"type": "not_found_error", "message": chat["message"]}
+        assert body == {"type": "error", "error": error, "request_id": request_id}
+    else:
+        combined = chat | {"type": "not_found_error"}
+        assert body == {"type": "error", "error": combined, "request_id": request_id}
+
+
+async def test_a_fault_of_ours_is_not_shown(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(group: str) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(house.daemon.runtime.registry, "version", -5)
+    house.daemon.runtime.router.reach = broken  # type: ignore[method-assign,assignment]
+    answer = await house.ask(Format.MESSAGES)
+    row = Row(
+        status=500,
+        message="Internal server error",
+        type="server_error",
+        code=None,
+        native="api_error",
+        headers={},
+    )
+    await assert_told(answer, Format.MESSAGES, row)
+    assert answer.headers["request-id"] in caplog.text
+    kept = await house.row()
+    assert kept.upstream_error == "RuntimeError: secret detail"
+
+
+async def test_every_answer_names_its_exchange(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat"), reply_stream("chat"))
+    answers = [
+        await house.ask(Format.CHAT, headers={"x-request-id": "mine-1"}),
+        await house.ask(Format.CHAT, stream=True, headers={"x-request-id": "mine-2"}),
+        await house.get("/v1/models", "sk-wrong", **{"x-request-id": "mine-3"}),
+    ]
+    for number, answer in enumerate(answers, 1):
+        ours = answer.headers["request-id"]
+        assert ours == answer.headers["x-request-id"]
+        assert ours.startswith("req_")
+        assert len(ours) == 28
+        assert answer.headers["x-client-request-id"] == f"mine-{number}"
+    rows = await house.rows(2)
+    assert [row.id for row in rows] == [answer.headers["request-id"] for answer in answers[:2]]
+    assert [row.client_request_id for row in rows] == ["mine-1", "mine-2"]
+
+
+@pytest.mark.parametrize("odd", ["", "x" * 201, "\u00fc", "tab\tbed"])
+async def test_an_odd_request_id_is_not_echoed(house: House, odd: str) -> None:
+    answer = await house.get("/v1/models", **{"x-request-id": odd})
+    assert answer.status == 200
+    assert "x-client-request-id" not in answer.headers

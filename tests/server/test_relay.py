@@ -1,0 +1,162 @@
+"""A stream on its way: what leaves when, and what never looks like an end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import ClientPayloadError
+
+import gateway.server.relay
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState
+from tests.house import PATHS, House, prompt
+from tests.scripted import Ending, ScriptedUpstream, by_byte, by_frame, reply, reply_stream, stream
+
+TERMINAL = {
+    Format.CHAT: b"[DONE]",
+    Format.MESSAGES: b"message_stop",
+    Format.RESPONSES: b"response.completed",
+}
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_the_head_of_a_stream(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply_stream(spoken))
+    answer = await house.ask(spoken, stream=True)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert "no-cache" in answer.headers["cache-control"]
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "content-encoding" not in answer.headers
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_the_bytes_are_the_same_however_they_came(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    script = reply_stream(spoken, "text_unicode")
+    told = set()
+    for shape in (script, by_frame(script), by_byte(script)):
+        upstream.play(shape)
+        told.add(await (await house.ask(spoken, stream=True)).read())
+    (body,) = told
+    assert TERMINAL[spoken] in body
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_nothing_leaves_before_the_first_real_event(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    """Not even the head: until then the answer may still become an HTTP error."""
+    frames = by_frame(reply_stream(spoken))
+    upstream.play(frames.but(pieces=frames.pieces[:1], ending=Ending.SILENT))
+    asking = asyncio.ensure_future(
+        house.http.post(
+            PATHS[spoken],
+            json=prompt(spoken, stream=True),
+            headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
+        )
+    )
+    seen = await upstream.asked()
+    done, _ = await asyncio.wait({asking}, timeout=0.2)
+    assert not done
+    asking.cancel()
+    await asyncio.wait_for(seen.left.wait(), 1)
+
+
+@pytest.mark.parametrize("ending", [Ending.NEAT, Ending.CLOSE, Ending.TRUNCATED, Ending.RESET])
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
+    house: House, upstream: ScriptedUpstream, spoken: Format, ending: Ending
+) -> None:
+    upstream.play(by_frame(reply_stream(spoken, "cut", ending=ending)))
+    answer = await house.ask(spoken, stream=True)
+    body = await answer.read()
+    assert answer.status == 200
+    assert TERMINAL[spoken] not in body
+    assert b"Bad upstream response" in body
+    assert body.endswith(b"\n\n")
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_cut_after_the_terminal_event_is_no_cut(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply_stream(spoken, ending=Ending.TRUNCATED))
+    answer = await house.ask(spoken, stream=True)
+    body = await answer.read()
+    assert TERMINAL[spoken] in body
+    assert b"Bad upstream response" not in body
+    assert (await house.row()).state is ExchangeState.OK
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_signs_of_life(
+    house: House,
+    upstream: ScriptedUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    spoken: Format,
+) -> None:
+    monkeypatch.setattr(gateway.server.relay, "PING_INTERVAL", 0.05)
+    frames = by_frame(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
+    upstream.play(frames.but(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
+    body = await (await house.ask(spoken, stream=True)).read()
+    ping = {
+        Format.CHAT: b": keepalive\n\n",
+        Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
+        Format.RESPONSES: b"event: response.in_progress\n",
+    }[spoken]
+    assert body.count(ping) >= 2
+
+
+async def test_a_reply_that_is_asked_whole_but_streamed_is_no_reply(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(reply_stream("chat"), reply("chat"))
+    assert (await house.ask(Format.CHAT)).status == 502
+    assert (await house.ask(Format.CHAT, stream=True)).status == 502
+
+
+async def test_an_event_without_end(house: House, upstream: ScriptedUpstream) -> None:
+    head = by_frame(reply_stream("chat", "cut")).body
+    upstream.play(stream(head).but(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17)))
+    answer = await house.ask(Format.CHAT, stream=True)
+    body = await answer.read()
+    assert b'"code":"upstream_event_too_large"' in body
+    assert len(body) < 2**20
+
+
+async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    script = reply_stream("chat")
+    odd = b'data: {"choices": [}\n\n'
+    body = script.body.replace(b"data: [DONE]", odd + b"data: [DONE]")
+    upstream.play(script.but(pieces=(body,)))
+    answer = await house.ask(Format.CHAT, stream=True)
+    assert odd in await answer.read()
+    row = await house.row()
+    assert row.state is ExchangeState.OK
+    assert "JSONDecodeError" in (row.upstream_error or "")
+
+
+async def test_a_client_hears_of_a_shutdown(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(by_frame(reply_stream("chat", "cut", ending=Ending.SILENT)))
+    answer = await house.http.post(
+        PATHS[Format.CHAT],
+        json=prompt(Format.CHAT, stream=True),
+        headers={"x-api-key": house.key},
+    )
+    assert await answer.content.readany()
+    house.daemon.runtime.draining = True
+    house.daemon.hurry()
+    try:
+        rest = await asyncio.wait_for(answer.read(), 2)
+    except ClientPayloadError:  # pragma: no cover
+        pytest.fail("the stream ended without a word")
+    assert b"server_is_overloaded" in rest
+    assert b"[DONE]" not in rest
+    refused = await house.ask(Format.CHAT)
+    assert refused.status == 503

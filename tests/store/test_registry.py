@@ -1,0 +1,49 @@
+"""What requests are checked against: active tokens and groups, from memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.store.database import Database
+from gateway.store.groups import put_group
+from gateway.store.records import Group, TokenState
+from gateway.store.registry import Registry
+from gateway.store.tokens import add_token, revoke_token
+from tests.store.ledger import START, token
+
+
+async def test_loading_leaves_the_revoked_out(database: Database) -> None:
+    kept, gone = token(1), token(2)
+    await put_group(database, Group("team", ("beta-*",), START))
+    for each in (kept, gone):
+        await add_token(database, each)
+    await revoke_token(database, gone.id, START + 9)
+    registry = await Registry.load(database)
+    assert registry.find(kept.digest) == kept
+    assert registry.find(gone.digest) is None
+    assert [group.name for group in registry.groups()] == ["default", "team"]
+
+
+def test_a_token_leaves_when_it_is_revoked() -> None:
+    known = token()
+    registry = Registry()
+    assert registry.find(known.digest) is None
+    registry.put_token(known)
+    assert registry.find(known.digest) is known
+    registry.put_token(replace(known, state=TokenState.REVOKED))
+    registry.put_token(replace(known, state=TokenState.REVOKED))
+    assert registry.find(known.digest) is None
+
+
+def test_the_version_grows_with_every_change_of_a_group_only() -> None:
+    registry = Registry()
+    registry.put_token(token())
+    assert registry.version == 0
+    registry.put_group(Group("team", ("*",), START))
+    registry.put_group(Group("team", ("beta-*",), START))
+    group = registry.group("team")
+    assert group is not None
+    assert group.patterns == ("beta-*",)
+    registry.drop_group("team")
+    assert registry.group("team") is None
+    assert registry.version == 3

@@ -1,0 +1,134 @@
+"""One gateway put together and taken apart, in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from aiohttp import ClientSession
+
+from gateway.config import Config, parse_config
+from gateway.core.formats import Format
+from gateway.daemon import running, supervised
+from gateway.store.errors import StateLocked
+from tests.chaos.client import asking, headers
+from tests.chaos.speech import speech, told
+from tests.chaos.upstream import Call, upstream
+from tests.house import PATHS, channels, open_house
+
+
+def config(state_dir: Path, **server: Any) -> Config:
+    text = {"state_dir": str(state_dir), "server": {"port": 0} | server}
+    return parse_config(orjson.dumps(text).decode())
+
+
+async def knock(address: str) -> int:
+    async with ClientSession(address) as http, http.get("/healthz") as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+async def test_it_serves_where_it_says(tmp_path: Path, host: str, shown: str) -> None:
+    async with running(config(tmp_path, host=host)) as daemon:
+        assert daemon.address.rpartition(":")[0] == f"http://{shown}"
+        assert await knock(daemon.address) == 200
+
+
+async def test_it_leaves_nothing_but_the_ledger(tmp_path: Path) -> None:
+    async with running(config(tmp_path)) as daemon:
+        await knock(daemon.address)
+    before = psutil.Process().num_fds()
+    async with running(config(tmp_path)) as daemon:
+        await knock(daemon.address)
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    assert len(asyncio.all_tasks()) == 1
+    assert psutil.Process().num_fds() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gateway.db", "lock"]
+    assert (tmp_path / "lock").read_text() == ""
+
+
+async def test_one_state_directory_has_one_daemon(tmp_path: Path) -> None:
+    async with running(config(tmp_path)) as daemon:
+        with pytest.raises(StateLocked, match=f"in use by process {os.getpid()}"):
+            async with running(config(tmp_path)):
+                raise AssertionError("a second daemon runs")
+        assert await knock(daemon.address) == 200
+
+
+async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        await fails_to_start(config(tmp_path, port=port))
+    assert len(asyncio.all_tasks()) == 1
+    async with running(config(tmp_path)) as daemon:
+        assert await knock(daemon.address) == 200
+
+
+async def test_a_change_of_keys_binds_at_once_and_survives(tmp_path: Path) -> None:
+    async with running(config(tmp_path)) as daemon:
+        token, key = await daemon.desk.mint_key("tests", "default")
+        revoked, gone = await daemon.desk.mint_key("tests", "default")
+        await daemon.desk.revoke_key(revoked.id)
+    async with running(config(tmp_path)) as daemon, ClientSession(daemon.address) as http:
+        for shown, status in ((key, 200), (gone, 401)):
+            bearer = {"authorization": f"Bearer {shown}"}
+            async with http.get("/v1/models", headers=bearer) as answer:
+                assert answer.status == status
+        assert [each.id for each in await daemon.desk.keys()] == [token.id, revoked.id]
+
+
+async def fails_to_start(config: Config) -> None:
+    with pytest.raises(OSError, match="address already in use"):
+        async with running(config):
+            raise AssertionError("two servers on one port")
+
+
+async def begin_and_wait(call: Call) -> None:
+    await call.head()
+    await call.say(speech(call.format).opening)
+    await call.gone.wait()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) -> None:
+    """Signals may come at any moment, also while the first one's effect is still under way."""
+    async with (
+        upstream(begin_and_wait) as model,
+        open_house(tmp_path, channels(model.address), server={"drain_timeout": 30}) as house,
+        house.http.post(
+            PATHS[Format.MESSAGES],
+            json=asking(Format.MESSAGES, "waits", stream=True),
+            headers=headers(house.key, "waits"),
+        ) as answer,
+    ):
+        begun = await answer.content.readany()
+        house.daemon.runtime.draining = True
+        house.daemon.hurry()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        house.daemon.hurry()
+        async with asyncio.timeout(2):
+            body = begun + await answer.read()
+        assert told(Format.MESSAGES, body)
+        assert (await house.row()).end_reason == "failed"
+
+
+async def test_systemd_is_told_of_the_end_even_of_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        async with running(config(tmp_path / "state", drain_timeout=3)) as daemon:
+            with pytest.raises(KeyError):
+                async with supervised(daemon):
+                    raise KeyError
+            assert systemd.recv(1024).decode() == f"READY=1\nSTATUS=serving on {daemon.address}"
+            assert systemd.recv(1024) == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=23000000"

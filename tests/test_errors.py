@@ -1,0 +1,70 @@
+"""The error table itself: what the classes promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import errors
+from gateway.errors import GatewayError, MethodNotAllowed, NoAvailableAccounts, TooManyRequests
+
+
+def rows(of: type[GatewayError] = GatewayError) -> Iterator[type[GatewayError]]:
+    yield of
+    for row in of.__subclasses__():
+        yield from rows(row)
+
+
+MESSAGES_TYPES = {
+    *("invalid_request_error", "authentication_error", "permission_error", "not_found_error"),
+    *("request_too_large", "rate_limit_error", "api_error", "overloaded_error"),
+}
+NEEDS_ARGUMENTS = {
+    errors.PreviousResponseNotFound: ("resp_1",),
+    errors.InvalidUrl: ("GET", "/x"),
+    errors.UnknownModelId: ("m",),
+    errors.MethodNotAllowed: ("GET",),
+    errors.ModelNotFound: ("m",),
+    errors.UpstreamRefusal: (422, "No."),
+}
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.__name__)
+def test_every_row_can_be_spoken(row: type[GatewayError]) -> None:
+    error = row(*NEEDS_ARGUMENTS.get(row, ()))
+    assert 400 <= error.status < 600
+    assert error.message
+    assert str(error) == error.message
+    assert error.messages_type in MESSAGES_TYPES
+    assert error.type in {"invalid_request_error", "server_error", "requests"}
+    assert (error.type == "server_error") <= (error.status >= 500)
+    for name, value in error.headers().items():
+        assert name == name.lower()
+        assert value.isascii()
+    assert ("x-should-retry" in error.headers()) == row.permanent
+
+
+@pytest.mark.parametrize(
+    ("seconds", "header", "final"),
+    [(0, "1", False), (0.2, "1", False), (7.1, "8", False), (60, "60", False), (61, "60", True)],
+)
+def test_when_to_come_back(seconds: float, header: str, final: bool) -> None:
+    headers = NoAvailableAccounts(retry_after=seconds).headers()
+    assert headers["retry-after"] == header
+    assert ("x-should-retry" in headers) == final
+
+
+def test_one_time_does_not_become_anothers() -> None:
+    NoAvailableAccounts(retry_after=1)
+    assert NoAvailableAccounts().headers() == {"retry-after": "30"}
+    assert TooManyRequests().headers() == {}
+
+
+def test_the_detail_stays_in_the_house() -> None:
+    error = GatewayError(detail="secret")
+    assert "secret" not in error.message + str(error.headers()) + str(error)
+
+
+def test_allowed_methods_are_named() -> None:
+    assert MethodNotAllowed("GET, POST").headers()["allow"] == "GET, POST"

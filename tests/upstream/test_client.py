@@ -1,0 +1,289 @@
+"""One attempt against upstreams that keep, break, delay and abuse the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import Config, parse_config
+from gateway.core.failure import FailureKind
+from gateway.core.formats import Format, Lane
+from gateway.routing.router import Candidate
+from gateway.upstream.client import AttemptFailed, Line, read_whole
+from tests.house import ACCOUNT, UPSTREAM_MODEL, House, channel, open_house
+from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
+
+CANDIDATE = Candidate("chat-main", ACCOUNT, Format.CHAT, UPSTREAM_MODEL, Lane.NATIVE)
+LIMIT = 2**20
+
+
+def configured(address: str, **timeouts: float) -> Config:
+    import orjson
+
+    lines = [channel(Format.CHAT, address, timeouts=timeouts)]
+    return parse_config(orjson.dumps({"channels": lines}).decode())
+
+
+@asynccontextmanager
+async def line_to(address: str, **timeouts: float) -> AsyncIterator[Line]:
+    line = Line(configured(address, **timeouts))
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+@pytest.fixture
+async def line(upstream: ScriptedUpstream) -> AsyncIterator[Line]:
+    async with line_to(upstream.address) as line:
+        yield line
+
+
+async def ask(line: Line, **crossing: str) -> bytes:
+    answer = await line.send(CANDIDATE, b'{"n":1}', crossing, "")
+    async with answer:
+        return await read_whole(answer, LIMIT)
+
+
+async def failure_of(asking: Awaitable[Any]) -> Any:
+    with pytest.raises(AttemptFailed) as failed:
+        await asking
+    return failed.value.failure
+
+
+async def test_connections_are_kept(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat"))
+    for _ in range(3):
+        assert await ask(line) == reply("chat").body
+    assert upstream.connections == 1
+
+
+async def test_a_stale_connection_is_replaced_unseen(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    """The upstream hangs up after a reply that promised to keep the connection."""
+    upstream.play(reply("chat").but(hang_up=True), reply("chat"))
+    await ask(line)
+    assert await ask(line) == reply("chat").body
+    assert len(upstream.seen) == 2, "exactly one copy of each request"
+
+
+async def test_a_connection_that_breaks_as_it_is_used_again(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    """It was taken from the pool before its end was noticed: asked once more, on a fresh one."""
+    upstream.play(reply("chat"), Script(instead=b""), reply("chat"))
+    await ask(line)
+    assert await ask(line) == reply("chat").body
+    assert [seen.connection for seen in upstream.seen] == [1, 1, 2]
+
+
+async def test_a_fresh_connection_that_breaks_is_no_stale_one(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(Script(instead=b""))
+    failure = await failure_of(ask(line))
+    assert failure.kind is FailureKind.DISCONNECT
+    assert len(upstream.seen) == 1, "it may have been served: never again by itself"
+
+
+async def test_a_second_break_is_told(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat"), Script(instead=b""))
+    await ask(line)
+    assert (await failure_of(ask(line))).kind is FailureKind.DISCONNECT
+    assert len(upstream.seen) == 3
+
+
+async def test_a_break_after_some_answer_is_never_tried_again(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(reply("chat"), reply("chat").but(ending=Ending.TRUNCATED))
+    await ask(line)
+    assert (await failure_of(ask(line))).kind is FailureKind.CUT
+    assert len(upstream.seen) == 2
+
+
+async def test_nobody_there(unused_tcp_port: int) -> None:
+    async with line_to(f"http://127.0.0.1:{unused_tcp_port}") as line:
+        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+
+
+async def test_no_such_host() -> None:
+    async with line_to("http://nowhere.invalid:9") as line:
+        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+
+
+async def test_no_tls_where_tls_is_wanted() -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 No TLS here\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with line_to(f"https://127.0.0.1:{port}") as line:
+            assert (await failure_of(ask(line))).kind is FailureKind.TLS
+    finally:
+        server.close()
+
+
+async def test_silence_after_the_request(upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat").but(delay=5))
+    async with line_to(upstream.address, idle=0.2) as line:
+        assert (await failure_of(ask(line))).kind is FailureKind.TIMEOUT
+        await asyncio.wait_for(upstream.last.left.wait(), 1)
+    assert len(upstream.seen) == 1
+
+
+async def test_silence_within_the_body(upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat").but(ending=Ending.SILENT))
+    async with line_to(upstream.address, idle=0.2) as line:
+        assert (await failure_of(ask(line))).kind is FailureKind.TIMEOUT
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_not_followed(
+    line: Line, upstream: ScriptedUpstream, status: int
+) -> None:
+    upstream.play(whole({}, status, location=f"{upstream.address}/elsewhere"))
+    failure = await failure_of(ask(line))
+    assert failure.status == status
+    assert len(upstream.seen) == 1
+
+
+async def test_cookies_are_not_kept(line: Line, upstream: ScriptedUpstream) -> None:
+    script = reply("chat")
+    upstream.play(script.but(headers={**script.headers, "set-cookie": "a=b; Path=/"}))
+    await ask(line)
+    await ask(line)
+    assert "cookie" not in upstream.last.headers
+
+
+async def test_proxies_of_the_environment_are_not_used(
+    line: Line, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    upstream.play(reply("chat"))
+    assert await ask(line)
+
+
+async def test_compression_that_nobody_asked_for(line: Line, upstream: ScriptedUpstream) -> None:
+    packed = gzip.compress(reply("chat").body)
+    upstream.play(whole(packed, content_encoding="gzip"))
+    assert upstream.seen == []
+    assert await ask(line) == reply("chat").body
+    assert upstream.last.headers["accept-encoding"] == "identity"
+
+
+async def test_compression_that_is_none(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({"plain": True}, content_encoding="gzip"))
+    failure = await failure_of(ask(line))
+    assert failure.kind in (FailureKind.CUT, FailureKind.GARBAGE)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_body_that_is_too_large(
+    line: Line, upstream: ScriptedUpstream, packed: bool
+) -> None:
+    """The limit counts what the body unpacks to."""
+    body = b"x" * (LIMIT + 1)
+    script = whole(gzip.compress(body), content_encoding="gzip") if packed else whole(body)
+    upstream.play(script)
+    assert (await failure_of(ask(line))).kind is FailureKind.TOO_LARGE
+
+
+async def test_a_large_header(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({}, x_large="x" * 20_000))
+    assert await ask(line) == b"{}"
+
+
+async def test_a_header_beyond_all_bounds(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({}, x_large="x" * 200_000))
+    assert (await failure_of(ask(line))).kind is FailureKind.GARBAGE
+
+
+async def test_an_error_without_end_is_not_read_to_its_end(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(Script(status=500, pieces=(b"x" * 65536,) * 4, ending=Ending.SILENT))
+    failure = await failure_of(asyncio.wait_for(ask(line), 2))
+    assert (failure.kind, failure.status) == (FailureKind.SAID, 500)
+    await asyncio.wait_for(upstream.last.left.wait(), 1)
+
+
+async def test_an_error_that_breaks_off_still_has_its_status(
+    line: Line, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(whole({"error": {}}, 429, retry_after="3").but(ending=Ending.TRUNCATED))
+    failure = await failure_of(ask(line))
+    assert (failure.status, failure.retry_after) == (429, 3)
+
+
+async def test_many_at_once(line: Line, upstream: ScriptedUpstream) -> None:
+    """The client library's own default of 100 connections would make the 101st wait unseen."""
+    upstream.play(reply("chat").but(ending=Ending.SILENT))
+    answers = await asyncio.gather(*(line.send(CANDIDATE, b"{}", {}, "") for _ in range(120)))
+    assert len(upstream.seen) == 120
+    for answer in answers:
+        answer.close()
+
+
+async def test_a_large_prompt(line: Line, upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("chat"))
+    prompt = b'{"text":"' + b"x" * (2 * 2**20) + b'"}'
+    answer = await line.send(CANDIDATE, prompt, {}, "")
+    answer.close()
+    assert upstream.last.body == prompt
+
+
+Play = Callable[[ScriptedUpstream], Script]
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "script", "streamed"),
+    [
+        ({"first_event": 0.2}, reply_stream("chat").but(delay=5), True),
+        ({"whole": 0.2}, reply("chat").but(delay=5), False),
+        ({"whole": 0.2}, reply("chat").but(ending=Ending.SILENT), False),
+        ({"idle": 0.2}, Script(ending=Ending.SILENT), True),
+    ],
+    ids=["first event", "whole", "whole, half of it", "idle"],
+)
+async def test_what_a_client_is_told_of_silence(
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    timeouts: dict[str, float],
+    script: Script,
+    streamed: bool,
+) -> None:
+    upstream.play(script)
+    lines = [channel(Format.CHAT, upstream.address, timeouts=timeouts)]
+    async with open_house(tmp_path, lines) as house:
+        answer = await house.ask(Format.CHAT, stream=streamed)
+        assert answer.status == 503
+        assert (await answer.json())["error"]["code"] == "upstream_timeout"
+        assert (await house.row()).end_reason == "upstream_timeout"
+        await asyncio.wait_for(upstream.last.left.wait(), 1)
+
+
+async def test_what_a_client_is_told_of_a_line_that_breaks(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    async with open_house(
+        tmp_path, [channel(Format.CHAT, f"http://127.0.0.1:{unused_tcp_port}")]
+    ) as house:
+        await _assert_told(house, 503, "server_is_overloaded")
+
+
+async def _assert_told(house: House, status: int, code: str) -> None:
+    answer = await house.ask(Format.CHAT)
+    assert answer.status == status
+    assert (await answer.json())["error"]["code"] == code

@@ -1,0 +1,47 @@
+"""Token counts of chat upstreams, and how reports that follow each other add up."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.usage import Usage
+from gateway.wire.chat.usage import parse_usage
+
+FULL = {
+    "prompt_tokens": 100,
+    "completion_tokens": 40,
+    "total_tokens": 140,
+    "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 20},
+    "completion_tokens_details": {"reasoning_tokens": 30},
+}
+
+
+def test_the_prompt_includes_the_cache() -> None:
+    usage = parse_usage(FULL)
+    assert usage == Usage(
+        input_tokens=100,
+        cache_read_tokens=60,
+        cache_write_tokens=20,
+        output_tokens=40,
+        reasoning_tokens=30,
+    )
+    assert usage is not None
+    assert (usage.fresh_input_tokens, usage.total_tokens) == (20, 140)
+
+
+def test_the_last_count_wins_and_none_is_added() -> None:
+    before = parse_usage(FULL)
+    assert parse_usage({"completion_tokens": 50}, before) == Usage(
+        input_tokens=100,
+        cache_read_tokens=60,
+        cache_write_tokens=20,
+        output_tokens=50,
+        reasoning_tokens=30,
+    )
+    assert parse_usage({"prompt_tokens": 0, "completion_tokens": 0}, before) == before
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], "12", 7, {"prompt_tokens": "12"}])
+def test_nothing_counted_is_nothing_known(nothing: object) -> None:
+    assert parse_usage(nothing) is None
+    assert parse_usage(nothing, Usage(input_tokens=1)) == Usage(input_tokens=1)

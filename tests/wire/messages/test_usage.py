@@ -1,0 +1,69 @@
+"""Token counts of messages upstreams: disjoint parts, reported piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.usage import Usage
+from gateway.wire.messages.usage import merge_counts, parse_usage
+
+
+def usage(*reports: Any) -> Usage | None:
+    counts = None
+    for report in reports:
+        counts = merge_counts(counts, report)
+    return parse_usage(counts)
+
+
+def test_the_whole_prompt_is_the_sum_of_its_parts() -> None:
+    assert usage(
+        {
+            "input_tokens": 5,
+            "cache_creation_input_tokens": 30,
+            "cache_read_input_tokens": 100,
+            "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
+            "output_tokens": 7,
+            "output_tokens_details": {"thinking_tokens": 3},
+            "server_tool_use": {"web_search_requests": 2},
+        }
+    ) == Usage(
+        input_tokens=135,
+        cache_read_tokens=100,
+        cache_write_tokens=30,
+        cache_write_1h_tokens=20,
+        output_tokens=7,
+        reasoning_tokens=3,
+        web_searches=2,
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], "none", 7])
+def test_nothing_reported_is_no_usage(nothing: Any) -> None:
+    assert usage(nothing) is None
+    assert usage({"input_tokens": 3}, nothing) == Usage(input_tokens=3)
+
+
+def test_the_last_count_wins_and_is_never_added() -> None:
+    first = {"input_tokens": 9, "output_tokens": 1}
+    assert usage(first, {"output_tokens": 4}, {"output_tokens": 6}) == Usage(
+        input_tokens=9, output_tokens=6
+    )
+
+
+def test_nulls_and_zeros_are_no_news() -> None:
+    first = {"input_tokens": 9, "cache_read_input_tokens": 90, "output_tokens": 1}
+    last = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 0}
+    assert usage(first, last) == Usage(input_tokens=99, cache_read_tokens=90, output_tokens=1)
+
+
+def test_an_estimate_gives_way_to_a_prompt_that_was_cached_whole() -> None:
+    last = {"input_tokens": 0, "cache_read_input_tokens": 100, "output_tokens": 4}
+    assert usage({"input_tokens": 80, "output_tokens": 0}, last) == Usage(
+        input_tokens=100, cache_read_tokens=100, output_tokens=4
+    )
+
+
+def test_nonsense_counts_as_nothing() -> None:
+    assert usage({"input_tokens": -4, "output_tokens": "9"}) == Usage()

@@ -1,0 +1,44 @@
+"""Token counts of responses upstreams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.usage import Usage
+from gateway.wire.responses.usage import parse_usage
+
+
+def test_counts_are_taken_as_they_are() -> None:
+    assert parse_usage(
+        {
+            "usage": {
+                "input_tokens": 135,
+                "input_tokens_details": {"cached_tokens": 100, "cache_write_tokens": 30},
+                "output_tokens": 7,
+                "output_tokens_details": {"reasoning_tokens": 3},
+                "total_tokens": 142,
+            },
+            "tool_usage": {"web_search": {"num_requests": 2}},
+        }
+    ) == Usage(
+        input_tokens=135,
+        cache_read_tokens=100,
+        cache_write_tokens=30,
+        output_tokens=7,
+        reasoning_tokens=3,
+        web_searches=2,
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], "none", 7])
+def test_nothing_reported_is_no_usage(nothing: Any) -> None:
+    assert parse_usage({"usage": nothing}) is None
+    assert parse_usage({"usage": nothing}, Usage(input_tokens=3)) == Usage(input_tokens=3)
+
+
+def test_details_may_be_missing() -> None:
+    assert parse_usage({"usage": {"input_tokens": 5, "output_tokens": 2}}) == Usage(
+        input_tokens=5, output_tokens=2
+    )

@@ -1,0 +1,56 @@
+"""Errors on the wire, in the three bodies that the service speaks."""
+
+from __future__ import annotations
+
+import orjson
+
+from gateway.errors import InvalidRequest, NoAvailableAccounts
+from gateway.wire.envelope import chat_envelope, combined_envelope, messages_envelope
+
+
+def test_chat() -> None:
+    error = InvalidRequest("model: Field required", param="model")
+    assert orjson.loads(chat_envelope(error)) == {
+        "error": {
+            "message": "model: Field required",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "invalid_value",
+        }
+    }
+
+
+def test_messages() -> None:
+    said = {"type": "overloaded_error", "message": "No available accounts"}
+    assert orjson.loads(messages_envelope(NoAvailableAccounts(), "req_1")) == {
+        "type": "error",
+        "error": said,
+        "request_id": "req_1",
+    }
+    assert orjson.loads(messages_envelope(NoAvailableAccounts(), None)) == {
+        "type": "error",
+        "error": said,
+    }
+
+
+def test_combined() -> None:
+    assert orjson.loads(combined_envelope(NoAvailableAccounts(), "req_1")) == {
+        "type": "error",
+        "error": {
+            "message": "No available accounts",
+            "type": "overloaded_error",
+            "param": None,
+            "code": "no_available_accounts",
+        },
+        "request_id": "req_1",
+    }
+
+
+def test_details_never_leave() -> None:
+    error = InvalidRequest("no", detail="the account a1 said so")
+    for body in (
+        chat_envelope(error),
+        messages_envelope(error, "req_1"),
+        combined_envelope(error, "req_1"),
+    ):
+        assert b"a1" not in body

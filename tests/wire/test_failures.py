@@ -1,0 +1,108 @@
+"""What is understood of an upstream's error, whatever body it chose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+
+from gateway.core.failure import FailureKind
+from gateway.wire.failures import (
+    MAX_BODY,
+    broken_off,
+    parse_http_error,
+    parse_stream_error,
+    retry_after,
+)
+from tests.wire.streams import JSON
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "type", "code"),
+    [
+        (
+            b'{"error":{"message":"no","type":"t","code":"c","param":"p"}}',
+            "no",
+            "t",
+            "c",
+        ),
+        (b'{"type":"error","error":{"type":"t","message":"no"}}', "no", "t", None),
+        (b'{"error":"no"}', "no", None, None),
+        (b'{"message":"no"}', "no", None, None),
+        (b'{"detail":"no"}', "no", None, None),
+        (b'{"detail":[{"loc":["a"]}]}', '[{"loc":["a"]}]', None, None),
+        (b"no\n way", "no way", None, None),
+        (b"<html><head><TITLE>502 Bad\nGateway</TITLE>", "502 Bad Gateway", None, None),
+        (b"<html><body>no</body>", "HTTP status 502", None, None),
+        (b"", "HTTP status 502", None, None),
+        (b"{}", "{}", None, None),
+        (b"\xff\xfe", "\ufffd\ufffd", None, None),
+    ],
+)
+def test_http_errors(body: bytes, message: str, type: str | None, code: str | None) -> None:
+    failure = parse_http_error(502, {}, body)
+    assert failure.kind is FailureKind.SAID
+    assert (failure.status, failure.message) == (502, message)
+    assert (failure.type, failure.code) == (type, code)
+    assert failure.body == body.decode("utf-8", "replace")
+
+
+def test_a_long_body_is_kept_in_part() -> None:
+    failure = parse_http_error(500, {}, b"x" * 100_000)
+    assert len(failure.body or "") == MAX_BODY
+    assert len(failure.message) <= 500
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "message"),
+    [
+        ({"error": {"type": "overloaded_error", "message": "no"}}, 529, "no"),
+        ({"error": {"type": "x", "code": "rate_limit_exceeded", "message": "no"}}, 429, "no"),
+        ({"error": {"code": 503, "message": "no"}}, 503, "no"),
+        ({"error": {"code": "429", "message": "no"}}, 429, "no"),
+        ({"error": {"code": 1301, "message": "no"}}, 500, "no"),
+        ({"type": "error", "code": "server_is_overloaded", "message": "no"}, 503, "no"),
+        ({"response": {"error": {"code": "invalid_prompt", "message": "no"}}}, 400, "no"),
+        ({"error": "no"}, 500, "no"),
+        ({"error": True}, 500, "the upstream reported an error"),
+        ({}, 500, "the upstream reported an error"),
+    ],
+)
+def test_stream_errors(data: dict[str, Any], status: int, message: str) -> None:
+    failure = parse_stream_error(data)
+    assert failure.kind is FailureKind.SAID
+    assert (failure.status, failure.message) == (status, message)
+    assert failure.body == orjson.dumps(data).decode()
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=JSON)
+def test_any_json_is_an_error_of_some_kind(value: Any) -> None:
+    for data in ({"error": value}, {"error": {"message": value, "code": value, "type": value}}):
+        assert 400 <= (parse_stream_error(data).status or 0) < 600
+        assert parse_http_error(500, {}, orjson.dumps(data)).message
+    assert parse_http_error(500, {}, orjson.dumps(value)).status == 500
+
+
+def test_broken_off() -> None:
+    assert broken_off(begun=True).kind is FailureKind.CUT
+    assert broken_off(begun=False).kind is FailureKind.EMPTY

@@ -1,0 +1,76 @@
+"""Readers of request fields: what passes, and how a mistake is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.errors import InvalidRequest, MissingField
+from gateway.wire import fields
+
+READERS: list[tuple[Callable[..., Any], Any, Any, str]] = [
+    (fields.string, "x", 5, "Input should be a string"),
+    (fields.boolean, False, 0, "Input should be true or false"),
+    (fields.integer, 0, 1.0, "Input should be an integer"),
+    (fields.integer, 7, True, "Input should be an integer"),
+    (fields.number, 1.5, "1", "Input should be a number"),
+    (fields.number, 2, False, "Input should be a number"),
+    (fields.object_, {}, [], "Input should be an object"),
+    (fields.list_, [], {}, "Input should be an array"),
+]
+
+
+@pytest.mark.parametrize(("reader", "good", "bad", "reason"), READERS)
+def test_readers(reader: Callable[..., Any], good: Any, bad: Any, reason: str) -> None:
+    assert reader({"a": good}, "a") == good
+    assert reader({}, "a") is None
+    assert reader({"a": None}, "a") is None
+    with pytest.raises(InvalidRequest) as refused:
+        reader({"a": bad}, "a", "messages.0")
+    assert refused.value.message == f"messages.0.a: {reason}"
+    assert refused.value.param == "messages.0.a"
+    assert refused.value.code == "invalid_value"
+
+
+@pytest.mark.parametrize("body", [{}, {"model": None}])
+def test_required(body: dict[str, Any]) -> None:
+    with pytest.raises(MissingField) as refused:
+        fields.required_str(body, "model")
+    assert refused.value.message == "model: Field required"
+    assert (refused.value.status, refused.value.param) == (400, "model")
+    assert fields.required({"model": False}, "model") is False
+
+
+def test_the_least_integer() -> None:
+    assert fields.integer({"n": 1}, "n", least=1) == 1
+    with pytest.raises(InvalidRequest, match="n: Input should be greater than or equal to 1"):
+        fields.integer({"n": 0}, "n", least=1)
+
+
+def test_paths() -> None:
+    assert fields.join("", "a") == "a"
+    assert fields.join("a", 0) == "a.0"
+    with pytest.raises(InvalidRequest, match="body: Input should be an object"):
+        fields.as_object([], "")
+
+
+@pytest.mark.parametrize(
+    ("counts", "counted"),
+    [
+        ({"n": 5}, 5),
+        ({"n": 0}, 0),
+        ({"n": -5}, 0),
+        ({"n": "5"}, 0),
+        ({"n": 5.0}, 0),
+        ({"n": True}, 0),
+        ({"n": None}, 0),
+        ({"n": 10**18}, 0),
+        ({}, 0),
+        (None, 0),
+        ([], 0),
+    ],
+)
+def test_counts_are_never_nonsense(counts: object, counted: int) -> None:
+    assert fields.count(counts, "n") == counted

@@ -1,0 +1,23 @@
+"""Addresses of images and files: on the web, or carried along."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.parts import Source
+from gateway.wire.images import parse_url
+
+
+@pytest.mark.parametrize(
+    ("url", "source"),
+    [
+        ("https://example.org/a.png", Source(url="https://example.org/a.png")),
+        ("data:image/png;base64,iVBO", Source(data="iVBO", media_type="image/png")),
+        ("data:text/plain;charset=x;base64,aGk=", Source(data="aGk=", media_type="text/plain")),
+        ("data:;base64,aGk=", Source(data="aGk=")),
+        ("data:text/plain,hi", Source(url="data:text/plain,hi")),
+        ("data:image/png;base64", Source(url="data:image/png;base64")),
+    ],
+)
+def test_where_the_bytes_are(url: str, source: Source) -> None:
+    assert parse_url(url) == source

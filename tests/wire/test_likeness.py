@@ -1,0 +1,98 @@
+"""Frames that are recognised leave as they would have left the ordinary way."""
+
+from __future__ import annotations
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.formats import Format
+from gateway.wire.codecs import CODECS
+from gateway.wire.likeness import Likeness
+from gateway.wire.sse import read_frame
+from gateway.wire.translator import NativeTranslator
+from tests.wire.streams import prompt
+
+HEAD, TAIL = b'data: {"model":"up","text":"', b'","n":1}\n\n'
+NEW_HEAD = b'data: {"model":"shown","text":"'
+
+
+def taught() -> Likeness:
+    likeness = Likeness()
+    likeness.learn(HEAD + b"Hello" + TAIL, NEW_HEAD + b"Hello" + TAIL, "Hello")
+    return likeness
+
+
+def rewrite(likeness: Likeness, frames: bytes) -> tuple[int, bytes] | None:
+    return likeness.run(frames, 0) if likeness.fits(frames, 0) else None
+
+
+def test_a_repeat_is_edited_as_its_model_was() -> None:
+    frame = HEAD + b" w\\u00f6rld " + TAIL
+    assert rewrite(taught(), frame) == (len(frame), NEW_HEAD + b" w\\u00f6rld " + TAIL)
+
+
+def test_a_run_is_edited_in_one_go_and_ends_where_the_likeness_does() -> None:
+    texts = [b"a", b"", b" b", b"c\\n"]
+    run = b"".join(HEAD + text + TAIL for text in texts)
+    new = b"".join(NEW_HEAD + text + TAIL for text in texts)
+    assert rewrite(taught(), run + b"data: [DONE]\n\n") == (len(run), new)
+    other = HEAD.replace(b"up", b"down") + b"x" + TAIL
+    assert rewrite(taught(), run + other + run) is None
+    assert taught().one(run + other, 0) == (len(HEAD + b"a" + TAIL), NEW_HEAD + b"a" + TAIL)
+
+
+def test_what_may_be_something_else_is_not_recognised() -> None:
+    likeness = taught()
+    for text in (b'a","b":"c', b"a\\", b"a\nb"):
+        assert rewrite(likeness, HEAD + text + TAIL) is None
+        assert likeness.one(HEAD + text + TAIL, 0) is None
+    assert rewrite(likeness, b"data: [DONE]\n\n") is None
+    likeness.forget()
+    assert rewrite(likeness, HEAD + b"world" + TAIL) is None
+
+
+def test_a_text_that_stands_twice_teaches_nothing() -> None:
+    likeness = Likeness()
+    likeness.learn(HEAD + b"up" + TAIL, HEAD + b"up" + TAIL, "up")
+    assert rewrite(likeness, HEAD + b"world" + TAIL) is None
+
+
+CHUNK = {
+    "id": "r",
+    "object": "chat.completion.chunk",
+    "model": "upstream-model",
+    "choices": [{"index": 0, "delta": {}, "finish_reason": None}],
+    "usage": None,
+}
+DELTAS = st.one_of(
+    st.builds(lambda text: {"content": text}, st.text(max_size=12)),
+    st.builds(lambda text: {"content": text}, st.sampled_from(["Hello", " world", "content"])),
+    st.builds(lambda text: {"reasoning_content": text}, st.text('ab \\"\n', max_size=6)),
+    st.builds(
+        lambda text: {"tool_calls": [{"index": 0, "id": "c", "function": {"arguments": text}}]},
+        st.text('a{}":\\', max_size=6),
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(deltas=st.lists(DELTAS, max_size=12), include_usage=st.booleans(), cut=st.integers(0, 12))
+def test_nothing_depends_on_it_but_speed(
+    deltas: list[dict[str, object]], include_usage: bool, cut: int
+) -> None:
+    codec = CODECS[Format.CHAT]
+    asked = prompt(Format.CHAT, "shown", include_usage=include_usage)
+    translator = NativeTranslator(codec.decoder(), codec.rewriter(asked), lambda text: text)
+    plain = codec.rewriter(asked)
+    sent, expected = [], []
+    for delta in [{"content": "Hi"}, *deltas]:
+        chunk = CHUNK | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        raw = b"data: %b\n\n" % orjson.dumps(chunk)
+        sent.append(raw)
+        expected.append(plain.rewrite(read_frame(raw), chunk))
+    got = [translator.receive(raw) for raw in sent[:cut]] + [
+        translator.receive(b"".join(sent[cut:]))
+    ]
+    assert b"".join(got) == b"".join(expected)
+    assert translator.fault is None
