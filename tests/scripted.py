@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -94,6 +94,31 @@ def by_byte(script: Script) -> Script:
 
 def with_crlf(script: Script) -> Script:
     return script.but(pieces=tuple(piece.replace(b"\n", b"\r\n") for piece in script.pieces))
+
+
+def without_event_lines(script: Script) -> Script:
+    lines = script.body.split(b"\n")
+    kept = b"\n".join(line for line in lines if not line.startswith(b"event:"))
+    return script.but(pieces=(kept,))
+
+
+SHAPES: dict[str, Callable[[Script], Script]] = {
+    "whole": lambda script: script,
+    "by frame": by_frame,
+    "by byte": by_byte,
+    "by byte, CRLF": lambda script: by_byte(with_crlf(script)),
+    "no event lines": without_event_lines,
+    "no chunks": lambda script: script.but(ending=Ending.CLOSE),
+}
+"""Ways in which one and the same stream may come."""
+
+CUTS = {
+    "neat": Ending.NEAT,
+    "closed": Ending.CLOSE,
+    "truncated": Ending.TRUNCATED,
+    "reset": Ending.RESET,
+}
+"""Ways in which a stream may stop before its terminal event."""
 
 
 @dataclass(slots=True)

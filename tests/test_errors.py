@@ -30,7 +30,7 @@ NEEDS_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.__name__)
+@pytest.mark.parametrize("row", [*rows()], ids=lambda row: row.__name__)
 def test_every_row_can_be_spoken(row: type[GatewayError]) -> None:
     error = row(*NEEDS_ARGUMENTS.get(row, ()))
     assert 400 <= error.status < 600

@@ -25,7 +25,7 @@ from gateway.server.eventstream import EventStream, open_stream
 from gateway.server.exchange import Exchange
 from gateway.server.patience import out_of_time, patience
 from gateway.store.records import ExchangeState
-from gateway.upstream.client import AttemptFailed, failures
+from gateway.upstream.client import AttemptFailed, failures, unread
 from gateway.wire.codec import Codec
 from gateway.wire.translator import NativeTranslator
 
@@ -104,12 +104,12 @@ class StreamRelay:
         translator, exchange = self._translator, self._exchange
         read = answer.content.readany
         while True:
+            broken: Exception | None = None
             try:
                 chunk = await read()
-            except (aiohttp.ClientError, aiohttp.ServerTimeoutError):
-                with failures():
-                    raise
-            out = translator.receive(chunk) if chunk else translator.close()
+            except (aiohttp.ClientError, aiohttp.ServerTimeoutError) as error:
+                broken, chunk = error, unread(answer)
+            out = translator.receive(chunk) if chunk or broken else translator.close()
             if out:
                 self._moved = True
                 stream = self._stream
@@ -118,6 +118,9 @@ class StreamRelay:
                     stream = self._stream = await open_stream(request, crossing_back(answer))
                 exchange.bytes_out += len(out)
                 await stream.write(out)
+            if broken is not None:
+                with failures():
+                    raise broken
             if not chunk or translator.failure is not None:
                 return
 

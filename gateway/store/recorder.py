@@ -1,9 +1,10 @@
 """The one writer of exchanges: handed rows at any moment, it commits them in batches.
 
-Whatever is queued when the last commit returns is the next batch: no timer, so an idle ledger
-answers at once and a busy one shares its commits. `intend`, `settle` and `refuse` are synchronous,
-so that a handler may call them while it is being cancelled. Rows wait, however long, where the
-database is locked, full or gone. This room must not know what an exchange is about.
+Whatever is queued when the last commit returns is the next batch, so an idle ledger answers at
+once and a busy one shares its commits; only settlements, for which nobody waits, linger for
+company. `intend`, `settle` and `refuse` are synchronous, so that a handler may call them while it
+is being cancelled. Rows wait, however long, where the database is locked, full or gone. This room
+must not know what an exchange is about.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gateway.store.statements import IS_OPEN, LARGEST_LOOKUP, Statements
 
 _log = logging.getLogger(__name__)
 
+_LINGER = 0.02  # seconds that a settlement waits for company
 _BATCH = LARGEST_LOOKUP  # entries of one transaction
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
@@ -48,6 +50,8 @@ class Recorder:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._ripe = False
+        self._ripening: asyncio.TimerHandle | None = None
         self._limit = _BATCH
         self._failures = 0
         self._warned_at = float("-inf")
@@ -74,16 +78,19 @@ class Recorder:
         """
         future = self._waiting[intent.id] = self._loop.create_future()
         self._push(intent)
+        self._wake.set()
         return future
 
     def settle(self, settlement: Settlement) -> None:
         """Queue the end of an exchange that was intended; a second one for it changes nothing."""
         self._push(settlement)
+        self._hurry_later()
 
     def refuse(self, intent: Intent, settlement: Settlement) -> None:
         """Queue the row of an exchange that ended before it began, whole and counted at once."""
         self._push(intent)
         self._push(settlement)
+        self._hurry_later()
 
     async def close(self, deadline: float = 10.0) -> None:
         """Commit everything queued and stop; after `deadline` seconds what is left is lost."""
@@ -102,7 +109,6 @@ class Recorder:
 
     def _push(self, entry: Entry) -> None:
         self._queue.append(entry)
-        self._wake.set()
         if self._task is not None and self._task.done():
             self._relaunch(entry)
 
@@ -125,17 +131,34 @@ class Recorder:
 
     async def _run(self) -> None:
         while self._queue or not self._closing:
-            if self._queue:
+            if self._due():
                 await self._advance(list(islice(self._queue, self._limit)))
             else:
                 self._wake.clear()
                 await self._wake.wait()
 
+    def _due(self) -> bool:
+        if self._ripe or self._closing or len(self._queue) >= self._limit:
+            return bool(self._queue)
+        return bool(self._waiting)
+
+    def _hurry_later(self) -> None:
+        """Nobody waits for a settlement: it shares the next intent's commit if one comes soon."""
+        if self._ripening is None:
+            self._ripening = self._loop.call_later(_LINGER, self._ripen)
+
+    def _ripen(self) -> None:
+        self._ripening = None
+        self._ripe = True
+        self._wake.set()
+
     async def _advance(self, entries: list[Entry]) -> None:
+        self._ripe = self._ripe and len(self._queue) > len(entries)
         try:
             await self._database.write(lambda connection: self._write(connection, entries))
         except Exception as fault:
             self._failures += 1
+            self._ripe = True
             await self._recover(entries, fault)
         else:
             self._failures = 0

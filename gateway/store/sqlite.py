@@ -52,6 +52,7 @@ class FileWriter:
             **_options(_WRITER_PATIENCE),
         )
         self.dialect = self._engine.dialect
+        self._connection: Connection | None = None
 
         @event.listens_for(self._engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -86,16 +87,19 @@ class FileWriter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
-        with self._engine.begin() as connection:
+        connection = self._connected()
+        with connection.begin():
             return work(connection)
+
+    def _connected(self) -> Connection:
+        # Kept between transactions: fetching it from the pool costs as much as a small batch.
+        if self._connection is None or self._connection.invalidated:
+            self._connection = self._engine.connect()
+        return self._connection
 
     def _run(self, statement: str, *parameters: str) -> Any:
         """One statement outside of any transaction; the first field of its first row."""
-        connection = self._engine.raw_connection()
-        try:
-            row = connection.cursor().execute(statement, parameters).fetchone()
-        finally:
-            connection.close()
+        row = self._connected().connection.cursor().execute(statement, parameters).fetchone()
         return row and row[0]
 
     def _check(self) -> None:
@@ -128,8 +132,9 @@ class FileWriter:
 
     def _close(self) -> None:
         try:
-            if self._engine.pool.checkedin():  # type: ignore[attr-defined]
+            if self._connection is not None:
                 self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._connection.close()
         except sqlite3.OperationalError as fault:
             _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, fault)
         finally:

@@ -155,6 +155,12 @@ async def read_whole(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def unread(answer: aiohttp.ClientResponse) -> bytes:
+    """What came before the body broke off: aiohttp raises the break at once and hides the bytes
+    that stand before it, the end of the reply maybe among them."""
+    return answer.content._read_nowait(-1)
+
+
 def _payload(body: bytes) -> bytes | BytesIO:
     """A large body is written piece by piece, so that the loop goes on meanwhile."""
     return BytesIO(body) if len(body) > _LARGE_BODY else body
@@ -208,7 +214,7 @@ class _Pool(aiohttp.TCPConnector):
         self,
         req: aiohttp.ClientRequest,
         traces: list[aiohttp.tracing.Trace],
-        timeout: aiohttp.ClientTimeout,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # the library's own signature
     ) -> aiohttp.connector.Connection:
         _REUSED.set(False)
         connection = await super().connect(req, traces, timeout)

@@ -18,8 +18,8 @@ from anthropic import (
 from gateway.core.formats import Format
 from tests.house import ALPHA, BETA, House, prompt
 from tests.scripted import (
-    Ending,
-    Script,
+    CUTS,
+    SHAPES,
     ScriptedUpstream,
     by_byte,
     by_frame,
@@ -27,7 +27,6 @@ from tests.scripted import (
     reply_stream,
     stream,
     whole,
-    with_crlf,
 )
 from tests.simulator.pictures import PNG
 
@@ -40,28 +39,6 @@ WEATHER = {
         "properties": {"city": {"type": "string"}},
         "required": ["city"],
     },
-}
-
-
-def without_event_lines(script: Script) -> Script:
-    lines = script.body.split(b"\n")
-    kept = b"\n".join(line for line in lines if not line.startswith(b"event:"))
-    return script.but(pieces=(kept,))
-
-
-SHAPES = {
-    "whole": lambda script: script,
-    "by frame": by_frame,
-    "by byte": by_byte,
-    "by byte, CRLF": lambda script: by_byte(with_crlf(script)),
-    "no event lines": without_event_lines,
-    "no chunks": lambda script: script.but(ending=Ending.CLOSE),
-}
-CUTS = {
-    "neat": Ending.NEAT,
-    "closed": Ending.CLOSE,
-    "truncated": Ending.TRUNCATED,
-    "reset": Ending.RESET,
 }
 
 
@@ -91,8 +68,10 @@ async def test_streams(anthropic: AsyncAnthropic, upstream: ScriptedUpstream, sh
 
 @pytest.mark.parametrize(
     "case",
-    ["text", "one_tool", "parallel_tools", "thinking_then_text", "thinking_then_tool"]
-    + ["redacted_thinking", "stop_sequence", "max_tokens", "cached_usage"],
+    [
+        *("text", "one_tool", "parallel_tools", "thinking_then_text", "thinking_then_tool"),
+        *("redacted_thinking", "stop_sequence", "max_tokens", "cached_usage"),
+    ],
 )
 async def test_streamed_and_whole_agree(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream, case: str

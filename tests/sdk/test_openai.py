@@ -16,9 +16,11 @@ from openai import (
     NotFoundError,
 )
 
-from tests.house import ALPHA, BETA, House, prompt
 from gateway.core.formats import Format
+from tests.house import ALPHA, BETA, House, prompt
 from tests.scripted import (
+    CUTS,
+    SHAPES,
     Ending,
     Script,
     ScriptedUpstream,
@@ -28,7 +30,6 @@ from tests.scripted import (
     reply_stream,
     stream,
     whole,
-    with_crlf,
 )
 from tests.simulator.pictures import PNG
 
@@ -40,28 +41,6 @@ WEATHER = {
     "properties": {"city": {"type": "string"}},
     "required": ["city"],
     "additionalProperties": False,
-}
-
-
-def without_event_lines(script: Script) -> Script:
-    lines = script.body.split(b"\n")
-    kept = b"\n".join(line for line in lines if not line.startswith(b"event:"))
-    return script.but(pieces=(kept,))
-
-
-SHAPES = {
-    "whole": lambda script: script,
-    "by frame": by_frame,
-    "by byte": by_byte,
-    "by byte, CRLF": lambda script: by_byte(with_crlf(script)),
-    "no event lines": without_event_lines,
-    "no chunks": lambda script: script.but(ending=Ending.CLOSE),
-}
-CUTS = {
-    "neat": Ending.NEAT,
-    "closed": Ending.CLOSE,
-    "truncated": Ending.TRUNCATED,
-    "reset": Ending.RESET,
 }
 
 
@@ -286,7 +265,8 @@ async def test_a_bad_key(openai: AsyncOpenAI) -> None:
 async def test_a_bad_body(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
     with pytest.raises(BadRequestError) as told:
         await openai.chat.completions.create(
-            model=BETA, messages=[{"role": "nobody", "content": "Hello"}]  # type: ignore[typeddict-item]
+            model=BETA,
+            messages=[{"role": "nobody", "content": "Hello"}],  # type: ignore[typeddict-item]
         )
     assert told.value.param == "messages.0.role"
     assert "messages.0.role" in told.value.message

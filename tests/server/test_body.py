@@ -126,9 +126,7 @@ async def test_other_kinds(house: House, headers: dict[str, str]) -> None:
 @pytest.mark.parametrize("spoken", Format)
 async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: Format) -> None:
     upstream.play(reply(spoken))
-    async with open_house(
-        tmp_path, channels(upstream.address), server={"max_body": 4096}
-    ) as house:
+    async with open_house(tmp_path, channels(upstream.address), server={"max_body": 4096}) as house:
         fits = prompt(spoken, metadata={"pad": "x" * 3000})
         assert (await house.ask(spoken, fits)).status == 200
         large = orjson.dumps(prompt(spoken, metadata={"pad": "x" * 9000}))

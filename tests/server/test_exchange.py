@@ -183,9 +183,7 @@ async def test_a_whole_reply_that_is_no_reply(house: House, upstream: ScriptedUp
     )
 
 
-@pytest.mark.parametrize(
-    ("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str
-)
+@pytest.mark.parametrize(("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str)
 async def test_a_client_that_leaves(
     house: House, upstream: ScriptedUpstream, streamed: bool, status: int
 ) -> None:

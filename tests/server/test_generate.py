@@ -11,7 +11,6 @@ import gateway
 from gateway.core.formats import Format
 from tests.house import (
     ACCOUNT,
-    ALPHA,
     BETA,
     UPSTREAM_KEY,
     UPSTREAM_MODEL,

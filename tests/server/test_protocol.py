@@ -191,9 +191,7 @@ async def test_an_unknown_expectation(house: House, caplog: pytest.LogCaptureFix
     assert all(answer.status in (400, 417) for answer in answers)
 
 
-async def test_two_at_once_are_answered_in_turn(
-    house: House, upstream: ScriptedUpstream
-) -> None:
+async def test_two_at_once_are_answered_in_turn(house: House, upstream: ScriptedUpstream) -> None:
     upstream.play(reply("chat"))
     answers = await converse(house, sized(SIZE) + sized(SIZE))
     assert [answer.status for answer in answers] == [200, 200]

@@ -11,7 +11,16 @@ import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.house import PATHS, House, prompt
-from tests.scripted import Ending, ScriptedUpstream, by_byte, by_frame, reply, reply_stream, stream
+from tests.scripted import (
+    CUTS,
+    Ending,
+    ScriptedUpstream,
+    by_byte,
+    by_frame,
+    reply,
+    reply_stream,
+    stream,
+)
 
 TERMINAL = {
     Format.CHAT: b"[DONE]",
@@ -66,12 +75,12 @@ async def test_nothing_leaves_before_the_first_real_event(
     await asyncio.wait_for(seen.left.wait(), 1)
 
 
-@pytest.mark.parametrize("ending", [Ending.NEAT, Ending.CLOSE, Ending.TRUNCATED, Ending.RESET])
+@pytest.mark.parametrize("ending", CUTS)
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
-    house: House, upstream: ScriptedUpstream, spoken: Format, ending: Ending
+    house: House, upstream: ScriptedUpstream, spoken: Format, ending: str
 ) -> None:
-    upstream.play(by_frame(reply_stream(spoken, "cut", ending=ending)))
+    upstream.play(by_frame(reply_stream(spoken, "cut", ending=CUTS[ending])))
     answer = await house.ask(spoken, stream=True)
     body = await answer.read()
     assert answer.status == 200

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.config import Config, parse_config
@@ -24,8 +25,6 @@ LIMIT = 2**20
 
 
 def configured(address: str, **timeouts: float) -> Config:
-    import orjson
-
     lines = [channel(Format.CHAT, address, timeouts=timeouts)]
     return parse_config(orjson.dumps({"channels": lines}).decode())
 
@@ -242,9 +241,6 @@ async def test_a_large_prompt(line: Line, upstream: ScriptedUpstream) -> None:
     answer = await line.send(CANDIDATE, prompt, {}, "")
     answer.close()
     assert upstream.last.body == prompt
-
-
-Play = Callable[[ScriptedUpstream], Script]
 
 
 @pytest.mark.parametrize(
