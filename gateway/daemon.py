@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from gateway.admin.api import build_admin
@@ -23,12 +24,13 @@ from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
 from gateway.server.patience import lose_patience
 from gateway.store.database import Database
-from gateway.store.lock import hold
+from gateway.store.errors import StateLocked
+from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.upstream.client import Line
 
-DATABASE: Final = "gateway.db"
+LOCK_PATIENCE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
     the port is taken.
     """
     async with AsyncExitStack() as house:
-        house.enter_context(hold(config.state_dir))
-        database = await Database.open(config.state_dir / DATABASE)
+        await _hold(house, config.state_dir)
+        database = await Database.open(config.state_dir / DATABASE_NAME)
         house.push_async_callback(database.close)
         registry = await Registry.load(database)
         recorder = Recorder(database)
@@ -84,6 +86,20 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         )
         house.push_async_callback(door.drain, runtime, server.drain_timeout)
         yield Daemon(runtime, desk, door)
+
+
+async def _hold(house: AsyncExitStack, state_dir: Path) -> None:
+    """A command that stands in for the daemon holds the lock for a moment: that is waited for."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LOCK_PATIENCE
+    while True:
+        try:
+            house.enter_context(hold(state_dir))
+            return
+        except StateLocked:
+            if loop.time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from gateway.store import groups, keys, logs, tokens
 from gateway.store.database import Database
+from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
-DATABASE_NAME = "gateway.db"
 """The ledger's file in the state directory."""
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -30,7 +33,7 @@ _CALLS: Final = (
 )
 
 
-def tell_demo(address: str, key: str) -> None:
+def tell_demo(address: str, key: str, state_dir: Path) -> None:
     """Prints three commands that work as they stand, and what to configure clients with."""
     click.echo(f"A gateway with a simulated model is serving on {address}\n")
     for name, path, headers, body in _CALLS:
@@ -40,5 +43,11 @@ def tell_demo(address: str, key: str) -> None:
     click.echo(f"base address for chat and responses clients: {address}/v1")
     click.echo(f"base address for messages clients:           {address}")
     click.echo(f"key: {key}\n")
-    click.echo("Every request is on record: gateway logs list --state-dir var/demo")
+    click.echo(f"Every request is on record: {_command()} logs list --state-dir {state_dir}")
     click.echo("Ctrl-C stops it.")
+
+
+def _command() -> str:
+    """How this gateway is called from here, for a shell that may not have it on its path."""
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "gateway" else "python -m gateway"

@@ -87,7 +87,7 @@ async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
         config = _moved(demo_config(port, state_dir), {"drain_timeout": 2.0, **asked})
         async with running(config) as daemon, supervised(daemon):
             _, key = await daemon.desk.mint_key("demo", "default")
-            tell_demo(daemon.address, key)
+            tell_demo(daemon.address, key, state_dir)
             await _until_told_to_stop(daemon)
 
 

@@ -12,5 +12,5 @@ import yaml
 @cache
 def shipped_models() -> tuple[dict[str, Any], ...]:
     """The specification's models as plain data, in its order."""
-    text = files("gateway").joinpath("routing/catalog.yaml").read_text(encoding="utf-8")
+    text = files("gateway.config").joinpath("catalog.yaml").read_text(encoding="utf-8")
     return tuple(yaml.load(text, Loader=yaml.CSafeLoader))

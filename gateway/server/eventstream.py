@@ -10,21 +10,19 @@ from typing import Final
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
-WRITE_STALL: Final = 60.0
-"""Seconds that sent bytes may stay unacknowledged before the kernel gives the client up."""
-
 _NEVER: Final = 10.0**7
 
 
 class EventStream(EventSourceResponse):
-    """The 200 head and whole frames. Pings are the relay's affair: each format has its own. Whoever
-    opens one calls `stop_streaming` however it ends: the task that would ping lives until then."""
+    """The 200 head and whole frames. Pings are the relay's affair, for each format has its own, and
+    stalls the connection's. Whoever opens one calls `stop_streaming` however it ends: the task that
+    would ping lives until then."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         super().__init__(
             headers=headers,
             allow_all_methods=True,
-            send_timeout=WRITE_STALL,
+            send_timeout=None,
             ping_interval=_NEVER,
         )
         self.headers["content-type"] = "text/event-stream; charset=utf-8"

@@ -20,6 +20,7 @@ from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
+from gateway.server.address import client_address
 from gateway.store.records import ExchangeState, Intent, Settlement, Token
 
 COMMIT_PATIENCE: Final = 0.25
@@ -71,7 +72,7 @@ class Exchange:
         self.id = new_request_id(self._started)
         self.endpoint = request.path
         self.format = ""
-        self.remote = request.remote or ""
+        self.remote = client_address(request, runtime.config.server.trusted_proxies)
         headers = request.headers
         self.user_agent = headers.get("user-agent", "")[:_LONGEST_AGENT]
         self.client_request_id = _well_formed(headers.get("x-request-id"))

@@ -36,6 +36,8 @@ _HINTS: Final = (
 _ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that whole trees of paths answer: they do not make an endpoint."""
 
+SERVER: Final = "model-gateway"
+
 log = logging.getLogger(__name__)
 
 
@@ -82,6 +84,7 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
         raise ConnectionError("nothing that we would say")
     headers = response.headers
     headers["request-id"] = headers["x-request-id"] = exchange.id
+    headers["server"] = SERVER
     if exchange.client_request_id:
         headers["x-client-request-id"] = exchange.client_request_id
 

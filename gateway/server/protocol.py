@@ -6,13 +6,22 @@ leave in an envelope, and the log gets one line. It must not know endpoints.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
+from typing import Final
 
 from aiohttp import web
 
 from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import new_request_id, unix_microseconds
+from gateway.server.middleware import SERVER
 from gateway.wire.envelope import combined_envelope
+
+WRITE_STALL: Final = 60
+"""Seconds that sent bytes may stay unacknowledged before the kernel gives the client up."""
+
+_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +30,10 @@ class GatewayProtocol(web.RequestHandler):
     """A client's connection."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        _limit_stalls(transport)
 
     def handle_error(
         self,
@@ -39,7 +52,19 @@ class GatewayProtocol(web.RequestHandler):
             status=error.status,
             body=combined_envelope(error, request_id),
             content_type="application/json",
-            headers={**error.headers(), "request-id": request_id, "x-request-id": request_id},
+            headers={
+                **error.headers(),
+                "request-id": request_id,
+                "x-request-id": request_id,
+                "server": SERVER,
+            },
         )
         answer.force_close()
         return answer
+
+
+def _limit_stalls(transport: asyncio.BaseTransport) -> None:
+    """Once for a connection, where the library would ask the kernel once for a reply."""
+    sock = transport.get_extra_info("socket")
+    if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL * 1000)

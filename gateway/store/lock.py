@@ -16,6 +16,9 @@ from gateway.store.errors import StateLocked, StoreError
 
 _NAME = "lock"
 
+DATABASE_NAME = "gateway.db"
+"""The ledger's file in the directory."""
+
 
 @contextmanager
 def hold(state_dir: Path) -> Iterator[None]:
@@ -25,6 +28,12 @@ def hold(state_dir: Path) -> Iterator[None]:
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        present = {path.name for path in state_dir.iterdir()}
+        if present and present.isdisjoint((_NAME, DATABASE_NAME)):
+            raise StoreError(
+                f"{state_dir} is no state directory: it holds other files, and would be closed to "
+                "everyone else; name a new or an empty one"
+            )
         state_dir.chmod(0o700)
         handle = os.open(state_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from gateway.admin.api import build_admin
-from gateway.admin.desk import DATABASE_NAME, Desk
+from gateway.admin.desk import Desk
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
-from gateway.store.lock import hold
+from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.registry import Registry
 from tests.store.ledger import intent, settlement

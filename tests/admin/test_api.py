@@ -11,8 +11,8 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.admin.desk import DATABASE_NAME
 from gateway.store.keys import digest, well_formed
+from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
 
 TOKEN_FIELDS = {

@@ -21,11 +21,11 @@ import orjson
 from click.testing import CliRunner, Result
 
 from gateway.admin.api import build_admin
-from gateway.admin.desk import DATABASE_NAME, Desk
+from gateway.admin.desk import Desk
 from gateway.admin.socket import serve_admin
 from gateway.cli import main
 from gateway.store.database import Database
-from gateway.store.lock import hold
+from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 

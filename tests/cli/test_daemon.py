@@ -15,13 +15,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.admin.desk import DATABASE_NAME
 from gateway.admin.socket import socket_path
 from gateway.cli import daemon
 from gateway.config import parse_config
 from gateway.daemon import running
 from gateway.store.keys import digest
-from gateway.store.lock import hold
+from gateway.store.lock import DATABASE_NAME, hold
 from tests.cli.shell import Shell, Standing, standing
 
 HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"

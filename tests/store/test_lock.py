@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import hold
+from gateway.store.lock import DATABASE_NAME, hold
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gateway.store.lock import hold
+from gateway.store.lock import DATABASE_NAME, hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(30)
@@ -50,3 +50,17 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="state directory"), hold(tmp_path / "file"):
         pass
+
+
+def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o755)
+    (other / "letter.txt").write_text("not ours")
+    with pytest.raises(StoreError, match="no state directory"), hold(other):
+        pass
+    assert other.stat().st_mode & 0o777 == 0o755
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    (restored / DATABASE_NAME).touch()
+    with hold(restored):
+        assert restored.stat().st_mode & 0o777 == 0o700
