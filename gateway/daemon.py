@@ -22,7 +22,7 @@ from gateway.routing.router import Router
 from gateway.runtime import Runtime, redactor_of, unix_microseconds
 from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
-from gateway.server.patience import lose_patience
+from gateway.server.patience import hurry
 from gateway.store.database import Database
 from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, hold
@@ -43,7 +43,7 @@ class Daemon:
 
     def hurry(self) -> None:
         """Ends what still runs, in-band and now, instead of after the drain time."""
-        lose_patience(self.runtime)
+        hurry(self.runtime)
 
     @property
     def address(self) -> str:

@@ -7,7 +7,10 @@ How a row looks in a client's own envelope is the business of `gateway.wire`.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Final
+
+LONGEST_WAIT: Final = 60
+"""Seconds that `retry-after` says at most: some client libraries sleep whatever they are told."""
 
 
 class GatewayError(Exception):
@@ -15,7 +18,8 @@ class GatewayError(Exception):
 
     `type` is spoken on chat and responses, `messages_type` on messages. `detail` never leaves the
     house: it goes to the log row only. `param` names the offending field (`messages.0.role`).
-    `retry_after` is in seconds; the rendered header is whole seconds, 1 to 60.
+    `retry_after` is in seconds; the rendered header is whole seconds, 1 to 60, and the message
+    tells a longer wait.
     """
 
     status: int = 500
@@ -39,14 +43,16 @@ class GatewayError(Exception):
         self.detail = detail
         if retry_after is not None:
             self.retry_after = retry_after
+            if retry_after > LONGEST_WAIT:
+                self.message += f" (retry after {math.ceil(retry_after)} s)"
         super().__init__(self.message)
 
     def headers(self) -> dict[str, str]:
         """The answer's extra headers: when to come back, and whether to come back at all."""
         headers: dict[str, str] = {}
         if self.retry_after is not None:
-            headers["retry-after"] = str(min(60, max(1, math.ceil(self.retry_after))))
-        if self.permanent or (self.retry_after or 0) > 60:
+            headers["retry-after"] = str(min(LONGEST_WAIT, max(1, math.ceil(self.retry_after))))
+        if self.permanent or (self.retry_after or 0) > LONGEST_WAIT:
             headers["x-should-retry"] = "false"
         return headers
 

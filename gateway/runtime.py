@@ -42,6 +42,9 @@ class Runtime:
     recorder: Recorder
     now: Callable[[], int] = unix_microseconds
     draining: bool = False
+    """New requests are refused, running ones may end."""
+    hurried: bool = False
+    """Running ones are ended too."""
     running: int = 0
     """Requests in progress."""
     patience: set[asyncio.Timeout] = field(default_factory=set)

@@ -6,14 +6,24 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from gateway import errors
+from gateway.cli import main
 from gateway.config.load import parse_config
 from gateway.store import schema
+from gateway.store.records import ExchangeState
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+CODE = "".join(
+    path.read_text() for path in ROOT.glob("gateway/**/*.py") if path.name != "errors.py"
+)
+NEVER_PLAIN = errors.InvalidRequest
+"""Its message always names a field."""
 
 
 def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
@@ -22,29 +32,91 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
         yield from rows(child)
 
 
+ROWS = [row for row in rows(errors.GatewayError) if row is not errors.UpstreamRefusal]
+"""All but the upstream's own status and words."""
+
+
+def error_table() -> Iterator[tuple[str, ...]]:
+    """Status, message, what happened, code, type, type on messages."""
+    for line in (ROOT / "docs" / "errors.md").read_text().splitlines():
+        cells = tuple(cell.strip() for cell in line.strip("|").split("|"))
+        if len(cells) == 6 and cells[0].isdigit():
+            yield cells
+
+
+def ticked(text: str | None) -> str:
+    return f"`{text}`" if text else "none"
+
+
+def commands(group: click.Group, path: str = "gateway") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+COMMANDS = dict(commands(main))
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts} | {"--help"}
+
+
+def named_command(text: str) -> str | None:
+    """The command that a text speaks of: the longest of its beginnings that is one."""
+    words = text.split()
+    beginnings = (" ".join(words[:length]) for length in range(len(words), 1, -1))
+    return next((beginning for beginning in beginnings if beginning in COMMANDS), None)
+
+
+def written_commands(page: Path) -> Iterator[str]:
+    """What follows `gateway` wherever a page shows it to be typed."""
+    text = page.read_text()
+    shown = re.findall(r"`(gateway \w[^`]*)`", text)
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        typed = re.sub(r" {2,}#.*", "", block.replace("\\\n", " "))
+        shown += re.findall(r"[ /](gateway \w.*)", typed)
+    return iter(shown)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+    for target, _, anchor in re.findall(r"\]\((?!https?:)([^)#]+)(#([^)]*))?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
 
 def test_every_decision_is_listed() -> None:
     index = (ROOT / "docs" / "adr" / "README.md").read_text()
     for page in (ROOT / "docs" / "adr").glob("[0-9]*.md"):
-        assert f"({page.name})" in index
+        number, title = page.read_text().splitlines()[0].removeprefix("# ").split(" ", 1)
+        assert f"| [{number}]({page.name}) | {title} |" in index
 
 
-@pytest.mark.parametrize("row", list(rows(errors.GatewayError)), ids=lambda row: row.__name__)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
 def test_every_error_is_in_the_table(row: type[errors.GatewayError]) -> None:
-    if row is errors.UpstreamRefusal:
-        return  # the upstream's own status and words
-    code = f"`{row.code}`" if row.code else "| none |"
-    table = (ROOT / "docs" / "errors.md").read_text().splitlines()
-    assert any(line.startswith(f"| {row.status}") and code in line for line in table)
+    wanted = (str(row.status), *map(ticked, (row.code, row.type, row.messages_type)))
+    found = [cells for cells in error_table() if (cells[0], *cells[3:]) == wanted]
+    if "__init__" not in vars(row) and row is not NEVER_PLAIN:
+        found = [cells for cells in found if cells[1] == f"`{row.text}`"]
+    assert found
+    spoken = re.search(rf"\b{row.__name__}\b", CODE) is not None
+    assert any(("¹" in cells[2]) is not spoken for cells in found)
+
+
+def test_the_table_has_no_other_errors() -> None:
+    known = {(str(row.status), ticked(row.code)) for row in ROWS}
+    assert {(cells[0], cells[3]) for cells in error_table()} == known
 
 
 def test_configuration_of_the_readme_is_valid() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert {channel.name for channel in parse_config(example).channels} == {
         "chat-main",
         "messages-main",
@@ -52,5 +124,26 @@ def test_configuration_of_the_readme_is_valid() -> None:
 
 
 def test_every_field_of_a_log_row_is_explained() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
-    assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in page] == []
+    assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in OPERATIONS] == []
+    assert [state for state in ExchangeState if f"\n| `{state}` |" not in OPERATIONS] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist_with_their_options(page: Path) -> None:
+    for text in written_commands(page):
+        command = named_command(text)
+        assert command is not None, text
+        assert set(re.findall(r"--[a-z-]+", text)) <= options(COMMANDS[command]), text
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    listed = re.findall(r"^\| `(gateway [^`]+)` \|", README, re.MULTILINE)
+    assert {named_command(text) for text in listed} == set(COMMANDS)
+
+
+def test_options_that_the_readme_gives_to_all_commands() -> None:
+    for path, command in COMMANDS.items():
+        having = options(command)
+        assert "--config" in having
+        assert ("--state-dir" in having) is (path != "gateway check")
+        assert ("--json" in having) is (path not in {"gateway serve", "gateway group remove"})

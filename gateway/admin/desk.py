@@ -19,8 +19,6 @@ from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
-"""The ledger's file in the state directory."""
-
 
 class DeskError(Exception):
     """What the desk will not do; the message is for the operator, `code` for scripts."""

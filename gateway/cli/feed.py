@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.cli.daemon import Daemon, part
+from gateway.cli.client import Client, part
 
 Row = dict[str, Any]
 
@@ -33,14 +33,14 @@ class Feed:
         self._open = {row["id"] for row in known if row["state"] == "open"}
         self._told = {row["id"] for row in known} - self._open
 
-    def look(self, daemon: Daemon) -> list[Row]:
+    def look(self, client: Client) -> list[Row]:
         """The rows of the exchanges that have ended since the last look."""
-        fresh = _after(daemon, self._starts[0])
+        fresh = _after(client, self._starts[0])
         self._open |= {row["id"] for row in fresh if row["state"] == "open"}
-        running = {row["id"] for row in _page(daemon, state="open")}
+        running = {row["id"] for row in _page(client, state="open")}
         gone = self._open - running
         rows = {row["id"]: row for row in fresh}
-        rows |= {each: daemon.get(f"/requests/{part(each)}") for each in gone}
+        rows |= {each: client.get(f"/requests/{part(each)}") for each in gone}
         ended = {
             each: row
             for each, row in rows.items()
@@ -56,14 +56,14 @@ class Feed:
         self._told = {each for each in self._told if each > self._starts[0]}
 
 
-def _after(daemon: Daemon, start: str) -> list[Row]:
+def _after(client: Client, start: str) -> list[Row]:
     rows: list[Row] = []
-    while page := _page(daemon, after=start):
+    while page := _page(client, after=start):
         rows += page
         start = page[0]["id"]
     return rows
 
 
-def _page(daemon: Daemon, **query: str) -> list[Row]:
-    rows: list[Row] = daemon.get("/requests", limit=_PAGE, **query)["requests"]
+def _page(client: Client, **query: str) -> list[Row]:
+    rows: list[Row] = client.get("/requests", limit=_PAGE, **query)["requests"]
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.daemon import connect, part
+from gateway.cli.client import connect, part
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.screen import note, print_json, print_table, when
 
@@ -39,8 +39,8 @@ def add(
 ) -> None:
     """Make a group: gateway group add NAME --models 'beta-*' family:alpha"""
     patterns = models + more
-    with connect(place.state_dir, may_create=True) as daemon:
-        added = daemon.post("/groups", {"name": name, "patterns": patterns})
+    with connect(place.state_dir, may_create=True) as client:
+        added = client.post("/groups", {"name": name, "patterns": patterns})
     _tell(place, added, as_json)
 
 
@@ -54,8 +54,8 @@ def set_(
 ) -> None:
     """Replace what a group reaches; binding from the next request on."""
     patterns = models + more
-    with connect(place.state_dir) as daemon:
-        changed = daemon.put(f"/groups/{part(name)}", {"patterns": patterns})
+    with connect(place.state_dir) as client:
+        changed = client.put(f"/groups/{part(name)}", {"patterns": patterns})
     _tell(place, changed, as_json)
 
 
@@ -64,8 +64,8 @@ def set_(
 @placed
 def list_(place: Place, as_json: bool) -> None:
     """List all groups."""
-    with connect(place.state_dir) as daemon:
-        groups = daemon.get("/groups")["groups"]
+    with connect(place.state_dir) as client:
+        groups = client.get("/groups")["groups"]
     if as_json:
         print_json(groups)
         return
@@ -80,8 +80,8 @@ def list_(place: Place, as_json: bool) -> None:
 @placed
 def remove(place: Place, name: str) -> None:
     """Remove a group that no key names, not even a revoked one."""
-    with connect(place.state_dir) as daemon:
-        daemon.delete(f"/groups/{part(name)}")
+    with connect(place.state_dir) as client:
+        client.delete(f"/groups/{part(name)}")
     note(f"Removed: group {name}.")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.daemon import Refused, connect, part
+from gateway.cli.client import Refused, connect, part
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.screen import note, print_fields, print_json, print_table, state, when
 
@@ -23,8 +23,8 @@ def key() -> None:
 @placed
 def mint(place: Place, name: str, group: str, as_json: bool) -> None:
     """Make a key. It is the last line of the output and is never shown again."""
-    with connect(place.state_dir, may_create=True) as daemon:
-        minted = daemon.post("/keys", {"name": name, "group": group})
+    with connect(place.state_dir, may_create=True) as client:
+        minted = client.post("/keys", {"name": name, "group": group})
     if as_json:
         print_json(minted)
         return
@@ -41,8 +41,8 @@ def mint(place: Place, name: str, group: str, as_json: bool) -> None:
 @placed
 def list_(place: Place, as_json: bool) -> None:
     """List all keys, revoked ones too, and what they have used."""
-    with connect(place.state_dir) as daemon:
-        keys = daemon.get("/keys")["keys"]
+    with connect(place.state_dir) as client:
+        keys = client.get("/keys")["keys"]
     if as_json:
         print_json(keys)
         return
@@ -72,8 +72,8 @@ def list_(place: Place, as_json: bool) -> None:
 @placed
 def show(place: Place, reference: str, as_json: bool) -> None:
     """Show all that is kept of a key."""
-    with connect(place.state_dir) as daemon:
-        found = pick(daemon.get("/keys")["keys"], reference)
+    with connect(place.state_dir) as client:
+        found = pick(client.get("/keys")["keys"], reference)
     if as_json:
         print_json(found)
         return
@@ -100,12 +100,12 @@ def show(place: Place, reference: str, as_json: bool) -> None:
 @placed
 def revoke(place: Place, reference: str, as_json: bool) -> None:
     """Revoke a key: it is refused from the next request on, for good."""
-    with connect(place.state_dir) as daemon:
-        keys = daemon.get("/keys")["keys"]
+    with connect(place.state_dir) as client:
+        keys = client.get("/keys")["keys"]
         active = [each for each in keys if each["state"] == "active"]
         meant = any(reference in (each["id"], each["name"]) for each in active)
         found = pick(active if meant else keys, reference)
-        revoked = daemon.delete(f"/keys/{part(found['id'])}")
+        revoked = client.delete(f"/keys/{part(found['id'])}")
     if as_json:
         print_json(revoked)
     elif meant:

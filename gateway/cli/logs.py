@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.daemon import Unreachable, connect, part
+from gateway.cli.client import Unreachable, connect, part
 from gateway.cli.feed import Feed, Row
 from gateway.cli.key import pick
 from gateway.cli.options import Place, in_json, placed
@@ -67,9 +67,9 @@ def list_(
     as_json: bool,
 ) -> None:
     """List requests, the newest first."""
-    with connect(place.state_dir) as daemon:
-        keys = daemon.get("/keys")["keys"]
-        rows = daemon.get(
+    with connect(place.state_dir) as client:
+        keys = client.get("/keys")["keys"]
+        rows = client.get(
             "/requests",
             limit=limit,
             before=before,
@@ -92,9 +92,9 @@ def list_(
 @placed
 def show(place: Place, request_id: str, as_json: bool) -> None:
     """Show one request: every field of its row, with the upstream's own error."""
-    with connect(place.state_dir) as daemon:
-        row = daemon.get(f"/requests/{part(request_id)}")
-        names = _names(daemon.get("/keys")["keys"])
+    with connect(place.state_dir) as client:
+        row = client.get(f"/requests/{part(request_id)}")
+        names = _names(client.get("/keys")["keys"])
     if as_json:
         print_json(row)
         return
@@ -110,9 +110,9 @@ def show(place: Place, request_id: str, as_json: bool) -> None:
 @placed
 def tail(place: Place, limit: int, follow: bool, as_json: bool) -> None:
     """Print the newest requests, the newest last; in JSON one a line."""
-    with connect(place.state_dir) as daemon:
-        keys = daemon.get("/keys")["keys"]
-        rows = daemon.get("/requests", limit=limit)["requests"]
+    with connect(place.state_dir) as client:
+        keys = client.get("/keys")["keys"]
+        rows = client.get("/requests", limit=limit)["requests"]
     _print_lines(reversed(rows), _names(keys), as_json)
     if follow:
         with suppress(KeyboardInterrupt):  # the way to end it
@@ -125,9 +125,9 @@ def _follow(state_dir: Path, feed: Feed, as_json: bool) -> None:
     while True:
         time.sleep(_PAUSE)
         try:
-            with connect(state_dir, may_serve=False) as daemon:
-                rows = feed.look(daemon)
-                names = _names(daemon.get("/keys")["keys"]) if rows else {}
+            with connect(state_dir, may_serve=False) as client:
+                rows = feed.look(client)
+                names = _names(client.get("/keys")["keys"]) if rows else {}
         except Unreachable as error:
             if not waiting:
                 note(f"{error.message} Waiting for it.")

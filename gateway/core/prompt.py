@@ -6,7 +6,7 @@ A prompt is what validates a request, feeds routing, and is rendered where the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -136,7 +136,7 @@ class Prompt:
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     output: OutputFormat | None = None
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = Sampling()
     verbosity: str | None = None
     user: str | None = None
     metadata: Mapping[str, Any] | None = None

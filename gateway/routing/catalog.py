@@ -33,9 +33,6 @@ class Catalog:
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models)
 
-    def __len__(self) -> int:
-        return len(self._models)
-
     def resolve(self, sent: str) -> Model | None:
         """The model that a client means by `sent`: its id or an alias, case counts, and a
         trailing `[1m]` does not."""

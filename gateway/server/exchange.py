@@ -26,6 +26,7 @@ from gateway.store.records import ExchangeState, Intent, Settlement, Token
 COMMIT_PATIENCE: Final = 0.25
 """Seconds that the first byte of a reply waits for its intent row; then it leaves regardless."""
 
+OK: Final = 200
 CLIENT_CLOSED_REQUEST: Final = 499
 
 _NO_USAGE: Final = Usage()
@@ -40,6 +41,7 @@ class Exchange:
     __slots__ = (
         "_candidate",
         "_clock",
+        "_ended",
         "_error",
         "_failure",
         "_first_event",
@@ -88,6 +90,7 @@ class Exchange:
         self._intent: asyncio.Future[None] | None = None
         self._recorded: Intent | None = None
         self._first_event: float | None = None
+        self._ended: float | None = None
         self._usage: Usage | None = None
         self._stop: StopReason | None = None
         self._error: GatewayError | None = None
@@ -119,6 +122,12 @@ class Exchange:
         self.committed = True
         self._first_event = time.perf_counter()
 
+    def complete(self) -> None:
+        """The client has everything that it was to get."""
+        if self._error is None:
+            self.state = ExchangeState.OK
+        self._ended = time.perf_counter()
+
     def learn(self, usage: Usage | None, stop: StopReason | None) -> None:
         """What the reply told about itself."""
         self._usage = usage
@@ -135,14 +144,15 @@ class Exchange:
     def refuse(self, error: GatewayError) -> None:
         """What the client is told instead of a reply."""
         self._error = error
-        self.status = error.status
+        self.status = OK if self.committed else error.status
         if self._recorded is None:
             self.state = ExchangeState.REJECTED
 
     def left(self) -> None:
-        """The client is gone."""
-        self.state = ExchangeState.CLIENT_GONE
-        self.status = 200 if self.committed else CLIENT_CLOSED_REQUEST
+        """The client is gone; that counts only while it was still to get something."""
+        if self._ended is None:
+            self.state = ExchangeState.CLIENT_GONE
+            self.status = OK if self.committed else CLIENT_CLOSED_REQUEST
 
     def settle(self) -> None:
         """Writes the row's end; an exchange that no key opened leaves no row."""
@@ -192,7 +202,7 @@ class Exchange:
             reasoning_tokens=usage.reasoning_tokens,
             usage_source="upstream" if self._usage else "none",
             first_event_us=round((first - self._clock) * 1e6) if first else None,
-            total_us=round((time.perf_counter() - self._clock) * 1e6),
+            total_us=round(((self._ended or time.perf_counter()) - self._clock) * 1e6),
             bytes_out=self.bytes_out,
             error_code=self._error.code if self._error else None,
             upstream_status=failure.status if failure else None,
@@ -212,12 +222,12 @@ class Exchange:
     def _upstream_error(self) -> str | None:
         failure = self._failure
         if failure is not None:
-            text = failure.body or failure.message
+            text: str | None = failure.body or failure.message
         elif self._error is not None and self._error.detail:
             text = self._error.detail
         else:
-            return self.fault
-        return self._runtime.redactor.secrets(text)
+            text = self.fault
+        return None if text is None else self._runtime.redactor.secrets(text)
 
 
 def _well_formed(request_id: str | None) -> str | None:

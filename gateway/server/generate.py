@@ -12,7 +12,6 @@ import aiohttp
 from aiohttp import web
 
 from gateway.config import Server
-from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Family, Format
 from gateway.core.prompt import Prompt
 from gateway.errors import InvalidRequest, InvalidUrl, ServiceUnavailable
@@ -22,12 +21,12 @@ from gateway.server.auth import authenticate
 from gateway.server.body import read_json, write_object
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.patience import within
-from gateway.server.relay import StreamRelay, relay_whole
+from gateway.server.relay import StreamRelay, check_kind, relay_whole
 from gateway.upstream.client import AttemptFailed, read_whole
 from gateway.wire.codec import Codec
 
 _TURN_STATE: Final = "x-codex-turn-state"
-_QUERY: Final = "beta=true"
+_BETA: Final = "beta=true"
 
 
 def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -68,37 +67,29 @@ async def _attempt(
 ) -> web.StreamResponse:
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     limits = runtime.line.timeouts(candidate)
-    query = (
-        _QUERY if codec.format is Format.MESSAGES and "beta=true" in request.query_string else ""
-    )
-    sending = runtime.line.send(candidate, payload, crossing, query)
+    sending = runtime.line.send(candidate, payload, crossing, _query(request, codec.format))
     if prompt.stream:
-        answer = await within(runtime, limits.first_event, sending)
-        _check_kind(answer, "text/event-stream")
         relay = StreamRelay(runtime, exchange, codec, prompt, limits)
-        return await relay.run(request, answer)
+        return await relay.run(request, sending)
     limit = runtime.config.server.max_response
     answer, body = await within(runtime, limits.whole, _read(sending, limit))
-    return await relay_whole(exchange, codec, prompt, answer, body)
+    return await relay_whole(request, codec, prompt, answer, body)
 
 
 async def _read(
     sending: Awaitable[aiohttp.ClientResponse], limit: int
 ) -> tuple[aiohttp.ClientResponse, bytes]:
     answer = await sending
-    _check_kind(answer, "application/json")
+    check_kind(answer, "application/json")
     async with answer:
         return answer, await read_whole(answer, limit)
 
 
-def _check_kind(answer: aiohttp.ClientResponse, expected: str) -> None:
-    """An upstream that answers in another kind of body than asked for (a login page, say) has not
-    answered; one that names no kind gets the benefit of the doubt."""
-    kind = answer.headers.get("content-type")
-    if kind is not None and not kind.lower().startswith(expected):
-        answer.close()
-        message = f"the upstream answered {kind!r} instead of {expected}"
-        raise AttemptFailed(Failure(kind=FailureKind.GARBAGE, message=message))
+def _query(request: web.Request, spoken: Format) -> str:
+    """Of a client's query only the messages format's own switch goes upstream."""
+    if not request.query_string or spoken is not Format.MESSAGES:
+        return ""
+    return _BETA if request.query.get("beta") == "true" else ""
 
 
 def _check_endpoint(request: web.Request, spoken: Format, reach: Reach) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.runtime import Runtime
-from gateway.server.patience import lose_patience
+from gateway.server.patience import hurry
 from gateway.server.protocol import GatewayProtocol
 
 BACKLOG: Final = 1024
@@ -90,15 +90,14 @@ class Door:
         if await _emptied(runtime, loop.time() + seconds):
             return
         log.warning("%d requests still run after %g s: ending them", runtime.running, seconds)
-        await _emptied(runtime, loop.time() + FAREWELL, hurried=True)
+        hurry(runtime)
+        await _emptied(runtime, loop.time() + FAREWELL)
 
 
-async def _emptied(runtime: Runtime, deadline: float, *, hurried: bool = False) -> bool:
+async def _emptied(runtime: Runtime, deadline: float) -> bool:
     """Whether the last request ended before the deadline."""
     loop = asyncio.get_running_loop()
     while runtime.running and loop.time() < deadline:
-        if hurried:  # again and again: a request may be between two waits
-            lose_patience(runtime)
         await asyncio.sleep(0.02)
     return not runtime.running
 

@@ -22,6 +22,7 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
+from gateway.server.protocol import SERVER
 from gateway.wire.codecs import CODECS
 from gateway.wire.envelope import combined_envelope
 
@@ -35,8 +36,6 @@ _HINTS: Final = (
 
 _ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that whole trees of paths answer: they do not make an endpoint."""
-
-SERVER: Final = "model-gateway"
 
 log = logging.getLogger(__name__)
 

@@ -29,14 +29,15 @@ async def list_models(request: web.Request) -> web.Response:
     runtime = request.app[RUNTIME]
     models = _usable(request, runtime)
     page, more = _page(request, models)
-    return _json(
+    return _answer(
+        request,
         {
             "object": "list",
             "data": [_entry(model) for model in page],
             "has_more": more,
             "first_id": page[0].id if page else None,
             "last_id": page[-1].id if page else None,
-        }
+        },
     )
 
 
@@ -48,12 +49,13 @@ async def show_model(request: web.Request) -> web.Response:
     model = runtime.catalog.resolve(sent)
     if model is None or model not in usable:
         raise UnknownModelId(sent)
-    return _json(_entry(model) | {"id": sent})
+    return _answer(request, _entry(model) | {"id": sent})
 
 
 def _usable(request: web.Request, runtime: Runtime) -> list[Model]:
-    token = authenticate(request, runtime)
-    request[EXCHANGE].format = "models"
+    exchange = request[EXCHANGE]
+    exchange.format = "models"
+    exchange.token = token = authenticate(request, runtime)
     reach = runtime.reach(token.group)
     return [model for model in runtime.catalog if model.id in reach.members]
 
@@ -104,5 +106,6 @@ def _entry(model: Model) -> dict[str, Any]:
     }
 
 
-def _json(body: dict[str, Any]) -> web.Response:
+def _answer(request: web.Request, body: dict[str, Any]) -> web.Response:
+    request[EXCHANGE].complete()
     return web.Response(body=orjson.dumps(body), content_type="application/json")

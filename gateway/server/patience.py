@@ -1,10 +1,13 @@
-"""Waits that end on time, and at once when the gateway shuts down. It must not know what for."""
+"""Waits for an upstream that end on time, and at once when a shutdown can wait no longer.
+
+It must not know what is waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
+from types import TracebackType
 from typing import TypeVar
 
 from gateway.core.failure import Failure, FailureKind
@@ -15,19 +18,33 @@ from gateway.upstream.client import AttemptFailed
 T = TypeVar("T")
 
 
-@contextmanager
-def patience(runtime: Runtime, seconds: float) -> Iterator[asyncio.Timeout]:
-    """A timeout that a shutdown may cut short; enter it with `async with`."""
-    timeout = asyncio.timeout(seconds)
-    runtime.patience.add(timeout)
-    try:
-        yield timeout
-    finally:
-        runtime.patience.discard(timeout)
+class Patience:
+    """`async with Patience(runtime, when)`: raises `TimeoutError` at the loop's time `when`, or as
+    soon as the runtime is hurried."""
+
+    __slots__ = ("_runtime", "_timeout")
+
+    def __init__(self, runtime: Runtime, when: float) -> None:
+        self._runtime = runtime
+        self._timeout = asyncio.timeout_at(0.0 if runtime.hurried else when)
+
+    async def __aenter__(self) -> None:
+        self._runtime.patience.add(self._timeout)
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._runtime.patience.discard(self._timeout)
+        await self._timeout.__aexit__(kind, error, traceback)
 
 
-def lose_patience(runtime: Runtime) -> None:
-    """Ends every wait that a shutdown may cut short, now; those that are ending already just do."""
+def hurry(runtime: Runtime) -> None:
+    """Ends every wait, now and from now on."""
+    runtime.hurried = True
     now = asyncio.get_running_loop().time()
     for wait in tuple(runtime.patience):
         if not wait.expired():
@@ -36,21 +53,17 @@ def lose_patience(runtime: Runtime) -> None:
 
 async def within(runtime: Runtime, seconds: float, work: Awaitable[T]) -> T:
     """The result of `work`. Raises `AttemptFailed` when it takes longer, `ServiceUnavailable` when
-    the gateway shuts down meanwhile."""
-    timeout = asyncio.timeout(seconds)
-    runtime.patience.add(timeout)
+    the gateway is hurried meanwhile."""
     try:
-        async with timeout:
+        async with Patience(runtime, asyncio.get_running_loop().time() + seconds):
             return await work
     except TimeoutError:
         raise out_of_time(runtime, seconds) from None
-    finally:
-        runtime.patience.discard(timeout)
 
 
 def out_of_time(runtime: Runtime, seconds: float) -> Exception:
     """What the end of a wait means."""
-    if runtime.draining:
+    if runtime.hurried:
         return ServiceUnavailable()
     message = f"the upstream took longer than {seconds:g} s"
     return AttemptFailed(Failure(kind=FailureKind.TIMEOUT, message=message))

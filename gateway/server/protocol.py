@@ -15,8 +15,9 @@ from aiohttp import web
 
 from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import new_request_id, unix_microseconds
-from gateway.server.middleware import SERVER
 from gateway.wire.envelope import combined_envelope
+
+SERVER: Final = "model-gateway"
 
 WRITE_STALL: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel gives the client up."""
@@ -44,7 +45,10 @@ class GatewayProtocol(web.RequestHandler):
     ) -> web.StreamResponse:
         request_id = new_request_id(unix_microseconds())
         fault = type(exc).__name__ if exc else status
-        log.info("%s: refused at the door (%s) from %s", request_id, fault, request.remote)
+        if status < 500:
+            log.info("%s: refused at the door (%s) from %s", request_id, fault, request.remote)
+        else:
+            log.error("%s: fault outside of any endpoint", request_id, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the reply has begun: nothing can be said any more")
         error: GatewayError = MalformedRequest() if status < 500 else InternalError()

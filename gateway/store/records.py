@@ -18,7 +18,10 @@ class TokenState(StrEnum):
 
 
 class ExchangeState(StrEnum):
-    """How an exchange stands. `open` is the only state that ever changes, and it changes once."""
+    """How an exchange stands. `open` is the only state that ever changes, and it changes once.
+
+    `client_slow`, the client that read too slowly, is a documented state that nothing sets yet.
+    """
 
     OPEN = "open"
     OK = "ok"
@@ -31,9 +34,6 @@ class ExchangeState(StrEnum):
 
 
 UsageSource = Literal["upstream", "none"]
-
-UPSTREAM_ERROR_LIMIT = 8192
-"""Characters of an upstream's own error that a row keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Settlement(NamedTuple):
     """The end of an exchange. `id` and `token_id` are those of its intent.
 
     `status` is what the client got, `upstream_status` and `upstream_error` what the upstream
-    said (redacted, at most `UPSTREAM_ERROR_LIMIT` characters). `dropped` names what could not
+    said (redacted, at most 8,192 characters). `dropped` names what could not
     cross between formats. Where `usage_source` is `none` the counts are zero.
     """
 

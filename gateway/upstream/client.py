@@ -105,7 +105,7 @@ class Line:
                     allow_redirects=False,
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as stale:
-                if not _REUSED.get() or isinstance(stale, aiohttp.ClientConnectorError):
+                if not _went_stale(stale):
                     raise
                 answer = await self._fresh.post(
                     url,
@@ -117,6 +117,14 @@ class Line:
         if answer.status != 200:
             raise AttemptFailed(await _refusal(answer, candidate.format))
         return answer
+
+
+def _went_stale(error: aiohttp.ClientError) -> bool:
+    """Whether a pooled connection broke before a byte of an answer came: then asking again cannot
+    ask twice. A head that was begun is the disconnection's message."""
+    if not _REUSED.get() or isinstance(error, aiohttp.ClientConnectorError):
+        return False
+    return not isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(error.message, str)
 
 
 @contextmanager
@@ -172,11 +180,13 @@ def _failed(kind: FailureKind, message: str) -> AttemptFailed:
 
 async def _refusal(answer: aiohttp.ClientResponse, spoken: Format) -> Failure:
     body = b""
-    # Whatever breaks while it is read, the status alone says enough.
-    with suppress(aiohttp.ClientError, TimeoutError):
-        while len(body) < MAX_ERROR_BODY and (chunk := await answer.content.readany()):
-            body += chunk
-    answer.close()
+    try:
+        # Whatever breaks while it is read, the status alone says enough.
+        with suppress(aiohttp.ClientError, TimeoutError):
+            while len(body) < MAX_ERROR_BODY and (chunk := await answer.content.readany()):
+                body += chunk
+    finally:
+        answer.close()
     headers = {name.lower(): value for name, value in answer.headers.items()}
     return CODECS[spoken].parse_error(answer.status, headers, body)
 
@@ -198,7 +208,7 @@ def _target(channel: Channel, key: str) -> _Target:
     return _Target(
         URL(channel.base_url.rstrip("/") + CODECS[channel.format].path),
         headers,
-        aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect, sock_read=timeouts.idle),
+        aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
         timeouts,
     )
 

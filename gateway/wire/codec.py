@@ -17,8 +17,10 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.usage import Usage
 from gateway.errors import ConvertRequestFailed, GatewayError
+from gateway.wire.envelope import chat_envelope
 from gateway.wire.failures import parse_http_error
 from gateway.wire.fields import Payload
+from gateway.wire.model_name import ModelName
 from gateway.wire.sse import Frame
 
 
@@ -128,7 +130,7 @@ class Codec:
 
     def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
         """The native lane: the upstream's JSON bytes, untouched but for the model's name."""
-        raise NotImplementedError
+        return ModelName(prompt.model).write(body, data.get("model"))
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         """What an upstream's HTTP error says, whatever its body looks like. Header names arrive
@@ -136,5 +138,5 @@ class Codec:
         return parse_http_error(status, headers, body)
 
     def render_error(self, error: GatewayError, request_id: str) -> bytes:
-        """The body of an HTTP error in the format's own envelope."""
-        raise NotImplementedError
+        """The body of an HTTP error in the format's own envelope: here the one that most share."""
+        return chat_envelope(error)

@@ -19,8 +19,10 @@ MAX_BODY: Final = 8 * 1024
 _STATUS_OF_TYPE: Final = {
     "invalid_request_error": 400,
     "authentication_error": 401,
+    "invalid_api_key": 401,
     "billing_error": 402,
     "permission_error": 403,
+    "permission_denied": 403,
     "not_found_error": 404,
     "conflict_error": 409,
     "request_too_large": 413,

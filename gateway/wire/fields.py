@@ -16,6 +16,7 @@ Payload = dict[str, Any]
 """A JSON object as it stands on the wire; it never leaves `gateway.wire`."""
 
 
+_LONGEST_MODEL = 256  # the id goes into rows and messages
 _MOST_TOKENS = 10**12  # sums of counts must fit the ledger's 64 bits
 
 
@@ -63,6 +64,14 @@ def required_str(body: Payload, name: str, path: str = "") -> str:
     if isinstance(value, str):  # the path is only spelled where something is wrong
         return value
     return as_str(required(body, name, path), join(path, name))
+
+
+def model_id(body: Payload) -> str:
+    """The id of the model that is asked for: every format has it in the same place."""
+    model = required_str(body, "model")
+    if len(model) > _LONGEST_MODEL:
+        raise invalid("model", f"String should have at most {_LONGEST_MODEL} characters")
+    return model
 
 
 def string(body: Payload, name: str, path: str = "") -> str | None:

@@ -9,7 +9,7 @@ the format's terminal event does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -19,9 +19,10 @@ from gateway.core.parts import Text, Thinking
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Rewriter
+from gateway.wire.failures import broken_off
 from gateway.wire.fields import Payload, as_object
 from gateway.wire.likeness import Likeness
-from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame
+from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame, replace_data
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of opening frames that are held back; beyond it the reply counts as begun."""
@@ -32,7 +33,9 @@ class NativeTranslator:
 
     `begun`: the first real event is in hand, so bytes leave from now on. `end`: the terminal event,
     once seen. `failure`: why the reply broke off, once it did. `fault`: what the decoder could not
-    digest; the relay goes on regardless, for the tap may never break the pipe.
+    digest; the relay goes on regardless, for the tap may never break the pipe. Hence a decoder that
+    has stumbled is not believed when it misses the end of a reply that had begun and whose bytes
+    ended after a whole frame: then neither `end` nor `failure` is set, for nobody can know.
     """
 
     __slots__ = (
@@ -44,17 +47,27 @@ class NativeTranslator:
         "_likeness",
         "_over",
         "_rewriter",
+        "_tells",
+        "_told",
         "begun",
-        "dropped",
         "end",
         "failure",
         "fault",
         "usage",
     )
 
-    def __init__(self, decoder: Decoder, rewriter: Rewriter, clean: Callable[[str], str]) -> None:
-        """`clean` takes secrets out of the text of an upstream's error."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        rewriter: Rewriter,
+        clean: Callable[[str], str],
+        tells: Callable[[Failure], bool] = lambda _: True,
+    ) -> None:
+        """`clean` takes secrets out of the text of an upstream's error; `tells` says whether the
+        upstream's own error frame may leave at all."""
         self._clean = clean
+        self._tells = tells
+        self._told = False
         self._framer = Framer()
         self._decoder = decoder
         self._rewriter = rewriter
@@ -67,7 +80,6 @@ class NativeTranslator:
         self.failure: Failure | None = None
         self.fault: str | None = None
         self.usage: Usage | None = None
-        self.dropped: set[str] = set()
 
     def receive(self, chunk: bytes) -> bytes:
         """The bytes that may leave now: whole frames, maybe none."""
@@ -84,26 +96,28 @@ class NativeTranslator:
         """At the end of the upstream's bytes; sets `failure` where the reply was not complete."""
         if self._over:
             return b""
-        last = [_ended(frame.raw) for frame in self._framer.close() if _whole(frame)]
-        out = self._pass(b"".join(last))
+        rest = self._framer.close()
+        whole = [frame for frame in rest if _whole(frame)]
+        out = self._pass(b"".join(_ended(frame.raw) for frame in whole))
         if not self._over:
-            self._watch(self._decoder.close())
+            self._watch(self._last_events())
+            missed = self.failure is not None and self.failure.kind is FailureKind.CUT
+            if missed and self.fault and self.begun and whole == rest:
+                self.failure = None
         return self._release(out)
 
     def abort(self, error: GatewayError) -> bytes:
         """Ends the client's stream with `error` in the format's own form; nothing where the
         upstream's own error frame has left already."""
         self._over = True
-        if self.begun and self.failure and self.failure.kind is FailureKind.SAID:
-            return b""
-        return self._rewriter.fail(error)
+        return b"" if self._told else self._rewriter.fail(error)
 
     def _pass(self, frames: bytes) -> list[bytes]:
         out: list[bytes] = []
         likeness = self._likeness
         in_runs = True
         start, stop = 0, len(frames)
-        while start < stop:
+        while start < stop and not self._over:  # nothing may follow an error, wherever bytes are cut
             alike = None
             if likeness.fits(frames, start):
                 alike = likeness.run(frames, start) if in_runs else None
@@ -116,9 +130,6 @@ class NativeTranslator:
                 end = self._framer.end_of(frames, start)
                 rewritten = self._step(frames[start:end])
                 start = end
-                if self._over:  # nothing may follow an error, however the bytes were cut
-                    out.append(self._clean(rewritten.decode("utf-8", "replace")).encode())
-                    break
             out.append(rewritten)
         return out
 
@@ -134,16 +145,43 @@ class NativeTranslator:
                 data = as_object(orjson.loads(frame.data), "data")
                 events = self._decoder.decode(frame.name, data)
         except Exception as fault:  # whatever an upstream sends, the relay goes on
-            self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
-        rewritten = self._rewriter.rewrite(frame, data)
+            self._stumble(fault)
         if events:
             self._watch(events)
+            if self._over:
+                return self._last_words(frame, data)
+        rewritten = self._rewriter.rewrite(frame, data)
+        if events:
             if len(events) == 1 and type(events[0]) is Delta:
                 if isinstance(events[0].piece, str):
                     self._likeness.learn(raw, rewritten, events[0].piece)
             else:
                 self._likeness.forget()
         return rewritten
+
+    def _last_words(self, frame: Frame, data: Payload | None) -> bytes:
+        """What leaves of the frame that ended the reply with a failure. One that may not leave is
+        kept from the rewriter too, which would remember what it says."""
+        failure = self.failure
+        said = data is not None and failure is not None and failure.kind is FailureKind.SAID
+        if not (said and self.begun and self._tells(failure)):
+            return b""
+        cleaned = _cleaned(data, self._clean)
+        if cleaned != data:
+            frame = read_frame(replace_data(frame, orjson.dumps(cleaned)))
+        rewritten = self._rewriter.rewrite(frame, cleaned)
+        self._told = bool(rewritten)
+        return rewritten
+
+    def _last_events(self) -> Sequence[Event]:
+        try:
+            return self._decoder.close()
+        except Exception as fault:
+            self._stumble(fault)
+            return [Fail(broken_off(self.begun), None)]
+
+    def _stumble(self, fault: Exception) -> None:
+        self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
 
     def _release(self, out: list[bytes]) -> bytes:
         """What may leave now; all of it is held until the reply has begun."""
@@ -190,6 +228,17 @@ def _whole(frame: Frame) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
+
+
+def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item, clean) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item, clean) for key, item in value.items()}
+    return value
 
 
 def _ended(raw: bytes) -> bytes:

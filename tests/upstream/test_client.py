@@ -133,20 +133,6 @@ async def test_no_tls_where_tls_is_wanted() -> None:
         server.close()
 
 
-async def test_silence_after_the_request(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat").but(delay=5))
-    async with line_to(upstream.address, idle=0.2) as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.TIMEOUT
-        await asyncio.wait_for(upstream.last.left.wait(), 1)
-    assert len(upstream.seen) == 1
-
-
-async def test_silence_within_the_body(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat").but(ending=Ending.SILENT))
-    async with line_to(upstream.address, idle=0.2) as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.TIMEOUT
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(
     line: Line, upstream: ScriptedUpstream, status: int

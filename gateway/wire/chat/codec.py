@@ -7,8 +7,7 @@ from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.usage import Usage
-from gateway.errors import GatewayError
-from gateway.wire.chat import errors, reply, request
+from gateway.wire.chat import reply, request
 from gateway.wire.chat.rewrite import ChatRewriter
 from gateway.wire.chat.stream import ChatDecoder
 from gateway.wire.codec import Codec, Decoder, Rewriter
@@ -38,12 +37,6 @@ class ChatCodec(Codec):
 
     def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
         return reply.measure_reply(body)
-
-    def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
-        return reply.rename_reply(body, data, prompt)
-
-    def render_error(self, error: GatewayError, request_id: str) -> bytes:
-        return errors.render_error(error)
 
 
 CODEC = ChatCodec()

@@ -7,11 +7,6 @@ from gateway.wire.envelope import chat_envelope
 from gateway.wire.sse import write_frame
 
 
-def render_error(error: GatewayError) -> bytes:
-    """The body of an HTTP error."""
-    return chat_envelope(error)
-
-
 def error_frame(error: GatewayError) -> bytes:
     """The error as the last frame of a stream; no `[DONE]` follows it."""
     return write_frame(b"", chat_envelope(error))

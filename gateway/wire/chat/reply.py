@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.events import StopReason
-from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold
 from gateway.core.usage import Usage
 from gateway.wire.chat.stream import ChatDecoder, plain_stop
 from gateway.wire.chat.usage import parse_usage
 from gateway.wire.fields import Payload
-from gateway.wire.model_name import ModelName
 
 _BEYOND_TEXT: Final = ("tool_calls", "function_call", "refusal")
 
@@ -45,10 +43,6 @@ def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
 
 def _is_plain(message: Payload) -> bool:
     return bool(message.get("content")) and not any(map(message.get, _BEYOND_TEXT))
-
-
-def rename_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    return ModelName(prompt.model).write(body, data.get("model"))
 
 
 def _as_delta(choice: Any) -> Any:

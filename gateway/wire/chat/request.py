@@ -41,7 +41,7 @@ _READ: Final = {
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
-    model = required_str(body, "model")
+    model = model_id(body)
     options = object_(body, "stream_options") or {}
     most = integer(body, "max_completion_tokens", least=0)
     at_most = integer(body, "max_tokens", least=0)

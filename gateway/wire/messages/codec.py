@@ -11,7 +11,7 @@ from gateway.errors import GatewayError
 from gateway.wire.codec import Codec, Decoder, Rewriter
 from gateway.wire.fields import Payload
 from gateway.wire.messages.errors import render_error
-from gateway.wire.messages.reply import parse_reply, rename_reply
+from gateway.wire.messages.reply import parse_reply
 from gateway.wire.messages.request import parse_prompt, patch_prompt
 from gateway.wire.messages.rewrite import MessagesRewriter
 from gateway.wire.messages.stream import MessagesDecoder
@@ -35,9 +35,6 @@ class MessagesCodec(Codec):
 
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
-
-    def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
-        return rename_reply(body, data, prompt)
 
     def render_error(self, error: GatewayError, request_id: str) -> bytes:
         return render_error(error, request_id)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from gateway.core.events import Event
 from gateway.core.failure import Failure, FailureKind
-from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, fold
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
 from gateway.wire.messages.stream import MessagesDecoder
-from gateway.wire.model_name import ModelName
 
 
 def parse_reply(body: Payload) -> Reply:
@@ -24,10 +22,6 @@ def parse_reply(body: Payload) -> Reply:
     if "error" in body:
         raise ReplyFailed(parse_stream_error(body))
     raise ReplyFailed(Failure(kind=FailureKind.GARBAGE, message="the reply is no message"))
-
-
-def rename_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    return ModelName(prompt.model).write(body, data.get("model"))
 
 
 def _unfold(body: Payload, content: list[object]) -> list[Event]:

@@ -75,7 +75,7 @@ _CHOICES: Final = {
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
-    model = required_str(body, "model")
+    model = model_id(body)
     max_tokens = integer(body, "max_tokens", least=0)
     if max_tokens is None:
         raise missing("max_tokens")

@@ -57,7 +57,7 @@ class MessagesDecoder:
         self._last_delta: Opaque | None = None
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
-        if not isinstance(data, dict) or self._assembly.over:
+        if self._assembly.over:
             return ()
         handle = self._HANDLERS.get(read_text(data.get("type")) or name.decode("ascii", "replace"))
         if handle is not None:

@@ -7,11 +7,9 @@ from typing import Final
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
-from gateway.errors import GatewayError
 from gateway.wire.codec import Codec, Decoder, Rewriter
 from gateway.wire.fields import Payload
-from gateway.wire.responses.errors import render_error
-from gateway.wire.responses.reply import parse_reply, rename_reply
+from gateway.wire.responses.reply import parse_reply
 from gateway.wire.responses.request import parse_prompt, patch_prompt
 from gateway.wire.responses.rewrite import ResponsesRewriter
 from gateway.wire.responses.stream import ResponsesDecoder
@@ -35,12 +33,6 @@ class ResponsesCodec(Codec):
 
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
-
-    def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
-        return rename_reply(body, data, prompt)
-
-    def render_error(self, error: GatewayError, request_id: str) -> bytes:
-        return render_error(error)
 
 
 CODEC: Final = ResponsesCodec()

@@ -10,11 +10,6 @@ from gateway.wire.fields import Payload
 from gateway.wire.sse import write_frame
 
 
-def render_error(error: GatewayError) -> bytes:
-    """The body of an HTTP error."""
-    return chat_envelope(error)
-
-
 def failed_frame(error: GatewayError, response: Payload, sequence: int) -> bytes:
     """The error as the terminal event of a stream whose reply has begun as `response`."""
     failed = response | {

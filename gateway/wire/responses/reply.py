@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.failure import Failure, FailureKind
-from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, fold
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.model_name import ModelName
 from gateway.wire.responses.stream import ResponsesDecoder
 
 _TERMINAL: Final = {
@@ -31,7 +29,3 @@ def parse_reply(body: Payload) -> Reply:
         raise ReplyFailed(Failure(kind=FailureKind.GARBAGE, message="the reply is no response"))
     kind = _TERMINAL.get(str(body.get("status")), "response.completed")
     return fold(ResponsesDecoder().decode(b"", {"type": kind, "response": body}))
-
-
-def rename_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    return ModelName(prompt.model).write(body, data.get("model"))

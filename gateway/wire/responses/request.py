@@ -69,7 +69,7 @@ _KNOWN_INSIDE: Final = {
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
-    model = required_str(body, "model")
+    model = model_id(body)
     turns, added_tools = _input(body)
     tools = body.get("tools")
     return Prompt(

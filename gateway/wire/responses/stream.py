@@ -38,7 +38,7 @@ class ResponsesDecoder:
         self._in_progress = False
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
-        if not isinstance(data, dict) or self._assembly.over:
+        if self._assembly.over:
             return ()
         kind = read_text(data.get("type")) or name.decode("ascii", "replace")
         if self._output.tell(kind, data):

@@ -44,8 +44,8 @@ class Unreachable(click.ClickException):
     exit_code = EX_UNAVAILABLE
 
 
-class Daemon:
-    """Whoever serves the admin socket of a state directory; synchronous, for one command.
+class Client:
+    """Asks whoever serves the admin socket of a state directory; synchronous, for one command.
 
     Paths are below `/admin/api`; `part` quotes what a person typed. Raises Refused with the
     gateway's own words, and Unreachable.
@@ -72,8 +72,8 @@ class Daemon:
 @contextmanager
 def connect(
     state_dir: Path, *, may_create: bool = False, may_serve: bool = True
-) -> Iterator[Daemon]:
-    """A daemon to ask, until the block ends: print afterwards, others may be waiting.
+) -> Iterator[Client]:
+    """Somebody to ask, until the block ends: print afterwards, others may be waiting.
 
     `may_create`: a state directory that is not there is made. `may_serve`: where no gateway runs
     the command stands in for it; otherwise Unreachable.
@@ -90,7 +90,7 @@ def connect(
     with asyncio.Runner() as runner:
         try:
             runner.run(line.open())
-            yield Daemon(runner, line)
+            yield Client(runner, line)
         finally:
             runner.run(line.close())
 
@@ -101,7 +101,7 @@ def part(text: str) -> str:
 
 
 class _Line:
-    """The connection behind a Daemon, and the socket's other end where nobody else serves it."""
+    """The connection behind a Client, and the socket's other end where nobody else serves it."""
 
     def __init__(self, state_dir: Path, may_serve: bool) -> None:
         self._state_dir = state_dir

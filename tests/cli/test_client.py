@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from gateway.admin.socket import socket_path
-from gateway.cli import daemon
+from gateway.cli import client
 from gateway.config import parse_config
 from gateway.daemon import running
 from gateway.store.keys import digest
@@ -96,7 +96,7 @@ def test_what_a_dead_process_left_is_no_hindrance(shell: Shell) -> None:
 
 
 def test_a_held_lock_without_a_socket(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "_PATIENCE", 0.3)
+    monkeypatch.setattr(client, "_PATIENCE", 0.3)
     with hold(shell.state_dir):
         result = shell("key", "list")
     assert result.exit_code == 69
@@ -104,7 +104,7 @@ def test_a_held_lock_without_a_socket(shell: Shell, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_socket_that_is_silent(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "_PATIENCE", 0.3)
+    monkeypatch.setattr(client, "_PATIENCE", 0.3)
     with hold(shell.state_dir), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(socket_path(shell.state_dir)))
         listener.listen()

@@ -1,0 +1,115 @@
+"""How long an upstream may take, and that a shutdown cuts only what cannot end in time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+import gateway.server.relay
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState
+from tests.house import channels, open_house
+from tests.scripted import Ending, Script, ScriptedUpstream, by_frame, reply, reply_stream
+
+SILENT_HEAD = reply_stream("chat", "cut", ending=Ending.SILENT)
+NEVER = by_frame(SILENT_HEAD).but(pieces=(b": still here\n\n",), ending=Ending.SILENT)
+
+
+async def asked(
+    upstream: ScriptedUpstream, folder: Path, script: Script, *, stream: bool, **timeouts: float
+) -> tuple[int, bytes, float]:
+    """Status, body and seconds of one chat request under these timeouts."""
+    upstream.play(script)
+    given: list[dict[str, Any]] = channels(upstream.address, timeouts=timeouts)
+    async with open_house(folder, given) as house:
+        started = perf_counter()
+        answer = await house.ask(Format.CHAT, stream=stream)
+        return answer.status, await answer.read(), perf_counter() - started
+
+
+@pytest.mark.parametrize(
+    ("script", "stream", "timeouts", "status"),
+    [
+        (reply("chat").but(delay=5), False, {"whole": 0.2}, 503),
+        (reply("chat").but(ending=Ending.SILENT), False, {"whole": 0.2}, 503),
+        (SILENT_HEAD.but(delay=5), True, {"first_event": 0.2}, 503),
+        (NEVER, True, {"first_event": 0.3}, 503),
+        (SILENT_HEAD, True, {"idle": 0.2}, 200),
+        (SILENT_HEAD, True, {"total": 0.4}, 200),
+    ],
+    ids=["no head", "no end", "no head of a stream", "no event", "silence", "too long"],
+)
+async def test_each_limit_ends_what_it_is_for(
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    script: Script,
+    stream: bool,
+    timeouts: dict[str, float],
+    status: int,
+) -> None:
+    got, body, seconds = await asked(upstream, tmp_path, script, stream=stream, **timeouts)
+    assert got == status
+    assert b'"code":"upstream_timeout"' in body
+    assert seconds < 1.5
+    await asyncio.wait_for(upstream.last.left.wait(), 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
+    upstream: ScriptedUpstream, tmp_path: Path, stream: bool
+) -> None:
+    script = reply_stream("chat") if stream else reply("chat")
+    status, _, _ = await asked(upstream, tmp_path, script.but(delay=0.6), stream=stream, idle=0.2)
+    assert status == 200
+
+
+async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.server.relay, "GRACE", 2.0)
+    script = reply_stream("chat", ending=Ending.SILENT)
+    status, body, seconds = await asked(upstream, tmp_path, script, stream=True)
+    assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
+    assert seconds < 1.5
+
+
+async def test_a_drain_lets_a_busy_stream_end(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.server.relay, "PING_INTERVAL", 0.1)
+    upstream.play(by_frame(reply_stream("chat")).but(pause=0.1))
+    async with open_house(tmp_path, channels(upstream.address)) as house:
+        asking = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
+        await upstream.asked(1)
+        await house.daemon.door.drain(house.daemon.runtime, 10)
+        body = await (await asking).read()
+        assert body.endswith(b"data: [DONE]\n\n")
+        assert (await house.row()).state is ExchangeState.OK
+
+
+async def test_a_whole_reply_lasts_until_the_client_has_it(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    large = reply("chat")
+    text = b"x" * (8 * 2**20)
+    body = large.body.replace(b'"content": "', b'"content": "' + text, 1)
+    assert len(body) > len(text)
+    upstream.play(large.but(pieces=(body,)))
+    async with open_house(tmp_path, channels(upstream.address)) as house:
+        reader, writer = await asyncio.open_connection(*house.daemon.door.addresses[0], limit=2**16)
+        asked_for = b'{"model":"beta-5.4","messages":[{"role":"user","content":"Hi"}]}'
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n"
+            % (house.key.encode(), len(asked_for))
+            + asked_for
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        assert house.daemon.runtime.running == 1
+        writer.close()
+        row = await house.row()
+        assert row.state is ExchangeState.CLIENT_GONE
