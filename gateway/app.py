@@ -31,7 +31,7 @@ def build_app(runtime: Runtime) -> web.Application:
     )
     app[RUNTIME] = runtime
     app.on_response_prepare.append(name_exchange)
-    allow_origins(app, runtime.config.server.cors)
+    allow_origins(app, runtime.config.server)
     router = app.router
     for spoken, path in _GENERATE.items():
         router.add_post(path, generate(CODECS[spoken]))

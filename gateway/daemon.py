@@ -19,7 +19,7 @@ from gateway.app import build_app
 from gateway.config import Config
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import Router
-from gateway.runtime import Runtime, redactor_of, unix_microseconds
+from gateway.runtime import Runtime, unix_microseconds
 from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
 from gateway.server.patience import hurry
@@ -29,6 +29,7 @@ from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.upstream.client import Line
+from gateway.upstream.redaction import Redactor
 
 LOCK_PATIENCE: Final = 1.5
 
@@ -74,7 +75,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             catalog=catalog,
             router=Router(catalog, config.channels),
             line=line,
-            redactor=redactor_of(config),
+            redactor=Redactor.of(config),
             registry=registry,
             recorder=recorder,
         )

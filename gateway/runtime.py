@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.config import Config
@@ -47,6 +47,8 @@ class Runtime:
     """Running ones are ended too."""
     running: int = 0
     """Requests in progress."""
+    bytes_in_flight: int = 0
+    """Bytes of their bodies."""
     patience: set[asyncio.Timeout] = field(default_factory=set)
     """The waits that a shutdown may cut short."""
     _reaches: dict[str, Reach] = field(default_factory=dict)
@@ -63,17 +65,3 @@ class Runtime:
             reach = self.router.reach(record.patterns if record else ())
             self._reaches[group] = reach
         return reach
-
-
-def redactor_of(config: Config) -> Redactor:
-    """The redactor that knows every secret and address of a configuration."""
-    accounts = [account for channel in config.channels for account in channel.accounts]
-    return Redactor(
-        keys=(account.key.get_secret_value() for account in accounts),
-        hosts=_hosts(channel.base_url for channel in config.channels),
-        accounts=(account.name for account in accounts),
-    )
-
-
-def _hosts(addresses: Iterable[str]) -> list[str]:
-    return [address.split("://", 1)[-1].split("/", 1)[0] for address in addresses]

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from gateway import errors
-from gateway.errors import GatewayError, MethodNotAllowed, NoAvailableAccounts, TooManyRequests
+from gateway.errors import (
+    GatewayError,
+    MethodNotAllowed,
+    NoAvailableAccounts,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 
 
 def rows(of: type[GatewayError] = GatewayError) -> Iterator[type[GatewayError]]:
@@ -53,6 +59,14 @@ def test_when_to_come_back(seconds: float, header: str, final: bool) -> None:
     headers = NoAvailableAccounts(retry_after=seconds).headers()
     assert headers["retry-after"] == header
     assert ("x-should-retry" in headers) == final
+
+
+@pytest.mark.parametrize("row", [NoAvailableAccounts, ServiceUnavailable, TooManyRequests])
+def test_a_wait_too_long_for_the_header_stands_in_the_message(row: type[GatewayError]) -> None:
+    assert row(retry_after=60).message == row.text
+    error = row(retry_after=3599.2)
+    assert error.message == str(error) == f"{row.text} (retry after 3600 s)"
+    assert error.headers()["retry-after"] == "60"
 
 
 def test_one_time_does_not_become_anothers() -> None:

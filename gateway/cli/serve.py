@@ -10,21 +10,24 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 from aiohttp import web
 
-from gateway.admin.socket import AdminSocketError
+from gateway.admin.socket import AdminSocketError, socket_path
 from gateway.cli.demo import tell_demo
 from gateway.cli.mistakes import EX_CONFIG, mistakes_told
 from gateway.config import Config, demo_config, find_config, load_config
 from gateway.daemon import Daemon, running, supervised
 from gateway.simulator import build_simulator
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import hold
+from gateway.store.lock import DEMO_NAME, LOCK_NAME, hold
 
-DEMO_STATE: Final = Path("var/demo")
+DEMO_STATE: Final = Path("var", DEMO_NAME)
+
+_DEMO_MARK: Final = "demo"
+"""A file in a state directory that a demo made: whatever else is there, a demo may empty it."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ def serve(
     except StateLocked as error:
         _leave(str(error), 1)
     except (StoreError, AdminSocketError) as error:
-        _leave(str(error), EX_CONFIG)
+        _leave(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration to be wrong
     except OSError as error:
         _leave(f"cannot listen: {error.strerror or error}", 1)
 
@@ -77,7 +80,8 @@ async def _serve(config: Config) -> None:
     for warning in config.warnings:
         log.warning(warning)
     async with running(config) as daemon, supervised(daemon):
-        log.info("serving on %s", daemon.address)
+        public = config.server.public_url
+        log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
         await _until_told_to_stop(daemon)
 
 
@@ -124,17 +128,25 @@ def _moved(config: Config, asked: Mapping[str, object]) -> Config:
 
 
 def _empty(state_dir: Path) -> None:
-    """A demo starts fresh; holding the lock, so that it never empties one that runs."""
+    """A demo starts fresh; holding the lock, so that it never empties one that runs. Raises
+    StoreError where there is something that no demo made, AdminSocketError where none can run."""
+    socket_path(state_dir)
+    mark = state_dir / _DEMO_MARK
     with hold(state_dir):
-        for path in state_dir.iterdir():
-            if path.name == "lock":
-                continue
-            if path.is_dir():
+        found = {path for path in state_dir.iterdir() if path.name != LOCK_NAME}
+        if found and not mark.is_file():  # the usual state directory has a folder of that name
+            raise StoreError(
+                f"{state_dir} was not made by a demo, which would empty it: name a new or an "
+                "empty directory"
+            )
+        mark.touch()
+        for path in found - {mark}:
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
 
 
-def _leave(message: str, code: int) -> None:
+def _leave(message: str, code: int) -> NoReturn:
     click.echo(f"gateway: {message}", err=True)
     sys.exit(code)

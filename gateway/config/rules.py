@@ -1,4 +1,4 @@
-"""Rules across the file: unique names, and models that exist.
+"""Rules across the file: unique names, models that exist, headers that keep a secret.
 
 They read the plain data, for they must be checked even where other places are wrong; so they must
 not know the validated models.
@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from gateway.config.document import Document
 from gateway.config.mistakes import Path
+from gateway.config.secret import IN_THE_OPEN, is_bare_secret
 from gateway.config.shipped import shipped_models
 
 _EACH: Final = -1
 Text = tuple[Path, str]
 
 
-def check_rules(document: Document) -> None:
-    """Note every mistake that no single place shows."""
+def check_rules(document: Document, literals: bool) -> None:
+    """Note every mistake that no single place shows; `literals`: the file may have secrets."""
     data = document.data
     _check_unique(document, _texts(data, "channels", _EACH, "name"), "channel name")
     names = [*_texts(data, "models", _EACH, "id"), *_texts(data, "models", _EACH, "aliases", _EACH)]
@@ -30,6 +31,8 @@ def check_rules(document: Document) -> None:
         served = [*_texts(data, *channel, "models", _EACH), *_keys(data, *channel, "models")]
         _check_unique(document, served, "model")
         _check_known(document, served)
+        if not literals:
+            _check_headers(document, (*channel, "headers"))
 
 
 def _check_unique(document: Document, names: Iterable[Text], what: str) -> None:
@@ -53,6 +56,12 @@ def _check_known(document: Document, served: Iterable[Text]) -> None:
         if likely := get_close_matches(name, ids, n=1):
             text += f"; did you mean {likely[0]}?"
         document.note(path, text)
+
+
+def _check_headers(document: Document, headers: Path) -> None:
+    for name, value in _children(_inside(document.data, *headers)):
+        if isinstance(name, str) and isinstance(value, str) and is_bare_secret(name, value):
+            document.note((*headers, name), IN_THE_OPEN)
 
 
 def _texts(data: Any, *steps: str | int) -> Iterator[Text]:

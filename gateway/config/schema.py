@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.address import check_address, check_base_url
 from gateway.config.quantity import Bytes, Seconds
-from gateway.config.secret import resolve_key
+from gateway.config.secret import resolve_header, resolve_key
 from gateway.config.shipped import shipped_models
 from gateway.core.formats import Family, Format, Lane
 
@@ -51,7 +51,6 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,6
 ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
 UpstreamModel = Annotated[str, StringConstraints(min_length=1)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True)]
-HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$")]
 
 
 class Section(BaseModel):
@@ -78,7 +77,7 @@ class Model(Section):
     family: Family
     """alpha (messages-native) or beta (chat-native)."""
     multiplier: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """What usage of this model is multiplied by."""
+    """What usage of this model is multiplied by; billing is not in this release."""
     context: int | None = Field(default=None, gt=0)
     """Size of the context window in tokens; null where it is not known."""
     max_output: int | None = Field(default=None, gt=0)
@@ -122,12 +121,6 @@ def _extra(header: str) -> str:
     return header
 
 
-def _no_reference(value: str) -> str:
-    if "${" in value:
-        raise PydanticCustomError("header", "only an account's key may be a ${NAME}")
-    return value
-
-
 def _named_alike(models: Any) -> Any:
     if isinstance(models, dict):
         return models
@@ -166,9 +159,11 @@ class Channel(Section):
     """native or translated; null: native where client and channel share the format."""
     headers: Mapping[
         Annotated[HeaderName, AfterValidator(_extra)],
-        Annotated[HeaderValue, AfterValidator(_no_reference)],
-    ] = Field(default={}, repr=False)
-    """Extra headers for every call; the credential is set from the account."""
+        Annotated[SecretStr, AfterValidator(resolve_header)],
+    ] = {}
+    """Extra headers for every call; the credential is set from the account. A value is plain text
+    or a reference, as for a key; where the header's name has key, token, secret, auth, password or
+    cookie in it, plain text is accepted only in a file that only its owner can read."""
     timeouts: Timeouts = Timeouts()
     """How long each step of an attempt may take."""
 
@@ -198,7 +193,8 @@ class Server(Section):
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Networks whose x-forwarded-for header counts, such as 127.0.0.1/32."""
     public_url: Annotated[str, AfterValidator(check_address)] | None = None
-    """The address under which clients reach the gateway, where it is not host and port."""
+    """The address under which clients reach the gateway, where it is not host and port; `serve`
+    tells it when it starts."""
     cors: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
         BeforeValidator(_off_is_empty),

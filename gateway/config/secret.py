@@ -1,6 +1,6 @@
-"""Account keys: where a reference leads, and what is never accepted as a key.
+"""Secrets, which are keys and headers: where a reference leads, and what is never accepted.
 
-It must not know who uses a key. No text made here contains a secret, nor anything that may be one.
+It must not know who uses a secret. No text made here contains one, nor anything that may be one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ _SAMPLE: Final = re.compile(
     re.IGNORECASE,
 )
 _KEY_LIMIT: Final = 16 * 1024
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_TELLTALE: Final = re.compile(r"key|token|secret|auth|password|cookie", re.IGNORECASE)
+
+IN_THE_OPEN: Final = (
+    "a key itself may only stand in a file that nobody but its owner can read (chmod 600), "
+    "else write ${NAME} or file:/path"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +39,17 @@ class Secrets:
     environ: Mapping[str, str]
     literals: bool = True
 
-    def find(self, written: str) -> str:
-        """The key that `written` stands for; raises PydanticCustomError with a text that tells
-        the operator what is missing."""
+    def find(self, written: str, *, plain: bool = False) -> str:
+        """What `written` stands for; raises PydanticCustomError with a text that tells the
+        operator what is missing. Where text may be `plain`, it stands for itself in any file."""
         if variable := _VARIABLE.fullmatch(written):
             return self._from_environment(variable[1])
         if written.startswith(_FILE):
             return self._from_file(written.removeprefix(_FILE))
-        if written.startswith("$") or "${" in written:
+        if _is_reference(written):
             raise _refusal("a reference is the whole text ${NAME}: letters, digits and _")
-        if not self.literals:
-            raise _refusal(
-                "a key itself may only stand in a file that nobody but its owner can read "
-                "(chmod 600), else write ${NAME} or file:/path"
-            )
+        if not (plain or self.literals):
+            raise _refusal(IN_THE_OPEN)
         return written
 
     def _from_environment(self, name: str) -> str:
@@ -79,6 +83,28 @@ def resolve_key(written: SecretStr, info: ValidationInfo) -> SecretStr:
     if _SAMPLE.search(key):
         raise _refusal("this is a sample, not a key")
     return SecretStr(key)
+
+
+def resolve_header(written: SecretStr, info: ValidationInfo) -> SecretStr:
+    """The header's value itself where the context brings `Secrets`; else as it is written."""
+    text = value = written.get_secret_value()
+    if isinstance(info.context, Secrets):
+        value = info.context.find(text, plain=True)
+    if not _HEADER_VALUE.fullmatch(value):
+        raise _refusal("the value is empty or has characters that no header has")
+    if _is_reference(text) and _SAMPLE.search(value):
+        raise _refusal("this is a sample, not a secret")
+    return SecretStr(value)
+
+
+def is_bare_secret(header: str, written: str) -> bool:
+    """Whether a header that sounds like a secret has its value in the file itself."""
+    return _TELLTALE.search(header) is not None and not _is_reference(written)
+
+
+def _is_reference(written: str) -> bool:
+    """Also one that is wrong."""
+    return written.startswith((_FILE, "$")) or "${" in written
 
 
 def _refusal(text: str) -> PydanticCustomError:

@@ -42,7 +42,7 @@ def validate(document: Document, secrets: Secrets | None) -> Config:
     Strict JSON rules are YAML's own: lists become tuples, texts become names of a closed set, and
     nothing else is converted.
     """
-    check_rules(document)
+    check_rules(document, literals=secrets is None or secrets.literals)
     data = {} if document.data is None else document.data
     try:
         config = Config.model_validate_json(

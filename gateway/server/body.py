@@ -13,24 +13,34 @@ from gateway.errors import (
     InvalidRequest,
     RequestTimeout,
     RequestTooLarge,
+    ServiceUnavailable,
     UnsupportedMediaType,
 )
+from gateway.server.exchange import EXCHANGE, RUNTIME
 
 PATIENCE: Final = 30.0
 """Seconds that a body may take at least; every further 64 KiB buys one more, up to two minutes."""
 
 MAX_STRUCTURE: Final = 2_000_000
-"""Braces, brackets and commas that a body may have: more only serves to stall the parser."""
+"""Braces and brackets that a body may have: more only serves to stall the parser."""
+
+MAX_IN_FLIGHT: Final = 256 * 1024 * 1024
+"""Bytes of bodies that running requests may have in all: each costs about four times its size."""
 
 _LARGE: Final = 1024 * 1024
 
 
-async def read_json(request: web.Request, max_body: int) -> tuple[bytes, dict[str, Any]]:
-    """The body's bytes and the JSON object in them.
+async def read_json(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body, whose size the exchange notes.
 
-    Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType` or `InvalidJson`.
+    Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`, or
+    `ServiceUnavailable` where running requests hold too much already.
     """
-    _check_head(request, max_body)
+    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
+    _check_head(request, runtime.config.server.max_body)
+    if runtime.bytes_in_flight + (request.content_length or 0) > MAX_IN_FLIGHT:
+        raise ServiceUnavailable(detail="the bodies in flight are too large together")
+    exchange.take_in(request.content_length or 0)
     if not request.content.is_eof():
         try:
             async with asyncio.timeout(_patience(request.content_length)):
@@ -39,12 +49,13 @@ async def read_json(request: web.Request, max_body: int) -> tuple[bytes, dict[st
             raise RequestTimeout from None
     else:
         raw = await request.read()
-    return raw, parse_object(raw)
+    exchange.take_in(len(raw))
+    return parse_object(raw)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`; of a key that stands twice, the last value counts."""
-    if len(raw) > _LARGE and sum(map(raw.count, (b"{", b"[", b","))) > MAX_STRUCTURE:
+    if len(raw) > _LARGE and raw.count(b"{") + raw.count(b"[") > MAX_STRUCTURE:
         raise InvalidJson("The request body has too many elements")
     try:
         body = orjson.loads(raw)

@@ -5,36 +5,54 @@ It must not loosen anything for credentials: keys travel in headers, never in co
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from aiohttp import hdrs, web
 
-_PREFLIGHT: Final = {
-    "access-control-allow-methods": "GET, POST, OPTIONS",
-    "access-control-allow-headers": "authorization, x-api-key, content-type, anthropic-version, "
-    "anthropic-beta, anthropic-dangerous-direct-browser-access, vendor-version, vendor-beta, "
-    "x-stainless-arch, x-stainless-lang, x-stainless-os, x-stainless-package-version, "
-    "x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, "
-    "x-stainless-timeout, x-stainless-helper-method",
-    "access-control-max-age": "600",
-}
+from gateway.config import Server
+
+_SENT_BY_CLIENTS: Final = (
+    "authorization",
+    "x-api-key",
+    "content-type",
+    "anthropic-dangerous-direct-browser-access",
+    "x-stainless-arch",
+    "x-stainless-lang",
+    "x-stainless-os",
+    "x-stainless-package-version",
+    "x-stainless-retry-count",
+    "x-stainless-runtime",
+    "x-stainless-runtime-version",
+    "x-stainless-timeout",
+    "x-stainless-helper-method",
+)
+"""Headers of the stock client libraries whose names are not configuration."""
 
 
-def allow_origins(app: web.Application, origins: Collection[str]) -> None:
-    """Answers preflights of these origins and lets them read replies; `*` means any origin."""
+def allow_origins(app: web.Application, server: Server) -> None:
+    """Answers preflights of the configured origins and lets them read replies; `*` means any.
+
+    What a shared cache keeps is told apart by origin, also what was asked without one.
+    """
+    origins = server.cors
     if not origins:
         return
+    allowed = (*_SENT_BY_CLIENTS, *server.version_headers, *server.beta_headers)
+    preflight_headers = {
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-headers": ", ".join(allowed),
+        "access-control-max-age": "600",
+    }
 
     async def mark(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.add("vary", "origin")
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):
             response.headers["access-control-allow-origin"] = origin
             response.headers["access-control-expose-headers"] = "request-id, x-request-id"
-            response.headers.add("vary", "origin")
 
     async def preflight(request: web.Request) -> web.Response:
-        return web.Response(status=204, headers=_PREFLIGHT)
+        return web.Response(status=204, headers=preflight_headers)
 
     app.on_response_prepare.append(mark)
     app.router.add_route(hdrs.METH_OPTIONS, "/v1/{anything:.*}", preflight)

@@ -96,6 +96,11 @@ class Exchange:
         self._error: GatewayError | None = None
         self._failure: Failure | None = None
 
+    def take_in(self, size: int) -> None:
+        """The body has `size` bytes, as far as one knows."""
+        self._runtime.bytes_in_flight += size - self.bytes_in
+        self.bytes_in = size
+
     def ask(self, prompt: Prompt) -> None:
         self._prompt = prompt
 
@@ -156,6 +161,7 @@ class Exchange:
 
     def settle(self) -> None:
         """Writes the row's end; an exchange that no key opened leaves no row."""
+        self._runtime.bytes_in_flight -= self.bytes_in
         if self.token is None:
             return
         settlement = self._settlement(self.token)

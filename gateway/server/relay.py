@@ -21,7 +21,7 @@ from gateway.core.failure import Failure, FailureKind
 from gateway.core.prompt import Prompt
 from gateway.core.reply import ReplyFailed
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
-from gateway.routing.verdict import client_error
+from gateway.routing.verdict import client_error, may_be_told
 from gateway.runtime import Runtime
 from gateway.server.eventstream import EventStream, open_stream
 from gateway.server.exchange import EXCHANGE, Exchange
@@ -63,7 +63,7 @@ class StreamRelay:
         self._limits = limits
         self._rewriter = codec.rewriter(prompt)
         self._translator = NativeTranslator(
-            codec.decoder(), self._rewriter, runtime.redactor.everything
+            codec.decoder(), self._rewriter, runtime.redactor.everything, may_be_told
         )
         self._stream: EventStream | None = None
         self._loop = asyncio.get_running_loop()

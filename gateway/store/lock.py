@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from gateway.store.errors import StateLocked, StoreError
 
-_NAME = "lock"
+LOCK_NAME: Final = "lock"
 
-DATABASE_NAME = "gateway.db"
-"""The ledger's file in the directory."""
+DATABASE_NAME: Final = "gateway.db"
+"""The ledger's file in the directory. It is named here because a command that only asks a gateway
+must not have to load the database."""
+
+DEMO_NAME: Final = "demo"
+"""The demonstration's own directory, which lies in the usual state directory and says nothing
+about it."""
 
 
 @contextmanager
-def hold(state_dir: Path) -> Iterator[None]:
+def hold(state_dir: Path, ours: Collection[str] = (LOCK_NAME, DATABASE_NAME)) -> Iterator[None]:
     """Hold the directory, made where it is missing and closed to others (0700).
 
-    Raises StateLocked where another process holds it, StoreError where it cannot be made.
+    Raises StateLocked where another process holds it, StoreError where it cannot be made or has
+    files of which none is one of `ours`.
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        present = {path.name for path in state_dir.iterdir()}
-        if present and present.isdisjoint((_NAME, DATABASE_NAME)):
+        present = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
+        if present and present.isdisjoint(ours):
             raise StoreError(
                 f"{state_dir} is no state directory: it holds other files, and would be closed to "
                 "everyone else; name a new or an empty one"
             )
         state_dir.chmod(0o700)
-        handle = os.open(state_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
         raise StoreError(f"cannot use {state_dir} as state directory: {fault.strerror}") from fault
     try:

@@ -203,7 +203,7 @@ def _target(channel: Channel, key: str) -> _Target:
         headers["x-api-key"] = key
     else:
         headers["authorization"] = f"Bearer {key}"
-    headers.update(channel.headers)
+    headers.update({name: value.get_secret_value() for name, value in channel.headers.items()})
     timeouts = channel.timeouts
     return _Target(
         URL(channel.base_url.rstrip("/") + CODECS[channel.format].path),

@@ -7,23 +7,51 @@ reads (no address, account name or key of ours may reach it).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.config import Config
 
 _KEYLIKE = r"\bsk-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
-_BY_NAME = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;]+"
-_ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost(?::\d+)?\b"
+_BY_NAME = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;\\]+"
+_ADDRESS = (
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"
+    r"|\blocalhost(?::\d+)?\b"
+    r"|(?<!\w)\[(?=[\da-f:.]*::|(?:[\da-f]+:){6})[\da-f:.]+\](?::\d+)?"
+)
+_SHORTEST_SECRET: Final = 8
+"""Characters of a header's value from which it may be a secret and not `true` or `eu-west`."""
+_LONGEST_WORD: Final = 11
+"""Letters that an ordinary word may have."""
 
 
 class Redactor:
-    """Built once from a configuration: its `keys`, `hosts` (`host` or `host:port`), `accounts`."""
+    """Built once from a configuration: its secrets, the names of its `hosts`, its `accounts`.
+
+    A host or an account may be called `model` or `main`. Such an ordinary word (nothing but up to
+    11 letters, or no letter at all) says nothing about us and stands in many an error that must
+    stay readable, so it is taken out only where it can be nothing but a host: behind `http://` or
+    before a port.
+    """
 
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
         secrets = [*map(re.escape, _longest_first(keys)), _KEYLIKE, _BY_NAME]
         self._secrets = re.compile("|".join(secrets))
-        places = [*map(re.escape, _longest_first(hosts)), _ADDRESS]
-        self._places = re.compile(rf"(?:https?://)?(?:{'|'.join(places)})[^\s\"',;)]*")
-        names = "|".join(map(re.escape, _longest_first(accounts))) or r"(?!)"
-        self._names = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
+        places = [*map(_place, _longest_first(hosts)), rf"(?:https?://)?(?:{_ADDRESS})"]
+        self._places = re.compile(rf"(?i:{'|'.join(places)})[^\s\"',;)\\]*")
+        names = _any(filter(_is_telling, _longest_first(accounts)))
+        self._names = re.compile(rf"(?<![\w-]){names}(?![\w-])")
+
+    @classmethod
+    def of(cls, config: Config) -> Redactor:
+        """The redactor that knows every secret and address of a configuration."""
+        accounts = [account for channel in config.channels for account in channel.accounts]
+        return cls(
+            keys=[*(account.key.get_secret_value() for account in accounts), *_headers(config)],
+            hosts=(urlsplit(channel.base_url).hostname or "" for channel in config.channels),
+            accounts=(account.name for account in accounts),
+        )
 
     def secrets(self, text: str) -> str:
         """`text` without anything that opens a door."""
@@ -33,6 +61,33 @@ class Redactor:
         """`text` as a client may read it."""
         text = self._places.sub("[address]", self.secrets(text))
         return self._names.sub("[account]", text)
+
+
+def _headers(config: Config) -> Iterator[str]:
+    for channel in config.channels:
+        for header in channel.headers.values():
+            if len(header) >= _SHORTEST_SECRET:
+                yield header.get_secret_value()
+
+
+def _place(host: str) -> str:
+    """The pattern of one host, with or without scheme and port."""
+    name = re.escape(host)
+    scheme, port = "https?://", r"(?::\d+)"
+    edge = r"(?![\w-])"
+    if _is_telling(host):
+        return rf"(?<![\w-])(?:{scheme})?{name}{port}?{edge}"
+    return rf"(?<![\w-])(?:{scheme}{name}{port}?|{name}{port}){edge}"
+
+
+def _is_telling(name: str) -> bool:
+    """Whether a name is more than an ordinary word or a number."""
+    has_letters = any(map(str.isalpha, name))
+    return has_letters and (len(name) > _LONGEST_WORD or not name.isalpha())
+
+
+def _any(words: Iterable[str]) -> str:
+    return rf"(?:{'|'.join(map(re.escape, words)) or '(?!)'})"
 
 
 def _longest_first(words: Iterable[str]) -> list[str]:

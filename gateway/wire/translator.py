@@ -117,7 +117,7 @@ class NativeTranslator:
         likeness = self._likeness
         in_runs = True
         start, stop = 0, len(frames)
-        while start < stop and not self._over:  # nothing may follow an error, wherever bytes are cut
+        while start < stop and not self._over:  # nothing may follow an error
             alike = None
             if likeness.fits(frames, start):
                 alike = likeness.run(frames, start) if in_runs else None
@@ -163,8 +163,9 @@ class NativeTranslator:
         """What leaves of the frame that ended the reply with a failure. One that may not leave is
         kept from the rewriter too, which would remember what it says."""
         failure = self.failure
-        said = data is not None and failure is not None and failure.kind is FailureKind.SAID
-        if not (said and self.begun and self._tells(failure)):
+        if data is None or failure is None or failure.kind is not FailureKind.SAID:
+            return b""
+        if not (self.begun and self._tells(failure)):
             return b""
         cleaned = _cleaned(data, self._clean)
         if cleaned != data:

@@ -196,6 +196,15 @@ def test_where_the_state_directory_is(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "var" / DATABASE_NAME).exists()
 
 
+def test_the_first_key_after_a_demo(shell: Shell, tmp_path: Path) -> None:
+    """Nothing is configured, and all that `var` has is the demonstration's own directory."""
+    shell.environ.clear()
+    (tmp_path / "var" / "demo").mkdir(parents=True)
+    result = shell("key", "mint", "--name", "a")
+    assert (result.exit_code, result.stdout[:3]) == (0, "sk-"), result.stderr
+    assert (tmp_path / "var" / DATABASE_NAME).exists()
+
+
 def test_a_configuration_that_cannot_tell(shell: Shell, tmp_path: Path) -> None:
     shell.environ.clear()
     file = tmp_path / "channels.yaml"

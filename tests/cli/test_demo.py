@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.process import GatewayProcess
+from tests.chaos.process import GatewayProcess, mint
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
@@ -88,6 +88,58 @@ def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
         done = subprocess.run(refused, capture_output=True, text=True, timeout=30, check=True)
         assert "Invalid token" in done.stdout
         assert not left.exists()
+
+
+def refusal(folder: Path, state: Path) -> str:
+    """The last line of a demo that will not start on `state`, where nothing changes."""
+    before = sorted(state.rglob("*"))
+    with GatewayProcess(folder, "--demo", "--port", "0", "--state-dir", state) as gateway:
+        assert gateway.wait() == 1
+    assert sorted(state.rglob("*")) == before
+    assert "Traceback" not in gateway.log
+    return gateway.log.splitlines()[-1]
+
+
+async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
+    """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
+    mark."""
+    await mint(tmp_path)
+    state = tmp_path / "state"
+    (state / "demo").mkdir()
+    (state / "lock").unlink()
+    (state / "lock").touch()
+    assert refusal(tmp_path, state) == (
+        f"gateway: {state} was not made by a demo, which would empty it: name a new or an empty "
+        "directory"
+    )
+    (state / "demo").rmdir()
+    assert "was not made by a demo" in refusal(tmp_path, state)
+    others = tmp_path / "letters"
+    others.mkdir()
+    (others / "letter.txt").touch()
+    assert "is no state directory" in refusal(tmp_path, others)
+
+
+def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
+    state = tmp_path / "mine"
+    state.mkdir()
+    keys = set()
+    for _ in range(2):
+        with GatewayProcess(tmp_path, "--demo", "--port", "0", "--state-dir", state) as gateway:
+            gateway.has_told("Ctrl-C stops it.")
+            keys.add(key_of(gateway.told))
+            gateway.signal(signal.SIGTERM)
+            assert gateway.wait() == 0
+    assert len(keys) == 2
+
+
+def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 100)
+    with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
+        assert gateway.wait() == 1
+    assert "at most 107 are possible" in gateway.log
+    assert "Traceback" not in gateway.log
+    assert not state.exists()
 
 
 def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> None:

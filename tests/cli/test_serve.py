@@ -139,6 +139,14 @@ def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
         assert gateway.address() == f"http://127.0.0.1:{port}"
 
 
+def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None:
+    config = write_config(tmp_path, public_url="https://ai.example.org")
+    with GatewayProcess(tmp_path, "--config", config) as gateway:
+        told = gateway.has_told(r"serving on (\S+), for clients (\S+)\n")
+        assert told[1].startswith("http://127.0.0.1:")
+        assert told[2] == "https://ai.example.org"
+
+
 def test_systemd_is_told_in_order(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))

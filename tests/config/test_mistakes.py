@@ -144,8 +144,8 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
             "8: channels[0].headers.Authorization: the gateway sets this header itself",
         ),
         (
-            CHANNEL + '    headers:\n      x-team: "${TEAM}"\n',
-            "9: channels[0].headers.x-team: only an account's key may be a ${NAME}",
+            CHANNEL + '    headers:\n      x-team: "two\\nlines"\n',
+            "9: channels[0].headers.x-team: the value is empty or has characters that no header",
         ),
         ("state_dir: " + "x" * 97, "1: state_dir: too long: the path of the admin socket in it"),
         # models
@@ -297,6 +297,8 @@ def test_all_at_once_in_the_order_of_the_file() -> None:
         channel("key: k1", f"key: k1, sk-{CANARY}: x"),
         channel("key: k1", f"key: ${{{CANARY}}}"),
         CHANNEL + f"    lane: {CANARY}\n    headers: {{x y: {CANARY}, host: {CANARY}}}\n",
+        CHANNEL
+        + f'    headers: {{x-key: "{CANARY} ${{A}}", x: "\u00e9{CANARY}", a: [{CANARY}]}}\n',
     ],
 )
 def test_no_value_is_ever_shown(text: str) -> None:

@@ -118,3 +118,83 @@ def test_without_resolving_the_reference_stays(tmp_path: Path) -> None:
     for written in ("${UNSET}", "file:/nowhere", CANARY, "sk-your-key"):
         config = load_config(write(tmp_path, written, 0o644), resolve_secrets=False, env={})
         assert key_of(config) == written
+
+
+def with_headers(path: Path, *headers: str, mode: int = 0o644) -> Path:
+    """A channel whose headers stand from line 8 on, one on each."""
+    file = path / "channels.yaml"
+    file.write_text(
+        "channels:\n- name: c\n  format: chat\n  base_url: http://host/v1\n"
+        '  models: [beta-5.4]\n  accounts: [{name: a1, key: "${CHAT_KEY}"}]\n  headers:\n'
+        + "".join(f"    {header}\n" for header in headers)
+    )
+    file.chmod(mode)
+    return file
+
+
+def headers_of(config: Config) -> dict[str, str]:
+    headers = config.channels[0].headers
+    return {name: value.get_secret_value() for name, value in headers.items()}
+
+
+def header_refusals(file: Path, **env: str) -> list[str]:
+    with pytest.raises(ConfigMistakes) as caught:
+        load_config(file, env={"CHAT_KEY": "k", **env})
+    assert CANARY not in str(caught.value)
+    return [f"{each.line} {each.path}: {each.text}" for each in caught.value.mistakes]
+
+
+def test_headers_are_resolved_and_hidden(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{CANARY}-2\n")
+    lines = ('X-Api-Token: "${TOKEN}"', f"x-gate: file:{secret}", "x-team: the blue one")
+    config = load_config(
+        with_headers(tmp_path, *lines), env={"CHAT_KEY": "k", "TOKEN": f"Bearer {CANARY}"}
+    )
+    assert headers_of(config) == {
+        "x-api-token": f"Bearer {CANARY}",
+        "x-gate": f"{CANARY}-2",
+        "x-team": "the blue one",
+    }
+    assert CANARY not in repr(config) + str(config.model_dump()) + config.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x-goog-api-key", "X-Token", "client-secret", "proxy-authorization", "x-password", "Cookie"],
+)
+def test_a_literal_in_a_header_that_sounds_like_a_secret(tmp_path: Path, name: str) -> None:
+    line = f"{name}: {CANARY}"
+    for mode in (0o640, 0o604, 0o644):
+        (refused,) = header_refusals(with_headers(tmp_path, line, mode=mode))
+        assert refused.startswith(f"8 channels[0].headers.{name}: a key itself may only stand in")
+    private = load_config(with_headers(tmp_path, line, mode=0o600), env={"CHAT_KEY": "k"})
+    assert headers_of(private) == {name.lower(): CANARY}
+
+
+def test_every_wrong_header_at_once(tmp_path: Path) -> None:
+    lines = (
+        'x-a: "of ${A}"',
+        'x-b: "${B}"',
+        f"x-key: {CANARY}",
+        "x-c: 7",
+        'x-d: "${D}"',
+        "host: x",
+    )
+    file = with_headers(tmp_path, *lines, 'x-e: "${E}"')
+    assert header_refusals(file, D=f"{CANARY}\nx-evil: 1", E="your-token-here") == [
+        "8 channels[0].headers.x-a: a reference is the whole text ${NAME}: letters, digits and _",
+        "9 channels[0].headers.x-b: the environment variable B is not set",
+        "10 channels[0].headers.x-key: a key itself may only stand in a file that nobody but its "
+        "owner can read (chmod 600), else write ${NAME} or file:/path",
+        "11 channels[0].headers.x-c: must be text: put it in quotes",
+        "12 channels[0].headers.x-d: the value is empty or has characters that no header has",
+        "13 channels[0].headers.host: the gateway sets this header itself",
+        "14 channels[0].headers.x-e: this is a sample, not a secret",
+    ]
+
+
+def test_without_resolving_the_headers_reference_stays(tmp_path: Path) -> None:
+    file = with_headers(tmp_path, 'x-token: "${UNSET}"', f"x-key: {CANARY}")
+    config = load_config(file, resolve_secrets=False, env={})
+    assert headers_of(config) == {"x-token": "${UNSET}", "x-key": CANARY}

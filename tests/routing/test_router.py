@@ -38,7 +38,7 @@ CHANNELS = [
 @pytest.fixture
 def router() -> Router:
     config = parse_config(orjson.dumps({"models": MODELS, "channels": CHANNELS}).decode())
-    return Router(Catalog.of(config.models), config.channels)
+    return Router(Catalog(config.models), config.channels)
 
 
 def test_what_a_group_may_really_use(router: Router) -> None:

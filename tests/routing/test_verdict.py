@@ -18,7 +18,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
-from gateway.routing.verdict import client_error
+from gateway.routing.verdict import client_error, may_be_told
 
 LINE = {
     FailureKind.CONNECT: ServiceUnavailable,
@@ -42,9 +42,12 @@ SAID: dict[int | None, type[GatewayError]] = {
 }
 
 
+def failure(**fields: object) -> Failure:
+    return Failure(**({"kind": FailureKind.SAID, "message": "at host"} | fields))  # type: ignore[arg-type]
+
+
 def told(**fields: object) -> GatewayError:
-    failure = Failure(**({"kind": FailureKind.SAID, "message": "at host"} | fields))  # type: ignore[arg-type]
-    return client_error(failure, lambda text: text.replace("host", "[address]"))
+    return client_error(failure(**fields), lambda text: text.replace("host", "[address]"))
 
 
 def test_no_kind_is_forgotten() -> None:
@@ -70,8 +73,12 @@ def test_what_the_upstream_said(status: int | None) -> None:
         assert "at" not in error.message.split()
 
 
-def test_a_spent_quota_in_whatever_status() -> None:
-    assert type(told(status=503, code="insufficient_quota")) is NoAvailableAccounts
+@pytest.mark.parametrize("status", [400, 403, 503, None])
+@pytest.mark.parametrize("field", ["code", "type"])
+def test_a_spent_quota_in_whatever_status(status: int | None, field: str) -> None:
+    spent = {"status": status, field: "insufficient_quota"}
+    assert type(told(**spent)) is NoAvailableAccounts
+    assert not may_be_told(failure(**spent))
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -83,3 +90,22 @@ def test_the_time_is_passed_on(status: int) -> None:
 def test_a_refusal_keeps_the_field_and_the_code() -> None:
     error = told(status=400, code="too_long", param="messages")
     assert (error.code, error.param) == ("too_long", "messages")
+    assert told(status=400).code is None
+
+
+def test_a_refusal_is_clean_and_short_in_every_word() -> None:
+    error = told(status=400, code="host " * 500, param="host", message="host " * 5000)
+    assert error.param == "[address]"
+    assert error.code == ("[address] " * 500)[:200]
+    assert error.message == ("[address] " * 5000)[:2000]
+
+
+@pytest.mark.parametrize("status", SAID)
+def test_which_words_of_an_upstream_a_stream_may_pass_on(status: int | None) -> None:
+    own = status in (400, 404, 413, 422)
+    assert may_be_told(failure(status=status)) == (own or status is None or status >= 500)
+
+
+@pytest.mark.parametrize("kind", LINE)
+def test_the_line_has_no_words_to_pass_on(kind: FailureKind) -> None:
+    assert not may_be_told(failure(kind=kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+import gateway.server.body
 from gateway.core.formats import Format
 from gateway.errors import InvalidJson
 from gateway.server.body import MAX_STRUCTURE, parse_object
@@ -164,4 +166,24 @@ async def test_more_than_the_framework_would_take_by_default(
 
 def test_a_body_that_only_serves_to_stall_the_parser() -> None:
     with pytest.raises(InvalidJson, match="too many elements"):
-        parse_object(b'{"a":[' + b"[]," * (MAX_STRUCTURE // 2 + 1) + b"[]]}")
+        parse_object(b'{"a":[' + b"[]," * (MAX_STRUCTURE + 1) + b"[]]}")
+
+
+async def test_bodies_in_flight_have_a_limit_together(
+    house: House, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.server.body, "MAX_IN_FLIGHT", 1000)
+    upstream.play(reply("chat").but(delay=0.3), reply("chat"))
+    body = prompt(Format.CHAT) | {"user": "x" * 600}
+    first = asyncio.ensure_future(house.ask(Format.CHAT, body))
+    await upstream.asked(1)
+    refused = await house.ask(Format.CHAT, body)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert (await first).status == 200
+    assert (await house.ask(Format.CHAT, body)).status == 200
+    assert house.daemon.runtime.bytes_in_flight == 0
+
+
+async def test_a_long_text_of_commas_is_no_structure() -> None:
+    text = "1,2,3\n" * 1_000_001
+    assert parse_object(orjson.dumps({"text": text})) == {"text": text}

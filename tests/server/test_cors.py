@@ -39,6 +39,7 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
         assert headers["access-control-allow-origin"] == ORIGIN
         allowed = headers["access-control-allow-headers"].split(", ")
         assert {"authorization", "x-api-key", "content-type", "anthropic-version"} <= set(allowed)
+        assert len(allowed) == len(set(allowed))
         assert "access-control-allow-credentials" not in headers
 
         for answer in (
@@ -52,4 +53,16 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
 
         status, headers = await _preflight(house.http, "/v1/messages", origin="https://evil.test")
         assert ("access-control-allow-origin" in headers) == (configured == ["*"])
-        assert "access-control-allow-origin" not in (await house.get("/v1/models")).headers
+        assert headers["vary"] == "origin"
+        answer = await house.get("/v1/models")
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["vary"] == "origin"
+
+
+async def test_headers_with_names_of_the_configuration(tmp_path: Path) -> None:
+    named = {"version_headers": ["House-Version"], "beta_headers": ["house-beta", "other-beta"]}
+    async with open_house(tmp_path, [], server={"cors": [ORIGIN], **named}) as house:
+        _, headers = await _preflight(house.http, "/v1/messages")
+        allowed = headers["access-control-allow-headers"].split(", ")
+        assert {"house-version", "house-beta", "other-beta"} <= set(allowed)
+        assert not {"anthropic-version", "vendor-version", "vendor-beta"} & set(allowed)

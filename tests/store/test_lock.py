@@ -59,8 +59,20 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no state directory"), hold(other):
         pass
     assert other.stat().st_mode & 0o777 == 0o755
+    with hold(other, ours=["letter.txt"]):
+        pass
     restored = tmp_path / "restored"
     restored.mkdir()
     (restored / DATABASE_NAME).touch()
     with hold(restored):
         assert restored.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_demonstrations_directory_says_nothing_about_the_one_around_it(tmp_path: Path) -> None:
+    (tmp_path / "var" / "demo").mkdir(parents=True)
+    with hold(tmp_path / "var"):
+        pass
+    (tmp_path / "site" / "demo").mkdir(parents=True)
+    (tmp_path / "site" / "index.html").touch()
+    with pytest.raises(StoreError, match="no state directory"), hold(tmp_path / "site"):
+        pass

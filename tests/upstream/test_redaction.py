@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
 import pytest
 
+from gateway.config import Config, parse_config
 from gateway.upstream.redaction import Redactor
 
 REDACTOR = Redactor(
     keys=["top-secret", "top-secret-longer", ""],
-    hosts=["upstream.test", "upstream.test:8443"],
-    accounts=["a1", "team.blue"],
+    hosts=["upstream.test", "model", "fe80::1"],
+    accounts=["a1", "team.blue", "default", "main", "2024", "longestaccount"],
 )
 
 
@@ -22,6 +26,7 @@ REDACTOR = Redactor(
         ("x-api-key: abc123", "x-api-key: [redacted]"),
         ("GET /v1?key=abc123&x=1", "GET /v1?key=[redacted]&x=1"),
         ("api_key=abc API-KEY:def", "api_key=[redacted] API-KEY:[redacted]"),
+        (r'{"error":"api_key=abc\"}"}', r'{"error":"api_key=[redacted]\"}"}'),
     ],
 )
 def test_secrets(text: str, kept: str) -> None:
@@ -36,6 +41,13 @@ def test_secrets(text: str, kept: str) -> None:
         ("host upstream.test is down", "host [address] is down"),
         ("connect 10.0.0.7:443 and localhost:80/a", "connect [address] and [address]"),
         ("account a1 of (team.blue)", "account [account] of ([account])"),
+        ("account longestaccount", "account [account]"),
+        ("at Upstream.TEST:9000, HTTP://UPSTREAM.test", "at [address], [address]"),
+        ("(eu.upstream.test)", "(eu.[address])"),
+        ("at model:8000 or http://model/v1", "at [address] or [address]"),
+        ("[::1]:8080, http://[2001:db8::7]/v1, fe80::1", "[address], [address], [address]"),
+        ("[1:2:3:4:5:6:7:8] fell", "[address] fell"),
+        (r'{"error":"at https://upstream.test/v1\"}"}', r'{"error":"at [address]\"}"}'),
     ],
 )
 def test_places_and_names_are_for_the_operator_only(text: str, shown: str) -> None:
@@ -53,6 +65,9 @@ def test_places_and_names_are_for_the_operator_only(text: str, shown: str) -> No
         "version 1.2.3 of sk-",
         "see https://docs.example.com/errors",
         "the skill is risk-free",
+        "the default model: main, since 2024",
+        "myupstream.test and upstream.tests and upstream.test-2",
+        "items[::2] of messages[1:2] at [12:30:45]",
     ],
 )
 def test_what_stays(text: str) -> None:
@@ -61,3 +76,32 @@ def test_what_stays(text: str) -> None:
 
 def test_without_any_configuration() -> None:
     assert Redactor((), (), ()).everything("a text") == "a text"
+    assert Redactor.of(Config()).everything("a text") == "a text"
+
+
+def configured(**channel: Any) -> Redactor:
+    account = {"name": "blue-7", "key": "key-of-the-house"}
+    channel = {
+        "name": "chat-main",
+        "format": "chat",
+        "models": ["beta-5.4"],
+        "accounts": [account],
+    } | channel
+    return Redactor.of(parse_config(orjson.dumps({"channels": [channel]}).decode()))
+
+
+def test_what_a_configuration_has_to_hide() -> None:
+    headers = {"x-org": "org-of-the-house", "x-fast": "true"}
+    redactor = configured(base_url="https://Upstream.test:8443/v1", headers=headers)
+    assert redactor.everything(
+        "blue-7 with key-of-the-house for org-of-the-house, true, at upstream.test or "
+        "https://upstream.test:8443/v1/x"
+    ) == ("[account] with [redacted] for [redacted], true, at [address] or [address]")
+    assert redactor.secrets("org-of-the-house at upstream.test") == "[redacted] at upstream.test"
+
+
+def test_an_ipv6_upstream() -> None:
+    redactor = configured(base_url="http://[::1]:8080/v1")
+    assert redactor.everything("at [::1]:8080 or http://[::1]:8080/v1/x, sorry") == (
+        "at [address] or [address], sorry"
+    )

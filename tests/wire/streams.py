@@ -53,12 +53,15 @@ def frames_of(pieces: Iterable[bytes]) -> list[Frame]:
 
 
 def decode_frames(decoder: Decoder, frames: Iterable[Frame]) -> Iterator[Event]:
-    """As the translator does it, without the translator's forgiveness."""
+    """As the translator does it, without the translator's forgiveness; what is no object never
+    reaches a decoder."""
     for frame in frames:
         if frame.data == b"[DONE]":
             yield from decoder.done()
         elif frame.data:
-            yield from decoder.decode(frame.name, orjson.loads(frame.data))
+            data = orjson.loads(frame.data)
+            if isinstance(data, dict):
+                yield from decoder.decode(frame.name, data)
     yield from decoder.close()
 
 

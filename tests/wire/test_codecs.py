@@ -244,6 +244,17 @@ def test_good_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path
     assert refused.value.message == "model: Field required"
 
 
+@each_format
+def test_the_id_of_a_model_is_short(format: Format) -> None:
+    path = next(path for owner, path in PROMPTS if owner is format)
+    body = _body(path)
+    assert CODECS[format].parse_prompt(body | {"model": "m" * 256}).model == "m" * 256
+    with pytest.raises(InvalidRequest) as refused:
+        CODECS[format].parse_prompt(body | {"model": "m" * 257})
+    assert refused.value.message == "model: String should have at most 256 characters"
+    assert (refused.value.status, refused.value.param) == (400, "model")
+
+
 def _assert_parsed_or_refused(format: Format, body: Any) -> None:
     try:
         parsed = CODECS[format].parse_prompt(body)
@@ -281,8 +292,9 @@ def _until_failure(format: Format, frames: list[Frame]) -> list[Frame]:
     """The frames that a client may get: nothing follows an error."""
     decoder = CODECS[format].decoder()
     for position, frame in enumerate(frames):
-        if frame.data and frame.data != b"[DONE]":
-            events = decoder.decode(frame.name, orjson.loads(frame.data))
+        data = orjson.loads(frame.data) if frame.data and frame.data != b"[DONE]" else None
+        if isinstance(data, dict):
+            events = decoder.decode(frame.name, data)
             if any(isinstance(event, Fail) for event in events):
                 return frames[: position + 1]
     return frames

@@ -77,6 +77,8 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     [
         ({"error": {"type": "overloaded_error", "message": "no"}}, 529, "no"),
         ({"error": {"type": "x", "code": "rate_limit_exceeded", "message": "no"}}, 429, "no"),
+        ({"error": {"type": "t", "code": "invalid_api_key", "message": "no"}}, 401, "no"),
+        ({"error": {"type": "t", "code": "permission_denied", "message": "no"}}, 403, "no"),
         ({"error": {"code": 503, "message": "no"}}, 503, "no"),
         ({"error": {"code": "429", "message": "no"}}, 429, "no"),
         ({"error": {"code": 1301, "message": "no"}}, 500, "no"),

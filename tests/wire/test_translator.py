@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import orjson
 import pytest
 
-from gateway.core.events import StopReason
-from gateway.core.failure import FailureKind
+from gateway.core.events import Event, StopReason
+from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
 from gateway.core.usage import Usage
 from gateway.errors import ServiceUnavailable
+from gateway.wire.chat.stream import ChatDecoder
+from gateway.wire.codec import Decoder
 from gateway.wire.codecs import CODECS
-from gateway.wire.sse import MAX_FRAME, write_frame
+from gateway.wire.sse import MAX_FRAME, read_frame, write_frame
 from gateway.wire.translator import MAX_HELD, NativeTranslator
 from tests.wire.streams import UPSTREAM_MODEL, prompt
 
 
-def translator() -> NativeTranslator:
+def without_key(text: str) -> str:
+    return text.replace("sk-1", "***")
+
+
+def translator(
+    decoder: Decoder | None = None,
+    tells: Callable[[Failure], bool] = lambda _: True,
+    *,
+    include_usage: bool = True,
+) -> NativeTranslator:
     codec = CODECS[Format.CHAT]
-    rewriter = codec.rewriter(prompt(Format.CHAT, UPSTREAM_MODEL))
-    return NativeTranslator(codec.decoder(), rewriter, lambda text: text.replace("sk-1", "***"))
+    rewriter = codec.rewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=include_usage))
+    return NativeTranslator(decoder or codec.decoder(), rewriter, without_key, tells)
 
 
 def chunk(delta: dict[str, object], finish: str | None = None, **fields: object) -> bytes:
@@ -105,6 +118,129 @@ def test_nothing_follows_an_error_and_it_leaves_clean(cut: bool) -> None:
     relayed = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
     assert relayed + stream.close() == ROLE + HELLO + ERROR.replace(b"sk-1", b"***")
     assert stream.abort(ServiceUnavailable()) == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'{"error":{"message":"a \\"sk-1\\" here"}}', b'{"error":{"message":"a \\"***\\" here"}}'),
+        (b'{"error":{"message":"s\\u006b-1"}}', b'{"error":{"message":"***"}}'),
+        (b'{"error":{"x":[{"sk-1":"y"}]}, "n":1}', b'{"error":{"x":[{"***":"y"}]},"n":1}'),
+        (
+            b'{ "error" : {"message":"\\u0061 \\/ 1.0"} }',
+            b'{ "error" : {"message":"\\u0061 \\/ 1.0"} }',
+        ),
+    ],
+)
+def test_an_error_is_cleaned_in_its_texts_and_else_stays_as_it_came(
+    data: bytes, told: bytes
+) -> None:
+    stream = translator()
+    stream.receive(ROLE + HELLO)
+    frame = b"id: 7\ndata: %b\r\n\r\n"
+    assert stream.receive(frame % data + b": \n\n") == frame % told
+
+
+def test_an_error_in_several_lines_is_cleaned_too() -> None:
+    stream = translator()
+    stream.receive(ROLE + HELLO)
+    relayed = stream.receive(b'data: {"error":\ndata: {"message":"bad sk-1"}}\n\n')
+    assert orjson.loads(read_frame(relayed).data or b"") == {"error": {"message": "bad ***"}}
+
+
+@pytest.mark.parametrize("format", Format)
+def test_an_error_that_may_not_be_told_is_spoken_by_the_gateway(format: Format) -> None:
+    codec = CODECS[format]
+    begun = {
+        Format.CHAT: HELLO,
+        Format.MESSAGES: write_frame(
+            b"content_block_start",
+            b'{"type":"content_block_start","index":0,'
+            b'"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}',
+        ),
+        Format.RESPONSES: write_frame(
+            b"response.output_text.delta", b'{"type":"response.output_text.delta","delta":"Hello"}'
+        ),
+    }[format]
+    said = {
+        Format.CHAT: b'{"error":{"message":"bad key","code":"invalid_api_key"}}',
+        Format.MESSAGES: b'{"type":"error","error":{"type":"authentication_error",'
+        b'"message":"bad key"}}',
+        Format.RESPONSES: b'{"type":"response.failed","response":{"id":"r",'
+        b'"note":"bad key","error":{"code":"invalid_api_key","message":"bad key"}}}',
+    }[format]
+    asked: list[Failure] = []
+    rewriter = codec.rewriter(prompt(format, UPSTREAM_MODEL))
+    stream = NativeTranslator(
+        codec.decoder(), rewriter, without_key, lambda failure: asked.append(failure) or False
+    )
+    assert stream.receive(begun + write_frame(b"error", said) + begun) == begun
+    assert stream.failure is not None
+    assert asked == [stream.failure]
+    assert stream.failure.status == 401
+    spoken = stream.abort(ServiceUnavailable())
+    assert b"Service unavailable" in spoken
+    assert b"bad key" not in spoken
+
+
+def test_an_error_of_which_nothing_left_is_spoken() -> None:
+    """The rewriter takes it for the usage that the client did not ask for."""
+    stream = translator(include_usage=False)
+    stream.receive(ROLE + HELLO)
+    assert stream.receive(write_frame(b"error", b'{"message":"no","usage":{"n":1}}')) == b""
+    assert b"Service unavailable" in stream.abort(ServiceUnavailable())
+
+
+def test_an_end_before_any_reply_does_not_leave() -> None:
+    """The openings were too many to hold, so the stream runs; `[DONE]` would make it complete."""
+    stream = translator()
+    comment = b": " + b"x" * MAX_HELD + b"\n\n"
+    assert stream.receive(comment + DONE) == comment
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.EMPTY
+    assert b"Service unavailable" in stream.abort(ServiceUnavailable())
+
+
+class Stumbling(ChatDecoder):
+    """A decoder with a fault of its own at the end of the bytes."""
+
+    def close(self) -> Sequence[Event]:
+        raise KeyError("index")
+
+
+@pytest.mark.parametrize("decoder", [ChatDecoder, Stumbling])
+def test_a_decoder_that_has_stumbled_may_miss_the_end(decoder: type[ChatDecoder]) -> None:
+    stream = translator(decoder())
+    relayed = ROLE + chunk({"content": "Hello"}, usage={"prompt_tokens": 3}) + b"data: {oops\n\n"
+    assert stream.receive(relayed) + stream.close() == relayed
+    assert stream.fault is not None
+    assert (stream.end, stream.failure) == (None, None)
+
+
+def test_a_fault_at_the_very_end_breaks_nothing() -> None:
+    stream = translator(Stumbling())
+    assert stream.receive(ROLE + HELLO) + stream.close() == ROLE + HELLO
+    assert stream.fault == "KeyError: 'index'"
+    assert (stream.end, stream.failure) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("received", "kind"),
+    [
+        (b"data: {oops\n\n", FailureKind.EMPTY),
+        (ROLE + b"data: {oops\n\n", FailureKind.CUT),
+        (ROLE + HELLO + b"data: {oops\n\n" + STOP[:20], FailureKind.CUT),
+    ],
+)
+def test_what_is_certain_is_reported_even_after_a_stumble(
+    received: bytes, kind: FailureKind
+) -> None:
+    """Nothing had begun, or half a frame was lost."""
+    stream = translator()
+    stream.receive(received)
+    stream.close()
+    assert stream.failure is not None
+    assert stream.failure.kind is kind
 
 
 def test_a_clean_end_of_the_bytes_proves_nothing() -> None:

@@ -21,6 +21,7 @@ from gateway.wire.fields import (
     boolean,
     integer,
     list_,
+    model_id,
     number,
     object_,
     required,

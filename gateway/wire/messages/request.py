@@ -35,6 +35,7 @@ from gateway.wire.fields import (
     join,
     list_,
     missing,
+    model_id,
     number,
     object_,
     required,

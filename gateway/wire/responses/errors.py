@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 
 from gateway.errors import GatewayError
-from gateway.wire.envelope import chat_envelope
 from gateway.wire.fields import Payload
 from gateway.wire.sse import write_frame
 

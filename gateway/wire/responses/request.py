@@ -29,6 +29,7 @@ from gateway.wire.fields import (
     integer,
     join,
     list_,
+    model_id,
     number,
     object_,
     required,
