@@ -106,8 +106,6 @@ async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     await mint(tmp_path)
     state = tmp_path / "state"
     (state / "demo").mkdir()
-    (state / "lock").unlink()
-    (state / "lock").touch()
     assert refusal(tmp_path, state) == (
         f"gateway: {state} was not made by a demo, which would empty it: name a new or an empty "
         "directory"
