@@ -56,8 +56,8 @@ class Daemon:
 async def running(config: Config) -> AsyncIterator[Daemon]:
     """A gateway that serves until the block is left; then it drains and flushes the ledger.
 
-    Raises `StoreError` (locked, damaged or newer state), `AdminSocketError`, or `OSError` where
-    the port is taken.
+    Raises `StoreError` (locked, damaged or newer state), `AdminSocketError`, or `CannotListen`
+    where the port is taken.
     """
     async with AsyncExitStack() as house:
         await _hold(house, config.state_dir)

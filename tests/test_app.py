@@ -99,7 +99,7 @@ async def test_methods(house: House, method: str, path: str, allowed: set[str]) 
         (
             "POST",
             "/messages",
-            "Invalid URL (POST /messages): configure clients with the address alone, without a path",
+            "Invalid URL (POST /messages): configure clients with the address alone",
         ),
         (
             "GET",

@@ -16,6 +16,7 @@ from aiohttp import ClientSession
 from gateway.config import Config, parse_config
 from gateway.core.formats import Format
 from gateway.daemon import running, supervised
+from gateway.server.listen import CannotListen
 from gateway.store.errors import StateLocked
 from tests.chaos.client import asking, headers
 from tests.chaos.speech import speech, told
@@ -84,7 +85,7 @@ async def test_a_change_of_keys_binds_at_once_and_survives(tmp_path: Path) -> No
 
 
 async def fails_to_start(config: Config) -> None:
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(CannotListen, match="address already in use"):
         async with running(config):
             raise AssertionError("two servers on one port")
 

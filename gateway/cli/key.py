@@ -9,6 +9,7 @@ import click
 from gateway.cli.client import Refused, connect, part
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.screen import note, print_fields, print_json, print_table, state, when
+from gateway.store.keys import well_formed
 
 
 @click.group()
@@ -121,6 +122,8 @@ def pick(keys: list[dict[str, Any]], reference: str) -> dict[str, Any]:
     for each in keys:
         if each["id"] == reference:
             return each
+    if well_formed(reference):
+        raise Refused("That is a key itself: name it by its id, which `gateway key list` shows.")
     named = [each for each in keys if each["name"] == reference]
     if not named:
         raise Refused(f"No key has the id or name {reference}.")

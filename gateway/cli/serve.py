@@ -20,6 +20,7 @@ from gateway.cli.demo import tell_demo
 from gateway.cli.mistakes import EX_CONFIG, mistakes_told
 from gateway.config import Config, demo_config, find_config, load_config
 from gateway.daemon import Daemon, running, supervised
+from gateway.server.listen import CannotListen
 from gateway.simulator import build_simulator
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, hold
@@ -42,6 +43,8 @@ def serve(
     config: Path | None, state_dir: Path | None, host: str | None, port: int | None, demo: bool
 ) -> None:
     """Serve requests until SIGTERM or Ctrl-C; running replies may end first."""
+    if demo and config:
+        raise click.UsageError("--demo needs no configuration: name one or the other.")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     try:
@@ -55,8 +58,10 @@ def serve(
         _leave(str(error), 1)
     except (StoreError, AdminSocketError) as error:
         _leave(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration to be wrong
+    except CannotListen as error:
+        _leave(f"{error}; another port: --port", 1)
     except OSError as error:
-        _leave(f"cannot listen: {error.strerror or error}", 1)
+        _leave(str(error), 1)
 
 
 def _run(work: Awaitable[None]) -> None:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[Door]:
-    """The application behind a listening socket. Raises `OSError` where it cannot be bound."""
+    """The application behind a listening socket. Raises `CannotListen`."""
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=FAREWELL
     )
@@ -47,6 +47,10 @@ async def listening(app: web.Application, host: str, port: int) -> AsyncIterator
     finally:
         door.close()
         await runner.cleanup()
+
+
+class CannotListen(Exception):
+    """The address cannot be had; the message says which and why."""
 
 
 class Door:
@@ -67,9 +71,13 @@ class Door:
             loop=loop,
             **_CONNECTION,
         )
-        self._listener = await loop.create_server(
-            connection, host, port, backlog=BACKLOG, reuse_address=True
-        )
+        try:
+            self._listener = await loop.create_server(
+                connection, host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from error
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

@@ -31,7 +31,7 @@ _HINTS: Final = (
     ("/chat/completions", "add /v1 to the base address"),
     ("/responses", "add /v1 to the base address"),
     ("/models", "add /v1 to the base address"),
-    ("/messages", "configure clients with the address alone, without a path"),
+    ("/messages", "configure clients with the address alone"),
 )
 
 _ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})

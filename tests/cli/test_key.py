@@ -112,3 +112,11 @@ def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: 
     assert message in result.stderr
     assert "\x1b" not in result.stderr
     assert len(shell.json("key", "list")) == 1
+
+
+def test_a_key_itself_is_never_repeated(shell: Shell) -> None:
+    key = shell("key", "mint", "--name", "ada").stdout.splitlines()[-1]
+    result = shell("key", "revoke", key)
+    assert result.exit_code == 1
+    assert "by its id" in result.stderr
+    assert key not in result.stderr + result.stdout

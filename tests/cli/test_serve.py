@@ -13,7 +13,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
+from gateway.cli import main
 from tests.chaos.process import START, GatewayProcess, mint, write_config
 
 SOON = 3.0
@@ -65,10 +67,8 @@ def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) ->
     second = tmp_path / "second"
     second.mkdir()
     with serving(tmp_path / "first") as first:
-        config = write_config(second)
-        with GatewayProcess(
-            second, "--config", config, "--state-dir", state, *arguments
-        ) as gateway:
+        given = arguments or ("--config", write_config(second))
+        with GatewayProcess(second, "--state-dir", state, *given) as gateway:
             assert gateway.wait() == 1
         *_, message = gateway.log.splitlines()
         assert message == f"gateway: {state} is in use by process {first.pid}"
@@ -167,3 +167,9 @@ def test_systemd_is_told_in_order(tmp_path: Path) -> None:
             systemd.setblocking(False)
             with pytest.raises(BlockingIOError):
                 systemd.recv(1024)
+
+
+def test_a_demo_takes_no_configuration(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["serve", "--demo", "--config", str(tmp_path / "c.yaml")])
+    assert result.exit_code == 2
+    assert "--demo" in result.stderr

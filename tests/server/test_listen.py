@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientConnectorError, ClientSession
 
 from gateway.core.formats import Format
+from gateway.server.listen import CannotListen
 from tests.house import House, channels, open_house
 from tests.scripted import ScriptedUpstream, reply
 
@@ -23,7 +24,7 @@ async def test_a_taken_port_is_an_os_error(
     house: House, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     port = house.daemon.door.addresses[0][1]
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(CannotListen, match="address already in use"):
         async with open_house(
             tmp_path / "other", channels(upstream.address), server={"port": port}
         ):
