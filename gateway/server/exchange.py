@@ -116,11 +116,16 @@ class Exchange:
         intent = self._intent
         if intent is None or intent.done():
             return
+        patience = intent.get_loop().call_later(COMMIT_PATIENCE, self._go_on, intent)
         try:
-            async with asyncio.timeout(COMMIT_PATIENCE):
-                await intent
-        except TimeoutError:
+            await intent
+        finally:
+            patience.cancel()
+
+    def _go_on(self, intent: asyncio.Future[None]) -> None:
+        if not intent.done():
             log.warning("%s: the reply goes on before its intent is on record", self.id)
+            intent.set_result(None)
 
     def commit(self) -> None:
         """The first real event is in hand: the reply leaves from now on."""
