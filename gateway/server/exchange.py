@@ -136,6 +136,7 @@ class Exchange:
         """The client has everything that it was to get."""
         if self._error is None:
             self.state = ExchangeState.OK
+            self.status = OK
         self._ended = time.perf_counter()
 
     def learn(self, usage: Usage | None, stop: StopReason | None) -> None:

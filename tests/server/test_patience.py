@@ -7,12 +7,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import orjson
 import pytest
 
 import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
-from tests.house import channels, open_house
+from tests.house import House, channels, open_house, prompt
 from tests.scripted import Ending, Script, ScriptedUpstream, by_frame, reply, reply_stream
 
 SILENT_HEAD = reply_stream("chat", "cut", ending=Ending.SILENT)
@@ -100,16 +101,34 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
     assert len(body) > len(text)
     upstream.play(large.but(pieces=(body,)))
     async with open_house(tmp_path, channels(upstream.address)) as house:
-        reader, writer = await asyncio.open_connection(*house.daemon.door.addresses[0], limit=2**16)
-        asked_for = b'{"model":"beta-5.4","messages":[{"role":"user","content":"Hi"}]}'
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n"
-            % (house.key.encode(), len(asked_for))
-            + asked_for
-        )
+        reader, writer = await _asking(house)
         await reader.readuntil(b"\r\n\r\n")
         assert house.daemon.runtime.running == 1
         writer.close()
         row = await house.row()
         assert row.state is ExchangeState.CLIENT_GONE
+
+
+async def test_a_client_that_goes_when_it_has_everything_has_not_left(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.play(reply_stream("chat", ending=Ending.SILENT))
+    async with open_house(tmp_path, channels(upstream.address)) as house:
+        reader, writer = await _asking(house, stream=True)
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.close()
+        row = await house.row()
+        assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
+
+
+async def _asking(
+    house: House, **fields: object
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of its own on which one chat request was sent."""
+    reader, writer = await asyncio.open_connection(*house.daemon.door.addresses[0])
+    body = orjson.dumps(prompt(Format.CHAT, **fields))
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (house.key.encode(), len(body), body)
+    )
+    return reader, writer
