@@ -139,7 +139,7 @@ Next:
      Or as variables: copy gateway.env.example to /etc/gateway/gateway.env (0600); channels.yaml names them ${NAME}.
   2. Channels:    edit /etc/gateway/channels.yaml      (channels.example.yaml beside it shows every option)
   3. Start:       systemctl enable --now gateway       (after an update: systemctl restart gateway)
-  4. First key:   sudo -u gateway /opt/model-gateway/bin/gateway key mint --name first
+  4. First key:   sudo -u gateway /opt/model-gateway/bin/gateway key mint --name first --state-dir /var/lib/gateway
   5. Watch:       scripts/probe.sh --key-file FILE;  journalctl -u gateway
 STEPS
 }
