@@ -180,6 +180,8 @@ class StreamRelay:
 
 
 async def _end_of(answer: aiohttp.ClientResponse) -> None:
+    if answer.content.at_eof():
+        return
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(GRACE):
             while await answer.content.readany():

@@ -7,6 +7,7 @@ Bytes, dicts and values in and out: no I/O, no clock, no randomness.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -81,7 +82,7 @@ class Rewriter(Protocol):
         ...
 
 
-class Codec:
+class Codec(ABC):
     """One format. Subclasses override everything that their format can say.
 
     The rendering half raises `ConvertRequestFailed` here: a format that cannot be spoken to an
@@ -92,32 +93,32 @@ class Codec:
     path: str
     """Where a request goes, relative to a channel's `base_url`."""
 
+    @abstractmethod
     def parse_prompt(self, body: object) -> Prompt:
         """The prompt of a request body. Raises `InvalidRequest` naming the field."""
-        raise NotImplementedError
 
     def render_prompt(self, prompt: Prompt, model: str) -> Payload:
         """A request body for the upstream's `model`."""
         raise ConvertRequestFailed
 
+    @abstractmethod
     def patch_prompt(self, body: Payload, model: str) -> Payload:
         """The native lane: a shallow copy of the client's body for the upstream's `model`, which
         also asks for the usage that metering needs."""
-        raise NotImplementedError
 
-    def decoder(self) -> Decoder:
-        raise NotImplementedError
+    @abstractmethod
+    def decoder(self) -> Decoder: ...
 
     def encoder(self, prompt: Prompt, reply_id: str, created: int) -> Encoder:
         """`reply_id` is a unique suffix without prefix, `created` Unix seconds."""
         raise ConvertRequestFailed
 
-    def rewriter(self, prompt: Prompt) -> Rewriter:
-        raise NotImplementedError
+    @abstractmethod
+    def rewriter(self, prompt: Prompt) -> Rewriter: ...
 
+    @abstractmethod
     def parse_reply(self, body: Payload) -> Reply:
         """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
-        raise NotImplementedError
 
     def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
         """Stop reason and usage of a whole JSON body: all that the native lane has to know of it.

@@ -109,8 +109,9 @@ def _error_object(data: object) -> dict[str, Any]:
     if isinstance(error, dict):
         return error
     response = data.get("response")
-    if isinstance(response, dict) and isinstance(response.get("error"), dict):
-        return response["error"]  # type: ignore[no-any-return]
+    nested = response.get("error") if isinstance(response, dict) else None
+    if isinstance(nested, dict):
+        return nested
     return {"message": error} if isinstance(error, str) else {}
 
 
