@@ -7,7 +7,8 @@ How a row looks in a client's own envelope is the business of `gateway.wire`.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 LONGEST_WAIT: Final = 60
 """Seconds that `retry-after` says at most: some client libraries sleep whatever they are told."""
@@ -17,9 +18,10 @@ class GatewayError(Exception):
     """What a client is told. Subclasses are the rows of the table and fix status, code and types.
 
     `type` is spoken on chat and responses, `messages_type` on messages. `detail` never leaves the
-    house: it goes to the log row only. `param` names the offending field (`messages.0.role`).
-    `retry_after` is in seconds; the rendered header is whole seconds, 1 to 60, and the message
-    tells a longer wait.
+    house: it goes to the log row only. `param` names the offending field (`messages.0.role`);
+    `details` are what clients of messages decide by where the type says too little. `retry_after`
+    is in seconds; the rendered header is whole seconds, 1 to 60, and the message tells a longer
+    wait.
     """
 
     status: int = 500
@@ -28,6 +30,7 @@ class GatewayError(Exception):
     messages_type: str = "api_error"
     text: ClassVar[str] = "Internal server error"
     permanent: ClassVar[bool] = False
+    details: ClassVar[Mapping[str, Any] | None] = None
     retry_after: float | None = None
 
     def __init__(
@@ -46,6 +49,11 @@ class GatewayError(Exception):
             if retry_after > LONGEST_WAIT:
                 self.message += f" (retry after {math.ceil(retry_after)} s)"
         super().__init__(self.message)
+
+    @property
+    def messages_message(self) -> str:
+        """The message as it is spoken on messages."""
+        return self.message
 
     def headers(self) -> dict[str, str]:
         """The answer's extra headers: when to come back, and whether to come back at all."""
@@ -80,6 +88,56 @@ class MissingField(InvalidRequest):
 class UserAgentNotAllowed(InvalidRequest):
     code = "user_agent_not_allowed"
     text = "user agent not allowed"
+
+
+class CannotConvert(InvalidRequest):
+    """A field whose meaning would be lost without the client noticing: `param` names it."""
+
+    code = "convert_request_failed"
+    text = "This cannot be said in the format of the model's upstream"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}", param=field)
+
+
+class ThreadUnsupported(InvalidRequest):
+    """A message thread that the upstream cannot hold. By `details` the client libraries see that
+    they have to send the whole conversation instead."""
+
+    code = "thread_unsupported_request"
+    text = "thread: message threads are not supported for this model"
+    details = {"error_code": code, "unsupported": ["thread"]}  # noqa: RUF012  # nobody changes it
+
+    def __init__(self) -> None:
+        super().__init__(param="thread")
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """A prompt, or it and the reply that was asked for, does not fit the model: `message` are the
+    upstream's own words, `used` and `most` tokens where they tell them. Messages clients know
+    this error by its first words only."""
+
+    code = "context_length_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        used: int | None = None,
+        most: int | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message, param=param)
+        self._figures = f": {used} tokens > {most} maximum" if used and most else ""
+
+    @property
+    def messages_message(self) -> str:
+        if self.message.startswith(_KNOWN_OVERFLOWS):
+            return self.message
+        return f"prompt is too long{self._figures} ({self.message})"
+
+
+_KNOWN_OVERFLOWS: Final = ("prompt is too long", "input length and `max_tokens` exceed")
 
 
 class PreviousResponseNotFound(InvalidRequest):

@@ -60,11 +60,13 @@ class Refusal:
 class Thinking:
     """Reasoning. `signature` is what proves it to the upstream that wrote it (signature bytes,
     encrypted content, item id) and must come back to it unchanged; `redacted` reasoning has no
-    readable text at all."""
+    readable text at all. `origin` is set where the reasoning came back through another format: the
+    `Target.origin` that it was written by."""
 
     text: str = ""
     signature: Opaque | None = None
     redacted: bool = False
+    origin: str | None = None
     extra: Opaque | None = None
 
 

@@ -41,9 +41,24 @@ class ToolKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSearch:
+    """What a client asks of a web search that the upstream runs. `location` holds city, region,
+    country and timezone as far as told; `handed_back`: the client also takes the search as an
+    ordinary call that it runs itself (Specification, "Feature rules by endpoint")."""
+
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    max_uses: int | None = None
+    location: Mapping[str, Any] | None = None
+    context_size: str | None = None
+    handed_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """`schema` is a JSON Schema; `grammar` the free-text form of a custom tool; `definition` the
-    tool as it stood on its own format's wire."""
+    """`schema` is a JSON Schema; `grammar` the free-text form of a custom tool; `search` is set on
+    a server tool that searches the web; `extra` holds the fields of a function or custom tool that
+    the hub has no word for; `definition` is the tool as it stood on its own format's wire."""
 
     kind: ToolKind
     name: str
@@ -51,8 +66,10 @@ class Tool:
     schema: Mapping[str, Any] | None = None
     strict: bool | None = None
     grammar: Mapping[str, Any] | None = None
+    search: WebSearch | None = None
     namespace: str | None = None
     cache: CacheMark | None = None
+    extra: Opaque | None = None
     definition: Opaque | None = None
 
 
@@ -81,7 +98,8 @@ class Reasoning:
     """How hard to think: `enabled` None leaves it to the model; `budget` is in tokens.
 
     `mode` is the format's own word (`adaptive`, `between_tools`), `summary` how much of the
-    reasoning the client wants to read.
+    reasoning the client wants to read; `extra` is the wish as it stood on the wire of a format that
+    has several ways to say it.
     """
 
     enabled: bool | None = None
@@ -89,6 +107,7 @@ class Reasoning:
     budget: int | None = None
     mode: str | None = None
     summary: str | None = None
+    extra: Opaque | None = None
 
 
 class OutputKind(StrEnum):

@@ -5,7 +5,7 @@ It must not know whether the reply arrived whole or as a stream: both give equal
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gateway.core.events import (
@@ -76,6 +76,39 @@ def fold(events: Iterable[Event]) -> Reply:
                     stop_sequence=event.stop_sequence,
                 )
     raise ValueError("the events do not add up to a reply: no Begin, or no End")
+
+
+def unfold(reply: Reply) -> Iterator[Event]:
+    """The shortest stream of events that adds up to the reply."""
+    yield Begin(id=reply.id, model=reply.model)
+    for index, part in enumerate(reply.parts):
+        opening, pieces = _opened(part)
+        yield Open(index, opening)
+        for piece in pieces:
+            yield Delta(index, piece)
+        yield Close(index)
+    yield End(reply.stop, reply.usage, reply.stop_sequence)
+
+
+def _opened(part: Part) -> tuple[Part, list[str | Signature | Citation]]:
+    """A part as it opens, and the pieces that complete it."""
+    match part:
+        case Text(text, citations):
+            return replace(part, text="", citations=()), [text, *citations] if text else [
+                *citations
+            ]
+        case Refusal(text):
+            return replace(part, text=""), [text] if text else []
+        case Thinking(text, signature, redacted=False):
+            pieces: list[str | Signature | Citation] = [text] if text else []
+            return (
+                replace(part, text="", signature=None),
+                [*pieces, Signature(signature)] if signature else pieces,
+            )
+        case ToolCall() | ServerToolCall():
+            return replace(part, arguments=""), [part.arguments] if part.arguments else []
+        case _:
+            return part, []
 
 
 class _Growing:

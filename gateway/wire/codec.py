@@ -8,7 +8,8 @@ Bytes, dicts and values in and out: no I/O, no clock, no randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.core.events import Event, StopReason
@@ -16,13 +17,42 @@ from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.target import Target
 from gateway.core.usage import Usage
-from gateway.errors import ConvertRequestFailed, GatewayError
+from gateway.errors import GatewayError
 from gateway.wire.envelope import chat_envelope
 from gateway.wire.failures import parse_http_error
 from gateway.wire.fields import Payload
 from gateway.wire.model_name import ModelName
 from gateway.wire.sse import Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """A request body for an upstream, and what has to be done for what its format cannot say.
+
+    `dropped` names what was left out. `stop` are the stop sequences that the reply must be watched
+    for; `json_tool` is the tool whose arguments are the answer's text; `fenced`: JSON was asked for
+    in words, so a code fence around the answer is not part of it.
+    """
+
+    body: Payload
+    dropped: frozenset[str] = frozenset()
+    stop: tuple[str, ...] = ()
+    json_tool: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a translated reply bears beside the upstream's words: `reply_id` is a unique suffix
+    without prefix, `created` Unix seconds, `origin` the `Target.origin` of reasoning in it, and
+    `input_tokens` an estimate of the prompt for formats that count it before the upstream does."""
+
+    reply_id: str
+    created: int
+    origin: str = ""
+    input_tokens: int = 0
 
 
 class Decoder(Protocol):
@@ -49,11 +79,18 @@ class Decoder(Protocol):
 class Encoder(Protocol):
     """Speaks events as the frames of one stream; what it emits obeys the format's own grammar."""
 
-    dropped: set[str]
-    """Names of what the format could not say."""
+    @property
+    def dropped(self) -> Set[str]:
+        """Names of what the format could not say so far."""
+        ...
 
     def encode(self, event: Event) -> bytes:
         """Whole frames, maybe none. `Fail` is not encoded: it is spoken by `fail`."""
+        ...
+
+    def encode_texts(self, index: int, texts: Sequence[str], spelled: Sequence[bytes]) -> bytes:
+        """The same for several pieces of the part at once; none is empty, and `spelled` says how
+        JSON spells each of them inside its quotes."""
         ...
 
     def ping(self) -> bytes:
@@ -73,6 +110,10 @@ class Rewriter(Protocol):
         """The frame's bytes for the client, maybe none; `data` is the parsed `frame.data`."""
         ...
 
+    def pass_by(self, frames: bytes) -> None:
+        """Frames that left as one before them had left, and were not rewritten one by one."""
+        ...
+
     def ping(self) -> bytes:
         """A sign of life that every client of the format takes for one and nothing else."""
         ...
@@ -83,11 +124,7 @@ class Rewriter(Protocol):
 
 
 class Codec(ABC):
-    """One format. Subclasses override everything that their format can say.
-
-    The rendering half raises `ConvertRequestFailed` here: a format that cannot be spoken to an
-    upstream is the specification's `not implemented`.
-    """
+    """One format. Subclasses override everything that their format can say."""
 
     format: Format
     path: str
@@ -97,21 +134,22 @@ class Codec(ABC):
     def parse_prompt(self, body: object) -> Prompt:
         """The prompt of a request body. Raises `InvalidRequest` naming the field."""
 
-    def render_prompt(self, prompt: Prompt, model: str) -> Payload:
-        """A request body for the upstream's `model`."""
-        raise ConvertRequestFailed
+    @abstractmethod
+    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
+        """A request body for the target, from a prompt of any format. Raises `CannotConvert` where
+        the answer would mean something else without the client noticing."""
 
     @abstractmethod
-    def patch_prompt(self, body: Payload, model: str) -> Payload:
-        """The native lane: a shallow copy of the client's body for the upstream's `model`, which
-        also asks for the usage that metering needs."""
+    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
+        """The native lane: a shallow copy of the client's body for the target, which also asks for
+        the usage that metering needs. Reasoning that came back through another format is restored
+        where it was the target's own and taken out where it was not."""
 
     @abstractmethod
     def decoder(self) -> Decoder: ...
 
-    def encoder(self, prompt: Prompt, reply_id: str, created: int) -> Encoder:
-        """`reply_id` is a unique suffix without prefix, `created` Unix seconds."""
-        raise ConvertRequestFailed
+    @abstractmethod
+    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder: ...
 
     @abstractmethod
     def rewriter(self, prompt: Prompt) -> Rewriter: ...
@@ -126,8 +164,9 @@ class Codec(ABC):
         reply = self.parse_reply(body)
         return reply.stop, reply.usage
 
-    def render_reply(self, reply: Reply, prompt: Prompt, reply_id: str, created: int) -> Payload:
-        raise ConvertRequestFailed
+    @abstractmethod
+    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+        """The whole JSON body, and the names of what the format could not say."""
 
     def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
         """The native lane: the upstream's JSON bytes, untouched but for the model's name."""

@@ -28,10 +28,10 @@ def chat_envelope(error: GatewayError) -> bytes:
 
 def messages_envelope(error: GatewayError, request_id: str | None) -> bytes:
     """The body of an HTTP error on messages, which is also its in-stream form."""
-    body: Payload = {
-        "type": "error",
-        "error": {"type": error.messages_type, "message": error.message},
-    }
+    said: Payload = {"type": error.messages_type, "message": error.messages_message}
+    if error.details is not None:
+        said["details"] = error.details
+    body: Payload = {"type": "error", "error": said}
     if request_id is not None:
         body["request_id"] = request_id
     return orjson.dumps(body)

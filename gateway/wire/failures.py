@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.failure import Failure, FailureKind
+from gateway.wire.lenient import write_json
 
 MAX_BODY: Final = 8 * 1024
 """Characters of an upstream's error that are kept for the log row."""
@@ -78,7 +79,7 @@ def parse_stream_error(data: Mapping[str, Any]) -> Failure:
         type=kind,
         code=code,
         param=_text(said.get("param")),
-        body=orjson.dumps(data, default=str).decode()[:MAX_BODY],
+        body=write_json(data)[:MAX_BODY],
     )
 
 
@@ -127,7 +128,7 @@ def _message(said: Mapping[str, Any], data: object) -> str | None:
         message = data.get("message") or data.get("detail")
     if isinstance(message, str):
         return message
-    return orjson.dumps(message).decode()[:500] if message else None
+    return write_json(message)[:500] if message else None
 
 
 def _plain(text: str) -> str:

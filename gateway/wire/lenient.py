@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from gateway.wire.fields import Payload
 
 
@@ -21,3 +23,12 @@ def read_object(value: Any) -> Payload:
 def read_objects(value: Any) -> list[Payload]:
     """The list's objects, with an empty one for whatever else stands in it."""
     return [read_object(item) for item in value] if isinstance(value, list) else []
+
+
+def write_json(value: Any) -> str:
+    """The JSON text of what was parsed from JSON, or `null` where it is nested too deeply: parsing
+    goes deeper than writing."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        return "null"

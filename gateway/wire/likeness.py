@@ -3,76 +3,113 @@
 Most frames of a stream are such repeats. A frame that begins and ends with the same bytes as one
 that was read as a single piece of text, and has no quote in between, can only be the next piece of
 that text: it needs no parsing, and it is edited as the other was. A whole run of them is edited in
-one go. Whatever is not recognised takes the ordinary way, so nothing depends on this but speed.
+one go, or its texts are read. Whatever is not recognised takes the ordinary way, so nothing depends
+on this but speed.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import Final
+
+from orjson import loads
 
 _TRIES: Final = 4
 """Lessons without a recognition after which a stream is taken to vary elsewhere too."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 ]{1,64}")
+_SPELLED: Final = re.compile(rb"[\\\x00-\x09\x0b-\x1f]")
+"""What makes the inside of a JSON string something else than the text itself."""
+
+_PASSING: Final = re.compile(rb',\s?"(?:sequence_number":\s?\d+|obfuscation":\s?"[^"\\\n]*")')
+"""Fields that are another in every frame and mean nothing for its text: numbers, and padding that
+hides how long texts are. The quotes are bare, so no text can look like it."""
+
+_ENTRY: Final = re.compile(rb'[^\\]"')
+"""A bare quote: bytes with one in them stand in no text."""
 
 
 class Likeness:
     """One stream's model of a text frame: what stands before and after the text."""
 
-    __slots__ = (
-        "_gap",
-        "_head",
-        "_new_gap",
-        "_new_head",
-        "_new_tail",
-        "_same",
-        "_tail",
-        "_tries",
-    )
+    __slots__ = ("_edits", "_gap", "_head", "_start", "_tail", "_tries", "_varies")
 
     def __init__(self) -> None:
         self._tries = _TRIES
-        self._head = self._tail = self._gap = b""
-        self._new_head = self._new_tail = self._new_gap = b""
-        self._same = False
+        self._start = self._head = self._tail = self._gap = b""
+        self._edits: list[tuple[bytes, bytes]] = []
+        self._varies = False
 
     def forget(self) -> None:
         """The part is over: the same bytes would now mean something else."""
-        self._head = b""
+        self._start = b""
 
-    def learn(self, raw: bytes, rewritten: bytes, text: str) -> None:
+    def learn(self, raw: bytes, rewritten: bytes, text: str) -> bool:
         """`raw` was read as the piece `text` of the open part and left as `rewritten`.
 
-        Learned only where the text stands once and is spelled plainly.
+        Learned, which is told, only where the text stands once and is spelled plainly.
         """
         if not self._tries or not _PLAIN.fullmatch(text):
-            return
+            return False
         self._tries -= 1
         spelled = b'"%b"' % text.encode()
-        if raw.count(spelled) != 1 or rewritten.count(spelled) != 1:
-            return
-        self._head, self._tail = _around(raw, spelled)
-        self._new_head, self._new_tail = _around(rewritten, spelled)
-        self._same = raw == rewritten
-        self._gap = self._tail + self._head
-        self._new_gap = self._new_tail + self._new_head
+        passing = _PASSING.search(raw)
+        alike = _PASSING.sub(b"", raw) if passing else raw
+        if not raw.count(spelled) == alike.count(spelled) == rewritten.count(spelled) == 1:
+            return False
+        head, tail = _around(alike, spelled)
+        edits: list[tuple[bytes, bytes]] = []
+        if rewritten != raw:
+            for before, after in zip(
+                _around(raw, spelled), _around(rewritten, spelled), strict=True
+            ):
+                if before != after:
+                    edits.append(_edit(before, after))
+            if not all(_stands_once(old, raw, alike) for old, _ in edits):
+                return False
+            if _edited(raw, edits) != rewritten:
+                return False
+        self._head, self._tail, self._gap, self._edits = head, tail, tail + head, edits
+        self._varies = passing is not None
+        self._start = head[: passing.start()] if passing else head
+        return True
 
     def fits(self, frames: bytes, start: int) -> bool:
         """Whether the frame at `start` begins like the one that was learned."""
-        return bool(self._head) and frames.startswith(self._head, start)
+        return bool(self._start) and frames.startswith(self._start, start)
 
-    def run(self, frames: bytes, start: int) -> tuple[int, bytes] | None:
+    def run(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """Where a run of recognised frames ends that begins at `start` with one that fits, and
-        what leaves for it; None where the run cannot be told apart as a whole. `frames` are whole
-        frames."""
-        return self._edit(frames, start, frames.rfind(self._tail, start))
+        their texts as JSON spells them; None where the run cannot be told apart as a whole.
+        `frames` are whole frames."""
+        if self._varies:
+            return self._all(frames, start, len(frames))
+        tail = frames.rfind(self._tail, start)
+        texts = self._texts(frames, start, tail)
+        return None if texts is None else (tail + len(self._tail), texts)
 
-    def one(self, frames: bytes, start: int) -> tuple[int, bytes] | None:
+    def one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """The same for the single frame at `start`."""
-        return self._edit(frames, start, frames.find(self._tail, start + len(self._head) - 1))
+        if self._varies:
+            return self._all(frames, start, frames.find(b"\n\n", start) + 2)
+        tail = frames.find(self._tail, start + len(self._head) - 1)
+        texts = self._texts(frames, start, tail)
+        return None if texts is None else (tail + len(self._tail), texts)
 
-    def _edit(self, frames: bytes, start: int, tail: int) -> tuple[int, bytes] | None:
+    def edited(self, frames: bytes, start: int, end: int) -> bytes:
+        """What leaves for a run that was recognised."""
+        return _edited(frames[start:end], self._edits)
+
+    def _all(self, frames: bytes, start: int, end: int) -> tuple[int, list[bytes]] | None:
+        """The same where everything between start and end has to be the run."""
+        alike = _PASSING.sub(b"", frames[start:end])
+        if not (alike.startswith(self._head) and alike.endswith(self._tail)):
+            return None
+        texts = self._texts(alike, 0, len(alike) - len(self._tail))
+        return None if texts is None else (end, texts)
+
+    def _texts(self, frames: bytes, start: int, tail: int) -> list[bytes] | None:
         if tail < start + len(self._head):
             return None
         texts = frames[start + len(self._head) : tail].split(self._gap)
@@ -87,12 +124,41 @@ class Likeness:
         ):
             return None
         self._tries = _TRIES
-        end = tail + len(self._tail)
-        if self._same:
-            return end, frames[start:end]
-        return end, self._new_head + self._new_gap.join(texts) + self._new_tail
+        return texts
+
+
+def read_texts(spelled: list[bytes]) -> list[str] | None:
+    """Texts as JSON spells them, read; None where one of them is no text in JSON."""
+    side_by_side = b"\n".join(spelled)
+    try:
+        if _SPELLED.search(side_by_side):
+            return [loads(b'"%b"' % text) for text in spelled]
+        return side_by_side.decode().split("\n")
+    except ValueError:
+        return None
 
 
 def _around(frame: bytes, spelled: bytes) -> tuple[bytes, bytes]:
     before, _, after = frame.partition(spelled)
     return before + b'"', b'"' + after
+
+
+def _edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """What has to be replaced by what, with as much before it as no text can contain."""
+    shortest = min(len(before), len(after))
+    start = bisect_left(range(shortest), True, key=lambda n: before[: n + 1] != after[: n + 1])
+    rest = range(shortest - start)
+    same = bisect_left(rest, True, key=lambda n: before[~n:] != after[~n:])
+    start = max(before.rfind(b'"', 0, start) - 1, 0)
+    return before[start : len(before) - same], after[start : len(after) - same]
+
+
+def _edited(frames: bytes, edits: list[tuple[bytes, bytes]]) -> bytes:
+    for old, new in edits:
+        frames = frames.replace(old, new)
+    return frames
+
+
+def _stands_once(old: bytes, raw: bytes, alike: bytes) -> bool:
+    """Whether it means this one place of the frame, and of all that are like it."""
+    return b"\n" not in old and bool(_ENTRY.search(old)) and raw.count(old) == alike.count(old) == 1

@@ -142,20 +142,27 @@ class Framer:
 
 
 def read_frame(raw: bytes) -> Frame:
-    """The fields of one block. A byte order mark at its head is passed over."""
+    """One block with its fields."""
+    return Frame(raw, *read_fields(raw))
+
+
+def read_fields(raw: bytes) -> tuple[bytes, bytes | None]:
+    """Name and data of one block, as `Frame` has them. A byte order mark at its head is passed
+    over."""
     # The two shapes that models send, told apart without looking at every line.
-    if raw.endswith(b"\n\n") and b"\r" not in raw:
-        end = len(raw) - 2
-        if raw.startswith(b"data: ") and raw.find(b"\n") == end:
-            return Frame(raw, b"", raw[6:end])
-        if raw.startswith(b"event: "):
-            eol = raw.find(b"\n")
-            if raw.startswith(b"data: ", eol + 1) and raw.find(b"\n", eol + 1) == end:
-                return Frame(raw, raw[7:eol], raw[eol + 7 : end])
+    end = len(raw) - 2
+    if raw.startswith(b"data: "):
+        if raw.find(b"\n") == end and b"\r" not in raw:
+            return b"", raw[6:end]
+    elif raw.startswith(b"event: "):
+        eol = raw.find(b"\n")
+        plain = raw.startswith(b"data: ", eol + 1) and raw.find(b"\n", eol + 1) == end
+        if plain and b"\r" not in raw:
+            return raw[7:eol], raw[eol + 7 : end]
     return _read_lines(raw)
 
 
-def _read_lines(raw: bytes) -> Frame:
+def _read_lines(raw: bytes) -> tuple[bytes, bytes | None]:
     name = b""
     data: list[bytes] = []
     for line in _LINE_END.split(raw.removeprefix(_BOM)):
@@ -166,4 +173,4 @@ def _read_lines(raw: bytes) -> Frame:
             data.append(value)
         elif field == b"event":
             name = value
-    return Frame(raw, name, b"\n".join(data) if data else None)
+    return name, b"\n".join(data) if data else None

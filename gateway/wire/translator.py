@@ -8,10 +8,11 @@ the format's terminal event does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
-import orjson
+from orjson import JSONDecodeError, dumps, loads
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, Signature
 from gateway.core.failure import Failure, FailureKind
@@ -28,27 +29,21 @@ MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of opening frames that are held back; beyond it the reply counts as begun."""
 
 
-class NativeTranslator:
-    """One stream where client and upstream share the format: frames pass rewritten in place.
+class Translator(ABC):
+    """One stream, whatever its lane.
 
     `begun`: the first real event is in hand, so bytes leave from now on. `end`: the terminal event,
-    once seen. `failure`: why the reply broke off, once it did. `fault`: what the decoder could not
-    digest; the relay goes on regardless, for the tap may never break the pipe. Hence a decoder that
-    has stumbled is not believed when it misses the end of a reply that had begun and whose bytes
-    ended after a whole frame: then neither `end` nor `failure` is set, for nobody can know.
+    once seen. `failure`: why the reply broke off, once it did. `fault`: what of the upstream's
+    could not be digested.
     """
 
     __slots__ = (
-        "_clean",
         "_decoder",
         "_framer",
         "_held",
         "_held_size",
         "_likeness",
         "_over",
-        "_rewriter",
-        "_tells",
-        "_told",
         "begun",
         "end",
         "failure",
@@ -56,21 +51,9 @@ class NativeTranslator:
         "usage",
     )
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        rewriter: Rewriter,
-        clean: Callable[[str], str],
-        tells: Callable[[Failure], bool] = lambda _: True,
-    ) -> None:
-        """`clean` takes secrets out of the text of an upstream's error; `tells` says whether the
-        upstream's own error frame may leave at all."""
-        self._clean = clean
-        self._tells = tells
-        self._told = False
+    def __init__(self, decoder: Decoder) -> None:
         self._framer = Framer()
         self._decoder = decoder
-        self._rewriter = rewriter
         self._likeness = Likeness()
         self._held: list[bytes] = []
         self._held_size = 0
@@ -81,16 +64,22 @@ class NativeTranslator:
         self.fault: str | None = None
         self.usage: Usage | None = None
 
+    @property
+    @abstractmethod
+    def dropped(self) -> Set[str]:
+        """Names of what was lost of the reply."""
+
     def receive(self, chunk: bytes) -> bytes:
         """The bytes that may leave now: whole frames, maybe none."""
         if self._over:
             return b""
         try:
-            frames = self._framer.gather(chunk)
+            out = self._pass(chunk)
         except FrameTooLarge:
-            self._fail(FailureKind.EVENT_TOO_LARGE, "an event of the stream is too large")
+            message = "an event of the stream is too large"
+            self._fail(Failure(kind=FailureKind.EVENT_TOO_LARGE, message=message))
             return b""
-        return self._release(self._pass(frames)) if frames else b""
+        return self._release(out) if out else b""
 
     def close(self) -> bytes:
         """At the end of the upstream's bytes; sets `failure` where the reply was not complete."""
@@ -100,20 +89,36 @@ class NativeTranslator:
         whole = [frame for frame in rest if _whole(frame)]
         out = self._pass(b"".join(_ended(frame.raw) for frame in whole))
         if not self._over:
-            self._watch(self._last_events())
-            missed = self.failure is not None and self.failure.kind is FailureKind.CUT
-            if missed and self.fault and self.begun and whole == rest:
-                self.failure = None
+            out += self._conclude(tidy=whole == rest)
         return self._release(out)
 
+    @abstractmethod
     def abort(self, error: GatewayError) -> bytes:
-        """Ends the client's stream with `error` in the format's own form; nothing where the
-        upstream's own error frame has left already."""
-        self._over = True
-        return b"" if self._told else self._rewriter.fail(error)
+        """Ends the client's stream with `error` in its format's own form."""
 
-    def _pass(self, frames: bytes) -> list[bytes]:
+    @abstractmethod
+    def ping(self) -> bytes:
+        """A sign of life for the client."""
+
+    @abstractmethod
+    def _step(self, raw: bytes, out: list[bytes]) -> None:
+        """One frame the ordinary way; what may leave for it is added to `out`."""
+
+    @abstractmethod
+    def _repeat(
+        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+    ) -> bool:
+        """The same for a run of frames that were recognised, and for their texts as JSON spells
+        them; False where they must go the ordinary way after all."""
+
+    @abstractmethod
+    def _conclude(self, *, tidy: bool) -> list[bytes]:
+        """The same at the end of the bytes; `tidy`: they ended after a whole frame."""
+
+    def _pass(self, chunk: bytes) -> list[bytes]:
+        """What becomes of the frames that the chunk completes. Raises `FrameTooLarge`."""
         out: list[bytes] = []
+        frames = self._framer.gather(chunk)
         likeness = self._likeness
         in_runs = True
         start, stop = 0, len(frames)
@@ -124,65 +129,14 @@ class NativeTranslator:
                 if alike is None:  # no run as far as one can see: frame by frame from here on
                     in_runs = False
                     alike = likeness.one(frames, start)
-            if alike is not None:
-                start, rewritten = alike
-            else:
-                end = self._framer.end_of(frames, start)
-                rewritten = self._step(frames[start:end])
-                start = end
-            out.append(rewritten)
+            if alike is not None and self._repeat(frames, start, *alike, out):
+                start = alike[0]
+                continue
+            in_runs = in_runs and alike is None
+            end = self._framer.end_of(frames, start)
+            self._step(frames[start:end], out)
+            start = end
         return out
-
-    def _step(self, raw: bytes) -> bytes:
-        """One frame the ordinary way: read, decoded, watched, rewritten."""
-        frame = read_frame(raw)
-        data: Payload | None = None
-        events: Sequence[Event] = ()
-        try:
-            if frame.data == b"[DONE]":
-                events = self._decoder.done()
-            elif frame.data:
-                data = as_object(orjson.loads(frame.data), "data")
-                events = self._decoder.decode(frame.name, data)
-        except Exception as fault:  # whatever an upstream sends, the relay goes on
-            self._stumble(fault)
-        if events:
-            self._watch(events)
-            if self._over:
-                return self._last_words(frame, data)
-        rewritten = self._rewriter.rewrite(frame, data)
-        if events:
-            if len(events) == 1 and type(events[0]) is Delta:
-                if isinstance(events[0].piece, str):
-                    self._likeness.learn(raw, rewritten, events[0].piece)
-            else:
-                self._likeness.forget()
-        return rewritten
-
-    def _last_words(self, frame: Frame, data: Payload | None) -> bytes:
-        """What leaves of the frame that ended the reply with a failure. One that may not leave is
-        kept from the rewriter too, which would remember what it says."""
-        failure = self.failure
-        if data is None or failure is None or failure.kind is not FailureKind.SAID:
-            return b""
-        if not (self.begun and self._tells(failure)):
-            return b""
-        cleaned = _cleaned(data, self._clean)
-        if cleaned != data:
-            frame = read_frame(replace_data(frame, orjson.dumps(cleaned)))
-        rewritten = self._rewriter.rewrite(frame, cleaned)
-        self._told = bool(rewritten)
-        return rewritten
-
-    def _last_events(self) -> Sequence[Event]:
-        try:
-            return self._decoder.close()
-        except Exception as fault:
-            self._stumble(fault)
-            return [Fail(broken_off(self.begun), None)]
-
-    def _stumble(self, fault: Exception) -> None:
-        self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
 
     def _release(self, out: list[bytes]) -> bytes:
         """What may leave now; all of it is held until the reply has begun."""
@@ -195,29 +149,141 @@ class NativeTranslator:
             out, self._held = self._held, []
         return b"".join(out)
 
-    def _watch(self, events: Sequence[Event]) -> None:
-        for event in events:
-            match event:
-                case Delta(_, piece):
-                    self.begun = self.begun or (bool(piece) and not isinstance(piece, Signature))
-                case Open(_, part):
-                    self.begun = self.begun or not isinstance(part, Text | Thinking)
-                case Begin(usage=usage):
-                    self.usage = usage
-                case End(usage=usage):
-                    self.begun = True
-                    self.end = event
-                    self.usage = usage or self.usage
-                case Fail(failure, usage):
-                    self.failure = failure
-                    self.usage = usage or self.usage
-                    self._over = True
-                case Close() | Ping():
-                    pass
+    def _watch(self, event: Event) -> None:
+        match event:
+            case Delta(_, piece):
+                self.begun = self.begun or (bool(piece) and not isinstance(piece, Signature))
+            case Open(_, part):
+                self.begun = self.begun or not isinstance(part, Text | Thinking)
+            case Begin(usage=usage):
+                self.usage = usage
+            case End(usage=usage):
+                self.begun = True
+                self.end = event
+                self.usage = usage or self.usage
+            case Fail(failure, usage):
+                self.usage = usage or self.usage
+                self._fail(failure)
+            case Close() | Ping():
+                pass
 
-    def _fail(self, kind: FailureKind, message: str) -> None:
-        self.failure = Failure(kind=kind, message=message)
+    def _fail(self, failure: Failure) -> None:
+        self.failure = failure
         self._over = True
+
+    def _stumble(self, fault: Exception) -> None:
+        self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
+
+
+class NativeTranslator(Translator):
+    """Client and upstream share the format: frames pass rewritten in place.
+
+    The decoder is only the tap here, and the tap may never break the pipe: the relay goes on after
+    a `fault`. Hence a decoder that has stumbled is not believed when it misses the end of a reply
+    that had begun and whose bytes ended after a whole frame: then neither `end` nor `failure` is
+    set, for nobody can know.
+    """
+
+    __slots__ = ("_clean", "_rewriter", "_tells", "_told")
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        rewriter: Rewriter,
+        clean: Callable[[str], str],
+        tells: Callable[[Failure], bool] = lambda _: True,
+    ) -> None:
+        """`clean` takes secrets out of the text of an upstream's error; `tells` says whether the
+        upstream's own error frame may leave at all."""
+        super().__init__(decoder)
+        self._clean = clean
+        self._tells = tells
+        self._told = False
+        self._rewriter = rewriter
+
+    @property
+    def dropped(self) -> Set[str]:
+        return frozenset()
+
+    def abort(self, error: GatewayError) -> bytes:
+        """Nothing where the upstream's own error frame has left already."""
+        self._over = True
+        return b"" if self._told else self._rewriter.fail(error)
+
+    def ping(self) -> bytes:
+        return self._rewriter.ping()
+
+    def _step(self, raw: bytes, out: list[bytes]) -> None:
+        frame = read_frame(raw)
+        data: Payload | None = None
+        events: Sequence[Event] = ()
+        try:
+            if frame.data == b"[DONE]":
+                events = self._decoder.done()
+            elif frame.data:
+                data = as_object(loads(frame.data), "data")
+                events = self._decoder.decode(frame.name, data)
+        except Exception as fault:  # whatever an upstream sends, the relay goes on
+            self._stumble(fault)
+        self._watch_all(events)
+        if self._over:
+            out.append(self._last_words(frame, data))
+            return
+        edited = self._rewriter.rewrite(frame, data)
+        if piece := only_piece(events):
+            self._likeness.learn(raw, edited, piece[1])
+        elif events:
+            self._likeness.forget()
+        out.append(edited)
+
+    def _repeat(
+        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+    ) -> bool:
+        run = self._likeness.edited(frames, start, end)
+        self._rewriter.pass_by(run)
+        out.append(run)
+        return True
+
+    def _last_words(self, frame: Frame, data: Payload | None) -> bytes:
+        """What leaves of the frame that ended the reply with a failure. One that may not leave is
+        kept from the rewriter too, which would remember what it says."""
+        failure = self.failure
+        if data is None or failure is None or failure.kind is not FailureKind.SAID:
+            return b""
+        if not (self.begun and self._tells(failure)):
+            return b""
+        cleaned = _cleaned(data, self._clean)
+        if cleaned != data:
+            frame = read_frame(replace_data(frame, dumps(cleaned)))
+        rewritten = self._rewriter.rewrite(frame, cleaned)
+        self._told = bool(rewritten)
+        return rewritten
+
+    def _conclude(self, *, tidy: bool) -> list[bytes]:
+        self._watch_all(self._last_events())
+        missed = self.failure is not None and self.failure.kind is FailureKind.CUT
+        if missed and self.fault and self.begun and tidy:
+            self.failure = None
+        return []
+
+    def _watch_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._watch(event)
+
+    def _last_events(self) -> Sequence[Event]:
+        try:
+            return self._decoder.close()
+        except Exception as fault:
+            self._stumble(fault)
+            return [Fail(broken_off(self.begun), None)]
+
+
+def only_piece(events: Sequence[Event]) -> tuple[int, str] | None:
+    """The piece of text, and of which part, that is all that a frame was read as."""
+    event = events[0] if len(events) == 1 else None
+    if type(event) is Delta and isinstance(event.piece, str):
+        return event.index, event.piece
+    return None
 
 
 def _whole(frame: Frame) -> bool:
@@ -225,8 +291,8 @@ def _whole(frame: Frame) -> bool:
     if not frame.data or frame.data == b"[DONE]":
         return bool(frame.data)
     try:
-        orjson.loads(frame.data)
-    except orjson.JSONDecodeError:
+        loads(frame.data)
+    except JSONDecodeError:
         return False
     return True
 

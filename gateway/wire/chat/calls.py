@@ -6,27 +6,30 @@ its first piece.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-import orjson
-
-from gateway.core.parts import CallKind, ToolCall
+from gateway.core.formats import Format
+from gateway.core.parts import CallKind, Opaque, ToolCall
 from gateway.wire.assembly import Assembly
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text
+from gateway.wire.lenient import read_object, read_text, write_json
+
+_READ: Final = {"index", "id", "type", "function", "custom"}
 
 
 class _Call:
     """One call, and what came of it before it had a name."""
 
-    __slots__ = ("id", "kind", "named", "number", "waiting")
+    __slots__ = ("extra", "id", "kind", "named", "number", "waiting")
 
-    def __init__(self, number: int | None, id: str, kind: CallKind) -> None:
+    def __init__(self, number: int | None, id: str, kind: CallKind, entry: Payload) -> None:
+        rest = {name: value for name, value in entry.items() if name not in _READ and value}
+        self.extra = Opaque(Format.CHAT, rest) if rest else None
         self.number = number
         self.id = id
         self.kind = kind
         self.named = False
-        self.waiting = ""
+        self.waiting: list[str] = []
 
 
 class Calls:
@@ -49,14 +52,14 @@ class Calls:
         )
         call = self._find(number, id, name)
         if call is None:
-            call = _Call(number if isinstance(number, int) else None, id, kind)
+            call = _Call(number if isinstance(number, int) else None, id, kind, entry)
             self._calls.append(call)
         piece = _arguments(said.get("arguments" if kind is CallKind.FUNCTION else "input"))
         if call.named:
             self._assembly.add(call, piece)
             return
         call.id = call.id or id
-        call.waiting += piece
+        call.waiting.append(piece)
         if name:
             self._open(call, name)
 
@@ -68,8 +71,8 @@ class Calls:
 
     def _open(self, call: _Call, name: str) -> None:
         call.named = True
-        self._assembly.open(call, ToolCall(id=call.id, name=name, kind=call.kind))
-        self._assembly.add(call, call.waiting)
+        self._assembly.open(call, ToolCall(call.id, name, kind=call.kind, extra=call.extra))
+        self._assembly.add(call, "".join(call.waiting))
 
     def _find(self, number: Any, id: str, name: str) -> _Call | None:
         """The call that a piece goes on with, None where it begins a new one."""
@@ -86,4 +89,4 @@ class Calls:
 
 def _arguments(value: object) -> str:
     """Some upstreams send the arguments as the object that they should spell."""
-    return orjson.dumps(value).decode() if isinstance(value, dict) else read_text(value)
+    return write_json(value) if isinstance(value, dict) else read_text(value)

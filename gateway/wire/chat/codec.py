@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.target import Target
 from gateway.core.usage import Usage
-from gateway.wire.chat import reply, request
+from gateway.wire.chat import rendering, request
+from gateway.wire.chat import reply as replies
+from gateway.wire.chat.encoder import ChatEncoder
 from gateway.wire.chat.rewrite import ChatRewriter
 from gateway.wire.chat.stream import ChatDecoder
-from gateway.wire.codec import Codec, Decoder, Rewriter
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
 from gateway.wire.fields import Payload
 
 
@@ -23,20 +28,29 @@ class ChatCodec(Codec):
     def parse_prompt(self, body: object) -> Prompt:
         return request.parse_prompt(body)
 
-    def patch_prompt(self, body: Payload, model: str) -> Payload:
-        return request.patch_prompt(body, model)
+    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
+        return request.patch_prompt(body, prompt, target)
+
+    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
+        return rendering.render_prompt(prompt, target)
 
     def decoder(self) -> Decoder:
         return ChatDecoder()
+
+    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
+        return ChatEncoder(prompt, stamp)
 
     def rewriter(self, prompt: Prompt) -> Rewriter:
         return ChatRewriter(prompt)
 
     def parse_reply(self, body: Payload) -> Reply:
-        return reply.parse_reply(body)
+        return replies.parse_reply(body)
+
+    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+        return replies.render_reply(reply, prompt, stamp)
 
     def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return reply.measure_reply(body)
+        return replies.measure_reply(body)
 
 
 CODEC = ChatCodec()

@@ -9,11 +9,24 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.events import StopReason
+from gateway.core.parts import CallKind, Part, Refusal, Text, Thinking, ToolCall
+from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold
 from gateway.core.usage import Usage
+from gateway.wire.chat.reasoning import Details
+from gateway.wire.chat.spoken import (
+    Annotations,
+    Calls,
+    finish_reason,
+    knows_functions_alone,
+    lost_part,
+    reply_id,
+)
 from gateway.wire.chat.stream import ChatDecoder, plain_stop
-from gateway.wire.chat.usage import parse_usage
+from gateway.wire.chat.usage import parse_usage, render_usage
+from gateway.wire.codec import Stamp
 from gateway.wire.fields import Payload
+from gateway.wire.lenient import read_object
 
 _BEYOND_TEXT: Final = ("tool_calls", "function_call", "refusal")
 
@@ -32,10 +45,11 @@ def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
     """A plain text answer, which most are, is measured without building its parts."""
     choices = body.get("choices")
     if type(choices) is list and len(choices) == 1 and not body.get("error"):
-        message = choices[0].get("message")
+        choice = read_object(choices[0])
+        message = choice.get("message")
         if type(message) is dict and _is_plain(message):
             usage = body.get("usage")
-            stop = plain_stop(choices[0].get("finish_reason"))
+            stop = plain_stop(choice.get("finish_reason"))
             return stop, parse_usage(usage, None) if usage else None
     reply = parse_reply(body)
     return reply.stop, reply.usage
@@ -58,3 +72,85 @@ def _as_delta(choice: Any) -> Any:
             ]
         }
     return choice | {"delta": message}
+
+
+def render_reply(reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, set[str]]:
+    """The body, and the names of what the format could not say."""
+    spoken = _Spoken(prompt, stamp)
+    for part in reply.parts:
+        spoken.add(part)
+    usage = reply.usage or Usage(input_tokens=stamp.input_tokens)
+    body = {
+        "id": reply_id(stamp),
+        "object": "chat.completion",
+        "created": stamp.created,
+        "model": prompt.model,
+        "choices": [spoken.choice(reply.stop)],
+        "usage": render_usage(usage),
+        "system_fingerprint": None,
+    }
+    return body, spoken.dropped
+
+
+class _Spoken:
+    """The one choice of a reply as its parts add up to it."""
+
+    __slots__ = (
+        *("_annotations", "_calls", "_content", "_details", "_functions", "_refusals"),
+        *("_thoughts", "_tool_calls", "dropped"),
+    )
+
+    def __init__(self, prompt: Prompt, stamp: Stamp) -> None:
+        self._functions = knows_functions_alone(prompt)
+        self._calls = Calls(stamp)
+        self._tool_calls: list[Payload] = []
+        self._details = Details(stamp.origin)
+        self._annotations = Annotations()
+        self._content: list[str] = []
+        self._thoughts: list[str] = []
+        self._refusals: list[str] = []
+        self.dropped: set[str] = set()
+
+    def add(self, part: Part) -> None:
+        match part:
+            case Text(text, citations):
+                self._content.append(text)
+                self._annotations.add(citations, len(text), self.dropped)
+            case Thinking(text, signature, redacted):
+                self._thoughts.append(text)
+                self._details.add(text, signature, redacted=redacted)
+            case Refusal(text):
+                self._refusals.append(text)
+            case ToolCall() if self._functions and self._tool_calls:
+                self.dropped.add("tool_calls")
+            case ToolCall(arguments=arguments, kind=kind):
+                if kind is CallKind.FUNCTION:
+                    arguments = arguments or "{}"
+                self._tool_calls.append(self._calls.render(part, arguments))
+            case _:
+                self.dropped.add(lost_part(part))
+
+    def choice(self, stop: StopReason) -> Payload:
+        content, refusal = "".join(self._content), "".join(self._refusals)
+        silent = bool(self._tool_calls or refusal) and not content
+        message: Payload = {
+            "role": "assistant",
+            "content": None if silent else content,
+            "refusal": refusal or None,
+            "annotations": self._annotations.entries,
+        }
+        if thoughts := "\n\n".join(filter(None, self._thoughts)):
+            message["reasoning_content"] = thoughts
+        if details := self._details.entries:
+            message["reasoning_details"] = details
+        if self._tool_calls and self._functions:
+            message["function_call"] = self._tool_calls[0]["function"]
+        elif self._tool_calls:
+            message["tool_calls"] = self._tool_calls
+        finish = finish_reason(
+            stop,
+            called=bool(self._tool_calls),
+            refused=bool(refusal),
+            functions=self._functions,
+        )
+        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}

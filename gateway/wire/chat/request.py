@@ -12,7 +12,9 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Reasoning, Sampling
-from gateway.wire.chat.tools import parse_tool_choice, parse_tools
+from gateway.core.target import Target
+from gateway.wire.chat.reasoning import patch_reasoning
+from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
 from gateway.wire.chat.turns import parse_turns
 from gateway.wire.fields import (
     Payload,
@@ -35,8 +37,9 @@ _READ: Final = {
     *("response_format", "reasoning_effort", "reasoning", "thinking", "enable_thinking"),
     *("temperature", "top_p", "top_k", "seed", "n", "frequency_penalty", "presence_penalty"),
     *("logprobs", "top_logprobs", "verbosity", "safety_identifier", "user", "metadata"),
-    *("service_tier", "prompt_cache_key", "store"),
+    *("service_tier", "prompt_cache_key", "store", SEARCH_FIELD),
 }
+_COMPATIBLE: Final = ("reasoning", "thinking", "enable_thinking")
 
 
 def parse_prompt(body: object) -> Prompt:
@@ -47,6 +50,7 @@ def parse_prompt(body: object) -> Prompt:
     most = integer(body, "max_completion_tokens", least=0)
     at_most = integer(body, "max_tokens", least=0)
     safety_identifier, user = string(body, "safety_identifier"), string(body, "user")
+    output = _output(body)
     return Prompt(
         format=Format.CHAT,
         model=model,
@@ -57,9 +61,9 @@ def parse_prompt(body: object) -> Prompt:
         stop=_stop(body),
         tools=parse_tools(body),
         tool_choice=parse_tool_choice(body),
-        parallel_tool_calls=boolean(body, "parallel_tool_calls"),
+        parallel_tool_calls=_parallel(body),
         reasoning=_reasoning(body),
-        output=_output(body),
+        output=output,
         sampling=_sampling(body),
         verbosity=string(body, "verbosity"),
         user=safety_identifier or user,
@@ -67,16 +71,23 @@ def parse_prompt(body: object) -> Prompt:
         service_tier=string(body, "service_tier"),
         cache_key=string(body, "prompt_cache_key"),
         store=boolean(body, "store"),
-        extra=_extra(body),
+        extra=_extra(body, output),
     )
 
 
-def patch_prompt(body: Payload, model: str) -> Payload:
+def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A stream is asked for its usage: nothing else tells what a reply has cost."""
-    patched = body | {"model": model}
+    patched = body | {"model": target.model}
     if body.get("stream"):
         patched["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
+    patch_reasoning(patched, prompt, target)
     return patched
+
+
+def _parallel(body: Payload) -> bool | None:
+    """Whoever speaks of functions as of old has room for one call alone."""
+    parallel = boolean(body, "parallel_tool_calls")
+    return False if parallel is None and body.get("functions") else parallel
 
 
 def _stop(body: Payload) -> tuple[str, ...]:
@@ -106,15 +117,20 @@ def _sampling(body: Payload) -> Sampling:
 
 def _reasoning(body: Payload) -> Reasoning | None:
     """The format's own effort first, then what compatible servers call it."""
+    said = {name: body[name] for name in _COMPATIBLE if body.get(name) is not None}
     effort = string(body, "reasoning_effort")
+    if said and effort is not None:
+        said["reasoning_effort"] = effort
+    extra = Opaque(Format.CHAT, said) if said else None
     if effort is not None:
-        return Reasoning(enabled=False if effort == "none" else None, effort=effort)
+        return Reasoning(enabled=False if effort == "none" else None, effort=effort, extra=extra)
     reasoning, thinking = body.get("reasoning"), body.get("thinking")
     if isinstance(reasoning, dict):
         return Reasoning(
             enabled=_typed(reasoning, "enabled", bool),
             effort=_typed(reasoning, "effort", str),
             budget=_typed(reasoning, "max_tokens", int),
+            extra=extra,
         )
     if isinstance(thinking, dict) and isinstance(thinking.get("type"), str):
         mode = thinking["type"]
@@ -122,9 +138,10 @@ def _reasoning(body: Payload) -> Reasoning | None:
             enabled=mode != "disabled",
             budget=_typed(thinking, "budget_tokens", int),
             mode=None if mode in ("enabled", "disabled") else mode,
+            extra=extra,
         )
     enabled = _typed(body, "enable_thinking", bool)
-    return None if enabled is None else Reasoning(enabled=enabled)
+    return None if enabled is None else Reasoning(enabled=enabled, extra=extra)
 
 
 def _typed(body: Payload, name: str, kind: type) -> Any:
@@ -155,6 +172,10 @@ def _output(body: Payload) -> OutputFormat | None:
             return None
 
 
-def _extra(body: Payload) -> Opaque | None:
+def _extra(body: Payload, output: OutputFormat | None) -> Opaque | None:
     rest = {name: value for name, value in body.items() if name not in _READ}
+    if output is None and (form := body.get("response_format")) and form["type"] != "text":
+        rest["response_format"] = form
+    if body.get("safety_identifier") and body.get("user"):
+        rest["user"] = body["user"]
     return Opaque(Format.CHAT, rest) if rest else None

@@ -16,7 +16,9 @@ from gateway.wire.fields import Payload
 from gateway.wire.model_name import ModelName
 from gateway.wire.sse import Frame, replace_data
 
-_PING: Final = b": keepalive\n\n"  # a comment: the format has no event for it
+PING: Final = b": keepalive\n\n"
+"""A sign of life is a comment: the format has no event for it, and its clients break on any."""
+
 _USUAL_NULL: Final = b',"usage":null'
 _NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
@@ -44,8 +46,11 @@ class ChatRewriter:
             written = self._model.write(written, data["model"])
         return frame.raw if written is frame.data else replace_data(frame, written)
 
+    def pass_by(self, frames: bytes) -> None:
+        """Nothing is remembered of them."""
+
     def ping(self) -> bytes:
-        return _PING
+        return PING
 
     def fail(self, error: GatewayError) -> bytes:
         return error_frame(error)

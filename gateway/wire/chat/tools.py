@@ -1,10 +1,13 @@
-"""Tool definitions and tool choice of chat requests. It must not know turns or replies."""
+"""Reads the tools of chat requests, and the choice among them. It must not know any turns."""
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque
-from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind
+from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.wire.chat.media import CACHE_FIELDS, parse_cache
 from gateway.wire.fields import (
     Payload,
     as_list,
@@ -17,10 +20,19 @@ from gateway.wire.fields import (
     required_str,
     string,
 )
+from gateway.wire.lenient import read_object, read_text
+
+SEARCH: Final = "web_search"
+SEARCH_FIELD: Final = "web_search_options"
+
+_READ: Final = {
+    *("type", "function", "custom", *CACHE_FIELDS),
+    *("name", "description", "parameters", "strict", "format"),
+}
 
 
 def parse_tools(body: Payload) -> tuple[Tool, ...]:
-    """`tools`, and the deprecated `functions` after them."""
+    """`tools`, the deprecated `functions`, and the search that has a field of its own."""
     tools = [
         _tool(as_object(tool, f"tools.{index}"), f"tools.{index}")
         for index, tool in enumerate(list_(body, "tools") or ())
@@ -28,6 +40,9 @@ def parse_tools(body: Payload) -> tuple[Tool, ...]:
     for index, function in enumerate(list_(body, "functions") or ()):
         path = f"functions.{index}"
         tools.append(_function(as_object(function, path), path, function))
+    search = object_(body, SEARCH_FIELD)
+    if search is not None:
+        tools.append(_search(SEARCH, search, {SEARCH_FIELD: search}))
     return tuple(tools)
 
 
@@ -57,10 +72,25 @@ def parse_tool_choice(body: Payload) -> ToolChoice | None:
 def _tool(tool: Payload, path: str) -> Tool:
     kind = required_str(tool, "type", path)
     if kind not in ("function", "custom"):
+        if kind.startswith(SEARCH):
+            return _search(kind, tool, tool)
         return Tool(kind=ToolKind.SERVER, name=kind, definition=Opaque(Format.CHAT, tool))
     said = as_object(required(tool, kind, path), f"{path}.{kind}")
     parse = _function if kind == "function" else _custom
     return parse(said, f"{path}.{kind}", tool)
+
+
+def _search(name: str, said: Payload, definition: Payload) -> Tool:
+    """Where the searcher is stands within an object of its own, or is spread out."""
+    location = read_object(said.get("user_location"))
+    location = read_object(location.get("approximate")) or location
+    place = {name: value for name, value in location.items() if name != "type" and value}
+    search = WebSearch(
+        location=place or None, context_size=read_text(said.get("search_context_size")) or None
+    )
+    return Tool(
+        kind=ToolKind.SERVER, name=name, search=search, definition=Opaque(Format.CHAT, definition)
+    )
 
 
 def _function(function: Payload, path: str, definition: Payload) -> Tool:
@@ -70,6 +100,8 @@ def _function(function: Payload, path: str, definition: Payload) -> Tool:
         description=string(function, "description", path),
         schema=object_(function, "parameters", path),
         strict=boolean(function, "strict", path),
+        cache=parse_cache(definition),
+        extra=_beyond(function, definition),
         definition=Opaque(Format.CHAT, definition),
     )
 
@@ -81,8 +113,19 @@ def _custom(custom: Payload, path: str, definition: Payload) -> Tool:
         name=required_str(custom, "name", path),
         description=string(custom, "description", path),
         grammar=object_(form, "grammar", f"{path}.format"),
+        cache=parse_cache(definition),
+        extra=_beyond(custom, definition),
         definition=Opaque(Format.CHAT, definition),
     )
+
+
+def _beyond(said: Payload, definition: Payload) -> Opaque | None:
+    """What the tool says beyond the hub's words, inside and around its function; fields that are
+    not set say nothing."""
+    rest: dict[str, Any] = {
+        name: value for name, value in (definition | said).items() if name not in _READ and value
+    }
+    return Opaque(Format.CHAT, rest) if rest else None
 
 
 def _word(word: str) -> ToolChoice:

@@ -11,19 +11,18 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    CacheMark,
     CallKind,
     Opaque,
     OpaquePart,
     Part,
     Refusal,
     Text,
-    Thinking,
     ToolCall,
     ToolResult,
 )
 from gateway.core.prompt import Role, Turn
-from gateway.wire.chat.media import parse_audio, parse_file, parse_image
+from gateway.wire.chat.media import CACHE_FIELDS, parse_audio, parse_cache, parse_file, parse_image
+from gateway.wire.chat.reasoning import FIELDS, parse_reasoning
 from gateway.wire.fields import (
     Payload,
     as_list,
@@ -39,9 +38,32 @@ from gateway.wire.fields import (
 )
 
 _READ: Final = {
-    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"),
-    *("audio", "reasoning_content", "reasoning", "reasoning_details"),
+    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"),
+    *FIELDS,
 }
+_READ_OF_CALL: Final = {"id", "type", "index", "function", "custom"}
+_READ_OF_TEXT: Final = {"type", "text", *CACHE_FIELDS}
+_READ_OF_RESULT: Final = {"role", "content", "tool_call_id", "name"}
+
+
+class _Calls:
+    """The calls so far, as far as their results do not tell: those of custom tools look like
+    others, and those of the deprecated functions have no ids."""
+
+    __slots__ = ("_functions", "customs")
+
+    def __init__(self) -> None:
+        self.customs: set[str] = set()
+        self._functions: dict[str, int] = {}
+
+    def call(self, function: str) -> str:
+        """An id for the next call of a function: its name, numbered from the second on."""
+        self._functions[function] = self._functions.get(function, 0) + 1
+        return self.last(function)
+
+    def last(self, function: str) -> str:
+        count = self._functions.get(function, 1)
+        return function if count == 1 else f"{function}_{count}"
 
 
 def parse_turns(body: Payload) -> tuple[Turn, ...]:
@@ -49,66 +71,69 @@ def parse_turns(body: Payload) -> tuple[Turn, ...]:
     messages = as_list(required(body, "messages"), "messages")
     if not messages:
         raise invalid("messages", "Input should have at least 1 item")
-    customs: set[str] = set()
-    return tuple(_turn(message, f"messages.{i}", customs) for i, message in enumerate(messages))
+    calls = _Calls()
+    return tuple(_turn(message, f"messages.{i}", calls) for i, message in enumerate(messages))
 
 
-def _turn(message: object, path: str, customs: set[str]) -> Turn:
-    """`customs` are the ids of the custom tools' calls so far: their results look like others."""
+def _turn(message: object, path: str, calls: _Calls) -> Turn:
     message = as_object(message, path)
     role = required_str(message, "role", path)
     parse = _ROLES.get(role)
     if parse is None:
         known = ", ".join(f"'{name}'" for name in _ROLES)
         raise invalid(f"{path}.role", f"Input should be one of {known}")
-    parts = parse(message, path, customs)
+    parts = parse(message, path, calls)
     return Turn(
         _SPEAKERS.get(role, Role.USER),
         parts,
         name=string(message, "name", path),
-        extra=None if message.keys() <= _READ else _extra(message),
+        extra=None if role == "tool" else _beyond(message, _READ),
     )
 
 
-def _extra(message: Payload) -> Opaque:
-    return Opaque(Format.CHAT, {key: message[key] for key in message if key not in _READ})
+def _beyond(value: Payload, known: set[str]) -> Opaque | None:
+    if value.keys() <= known:
+        return None
+    return Opaque(Format.CHAT, {key: value[key] for key in value if key not in known})
 
 
-def _said(message: Payload, path: str, customs: set[str]) -> tuple[Part, ...]:
+def _said(message: Payload, path: str, calls: _Calls) -> tuple[Part, ...]:
     """What a person or the system says: content is a must."""
     if message.get("content") is None:
         raise missing(f"{path}.content")
     return _content(message, path)
 
 
-def _answered(message: Payload, path: str, customs: set[str]) -> tuple[Part, ...]:
+def _answered(message: Payload, path: str, calls: _Calls) -> tuple[Part, ...]:
     """A former reply, with everything it may have held, in the order in which it was said."""
-    parts: list[Part] = [*_thinking(message, path), *_content(message, path)]
+    parts: list[Part] = [*parse_reasoning(message), *_content(message, path)]
     if refusal := string(message, "refusal", path):
         parts.append(Refusal(refusal))
     for index, call in enumerate(list_(message, "tool_calls", path) or ()):
-        parts.append(_call(as_object(call, f"{path}.tool_calls.{index}"), path, index, customs))
+        parts.append(_call(as_object(call, f"{path}.tool_calls.{index}"), path, index, calls))
     if function := object_(message, "function_call", path):
         name = required_str(function, "name", f"{path}.function_call")
         arguments = string(function, "arguments", f"{path}.function_call") or ""
-        parts.append(ToolCall(id=name, name=name, arguments=arguments))
+        parts.append(ToolCall(id=calls.call(name), name=name, arguments=arguments))
     if audio := object_(message, "audio", path):
         parts.append(OpaquePart("audio", Opaque(Format.CHAT, audio)))
     return tuple(parts)
 
 
-def _tool_result(message: Payload, path: str, customs: set[str]) -> tuple[Part, ...]:
+def _tool_result(message: Payload, path: str, calls: _Calls) -> tuple[Part, ...]:
     call_id = required_str(message, "tool_call_id", path)
-    kind = CallKind.CUSTOM if call_id in customs else CallKind.FUNCTION
-    return (ToolResult(call_id, _content(message, path), kind=kind),)
+    kind = CallKind.CUSTOM if call_id in calls.customs else CallKind.FUNCTION
+    extra = _beyond(message, _READ_OF_RESULT)
+    return (ToolResult(call_id, _content(message, path), kind=kind, extra=extra),)
 
 
-def _function_result(message: Payload, path: str, customs: set[str]) -> tuple[Part, ...]:
-    """Deprecated: the function's name stands for the call's id."""
-    return (ToolResult(required_str(message, "name", path), _content(message, path)),)
+def _function_result(message: Payload, path: str, calls: _Calls) -> tuple[Part, ...]:
+    """Deprecated: the function's name stands for its latest call."""
+    call_id = calls.last(required_str(message, "name", path))
+    return (ToolResult(call_id, _content(message, path)),)
 
 
-_ROLES: Final[dict[str, Callable[[Payload, str, set[str]], tuple[Part, ...]]]] = {
+_ROLES: Final[dict[str, Callable[[Payload, str, _Calls], tuple[Part, ...]]]] = {
     "system": _said,
     "developer": _said,
     "user": _said,
@@ -123,32 +148,20 @@ _SPEAKERS: Final = {
 }
 
 
-def _thinking(message: Payload, path: str) -> tuple[Part, ...]:
-    """Not the format's own, so what does not fit is left alone. The details hold what proves the
-    reasoning to the upstream that wrote it."""
-    text = message.get("reasoning_content") or message.get("reasoning")
-    details = message.get("reasoning_details")
-    if not isinstance(text, str):
-        text = ""
-    if not text and not details:
-        return ()
-    signature = Opaque(Format.CHAT, details) if details else None
-    return (Thinking(text, signature, redacted=not text),)
-
-
-def _call(call: Payload, above: str, index: int, customs: set[str]) -> Part:
+def _call(call: Payload, above: str, index: int, calls: _Calls) -> Part:
     path = f"{above}.tool_calls.{index}"
     kind = string(call, "type", path) or "function"
+    id = required_str(call, "id", path)
     if kind not in ("function", "custom"):
         return OpaquePart(kind, Opaque(Format.CHAT, call))
-    id = required_str(call, "id", path)
     said = as_object(required(call, kind, path), f"{path}.{kind}")
     path = f"{path}.{kind}"
     name = required_str(said, "name", path)
+    extra = _beyond(call, _READ_OF_CALL)
     if kind == "custom":
-        customs.add(id)
-        return ToolCall(id, name, string(said, "input", path) or "", CallKind.CUSTOM)
-    return ToolCall(id, name, string(said, "arguments", path) or "")
+        calls.customs.add(id)
+        return ToolCall(id, name, string(said, "input", path) or "", CallKind.CUSTOM, extra=extra)
+    return ToolCall(id, name, string(said, "arguments", path) or "", extra=extra)
 
 
 def _content(message: Payload, path: str) -> tuple[Part, ...]:
@@ -168,25 +181,18 @@ def _part(part: Any, path: str) -> Part:
     kind = required_str(part, "type", path)
     match kind:
         case "text":
-            return Text(as_str(required(part, "text", path), f"{path}.text"), cache=_cache(part))
+            return Text(
+                as_str(required(part, "text", path), f"{path}.text"),
+                cache=parse_cache(part),
+                extra=None if len(part) == 2 else _beyond(part, _READ_OF_TEXT),
+            )
         case "image_url":
-            return parse_image(part, path, _cache(part))
+            return parse_image(part, path)
         case "input_audio":
             return parse_audio(part, path)
         case "file":
-            return parse_file(part, path, _cache(part))
+            return parse_file(part, path)
         case "refusal":
             return Refusal(required_str(part, "refusal", path))
         case _:
             return OpaquePart(kind, Opaque(Format.CHAT, part))
-
-
-def _cache(part: Payload) -> CacheMark | None:
-    """The format's own breakpoint, or the mark that clients borrow from messages."""
-    if len(part) == 2:
-        return None
-    mark = part.get("prompt_cache_breakpoint") or part.get("cache_control")
-    if not isinstance(mark, dict):
-        return None
-    ttl = mark.get("ttl")
-    return CacheMark(ttl if isinstance(ttl, str) else None)

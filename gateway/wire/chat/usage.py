@@ -1,4 +1,4 @@
-"""Reads token counts as chat upstreams report them. It must not know prices or limits.
+"""Token counts as chat reports them, both ways. It must not know prices or limits.
 
 The prompt includes what the cache served, and the completion includes the reasoning, as in
 `core.usage`. Stream reports are cumulative: the last count per field wins, and a zero that follows
@@ -8,7 +8,7 @@ a count is an upstream's habit, not news.
 from __future__ import annotations
 
 from gateway.core.usage import Usage
-from gateway.wire.fields import count
+from gateway.wire.fields import Payload, count
 
 
 def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
@@ -27,3 +27,24 @@ def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
         reasoning_tokens=count(completion, "reasoning_tokens") or known.reasoning_tokens,
     )
     return before if usage == Usage() else usage
+
+
+def render_usage(usage: Usage) -> Payload:
+    """The counts as clients read them; a part never exceeds the whole that it is of."""
+    cached = min(usage.cache_read_tokens, usage.input_tokens)
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": cached,
+            "cache_write_tokens": min(usage.cache_write_tokens, usage.input_tokens - cached),
+            "audio_tokens": 0,
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": min(usage.reasoning_tokens, usage.output_tokens),
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

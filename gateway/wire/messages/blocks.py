@@ -25,6 +25,7 @@ from gateway.core.parts import (
     ToolCall,
     ToolResult,
 )
+from gateway.wire.carrier import is_packed, unpack
 from gateway.wire.fields import (
     Payload,
     as_json,
@@ -77,7 +78,7 @@ def _text(block: Payload, path: str) -> Part:
             for index, citation in enumerate(citations)
         ),
         cache=parse_cache(block, path),
-        extra=_beyond(block, _TEXT),
+        extra=beyond(block, _TEXT),
     )
 
 
@@ -86,18 +87,22 @@ def _image(block: Payload, path: str) -> Part:
     place = _source(source, join(path, "source"))
     if place is None:
         return OpaquePart("image", _pocket(block))
-    return Image(place, cache=parse_cache(block, path), extra=_beyond(block, _IMAGE))
+    return Image(place, cache=parse_cache(block, path), extra=beyond(block, _IMAGE))
 
 
 def _document(block: Payload, path: str) -> Part:
     source = as_object(required(block, "source", path), join(path, "source"))
     at = join(path, "source")
     kind = required_str(source, "type", at)
-    place, text = None, None
+    place, text, extra = None, None, beyond(block, _DOCUMENT)
     if kind == "text":
         text = required_str(source, "data", at)
     elif kind == "content" and isinstance(source.get("content"), str):
         text = source["content"]
+    elif kind == "content" and isinstance(source.get("content"), list):
+        text, extra = _texts_alone(source["content"]), _pocket(block)
+        if text is None:
+            return OpaquePart("document", extra)
     elif (place := _source(source, at)) is None:
         return OpaquePart("document", _pocket(block))
     return Document(
@@ -106,8 +111,26 @@ def _document(block: Payload, path: str) -> Part:
         title=string(block, "title", path),
         context=string(block, "context", path),
         cache=parse_cache(block, path),
-        extra=_beyond(block, _DOCUMENT),
+        extra=extra,
     )
+
+
+def _search_result(block: Payload, path: str) -> Part:
+    """Words under a title, as any model can read them; the block itself rides along."""
+    said = _texts_alone(block.get("content"))
+    if said is None:
+        return OpaquePart("search_result", _pocket(block))
+    text = f"{block.get('title')} ({block.get('source')})\n{said}"
+    return Text(text, cache=parse_cache(block, path), extra=_pocket(block))
+
+
+def _texts_alone(blocks: Any) -> str | None:
+    """What the blocks say, where they are texts all of them."""
+    if not isinstance(blocks, list):
+        return None
+    texts = [block.get("text") if isinstance(block, dict) else None for block in blocks]
+    said = [text for text in texts if isinstance(text, str)]
+    return "\n".join(said) if len(said) == len(blocks) else None
 
 
 def _source(source: Payload, path: str) -> Source | None:
@@ -127,17 +150,19 @@ def _source(source: Payload, path: str) -> Source | None:
 
 
 def _thinking(block: Payload, path: str) -> Part:
-    signature = string(block, "signature", path)
+    text, signature = required_str(block, "thinking", path), string(block, "signature", path)
+    if signature and is_packed(signature):
+        return unpack(signature, text)
     return Thinking(
-        required_str(block, "thinking", path),
-        signature=Opaque(Format.MESSAGES, signature) if signature else None,
-        extra=_beyond(block, _THINKING),
+        text,
+        signature=_pocket(signature) if signature else None,
+        extra=beyond(block, _THINKING),
     )
 
 
 def _redacted_thinking(block: Payload, path: str) -> Part:
     data = required_str(block, "data", path)
-    return Thinking(signature=Opaque(Format.MESSAGES, data), redacted=True)
+    return unpack(data, "") if is_packed(data) else Thinking(signature=_pocket(data), redacted=True)
 
 
 def _tool_use(block: Payload, path: str) -> Part:
@@ -146,7 +171,7 @@ def _tool_use(block: Payload, path: str) -> Part:
         name=required_str(block, "name", path),
         arguments=_input(block, path),
         cache=parse_cache(block, path),
-        extra=_beyond(block, _TOOL_USE),
+        extra=beyond(block, _TOOL_USE),
     )
 
 
@@ -155,7 +180,7 @@ def _server_tool_use(block: Payload, path: str) -> Part:
         id=required_str(block, "id", path),
         name=required_str(block, "name", path),
         arguments=_input(block, path),
-        extra=_beyond(block, _SERVER_TOOL_USE),
+        extra=beyond(block, _SERVER_TOOL_USE),
     )
 
 
@@ -171,11 +196,12 @@ def _tool_result(block: Payload, path: str) -> Part:
         parts=() if content is None else parse_content(content, join(path, "content")),
         is_error=boolean(block, "is_error", path) or False,
         cache=parse_cache(block, path),
-        extra=_beyond(block, _TOOL_RESULT),
+        extra=beyond(block, _TOOL_RESULT),
     )
 
 
-def _beyond(block: Payload, known: frozenset[str]) -> Opaque | None:
+def beyond(block: Payload, known: frozenset[str]) -> Opaque | None:
+    """What a block says that the hub has no word for."""
     if block.keys() <= known:
         return None
     return _pocket({name: value for name, value in block.items() if name not in known})
@@ -196,6 +222,7 @@ _BLOCKS: Final[dict[str, Callable[[Payload, str], Part]]] = {
     "text": _text,
     "image": _image,
     "document": _document,
+    "search_result": _search_result,
     "thinking": _thinking,
     "redacted_thinking": _redacted_thinking,
     "tool_use": _tool_use,

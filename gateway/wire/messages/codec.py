@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.target import Target
 from gateway.errors import GatewayError
-from gateway.wire.codec import Codec, Decoder, Rewriter
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
 from gateway.wire.fields import Payload
+from gateway.wire.messages.body import render_prompt
+from gateway.wire.messages.encoder import MessagesEncoder
 from gateway.wire.messages.errors import render_error
-from gateway.wire.messages.reply import parse_reply
-from gateway.wire.messages.request import parse_prompt, patch_prompt
+from gateway.wire.messages.patch import patch_prompt
+from gateway.wire.messages.reply import parse_reply, render_reply
+from gateway.wire.messages.request import parse_count, parse_prompt
 from gateway.wire.messages.rewrite import MessagesRewriter
 from gateway.wire.messages.stream import MessagesDecoder
 
@@ -24,8 +29,22 @@ class MessagesCodec(Codec):
     def parse_prompt(self, body: object) -> Prompt:
         return parse_prompt(body)
 
-    def patch_prompt(self, body: Payload, model: str) -> Payload:
-        return patch_prompt(body, model)
+    def parse_count(self, body: object) -> Prompt:
+        """The prompt of a request that only wants its tokens counted: `max_tokens` may be absent.
+        Raises `InvalidRequest` naming the field."""
+        return parse_count(body)
+
+    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
+        return patch_prompt(body, prompt, target)
+
+    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
+        return render_prompt(prompt, target)
+
+    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
+        return MessagesEncoder(prompt, stamp)
+
+    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+        return render_reply(reply, prompt, stamp)
 
     def decoder(self) -> Decoder:
         return MessagesDecoder()

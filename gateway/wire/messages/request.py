@@ -11,19 +11,16 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque, Part
 from gateway.core.prompt import (
-    ChoiceMode,
     OutputFormat,
     OutputKind,
     Prompt,
     Reasoning,
     Role,
     Sampling,
-    Tool,
-    ToolChoice,
-    ToolKind,
     Turn,
 )
 from gateway.errors import InvalidRequest
+from gateway.wire.effort import LEAST_BUDGET
 from gateway.wire.fields import (
     Payload,
     as_list,
@@ -42,46 +39,38 @@ from gateway.wire.fields import (
     required_str,
     string,
 )
-from gateway.wire.messages.blocks import parse_cache, parse_content
-
-LEAST_BUDGET: Final = 1024
-"""Tokens that a fixed thinking budget must have."""
+from gateway.wire.messages.blocks import beyond, parse_content
+from gateway.wire.messages.tools import parse_tool_choice, parse_tools
 
 _KNOWN: Final = {
-    "model",
-    "max_tokens",
-    "messages",
-    "system",
-    "stream",
-    "stop_sequences",
-    "temperature",
-    "top_p",
-    "top_k",
-    "thinking",
-    "output_config",
-    "tools",
-    "tool_choice",
-    "metadata",
-    "service_tier",
+    *("model", "max_tokens", "messages", "system", "stream", "stop_sequences", "temperature"),
+    *("top_p", "top_k", "thinking", "output_config", "output_format", "tools", "tool_choice"),
+    *("metadata", "service_tier"),
 }
+_KNOWN_INSIDE: Final = {
+    "thinking": {"type", "budget_tokens", "display"},
+    "output_config": {"effort", "format"},
+    "metadata": {"user_id"},
+}
+_MESSAGE: Final = frozenset({"role", "content"})
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
-_CHOICES: Final = {
-    "auto": ChoiceMode.AUTO,
-    "any": ChoiceMode.REQUIRED,
-    "none": ChoiceMode.NONE,
-    "tool": ChoiceMode.NAMED,
-}
 
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
+    prompt = parse_count(body)
+    if prompt.max_tokens is None:
+        raise missing("max_tokens")
+    return prompt
+
+
+def parse_count(body: object) -> Prompt:
+    """The same for a request that only wants its tokens counted: `max_tokens` may be absent."""
     body = as_object(body, "")
     model = model_id(body)
     max_tokens = integer(body, "max_tokens", least=0)
-    if max_tokens is None:
-        raise missing("max_tokens")
-    choice, parallel = _tool_choice(body)
-    metadata = object_(body, "metadata")
+    choice, parallel = parse_tool_choice(body)
+    metadata = object_(body, "metadata") or {}
     return Prompt(
         format=Format.MESSAGES,
         model=model,
@@ -89,7 +78,7 @@ def parse_prompt(body: object) -> Prompt:
         stream=boolean(body, "stream") or False,
         max_tokens=max_tokens,
         stop=_stop_sequences(body),
-        tools=_tools(body),
+        tools=parse_tools(body),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         reasoning=_reasoning(body, max_tokens),
@@ -99,15 +88,10 @@ def parse_prompt(body: object) -> Prompt:
             top_p=number(body, "top_p"),
             top_k=integer(body, "top_k"),
         ),
-        user=string(metadata, "user_id", "metadata") if metadata else None,
-        metadata=metadata,
+        user=string(metadata, "user_id", "metadata"),
         service_tier=string(body, "service_tier"),
         extra=_extra(body),
     )
-
-
-def patch_prompt(body: Payload, model: str) -> Payload:
-    return body | {"model": model}
 
 
 def _system(body: Payload) -> tuple[Turn, ...]:
@@ -128,7 +112,8 @@ def _turn(message: Any, path: str) -> Turn:
     role = _ROLES.get(required_str(message, "role", path))
     if role is None:
         raise invalid(join(path, "role"), "Input should be 'user', 'assistant' or 'system'")
-    return Turn(role, parse_content(required(message, "content", path), f"{path}.content"))
+    parts = parse_content(required(message, "content", path), f"{path}.content")
+    return Turn(role, parts, extra=beyond(message, _MESSAGE))
 
 
 def _stop_sequences(body: Payload) -> tuple[str, ...]:
@@ -136,44 +121,7 @@ def _stop_sequences(body: Payload) -> tuple[str, ...]:
     return tuple(as_str(text, f"stop_sequences.{index}") for index, text in enumerate(sequences))
 
 
-def _tools(body: Payload) -> tuple[Tool, ...]:
-    return tuple(
-        _tool(as_object(tool, f"tools.{index}"), f"tools.{index}")
-        for index, tool in enumerate(list_(body, "tools") or ())
-    )
-
-
-def _tool(tool: Payload, path: str) -> Tool:
-    kind = string(tool, "type", path) or "custom"
-    definition = Opaque(Format.MESSAGES, tool)
-    if kind != "custom":
-        name = string(tool, "name", path) or string(tool, "mcp_server_name", path) or kind
-        cache = parse_cache(tool, path)
-        return Tool(kind=ToolKind.SERVER, name=name, cache=cache, definition=definition)
-    return Tool(
-        kind=ToolKind.FUNCTION,
-        name=required_str(tool, "name", path),
-        description=string(tool, "description", path),
-        schema=as_object(required(tool, "input_schema", path), join(path, "input_schema")),
-        strict=boolean(tool, "strict", path),
-        cache=parse_cache(tool, path),
-        definition=definition,
-    )
-
-
-def _tool_choice(body: Payload) -> tuple[ToolChoice | None, bool | None]:
-    """The choice, and whether several calls at once are welcome."""
-    choice = object_(body, "tool_choice")
-    if choice is None:
-        return None, None
-    mode = _CHOICES.get(required_str(choice, "type", "tool_choice"), ChoiceMode.OPAQUE)
-    name = required_str(choice, "name", "tool_choice") if mode is ChoiceMode.NAMED else None
-    extra = Opaque(Format.MESSAGES, choice) if mode is ChoiceMode.OPAQUE else None
-    single = boolean(choice, "disable_parallel_tool_use", "tool_choice")
-    return ToolChoice(mode, name, extra=extra), None if single is None else not single
-
-
-def _reasoning(body: Payload, max_tokens: int) -> Reasoning | None:
+def _reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
     thinking = object_(body, "thinking")
     effort = string(object_(body, "output_config") or {}, "effort", "output_config")
     if thinking is None:
@@ -191,26 +139,26 @@ def _reasoning(body: Payload, max_tokens: int) -> Reasoning | None:
     )
 
 
-def _check_budget(budget: int | None, max_tokens: int) -> None:
+def _check_budget(budget: int | None, max_tokens: int | None) -> None:
     if budget is None:
         raise missing("thinking.budget_tokens")
     if budget < LEAST_BUDGET:
         raise invalid(
             "thinking.budget_tokens", f"Input should be greater than or equal to {LEAST_BUDGET}"
         )
-    if budget >= max_tokens:
+    if max_tokens is not None and budget >= max_tokens:
         raise InvalidRequest(
             "max_tokens must be greater than thinking.budget_tokens", param="max_tokens"
         )
 
 
 def _output(body: Payload) -> OutputFormat | None:
-    config = object_(body, "output_config") or {}
-    form = object_(config, "format", "output_config")
-    if form is None:
-        return None
+    """`output_format` is what `output_config.format` was called at first."""
+    form = object_(object_(body, "output_config") or {}, "format", "output_config")
     path = "output_config.format"
-    if required_str(form, "type", path) != "json_schema":
+    if form is None:
+        form, path = object_(body, "output_format"), "output_format"
+    if form is None or required_str(form, "type", path) != "json_schema":
         return None
     schema = as_object(required(form, "schema", path), join(path, "schema"))
     return OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=schema)
@@ -218,7 +166,8 @@ def _output(body: Payload) -> OutputFormat | None:
 
 def _extra(body: Payload) -> Opaque | None:
     extra = {name: value for name, value in body.items() if name not in _KNOWN}
-    config = body.get("output_config")
-    if config and config.keys() - {"effort", "format"}:
-        extra["output_config"] = config
+    for name, known in _KNOWN_INSIDE.items():
+        inside = body.get(name) or {}
+        if rest := {inner: inside[inner] for inner in inside if inner not in known}:
+            extra[name] = rest
     return Opaque(Format.MESSAGES, extra) if extra else None

@@ -33,6 +33,9 @@ class MessagesRewriter:
                 raw = replace_data(frame, payload)
         return raw if frame.name else _named(raw, data)
 
+    def pass_by(self, frames: bytes) -> None:
+        """Nothing is remembered of them."""
+
     def ping(self) -> bytes:
         return _PING
 

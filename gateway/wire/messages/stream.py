@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from gateway.core.events import Begin, Event, Signature, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Opaque,
     OpaquePart,
     Part,
+    Refusal,
     ServerToolCall,
     ServerToolResult,
     Text,
@@ -26,7 +25,7 @@ from gateway.core.parts import (
 from gateway.wire.assembly import Assembly
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text
+from gateway.wire.lenient import read_object, read_text, write_json
 from gateway.wire.messages.citations import parse_citation
 from gateway.wire.messages.usage import merge_counts, parse_usage
 
@@ -46,7 +45,15 @@ _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 class MessagesDecoder:
     """Blocks are known by their `index`; where it is missing, the newest one is meant."""
 
-    __slots__ = ("_assembly", "_counts", "_index", "_last_delta", "_stop", "_stop_sequence")
+    __slots__ = (
+        "_assembly",
+        "_counts",
+        "_explanation",
+        "_index",
+        "_last_delta",
+        "_stop",
+        "_stop_sequence",
+    )
 
     def __init__(self) -> None:
         self._assembly = Assembly()
@@ -55,6 +62,7 @@ class MessagesDecoder:
         self._stop: StopReason | None = None
         self._stop_sequence: str | None = None
         self._last_delta: Opaque | None = None
+        self._explanation = ""
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
         if self._assembly.over:
@@ -156,12 +164,15 @@ class MessagesDecoder:
         self._counts = merge_counts(self._counts, data.get("usage"))
         self._last_delta = Opaque(Format.MESSAGES, data)
         self._stop_sequence = read_text(delta.get("stop_sequence")) or self._stop_sequence
+        self._explanation = read_text(read_object(delta.get("stop_details")).get("explanation"))
         if said := read_text(delta.get("stop_reason")):
             self._stop = STOPS.get(said, StopReason.END_TURN)
         if self._stop is StopReason.END_TURN and self._stop_sequence:
             self._stop = StopReason.STOP_SEQUENCE
 
     def _on_stop(self, data: Payload) -> None:
+        if self._stop is StopReason.REFUSAL and self._index < 0:  # else its words were told
+            self._grow(0, _REFUSAL, self._explanation)
         self._assembly.end(
             self._stop or StopReason.END_TURN,
             parse_usage(self._counts),
@@ -188,6 +199,7 @@ class MessagesDecoder:
 
 
 _TEXT = Text()
+_REFUSAL = Refusal()
 _THINKING = Thinking()
 
 
@@ -227,4 +239,4 @@ def _whole_part(kind: str, block: Payload) -> Part:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value or {}).decode()
+    return write_json(value or {})

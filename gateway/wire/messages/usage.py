@@ -41,3 +41,30 @@ def parse_usage(counts: Payload | None) -> Usage | None:
         reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
         web_searches=count(counts.get("server_tool_use"), "web_search_requests"),
     )
+
+
+def render_usage(usage: Usage) -> Payload:
+    """The counts as clients read them; a part never exceeds the whole that it is of."""
+    cached = min(usage.cache_read_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+    report: Payload = {
+        "input_tokens": usage.input_tokens - cached - written,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.output_tokens,
+    }
+    if written:
+        an_hour = min(usage.cache_write_1h_tokens, written)
+        report["cache_creation"] = {
+            "ephemeral_5m_input_tokens": written - an_hour,
+            "ephemeral_1h_input_tokens": an_hour,
+        }
+    if usage.reasoning_tokens:
+        thinking = min(usage.reasoning_tokens, usage.output_tokens)
+        report["output_tokens_details"] = {"thinking_tokens": thinking}
+    if usage.web_searches:
+        report["server_tool_use"] = {
+            "web_search_requests": usage.web_searches,
+            "web_fetch_requests": 0,
+        }
+    return report | {"service_tier": "standard"}

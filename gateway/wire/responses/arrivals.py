@@ -33,11 +33,13 @@ class Telling:
 
 @dataclass(slots=True)
 class Item:
-    """One output item; `number` counts items as they arrived. For reasoning, `source` says which
-    of its two texts is told (`summary`, `content`) and `segments` which pieces of it were."""
+    """One output item; `number` counts items as they arrived, `label` is what its parts are to be
+    known by. For reasoning, `source` says which of its two texts is told (`summary`, `content`) and
+    `segments` which pieces of it were."""
 
     number: int
     kind: str
+    label: Payload = field(default_factory=dict)
     done: bool = False
     texts: dict[int, Telling] = field(default_factory=dict)
     source: str | None = None
@@ -45,6 +47,11 @@ class Item:
 
     def telling(self, index: int = 0) -> Telling:
         return self.texts.setdefault(index, Telling())
+
+    def name(self, given: Payload) -> None:
+        """Models say in which phase of their work they speak, and want to be told so again."""
+        if phase := read_text(given.get("phase")):
+            self.label["phase"] = phase
 
 
 class Arrivals:
@@ -106,7 +113,7 @@ class Arrivals:
         return self._by_id.get(item_id) if isinstance(item_id, str) else None
 
     def _add(self, kind: str, index: object, item_id: object) -> Item:
-        item = Item(len(self._items), kind)
+        item = Item(len(self._items), kind, {"id": item_id} if item_id else {})
         self._items.append(item)
         if isinstance(index, int):
             self._by_index[index] = item

@@ -1,4 +1,4 @@
-"""Reads the annotations of responses texts. It must not know where the text stands."""
+"""Reads and writes the annotations of responses texts. It must not know where the text stands."""
 
 from __future__ import annotations
 
@@ -19,5 +19,28 @@ def parse_citation(annotation: Payload) -> Citation:
     )
 
 
+def own_citation(citation: Citation) -> Payload | None:
+    """The annotation as this format once told it; None where another format did."""
+    extra = citation.extra
+    if extra is not None and extra.format is Format.RESPONSES:
+        own: Payload = extra.data
+        return own
+    return web_citation(citation, citation.start or 0, citation.end or 0)
+
+
+def web_citation(citation: Citation, start: int, end: int) -> Payload | None:
+    """The annotation for a page of the web, over these characters of the text; None for sources
+    of other kinds, which have no name here."""
+    if citation.url is None:
+        return None
+    return {
+        "type": "url_citation",
+        "start_index": start,
+        "end_index": end,
+        "title": citation.title or "",
+        "url": citation.url,
+    }
+
+
 def _typed(value: Any, kind: type[Any]) -> Any:
-    return value if isinstance(value, kind) else None
+    return value if type(value) is kind else None  # true is no offset

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
-from gateway.wire.codec import Codec, Decoder, Rewriter
+from gateway.core.target import Target
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
 from gateway.wire.fields import Payload
-from gateway.wire.responses.reply import parse_reply
-from gateway.wire.responses.request import parse_prompt, patch_prompt
+from gateway.wire.responses.encoder import ResponsesEncoder
+from gateway.wire.responses.patch import patch_prompt
+from gateway.wire.responses.rendering import render_prompt
+from gateway.wire.responses.reply import parse_reply, render_reply
+from gateway.wire.responses.request import parse_prompt
 from gateway.wire.responses.rewrite import ResponsesRewriter
 from gateway.wire.responses.stream import ResponsesDecoder
 
@@ -22,17 +27,26 @@ class ResponsesCodec(Codec):
     def parse_prompt(self, body: object) -> Prompt:
         return parse_prompt(body)
 
-    def patch_prompt(self, body: Payload, model: str) -> Payload:
-        return patch_prompt(body, model)
+    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
+        return render_prompt(prompt, target)
+
+    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
+        return patch_prompt(body, target)
 
     def decoder(self) -> Decoder:
         return ResponsesDecoder()
+
+    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
+        return ResponsesEncoder(prompt, stamp)
 
     def rewriter(self, prompt: Prompt) -> Rewriter:
         return ResponsesRewriter(prompt)
 
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
+
+    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+        return render_reply(reply, prompt, stamp)
 
 
 CODEC: Final = ResponsesCodec()

@@ -27,6 +27,7 @@ from gateway.core.parts import (
     ToolResult,
 )
 from gateway.core.prompt import Role, Turn
+from gateway.wire import carrier
 from gateway.wire.fields import (
     Payload,
     as_json,
@@ -42,6 +43,7 @@ from gateway.wire.fields import (
     string,
 )
 from gateway.wire.images import parse_url
+from gateway.wire.responses import client_tools
 from gateway.wire.responses.citations import parse_citation
 
 _ROLES: Final = {
@@ -64,6 +66,10 @@ def parse_item(item: Any, path: str) -> Turn:
         return _message(item, path)
     if parse := _ITEMS.get(kind):
         return parse(item, path)
+    if name := client_tools.called(item):
+        return _client_call(item, name, path)
+    if client_tools.answers(item):
+        return _client_output(item, path)
     role = Role.USER if kind.endswith(("_output", "_response")) else Role.ASSISTANT
     return Turn(role, (OpaquePart(kind, _pocket(item)),))
 
@@ -73,8 +79,11 @@ def _message(item: Payload, path: str) -> Turn:
     if role is None:
         reason = "Input should be 'user', 'assistant', 'system' or 'developer'"
         raise invalid(join(path, "role"), reason)
-    content = required(item, "content", path)
-    return Turn(role, _content(content, join(path, "content")), extra=_beyond(item, _MESSAGE))
+    parts = _content(required(item, "content", path), join(path, "content"))
+    more = {name: value for name, value in item.items() if name not in _MESSAGE}
+    if any(isinstance(part, OpaquePart) for part in parts):
+        more["type"] = "message"  # else the turn would look like an item of an unknown type
+    return Turn(role, parts, extra=_pocket(more) if more else None)
 
 
 def _function_call(item: Payload, path: str) -> Turn:
@@ -115,9 +124,34 @@ def _output(item: Payload, path: str, kind: CallKind) -> Turn:
     return Turn(Role.USER, (result,))
 
 
+def _client_call(item: Payload, name: str, path: str) -> Turn:
+    arguments = client_tools.CLIENT_TOOLS[name].arguments(item)
+    call = ToolCall(
+        id=_call_id(item, path),
+        name=name,
+        arguments=as_json(arguments, path),
+        extra=_pocket(item),
+    )
+    return Turn(Role.ASSISTANT, (call,))
+
+
+def _client_output(item: Payload, path: str) -> Turn:
+    text = Text(client_tools.answer_text(item, path))
+    failed = item.get("status") == "failed"
+    result = ToolResult(_call_id(item, path), (text,), is_error=failed, extra=_pocket(item))
+    return Turn(Role.USER, (result,))
+
+
+def _call_id(item: Payload, path: str) -> str:
+    """Some of these items have no other id than their own."""
+    return string(item, "call_id", path) or required_str(item, "id", path)
+
+
 def _reasoning(item: Payload, path: str) -> Turn:
     text = _texts(item, "summary", path) or _texts(item, "content", path)
     encrypted = string(item, "encrypted_content", path)
+    if encrypted and carrier.is_packed(encrypted):
+        return Turn(Role.ASSISTANT, (carrier.unpack(encrypted, text),))
     signature = _pocket({"id": item.get("id"), "encrypted_content": encrypted})
     thinking = Thinking(
         text,

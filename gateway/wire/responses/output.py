@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from gateway.core.events import Signature
 from gateway.core.formats import Format
 from gateway.core.parts import (
@@ -27,7 +25,7 @@ from gateway.core.parts import (
 )
 from gateway.wire.assembly import Assembly
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_objects, read_text
+from gateway.wire.lenient import read_object, read_objects, read_text, write_json
 from gateway.wire.responses.arrivals import (
     CALLS,
     CUSTOM,
@@ -38,7 +36,7 @@ from gateway.wire.responses.arrivals import (
     Item,
 )
 from gateway.wire.responses.citations import parse_citation
-from gateway.wire.responses.parts import parse_call, parse_signature, silent_reasoning
+from gateway.wire.responses.parts import labelled, parse_call, parse_signature, silent_reasoning
 
 _TEXT: Final = Text()
 _REFUSAL: Final = Refusal()
@@ -95,6 +93,7 @@ class Output:
     def _item_added(self, data: Payload) -> None:
         given = read_object(data.get("item"))
         item = self._arrivals.added(data, given)
+        item.name(given)
         if item.kind in CALLS and given.get("name"):
             self._open_call(item, given)
 
@@ -106,6 +105,7 @@ class Output:
         """Tells what no frame has told yet of an item that is given whole."""
         if item.done:
             return
+        item.name(given)
         if item.kind == MESSAGE:
             for index, part in enumerate(read_objects(given.get("content"))):
                 self._finish_part(item, index, part)
@@ -171,7 +171,7 @@ class Output:
         key = (item.number, index)
         if type(self._assembly.part(key)) is not type(opening):
             self.refused = self.refused or opening is _REFUSAL
-            self._assembly.open(key, opening)
+            self._assembly.open(key, labelled(opening, item))
 
     def _finish_part(self, item: Item, index: int, part: Payload) -> None:
         kind = read_text(part.get("type"))
@@ -217,7 +217,7 @@ class Output:
             return
         key = (item.number, 0)
         if not isinstance(self._assembly.part(key), Thinking):
-            self._assembly.open(key, _THINKING)
+            self._assembly.open(key, labelled(_THINKING, item))
         if item.segments and segment not in item.segments:
             self._assembly.add(key, "\n\n")
         item.segments.add(segment)
@@ -284,7 +284,7 @@ class Output:
         else:
             call_id = read_text(given.get("id"))
             self._assembly.open(key, ServerToolCall(call_id, "web_search", extra=pocket))
-            self._assembly.add(key, orjson.dumps(read_object(given.get("action"))).decode())
+            self._assembly.add(key, write_json(read_object(given.get("action"))))
             self._assembly.open(key, ServerToolResult(call_id, "web_search", pocket))
         self._assembly.close(key)
 

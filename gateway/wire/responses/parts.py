@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Opaque, OpaquePart, Part, Thinking, ToolCall
+from gateway.core.parts import CallKind, Opaque, OpaquePart, Part, Text, Thinking, ToolCall
 from gateway.wire.fields import Payload
 from gateway.wire.lenient import read_text
-from gateway.wire.responses.arrivals import CUSTOM, REASONING
+from gateway.wire.responses.arrivals import CUSTOM, REASONING, Item
 
 _CALL_FIELDS: Final = frozenset(
     {"type", "status", "call_id", "name", "namespace", "arguments", "input"}
@@ -40,3 +41,10 @@ def parse_call(item: Payload) -> ToolCall:
         namespace=read_text(item.get("namespace")) or None,
         extra=Opaque(Format.RESPONSES, more) if more else None,
     )
+
+
+def labelled(opening: Part, item: Item) -> Part:
+    """A part that this format's own encoder knows its item by."""
+    if not item.label or not isinstance(opening, Text | Thinking):
+        return opening
+    return replace(opening, extra=Opaque(Format.RESPONSES, item.label))

@@ -6,6 +6,7 @@ by its dotted path. Unknown fields are never refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
@@ -101,12 +102,9 @@ def parse_prompt(body: object) -> Prompt:
     )
 
 
-def patch_prompt(body: Payload, model: str) -> Payload:
-    return body | {"model": model}
-
-
 def _input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
-    """The turns, and the tools that newer clients send as an item of the input."""
+    """The turns, and the tools that newer clients send within the input: as an item of their own,
+    or as what a search for tools has found. Those have no definition, for the item stays a turn."""
     turns: list[Turn] = []
     tools: list[Tool] = []
     if instructions := string(body, "instructions"):
@@ -116,10 +114,14 @@ def _input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
         return (*turns, Turn(Role.USER, (Text(given),))), tools
     for index, item in enumerate(as_list(given, "input")):
         path = f"input.{index}"
-        if isinstance(item, dict) and item.get("type") == "additional_tools":
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind == "additional_tools":
             tools += parse_tools(required(item, "tools", path), join(path, "tools"))
-        else:
-            turns.append(parse_item(item, path))
+            continue
+        if kind == "tool_search_output":
+            found = parse_tools(list_(item, "tools", path) or [], join(path, "tools"))
+            tools += (replace(tool, definition=None) for tool in found)
+        turns.append(parse_item(item, path))
     return tuple(turns), tools
 
 

@@ -4,6 +4,9 @@ the reply: the decoder watches that.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import orjson
 
 from gateway.core.prompt import Prompt
@@ -12,6 +15,10 @@ from gateway.wire.fields import Payload
 from gateway.wire.model_name import ModelName
 from gateway.wire.responses.errors import error_frame, failed_frame
 from gateway.wire.sse import Frame, replace_data, write_frame
+
+_NUMBER: Final = b'"sequence_number":'
+"""The quotes are bare, so no text can look like it."""
+_DIGITS: Final = re.compile(rb"\s?\d+")
 
 
 class ResponsesRewriter:
@@ -36,6 +43,11 @@ class ResponsesRewriter:
         self._response = response
         payload = self._model.write(frame.data, response.get("model"))
         return frame.raw if payload is frame.data else replace_data(frame, payload)
+
+    def pass_by(self, frames: bytes) -> None:
+        last = frames.rfind(_NUMBER)
+        number = _DIGITS.match(frames, last + len(_NUMBER)) if last >= 0 else None
+        self._sequence = int(number[0]) if number else self._sequence + frames.count(b"\n\n")
 
     def ping(self) -> bytes:
         """Clients that wait for events do not count comments, and know no other sign of life than

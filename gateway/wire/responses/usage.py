@@ -1,4 +1,4 @@
-"""Reads token counts as responses upstreams report them. It must not know prices or limits.
+"""Reads and writes token counts as responses report them. It must not know prices or limits.
 
 The input includes what caches served and kept, and the output includes the reasoning, as in
 `core.usage`.
@@ -6,8 +6,18 @@ The input includes what caches served and kept, and the output includes the reas
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.core.usage import Usage
 from gateway.wire.fields import Payload, count
+
+_NO_IMAGES: Final[Payload] = {
+    "input_tokens": 0,
+    "input_tokens_details": {"image_tokens": 0, "text_tokens": 0},
+    "output_tokens": 0,
+    "total_tokens": 0,
+}
+"""Kinds of tools that did nothing are told as well, where any did something."""
 
 
 def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
@@ -28,3 +38,29 @@ def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
         reasoning_tokens=reasoning or known.reasoning_tokens,
         web_searches=count(searches, "num_requests") or known.web_searches,
     )
+
+
+def render_usage(usage: Usage) -> Payload:
+    """The fields of a response that tell its usage; searches only where there were any. A part
+    never exceeds the whole that it is of."""
+    cached = min(usage.cache_read_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+    reasoning = min(usage.reasoning_tokens, usage.output_tokens)
+    told: Payload = {
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "input_tokens_details": {
+                "cached_tokens": cached,
+                "cache_write_tokens": written,
+            },
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": reasoning},
+            "total_tokens": usage.total_tokens,
+        }
+    }
+    if usage.web_searches:
+        told["tool_usage"] = {
+            "image_gen": _NO_IMAGES,
+            "web_search": {"num_requests": usage.web_searches},
+        }
+    return told

@@ -1,0 +1,56 @@
+"""Names that travel between formats: of calls, of people and of conversations.
+
+Every function is a pure one of the name alone, so that both ends of a conversation and every turn
+of it agree without anything being remembered. It must not know any format.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+import orjson
+
+_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_SESSION: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
+_LONGEST: Final = 64
+
+
+def legal(name: str, longest: int = _LONGEST) -> str:
+    """The name where it has at most `longest` characters of `[a-zA-Z0-9_-]`; else one like it that
+    has, and that no other name is likely to lead to."""
+    if len(name) <= longest and name and not _FOREIGN.search(name):
+        return name
+    return f"{_FOREIGN.sub('_', name)[: longest - 9]}_{_digest(name, 8)}"
+
+
+def short_user(user: str) -> str:
+    """Who asks, in at most 64 characters and without what looks like personal data: coding agents
+    send a JSON text that names device and account."""
+    plain = len(user) <= _LONGEST and not user.startswith("{") and "@" not in user
+    return user if plain else _digest(user, 32)
+
+
+def conversation(user: str | None) -> str | None:
+    """The name of the conversation that coding agents hide in their user: in a JSON text, or at the
+    end of `user_…_account_…_session_…`."""
+    session = _session(user or "")
+    return _digest(session, 32) if session else None
+
+
+def _session(user: str) -> str | None:
+    if found := _SESSION.search(user):
+        return found[1]
+    if not user.startswith("{"):
+        return None
+    try:
+        said = orjson.loads(user)
+    except orjson.JSONDecodeError:
+        return None
+    session = said.get("session_id") or said.get("session")
+    return session if isinstance(session, str) else None
+
+
+def _digest(name: str, digits: int) -> str:
+    return sha256(name.encode(errors="surrogatepass")).hexdigest()[:digits]

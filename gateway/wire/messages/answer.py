@@ -1,0 +1,54 @@
+"""The form that the answer must have, as messages upstreams can be asked for it.
+
+Where a model enforces no schemas, a tool that must be called stands in for one, or words do. It
+must not know what the conversation is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.prompt import Prompt
+from gateway.core.target import Target, ThinkingStyle
+from gateway.wire.fields import Payload, as_json
+from gateway.wire.json_schema import for_messages
+from gateway.wire.toolbox import JSON_ANSWER
+
+_WORDS: Final = "Answer with one JSON object only, no prose, no code fence."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerForm:
+    """At most one of three: a `format` that is enforced, a `tool` whose input is the answer, or
+    `words` for the system's text."""
+
+    format: Payload | None = None
+    tool: Payload | None = None
+    words: str | None = None
+
+
+def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> AnswerForm:
+    asked = prompt.output
+    if asked is None:
+        return AnswerForm()
+    schema = asked.schema
+    if schema is None:
+        return AnswerForm(words=_WORDS)
+    if target.structured:
+        enforced = schema if prompt.format is Format.MESSAGES else for_messages(schema)
+        if enforced is not None:
+            return AnswerForm(format={"type": "json_schema", "schema": enforced})
+    callable = not has_tools and target.thinking is not ThinkingStyle.ALWAYS
+    if callable and schema.get("type") == "object":
+        description = asked.description or "The answer, and the only way to give it."
+        tool = {"name": JSON_ANSWER, "description": description, "input_schema": schema}
+        return AnswerForm(tool=tool)
+    return AnswerForm(words=_told(schema))
+
+
+def _told(schema: Mapping[str, Any]) -> str:
+    text = as_json(schema, "schema")
+    return f"{_WORDS} It must fit this JSON Schema:\n{text}"

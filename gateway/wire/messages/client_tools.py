@@ -1,0 +1,114 @@
+"""Tools that messages models know by their type alone and that the client runs itself.
+
+Other formats can offer them once they have a description and a schema: these are the public ones
+(Messages, "Bash tool", "Text editor tool", "Memory tool", "Computer use tool"). It must not know
+how a request is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from gateway.wire.fields import Payload
+
+_DATED: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+
+
+class ClientTool(NamedTuple):
+    description: str
+    schema: Mapping[str, Any]
+
+
+def find(kind: str, tool: Payload) -> ClientTool | None:
+    """What a typed tool is to a model that has never heard of it; None for other types."""
+    if not (match := _DATED.match(kind)):
+        return None
+    known = _TOOLS[match[1]]
+    width, height = tool.get("display_width_px"), tool.get("display_height_px")
+    if isinstance(width, int) and isinstance(height, int):
+        return known._replace(
+            description=f"{known.description} The screen has {width} x {height} pixels."
+        )
+    return known
+
+
+def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _one_of(*words: str) -> Mapping[str, Any]:
+    return {"type": "string", "enum": list(words)}
+
+
+def _numbers(count: int, meaning: str) -> Mapping[str, Any]:
+    return {
+        "type": "array",
+        "items": _NUMBER,
+        "minItems": count,
+        "maxItems": count,
+        "description": meaning,
+    }
+
+
+_FILES: Final = {
+    "path": _TEXT,
+    "file_text": _TEXT | {"description": "The whole content, for create."},
+    "old_str": _TEXT | {"description": "What str_replace takes out: it must occur exactly once."},
+    "new_str": _TEXT | {"description": "What str_replace puts in."},
+    "insert_line": _NUMBER | {"description": "insert: after this line, 0 for the beginning."},
+    "insert_text": _TEXT | {"description": "What insert puts in."},
+    "view_range": _numbers(2, "view: the first and the last line, from 1; -1 for the end."),
+}
+_POINT: Final = "Pixels from the left and from the top."
+
+_TOOLS: Final = {
+    "bash": ClientTool(
+        "Runs a command in a bash shell that stays open from one call to the next.",
+        _schema(
+            (),
+            command=_TEXT,
+            restart={"type": "boolean", "description": "True to start a new shell instead."},
+        ),
+    ),
+    "text_editor": ClientTool(
+        "Views, creates and edits text files.",
+        _schema(
+            ("command", "path"),
+            command=_one_of("view", "create", "str_replace", "insert"),
+            **_FILES,
+        ),
+    ),
+    "memory": ClientTool(
+        "Keeps notes for later conversations as files below /memories.",
+        _schema(
+            ("command",),
+            command=_one_of("view", "create", "str_replace", "insert", "delete", "rename"),
+            **_FILES,
+            old_path=_TEXT,
+            new_path=_TEXT,
+        ),
+    ),
+    "computer": ClientTool(
+        "Uses a computer's screen, mouse and keyboard.",
+        _schema(
+            ("action",),
+            action=_one_of(
+                *("screenshot", "cursor_position", "mouse_move", "left_click", "right_click"),
+                *("middle_click", "double_click", "triple_click", "left_click_drag"),
+                *("left_mouse_down", "left_mouse_up", "scroll", "key", "hold_key", "type"),
+                *("wait", "zoom"),
+            ),
+            coordinate=_numbers(2, _POINT),
+            start_coordinate=_numbers(2, f"left_click_drag: where it begins. {_POINT}"),
+            region=_numbers(4, "zoom: left, top, right and bottom, in pixels."),
+            text=_TEXT | {"description": "What to type, or the keys to press (ctrl+s)."},
+            scroll_direction=_one_of("up", "down", "left", "right"),
+            scroll_amount=_NUMBER,
+            duration={"type": "number", "description": "Seconds, for hold_key and wait."},
+        ),
+    ),
+}

@@ -1,0 +1,58 @@
+"""Breakpoints for prompt caching. It must not know what stands between them.
+
+The format takes four in a request (Messages, "Prompt caching"), counted over tools, system and
+messages, in this order, and one more way to ask for one of them at the request's top level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gateway.core.parts import CacheMark
+from gateway.wire.fields import Payload
+
+MOST: Final = 4
+_FIELD: Final = "cache_control"
+_TTLS: Final = {"5m": "5m", "30m": "5m", "1h": "1h", "12h": "1h"}
+"""The lifetimes that clients ask for, and the nearest that this format has."""
+
+
+def render_mark(mark: CacheMark) -> Payload:
+    control = {"type": "ephemeral"}
+    if ttl := _TTLS.get(mark.ttl or ""):
+        control["ttl"] = ttl
+    return control
+
+
+def is_marked(body: Payload) -> bool:
+    return _FIELD in body or any(_FIELD in blocks[at] for blocks, at in _places(body))
+
+
+def trim(body: Payload) -> bool:
+    """Takes the earliest marks out where there are too many; whether it did."""
+    marked = [(blocks, at) for blocks, at in _places(body) if _FIELD in blocks[at]]
+    spare = len(marked) + (_FIELD in body) - MOST
+    for blocks, at in marked[: max(0, spare)]:
+        blocks[at] = {name: value for name, value in blocks[at].items() if name != _FIELD}
+    return spare > 0
+
+
+def mark_stable(body: Payload) -> None:
+    """Marks what the next turn will begin with, for clients whose own format caches unasked: the
+    tools, the system's text, and the conversation up to here."""
+    lists = [body.get("tools"), body.get("system")]
+    users = [message for message in body["messages"] if message["role"] == "user"]
+    if users:
+        lists.append(users[-1]["content"])
+    for blocks in lists:
+        if blocks:
+            blocks[-1] = blocks[-1] | {_FIELD: {"type": "ephemeral"}}
+
+
+def _places(body: Payload) -> Iterator[tuple[list[Any], int]]:
+    lists = [body.get("tools") or [], body.get("system") or []]
+    lists += [message["content"] for message in body["messages"]]
+    for blocks in lists:
+        for at in range(len(blocks)):
+            yield blocks, at

@@ -1,0 +1,100 @@
+"""A prompt's turns as `instructions` and `input`. It must not know tools' definitions or options.
+
+Every call is answered, nothing is empty, and reasoning stands before what it led to (Responses,
+"Input"). A client of this format has its items back as it sent them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    Part,
+    Text,
+)
+from gateway.core.prompt import OutputKind, Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.wire.crossing import Losses
+from gateway.wire.fields import Payload, as_json
+from gateway.wire.history import introduced, leading_system, paired
+from gateway.wire.responses.input_items import Items, nothing
+
+_BILLING: Final = "x-anthropic-billing-header:"
+"""How a text begins that changes with every request of an agent and means nothing elsewhere."""
+_LED_TO: Final = ("reasoning", "function_call", "custom_tool_call")
+
+
+def render_turns(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+    """`instructions`, where there are any, and `input`, which is never empty."""
+    items = Items(prompt, target, losses)
+    if prompt.format is Format.RESPONSES:
+        instructions, rest = _own_instructions(prompt.turns)
+        return _led(instructions, items.of(rest))
+    leading, rest = leading_system(_without_billing(introduced(prompt.turns, losses)))
+    inputs = _without_dangling(items.of(paired(rest)), losses)
+    if inputs and _are_instructions(leading, prompt, target, inputs):
+        return _led(items.joined(leading), inputs)
+    return {"input": [*items.of(leading), *inputs] or [nothing()]}
+
+
+def _led(instructions: str | None, inputs: list[Payload]) -> Payload:
+    if not instructions:
+        return {"input": inputs}
+    return {"instructions": instructions, "input": inputs}
+
+
+def _own_instructions(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Turn]]:
+    """What the parser has made a turn of, unless it is all there is, and the other turns."""
+    match turns:
+        case [Turn(role=Role.SYSTEM, parts=(Text(text, cache=None),), extra=None), _, *_]:
+            return text, turns[1:]
+        case _:
+            return None, turns
+
+
+def _are_instructions(
+    leading: Sequence[Turn], prompt: Prompt, target: Target, inputs: Sequence[Payload]
+) -> bool:
+    """Whether the leading system text may stand apart from the input: it is text alone, has no
+    marks that would be lost, and is not the one place that speaks of JSON where the upstream looks
+    for that word in the input."""
+    parts = [part for turn in leading for part in turn.parts]
+    if not all(isinstance(part, Text) for part in parts):
+        return False
+    if target.cache_marks and any(isinstance(part, Text) and part.cache for part in parts):
+        return False
+    if prompt.output is None or prompt.output.kind is not OutputKind.JSON_OBJECT:
+        return True
+    return "json" in as_json(inputs, "input").lower()
+
+
+def _without_billing(turns: Iterable[Turn]) -> list[Turn]:
+    kept: list[Turn] = []
+    for turn in turns:
+        parts = tuple(part for part in turn.parts if not _is_billing(part))
+        if len(parts) == len(turn.parts):
+            kept.append(turn)
+        elif parts:
+            kept.append(replace(turn, parts=parts))
+    return kept
+
+
+def _is_billing(part: Part) -> bool:
+    return isinstance(part, Text) and part.text.startswith(_BILLING)
+
+
+def _without_dangling(items: Sequence[Payload], losses: Losses) -> list[Payload]:
+    """The items without reasoning that led to nothing: upstreams refuse it."""
+    kept: list[Payload] = []
+    led = False
+    for item in reversed(items):
+        kind = item["type"]
+        if kind == "reasoning" and not led:
+            losses.lose("thinking")
+            continue
+        led = kind in _LED_TO or item.get("role") == "assistant"
+        kept.append(item)
+    return kept[::-1]

@@ -1,0 +1,166 @@
+"""A prompt of any format as a responses request. It must not know how the reply will look.
+
+Public format: Responses, "Create a response". Nothing is stored upstream and reasoning comes back
+encrypted, so that every turn can go to any account that can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.prompt import Prompt, Reasoning
+from gateway.core.target import SamplingStyle, Target
+from gateway.errors import CannotConvert
+from gateway.wire.codec import Rendering
+from gateway.wire.crossing import Losses
+from gateway.wire.effort import effort_of, nearest
+from gateway.wire.fields import Payload
+from gateway.wire.identity import conversation, legal, short_user
+from gateway.wire.responses.asked import fields_of, own_settings, render_answer
+from gateway.wire.responses.conversation import render_turns
+from gateway.wire.responses.toolset import render_tools
+
+LEAST_TOKENS: Final = 16
+"""Tokens of output that upstreams let a request be limited to, at the least."""
+
+_SEARCH: Final = "web_search"
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+_SOURCES: Final = "web_search_call.action.sources"
+_LOGPROBS: Final = "message.output_text.logprobs"
+_ALIKE: Final = ("prompt_cache_options", "prompt_cache_retention", "moderation")
+"""Fields that mean the same wherever they have these names."""
+_SUMMARIES: Final = ("auto", "concise", "detailed")
+_UNREAD: Final = "omitted"
+_TIERS: Final = {"standard_only": "default"}
+_HOTTEST: Final = 2.0
+_LONGEST_KEY: Final = 64
+
+
+def render_prompt(prompt: Prompt, target: Target) -> Rendering:
+    """Raises `CannotConvert` for what would change the answer's meaning."""
+    losses = Losses(Format.RESPONSES)
+    own = prompt.format is Format.RESPONSES
+    _refuse(prompt)
+    body: Payload = {
+        "model": target.model,
+        **render_turns(prompt, target, losses),
+        **render_tools(prompt, target, losses),
+    }
+    settings = own_settings(prompt) if own else _settings(prompt, target, losses)
+    body |= {name: value for name, value in settings.items() if value is not None}
+    if include := _include(prompt, body):
+        body["include"] = include
+    if prompt.stream:
+        body["stream"] = True
+    if _wants_logprobs(prompt):
+        losses.lose("logprobs")
+    return Rendering(body=body, dropped=frozenset(losses.names), stop=_stops(prompt))
+
+
+def _refuse(prompt: Prompt) -> None:
+    """The fields are named as the formats that have them call them."""
+    if (prompt.sampling.choices or 1) > 1:
+        raise CannotConvert("n", "the model's upstream gives one answer only")
+    more = fields_of(prompt.extra)
+    if more.get("audio") or "audio" in (more.get("modalities") or ()):
+        raise CannotConvert("modalities", "the model's upstream answers in text only")
+    if more.get("background"):
+        raise CannotConvert("background", "a translated reply cannot be fetched later")
+
+
+def _settings(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+    tier = prompt.service_tier
+    return {
+        "max_output_tokens": _max_tokens(prompt, target, losses),
+        **_sampling(prompt, target, losses),
+        "text": render_answer(prompt, losses) or None,
+        "reasoning": _reasoning(prompt.reasoning, target, losses) or None,
+        "store": False,
+        "metadata": prompt.metadata,
+        "safety_identifier": None if prompt.user is None else short_user(prompt.user),
+        "service_tier": _TIERS.get(tier, tier) if tier else None,
+        "prompt_cache_key": _cache_key(prompt),
+        **_alike(prompt, losses),
+    }
+
+
+def _max_tokens(prompt: Prompt, target: Target, losses: Losses) -> int | None:
+    asked = prompt.max_tokens
+    if asked is None:
+        return None
+    most = max(LEAST_TOKENS, asked if target.max_output is None else target.max_output)
+    given = min(max(asked, LEAST_TOKENS), most)
+    if given != asked:
+        losses.lose("max_tokens")
+    return given
+
+
+def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+    asked = prompt.sampling
+    losses.lose_all(
+        top_k=asked.top_k,
+        seed=asked.seed,
+        frequency_penalty=asked.frequency_penalty or None,
+        presence_penalty=asked.presence_penalty or None,
+    )
+    temperature, top_p = asked.temperature, asked.top_p
+    if target.sampling is SamplingStyle.NEITHER:
+        losses.lose_all(temperature=temperature, top_p=top_p)
+        return {}
+    if target.sampling is SamplingStyle.ONE and temperature is not None and top_p is not None:
+        losses.lose("top_p")
+        top_p = None
+    if temperature is not None and temperature > _HOTTEST:
+        losses.lose("temperature")
+        temperature = _HOTTEST
+    return {"temperature": temperature, "top_p": top_p}
+
+
+def _reasoning(reasoning: Reasoning | None, target: Target, losses: Losses) -> Payload:
+    """Where thinking was asked for, so is what there is to read of it, unless it is unwanted."""
+    asked = effort_of(reasoning)
+    if reasoning is None or asked is None:
+        losses.lose_all(reasoning_effort=reasoning and reasoning.effort)
+        return {}
+    effort = nearest(asked, target.efforts)
+    if effort is None:
+        losses.lose_all(reasoning_effort=None if asked == "none" else asked)
+        return {}
+    if effort != asked:
+        losses.lose("reasoning_effort")
+    if asked == "none" or reasoning.summary == _UNREAD:
+        return {"effort": effort}
+    summary = reasoning.summary if reasoning.summary in _SUMMARIES else "auto"
+    return {"effort": effort, "summary": summary}
+
+
+def _cache_key(prompt: Prompt) -> str | None:
+    key = prompt.cache_key or conversation(prompt.user)
+    return legal(key) if key and len(key) > _LONGEST_KEY else key
+
+
+def _alike(prompt: Prompt, losses: Losses) -> Payload:
+    """The fields of another format that are the same here; the others are named."""
+    losses.request_fields(prompt, _ALIKE)
+    more = fields_of(prompt.extra)
+    return {name: more[name] for name in _ALIKE if name in more}
+
+
+def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:
+    """What takes a conversation on, and what there is to show of a search. A client of this format
+    says itself what it wants to see."""
+    if prompt.format is Format.RESPONSES:
+        return list(prompt.include)
+    searches = any(tool["type"] == _SEARCH for tool in body.get("tools", ()))
+    return [_ENCRYPTED, _SOURCES] if searches else [_ENCRYPTED]
+
+
+def _wants_logprobs(prompt: Prompt) -> bool:
+    """Nobody can be given them: the hub has no word for them."""
+    return prompt.sampling.top_logprobs is not None or _LOGPROBS in prompt.include
+
+
+def _stops(prompt: Prompt) -> tuple[str, ...]:
+    return tuple(stop for stop in prompt.stop if stop)

@@ -1,0 +1,179 @@
+"""The translated lane: what an upstream says in one format is said to the client in another.
+
+Every frame is decoded and every event is encoded; no byte of the upstream's own leaves. It must not
+know which formats these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from typing import Final
+
+from orjson import loads
+
+from gateway.core.events import Delta, End, Event, Fail
+from gateway.core.failure import Failure, FailureKind
+from gateway.core.reply import Reply, unfold
+from gateway.core.usage import Usage
+from gateway.errors import GatewayError
+from gateway.wire.codec import Decoder, Encoder
+from gateway.wire.likeness import read_texts
+from gateway.wire.restore import Restorer
+from gateway.wire.sse import read_fields
+from gateway.wire.translator import Translator, only_piece
+
+_LONGEST_PIECE: Final = 3000
+"""Characters of a piece where a whole reply is told as a stream."""
+
+_CHARACTERS_A_TOKEN: Final = 4
+
+
+class TranslatedTranslator(Translator):
+    """Decoder, restorer and encoder in a row.
+
+    There are no bytes to fall back on: what the decoder cannot digest ends the reply. A failure of
+    the upstream's is never spoken by itself: nothing more leaves until `abort` says how.
+    """
+
+    __slots__ = ("_encoder", "_index", "_input_tokens", "_restorer", "_said")
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        encoder: Encoder,
+        restorer: Restorer | None = None,
+        *,
+        input_tokens: int = 0,
+    ) -> None:
+        """`input_tokens` is the estimate that the client is told where the upstream counts
+        nothing; `usage` stays None then."""
+        super().__init__(decoder)
+        self._encoder = encoder
+        self._restorer = restorer
+        self._input_tokens = input_tokens
+        self._index = 0
+        self._said = 0
+
+    @property
+    def dropped(self) -> Set[str]:
+        return self._encoder.dropped
+
+    def abort(self, error: GatewayError) -> bytes:
+        """What was held comes first: the error may refer to it. Nothing where the reply is
+        complete."""
+        self._over = True
+        if self.end is not None:
+            return b""
+        held, self._held = self._held, []
+        return b"".join(held) + self._encoder.fail(error)
+
+    def ping(self) -> bytes:
+        return self._encoder.ping()
+
+    def _step(self, raw: bytes, out: list[bytes]) -> None:
+        name, data = read_fields(raw)
+        if not data:
+            return
+        try:
+            events = self._decode(name, data)
+            self._speak(events, out)
+        except Exception as fault:
+            self._give_up(fault)
+            return
+        if piece := only_piece(events):
+            if self._likeness.learn(raw, raw, piece[1]):
+                self._index = piece[0]
+        elif events:
+            self._likeness.forget()
+
+    def _decode(self, name: bytes, data: bytes) -> Sequence[Event]:
+        """JSON that is no object says nothing in any of the formats; what is no JSON raises."""
+        if data == b"[DONE]":
+            return self._decoder.done()
+        said = loads(data)
+        return self._decoder.decode(name, said) if type(said) is dict else ()
+
+    def _repeat(
+        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+    ) -> bool:
+        """Recognised frames need not be decoded: they are further pieces of the same part."""
+        spelled = [text for text in texts if text] if b"" in texts else texts
+        if not spelled:
+            return True
+        pieces = read_texts(spelled)
+        if pieces is None:
+            return False
+        try:
+            if self._restorer is not None and self._restorer.minds(self._index):
+                self._speak([Delta(self._index, piece) for piece in pieces], out)
+            else:
+                self.begun = True
+                self._said += sum(map(len, pieces))
+                out.append(self._encoder.encode_texts(self._index, pieces, spelled))
+        except Exception as fault:
+            self._give_up(fault)
+        return True
+
+    def _conclude(self, *, tidy: bool) -> list[bytes]:
+        out: list[bytes] = []
+        try:
+            self._speak(self._decoder.close(), out)
+        except Exception as fault:
+            self._give_up(fault)
+        return out
+
+    def _speak(self, events: Sequence[Event], out: list[bytes]) -> None:
+        if self._restorer is not None:
+            events = [after for event in events for after in self._restorer.restore(event)]
+        for event in events:
+            if type(event) is Delta and type(event.piece) is str:  # nearly all of them
+                self.begun = True
+                self._said += len(event.piece)
+            else:
+                self._watch(event)
+                if type(event) is Fail:
+                    return
+                if type(event) is End:
+                    self._over = True
+                    event = _counted(event, self._input_tokens, self._said)
+            out.append(self._encoder.encode(event))
+
+    def _give_up(self, fault: Exception) -> None:
+        """Not even an end counts that could not be told."""
+        self.end = None
+        self._stumble(fault)
+        self._fail(Failure(kind=FailureKind.GARBAGE, message=f"unreadable: {self.fault}"))
+
+
+def synthesise(reply: Reply, encoder: Encoder) -> bytes:
+    """A whole reply as the stream that a client asked for."""
+    return b"".join(encoder.encode(event) for event in _in_pieces(unfold(reply)))
+
+
+def with_usage(reply: Reply, input_tokens: int) -> Reply:
+    """The reply with an estimate where the upstream counted nothing: the same as a stream gets."""
+    if reply.usage is not None:
+        return reply
+    pieces = (event.piece for event in unfold(reply) if type(event) is Delta)
+    said = sum(len(piece) for piece in pieces if isinstance(piece, str))
+    return replace(reply, usage=_estimated(input_tokens, said))
+
+
+def _in_pieces(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        if type(event) is Delta and isinstance(event.piece, str):
+            for start in range(0, len(event.piece), _LONGEST_PIECE):
+                yield Delta(event.index, event.piece[start : start + _LONGEST_PIECE])
+        else:
+            yield event
+
+
+def _counted(end: End, input_tokens: int, said: int) -> End:
+    """The end with an estimate where the upstream counted nothing; `said` is in characters."""
+    return end if end.usage is not None else replace(end, usage=_estimated(input_tokens, said))
+
+
+def _estimated(input_tokens: int, said: int) -> Usage:
+    output_tokens = max(1, said // _CHARACTERS_A_TOKEN)
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
