@@ -12,12 +12,15 @@ from gateway.config.schema import (
     Account,
     Channel,
     Config,
+    Families,
     Lifecycle,
     Model,
     Server,
     Timeouts,
+    shipped_catalog,
 )
 from gateway.config.secret import Secrets
+from gateway.config.traits import Traits
 
 __all__ = [
     "SOCKET_NAME",
@@ -26,15 +29,18 @@ __all__ = [
     "Channel",
     "Config",
     "ConfigMistakes",
+    "Families",
     "Lifecycle",
     "Mistake",
     "Model",
     "Secrets",
     "Server",
     "Timeouts",
+    "Traits",
     "demo_config",
     "find_config",
     "load_config",
     "parse_config",
+    "shipped_catalog",
     "state_dir_of",
 ]

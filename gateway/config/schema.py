@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     IPvAnyNetwork,
     SecretStr,
@@ -28,7 +27,9 @@ from pydantic_core import PydanticCustomError, to_json
 from gateway.config.address import check_address, check_base_url
 from gateway.config.quantity import Bytes, Seconds
 from gateway.config.secret import resolve_header, resolve_key
+from gateway.config.section import Section
 from gateway.config.shipped import shipped_models
+from gateway.config.traits import Traits
 from gateway.core.formats import Family, Format, Lane
 
 SOCKET_NAME: Final = "admin.sock"
@@ -53,14 +54,6 @@ UpstreamModel = Annotated[str, StringConstraints(min_length=1)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True)]
 
 
-class Section(BaseModel):
-    """A mapping of the file: frozen, strict about types, and closed to unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
-
-
 class Lifecycle(StrEnum):
     """A retired model answers like an unknown one; a deprecated one only says so in the list."""
 
@@ -70,7 +63,9 @@ class Lifecycle(StrEnum):
 
 
 class Model(Section):
-    """A model of the catalog, as clients name it (Specification, "Model catalog")."""
+    """A model of the catalog, as clients name it (Specification, "Model catalog"). Where its id is
+    one of the shipped catalog, prompts that are translated for it go by the max_output and the
+    traits that stand there, as far as the file does not say otherwise."""
 
     id: ModelId
     """The public id; case counts."""
@@ -88,6 +83,8 @@ class Model(Section):
     """The name for people in the model list; null: the id."""
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     """active, deprecated or retired; a retired model answers like an unknown one."""
+    traits: Traits = Traits()
+    """What the model can take, for prompts that are translated for it."""
 
 
 class Account(Section):
@@ -155,8 +152,10 @@ class Channel(Section):
     """What it serves: a list of public ids, or a mapping of public ids to the upstream's own."""
     accounts: tuple[Account, ...] = Field(min_length=1)
     """The credentials to call it with."""
-    lane: Lane | None = None
-    """native or translated; null: native where client and channel share the format."""
+    lane: Lane = Lane.NATIVE
+    """native: what passes between a client and a channel of the same format stays as it is;
+    translated: it is written anew also there, which mends an upstream whose own dialect is broken.
+    Between different formats everything is translated."""
     headers: Mapping[
         Annotated[HeaderName, AfterValidator(_extra)],
         Annotated[SecretStr, AfterValidator(resolve_header)],
@@ -166,6 +165,9 @@ class Channel(Section):
     cookie in it, plain text is accepted only in a file that only its owner can read."""
     timeouts: Timeouts = Timeouts()
     """How long each step of an attempt may take."""
+    traits: Traits = Traits()
+    """What its models can take, for prompts that are translated for them; goes before what the
+    models' own traits say."""
 
     @field_validator("base_url")
     @classmethod
@@ -217,7 +219,30 @@ class Server(Section):
     """How long running replies may take to end after a stop signal; "30s" is accepted too."""
 
 
-def _shipped() -> tuple[Model, ...]:
+class Openings(Section):
+    """Where the models of one family may be asked for."""
+
+    endpoints: tuple[Format, ...] = Field(default=tuple(Format), min_length=1)
+    """The formats in which clients may ask: chat, messages, responses."""
+
+
+class Families(Section):
+    """Which formats the models of a family may be asked for in, whatever their channels speak."""
+
+    alpha: Openings = Openings()
+    """The endpoints of alpha models."""
+    beta: Openings = Openings()
+    """The endpoints of beta models."""
+
+    def open(self, family: Family) -> tuple[Format, ...]:
+        """The formats in which a family may be asked for."""
+        openings = {Family.ALPHA: self.alpha, Family.BETA: self.beta}
+        return openings[family].endpoints
+
+
+@cache
+def shipped_catalog() -> tuple[Model, ...]:
+    """The catalog of the specification."""
     return tuple(Model.model_validate_json(to_json(model)) for model in shipped_models())
 
 
@@ -228,10 +253,12 @@ class Config(Section, title="Model Gateway: channels.yaml"):
     """The door: where clients connect and what is accepted from them."""
     state_dir: Path = Path("var")
     """Where database, admin socket and backups live; relative to the working directory."""
-    models: tuple[Model, ...] = Field(default_factory=_shipped, min_length=1)
+    models: tuple[Model, ...] = Field(default_factory=shipped_catalog, min_length=1)
     """The catalog; absent: the one of the specification."""
     channels: tuple[Channel, ...] = ()
     """The upstream endpoints."""
+    families: Families = Families()
+    """Which formats a family may be asked for in; absent: all of them."""
 
     @field_validator("state_dir")
     @classmethod

@@ -6,12 +6,14 @@ its 401 and 403 become 502, its 429 becomes `No available accounts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gateway.core.failure import Failure, FailureKind
 from gateway.errors import (
     BadUpstreamReply,
+    ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
     NoAvailableAccounts,
@@ -23,6 +25,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
+from gateway.routing.overflow import overflow
 
 _LINE_FAULTS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.CONNECT: ServiceUnavailable,
@@ -40,26 +43,55 @@ _FORBIDDEN = frozenset({401, 403})
 _TIMEOUTS = frozenset({408, 504, 524})
 _SPENT = frozenset({402, 429})
 
+_CONVERSATION: Final = ("messages", "input")
+_FIELD: Final = re.compile(r"[.\[]")
+
 _LONGEST_MESSAGE: Final = 2000
 _LONGEST_WORD: Final = 200
 """Characters of an upstream's own words that a client reads."""
 
 
-def client_error(failure: Failure, clean: Callable[[str], str]) -> GatewayError:
+def client_error(
+    failure: Failure, clean: Callable[[str], str], asked: Collection[str] | None = None
+) -> GatewayError:
     """The row of the error table that the client is told; `clean` takes addresses, account names
-    and keys out of an upstream's own words."""
+    and keys out of an upstream's own words. `asked` are the fields of the client's own body where
+    it was translated: only these may be named to it."""
     if failure.kind is not FailureKind.SAID:
         return _LINE_FAULTS[failure.kind](detail=failure.message)
-    status = failure.status or 500
     if _is_spent(failure):
         return NoAvailableAccounts(retry_after=failure.retry_after)
-    if status in _CLIENT_FAULTS:
-        return UpstreamRefusal(
-            status,
-            clean(failure.message)[:_LONGEST_MESSAGE],
-            code=_word(failure.code, clean),
-            param=_word(failure.param, clean),
+    return _clients_fault(failure, clean, asked) or _upstreams_fault(failure)
+
+
+def _clients_fault(
+    failure: Failure, clean: Callable[[str], str], asked: Collection[str] | None
+) -> GatewayError | None:
+    message = clean(failure.message)[:_LONGEST_MESSAGE]
+    param = _param(failure.param, asked)
+    if failure.status not in _FORBIDDEN and (long := overflow(failure)):
+        param = param or next((field for field in _CONVERSATION if field in (asked or ())), None)
+        return ContextLengthExceeded(
+            message, used=long.used, most=long.most, param=_word(param, clean)
         )
+    if failure.status not in _CLIENT_FAULTS:
+        return None
+    return UpstreamRefusal(
+        failure.status, message, code=_word(failure.code, clean), param=_word(param, clean)
+    )
+
+
+def _param(said: str | None, asked: Collection[str] | None) -> str | None:
+    """The upstream's word for the field that is wrong. Of a translated body nothing but the name
+    of the whole field is where the client put it."""
+    if said is None or asked is None:
+        return said
+    field = _FIELD.split(said, maxsplit=1)[0]
+    return field if field in asked else None
+
+
+def _upstreams_fault(failure: Failure) -> GatewayError:
+    status = failure.status or 500
     if status in _FORBIDDEN:
         return UpstreamForbidden()
     if status in _TIMEOUTS:
