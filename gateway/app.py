@@ -10,6 +10,7 @@ from gateway.core.formats import Format
 from gateway.errors import InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.cors import allow_origins
+from gateway.server.count_tokens import count_tokens
 from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate
 from gateway.server.health import healthz, readyz
@@ -35,6 +36,7 @@ def build_app(runtime: Runtime) -> web.Application:
     router = app.router
     for spoken, path in _GENERATE.items():
         router.add_post(path, generate(CODECS[spoken]))
+    router.add_post("/v1/messages/count_tokens", count_tokens)
     router.add_get("/v1/responses", upgrade, allow_head=False)
     router.add_get("/v1/models", list_models, allow_head=False)
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)

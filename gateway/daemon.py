@@ -73,7 +73,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         runtime = Runtime(
             config=config,
             catalog=catalog,
-            router=Router(catalog, config.channels),
+            router=Router(catalog, config.channels, config.families),
             line=line,
             redactor=Redactor.of(config),
             registry=registry,

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 from gateway.config import Config
 from gateway.routing.catalog import Catalog
+from gateway.routing.estimates import Estimates
 from gateway.routing.router import Reach, Router
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.upstream.client import Line
 from gateway.upstream.redaction import Redactor
+from gateway.wire.estimate import estimate
 
 
 def unix_microseconds() -> int:
@@ -40,6 +42,7 @@ class Runtime:
     redactor: Redactor
     registry: Registry
     recorder: Recorder
+    estimates: Estimates = field(default_factory=lambda: Estimates(estimate))
     now: Callable[[], int] = unix_microseconds
     draining: bool = False
     """New requests are refused, running ones may end."""

@@ -10,11 +10,14 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.config import Server
+from gateway.server.count_tokens import ESTIMATED
+from gateway.server.losses import DROPPED, STRICT
 
 _SENT_BY_CLIENTS: Final = (
     "authorization",
     "x-api-key",
     "content-type",
+    STRICT,
     "anthropic-dangerous-direct-browser-access",
     "x-stainless-arch",
     "x-stainless-lang",
@@ -26,7 +29,9 @@ _SENT_BY_CLIENTS: Final = (
     "x-stainless-timeout",
     "x-stainless-helper-method",
 )
-"""Headers of the stock client libraries whose names are not configuration."""
+"""Headers of the stock client libraries, and our own, whose names are not configuration."""
+
+_SHOWN: Final = f"request-id, x-request-id, {DROPPED}, {ESTIMATED}"
 
 
 def allow_origins(app: web.Application, server: Server) -> None:
@@ -49,7 +54,7 @@ def allow_origins(app: web.Application, server: Server) -> None:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):
             response.headers["access-control-allow-origin"] = origin
-            response.headers["access-control-expose-headers"] = "request-id, x-request-id"
+            response.headers["access-control-expose-headers"] = _SHOWN
 
     async def preflight(request: web.Request) -> web.Response:
         return web.Response(status=204, headers=preflight_headers)

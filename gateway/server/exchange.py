@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Set
 from typing import Final
 
 from aiohttp import web
@@ -21,6 +22,7 @@ from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.address import client_address
+from gateway.server.losses import spelled
 from gateway.store.records import ExchangeState, Intent, Settlement, Token
 
 COMMIT_PATIENCE: Final = 0.25
@@ -41,6 +43,7 @@ class Exchange:
     __slots__ = (
         "_candidate",
         "_clock",
+        "_dropped",
         "_ended",
         "_error",
         "_failure",
@@ -95,6 +98,7 @@ class Exchange:
         self._stop: StopReason | None = None
         self._error: GatewayError | None = None
         self._failure: Failure | None = None
+        self._dropped: set[str] = set()
 
     def take_in(self, size: int) -> None:
         """The body has `size` bytes, as far as one knows."""
@@ -144,6 +148,17 @@ class Exchange:
         self._usage = usage
         self._stop = stop
 
+    @property
+    def counted(self) -> int:
+        """Input tokens, as the upstream counted them, of an exchange that went well; else 0."""
+        if self._usage is None or self.state is not ExchangeState.OK:
+            return 0
+        return self._usage.input_tokens
+
+    def lose(self, names: Set[str]) -> None:
+        """These could not cross between the formats."""
+        self._dropped |= names
+
     def fail(self, failure: Failure) -> None:
         """The upstream's part in an error: what the row keeps of it."""
         self._failure = failure
@@ -188,7 +203,7 @@ class Exchange:
             model=prompt.model if prompt else None,
             channel=candidate.channel if candidate else None,
             account=candidate.account if candidate else None,
-            upstream_model=candidate.model if candidate else None,
+            upstream_model=candidate.target.model if candidate else None,
             lane=candidate.lane.value if candidate else None,
             stream=prompt.stream if prompt else False,
             client_address=self.remote,
@@ -219,7 +234,7 @@ class Exchange:
             error_code=self._error.code if self._error else None,
             upstream_status=failure.status if failure else None,
             upstream_error=self._upstream_error(),
-            dropped=None,
+            dropped=spelled(self._dropped),
         )
 
     def _end_reason(self) -> str:

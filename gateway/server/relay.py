@@ -1,8 +1,8 @@
-"""Passes one reply from the upstream to the client, streamed or whole.
+"""Passes one streamed reply from the upstream to the client.
 
-Nothing of a stream leaves before its first real event, every write is one upstream chunk's whole
-frames, and an upstream that breaks off is never made to look complete. It must not know formats:
-the codec does.
+Nothing leaves before the first real event, every write is one upstream chunk's whole frames, and an
+upstream that breaks off is never made to look complete. It must not know formats or lanes: the
+attempt does.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ from contextlib import suppress
 from typing import Final
 
 import aiohttp
-import orjson
 from aiohttp import web
 
 from gateway.config import Timeouts
-from gateway.core.failure import Failure, FailureKind
-from gateway.core.prompt import Prompt
-from gateway.core.reply import ReplyFailed
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
-from gateway.routing.verdict import client_error, may_be_told
 from gateway.runtime import Runtime
+from gateway.server.attempt import JSON, Attempt
 from gateway.server.eventstream import EventStream, open_stream
-from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.exchange import Exchange
 from gateway.server.patience import Patience, out_of_time, within
+from gateway.server.whole import check_kind, relay_synthesised
 from gateway.upstream.client import AttemptFailed, failures, unread
-from gateway.wire.codec import Codec
-from gateway.wire.translator import NativeTranslator
 
 PING_INTERVAL: Final = 12.0
 """Seconds of silence after which a stream shows that it is alive."""
@@ -37,34 +32,18 @@ GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
 used again; the client does not wait for it."""
 
-_CROSSING_BACK: Final = (
-    "openai-processing-ms",
-    "openai-version",
-    "x-codex-turn-state",
-    "x-models-etag",
-    "x-reasoning-included",
-)
-"""Headers of an upstream that a client of the same format may see."""
-
-
-def crossing_back(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    headers = answer.headers
-    return {name: headers[name] for name in _CROSSING_BACK if name in headers}
-
 
 class StreamRelay:
-    """One streaming reply on the native lane."""
+    """One streaming reply. Its clock starts when it is made, for the upstream is asked next."""
 
     def __init__(
-        self, runtime: Runtime, exchange: Exchange, codec: Codec, prompt: Prompt, limits: Timeouts
+        self, runtime: Runtime, exchange: Exchange, attempt: Attempt, limits: Timeouts
     ) -> None:
         self._runtime = runtime
         self._exchange = exchange
         self._limits = limits
-        self._rewriter = codec.rewriter(prompt)
-        self._translator = NativeTranslator(
-            codec.decoder(), self._rewriter, runtime.redactor.everything, may_be_told
-        )
+        self._attempt = attempt
+        self._translator = attempt.translator()
         self._stream: EventStream | None = None
         self._loop = asyncio.get_running_loop()
         self._asked = self._heard = self._moved = self._loop.time()
@@ -72,18 +51,20 @@ class StreamRelay:
     async def run(
         self, request: web.Request, sending: Awaitable[aiohttp.ClientResponse]
     ) -> web.StreamResponse:
-        """Relays until the upstream or the client ends. Raises `GatewayError` only while nothing
-        has left."""
+        """Relays until the upstream or the client ends. Raises `GatewayError` or `AttemptFailed`
+        only while nothing has left."""
         answer = await within(self._runtime, self._limits.first_event, sending)
+        if check_kind(answer, self._attempt.streams) == JSON:
+            return await relay_synthesised(request, self._attempt, self._limits, answer)
         try:
-            check_kind(answer, "text/event-stream")
             # Before the first read, not the first write: here no window ends that would lose bytes,
             # and what the upstream says meanwhile waits in the connection.
             await self._exchange.intent_on_record()
             self._heard = self._loop.time()
             await self._pump(request, answer)
             reply = await self._finish(self._error())
-            await _end_of(answer)
+            if not self._attempt.finished:
+                await _end_of(answer)
             return reply
         except AttemptFailed as broken:
             self._translator.failure = self._translator.failure or broken.failure
@@ -132,7 +113,8 @@ class StreamRelay:
                 stream = self._stream
                 if stream is None:
                     exchange.commit()
-                    stream = self._stream = await open_stream(request, crossing_back(answer))
+                    headers = self._attempt.headers(answer, frozenset())
+                    stream = self._stream = await open_stream(request, headers)
                 self._moved = self._heard
                 exchange.bytes_out += len(out)
                 await stream.write(out)
@@ -151,14 +133,14 @@ class StreamRelay:
             raise out_of_time(self._runtime, self._limits.idle)
         if self._stream is not None and now >= self._moved + PING_INTERVAL:
             self._moved = now
-            await self._stream.write(self._rewriter.ping())
+            await self._stream.write(self._translator.ping())
 
     def _error(self) -> GatewayError | None:
         failure = self._translator.failure
         if failure is None or self._translator.end is not None:
             return None
         self._exchange.fail(failure)
-        return client_error(failure, self._runtime.redactor.everything)
+        return self._attempt.error(failure)
 
     async def _finish(self, error: GatewayError | None) -> web.StreamResponse:
         if self._stream is None:
@@ -175,6 +157,7 @@ class StreamRelay:
     def _note(self) -> None:
         translator = self._translator
         self._exchange.fault = translator.fault
+        self._exchange.lose(translator.dropped)
         end = translator.end
         self._exchange.learn(translator.usage, end.stop if end else None)
 
@@ -186,55 +169,3 @@ async def _end_of(answer: aiohttp.ClientResponse) -> None:
         async with asyncio.timeout(GRACE):
             while await answer.content.readany():
                 pass
-
-
-async def relay_whole(
-    request: web.Request, codec: Codec, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes
-) -> web.Response:
-    """The upstream's JSON body, untouched but for the model's name."""
-    exchange = request[EXCHANGE]
-    data = _json_object(body)
-    try:
-        stop, usage = codec.measure_reply(data)
-    except ReplyFailed as failed:
-        raise AttemptFailed(failed.failure) from failed
-    except Exception as fault:  # the tap may never break the pipe
-        exchange.fault = f"{type(fault).__name__}: {fault}"[:500]
-    else:
-        exchange.learn(usage, stop)
-    out = codec.rename_reply(body, data, prompt)
-    await exchange.intent_on_record()
-    exchange.commit()
-    exchange.bytes_out = len(out)
-    reply = web.Response(body=out, content_type="application/json", headers=crossing_back(answer))
-    # Written here and not by the framework, so that the exchange lasts until the client has it.
-    await reply.prepare(request)
-    await reply.write_eof()
-    exchange.complete()
-    return reply
-
-
-def check_kind(answer: aiohttp.ClientResponse, expected: str) -> None:
-    """An upstream that answers in another kind of body than asked for (a login page, say) has not
-    answered; one that names no kind gets the benefit of the doubt. Raises `AttemptFailed`."""
-    kind = answer.headers.get("content-type")
-    if kind is not None and not kind.lower().startswith(expected):
-        answer.close()
-        message = f"the upstream answered {kind!r} instead of {expected}"
-        raise AttemptFailed(Failure(kind=FailureKind.GARBAGE, message=message))
-
-
-def _json_object(body: bytes) -> dict[str, object]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        data = None
-    if not isinstance(data, dict):
-        raise AttemptFailed(
-            Failure(
-                kind=FailureKind.GARBAGE,
-                message="the reply is no JSON object",
-                body=body[:2048].decode("utf-8", "replace"),
-            )
-        )
-    return data

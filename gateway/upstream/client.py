@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
+import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -25,6 +26,9 @@ from gateway.wire.codecs import CODECS
 
 MAX_ERROR_BODY: Final = 64 * 1024
 """Bytes of an upstream's error that are read."""
+
+MAX_ANSWER: Final = 64 * 1024
+"""Bytes of what is no reply of a model."""
 
 _LARGE_BODY: Final = 2**20
 
@@ -53,6 +57,7 @@ class AttemptFailed(Exception):
 class _Target:
     """What every request to one account has in common."""
 
+    base: URL
     url: URL
     headers: CIMultiDict[str]
     timeout: aiohttp.ClientTimeout
@@ -93,10 +98,31 @@ class Line:
         connection that turns out stale is replaced once: no byte of an answer came over it.
         """
         target = self._targets[candidate.channel, candidate.account]
+        return await self._post(candidate, target.url, body, crossing, query)
+
+    async def ask(
+        self, candidate: Candidate, path: str, body: bytes, crossing: Mapping[str, str], query: str
+    ) -> dict[str, Any]:
+        """The JSON object that another endpoint of the upstream answers; `path` is relative to the
+        channel's `base_url`. Raises `AttemptFailed`."""
+        url = self._targets[candidate.channel, candidate.account].base / path.lstrip("/")
+        answer = await self._post(candidate, url, body, crossing, query)
+        async with answer:
+            return _json_object(await read_whole(answer, MAX_ANSWER))
+
+    async def _post(
+        self,
+        candidate: Candidate,
+        url: URL,
+        body: bytes,
+        crossing: Mapping[str, str],
+        query: str,
+    ) -> aiohttp.ClientResponse:
+        target = self._targets[candidate.channel, candidate.account]
         headers = target.headers
         if crossing:
             headers = CIMultiDict({**headers, **crossing})
-        url = target.url.with_query(query) if query else target.url
+        url = url.with_query(query) if query else url
         with failures():
             try:
                 answer = await self._pooled.post(
@@ -171,6 +197,16 @@ def unread(answer: aiohttp.ClientResponse) -> bytes:
     return answer.content._read_nowait(-1)
 
 
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        data = None
+    if not isinstance(data, dict):
+        raise _failed(FailureKind.GARBAGE, "the answer is no JSON object")
+    return data
+
+
 def _payload(body: bytes) -> bytes | BytesIO:
     """A large body is written piece by piece, so that the loop goes on meanwhile."""
     return BytesIO(body) if len(body) > _LARGE_BODY else body
@@ -207,8 +243,10 @@ def _target(channel: Channel, key: str) -> _Target:
         headers["authorization"] = f"Bearer {key}"
     headers.update({name: value.get_secret_value() for name, value in channel.headers.items()})
     timeouts = channel.timeouts
+    base = channel.base_url.rstrip("/")
     return _Target(
-        URL(channel.base_url.rstrip("/") + CODECS[channel.format].path),
+        URL(base),
+        URL(base + CODECS[channel.format].path),
         headers,
         aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
         timeouts,

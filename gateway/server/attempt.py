@@ -1,0 +1,115 @@
+"""One try of one candidate: what is sent to it, and what becomes of what it answers.
+
+The two lanes look alike from outside, and only here are they told apart. It must not know how
+replies travel: it has no connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+import orjson
+
+from gateway.core.events import StopReason
+from gateway.core.failure import Failure, FailureKind
+from gateway.core.prompt import Prompt
+from gateway.core.usage import Usage
+from gateway.errors import GatewayError
+from gateway.upstream.client import AttemptFailed
+from gateway.wire.codec import Codec
+from gateway.wire.fields import Payload
+from gateway.wire.translator import Translator
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
+
+_EXCERPT: Final = 2048
+_LONGEST_FAULT: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeReply:
+    """A reply that is all there before anything leaves: `kind` is its content type, `fault` what
+    could not be read of it, `dropped` what the client's format could not say."""
+
+    body: bytes
+    kind: str = JSON
+    stop: StopReason | None = None
+    usage: Usage | None = None
+    fault: str | None = None
+    dropped: Set[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a client asks, in its own words (`body`) and in the hub's; `codec` is that of its
+    format, `crossing` and `query` may go to an upstream of the same format, and `exchange_id` is
+    ours."""
+
+    exchange_id: str
+    codec: Codec
+    prompt: Prompt
+    body: Payload
+    crossing: Mapping[str, str]
+    query: str
+
+
+class Attempt(ABC):
+    """`payload`, `crossing` and `query` go upstream; `dropped` names what does not. `streams` are
+    the kinds of body that a stream for the client can be made of."""
+
+    payload: bytes
+    crossing: Mapping[str, str]
+    query: str
+    dropped: Set[str]
+    streams: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the reply is complete while the upstream may still be speaking."""
+
+    @abstractmethod
+    def translator(self) -> Translator: ...
+
+    @abstractmethod
+    def whole(self, body: bytes) -> WholeReply:
+        """The reply of an upstream's JSON body. Raises `AttemptFailed` where it is none."""
+
+    @abstractmethod
+    def synthesised(self, body: bytes) -> WholeReply:
+        """The same as the stream that the client asked for."""
+
+    @abstractmethod
+    def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
+        """What the client's answer bears beside the house's own; `dropped` is the reply's."""
+
+    @abstractmethod
+    def error(self, failure: Failure) -> GatewayError:
+        """What the client is told of a failure."""
+
+
+def json_object(body: bytes) -> Payload:
+    """Raises `AttemptFailed` where an upstream's body is none."""
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        data = None
+    if not isinstance(data, dict):
+        raise garbage("the reply is no JSON object", body)
+    return data
+
+
+def garbage(message: str, body: bytes = b"") -> AttemptFailed:
+    """The failure of an upstream whose answer cannot be used."""
+    excerpt = body[:_EXCERPT].decode("utf-8", "replace") or None
+    return AttemptFailed(Failure(kind=FailureKind.GARBAGE, message=message, body=excerpt))
+
+
+def spelled(fault: Exception) -> str:
+    """A fault as the row tells it."""
+    return f"{type(fault).__name__}: {fault}"[:_LONGEST_FAULT]

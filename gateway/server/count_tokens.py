@@ -1,0 +1,145 @@
+"""How many input tokens a messages prompt has: asked of its upstream, else estimated.
+
+Nothing is billed, and an upstream that cannot count is no error. It must not know how to estimate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.core.failure import FailureKind
+from gateway.core.formats import Format, Lane
+from gateway.core.prompt import Prompt
+from gateway.errors import CannotConvert, ServiceUnavailable
+from gateway.routing.router import Candidate
+from gateway.routing.verdict import client_error
+from gateway.server.auth import authenticate
+from gateway.server.body import read_json, write_object
+from gateway.server.crossing import crossing, crossing_query, translated_crossing
+from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.patience import within
+from gateway.upstream.client import AttemptFailed
+from gateway.wire.codecs import CODECS
+from gateway.wire.fields import Payload
+from gateway.wire.messages import CODEC
+
+ESTIMATED: Final = "x-gateway-estimated"
+"""The header of a count that no upstream has made."""
+
+PATIENCE: Final = 10.0
+"""Seconds that an upstream has for its count: a client waits for it before it asks anything."""
+
+_PATHS: Final = {
+    Format.MESSAGES: "/v1/messages/count_tokens",
+    Format.RESPONSES: "/responses/input_tokens",
+}
+_COUNTED: Final = {
+    Format.MESSAGES: frozenset(
+        {
+            "cache_control",
+            "messages",
+            "model",
+            "output_config",
+            "system",
+            "thinking",
+            "tool_choice",
+            "tools",
+        }
+    ),
+    Format.RESPONSES: frozenset(
+        {
+            "input",
+            "instructions",
+            "model",
+            "parallel_tool_calls",
+            "reasoning",
+            "text",
+            "tool_choice",
+            "tools",
+            "truncation",
+        }
+    ),
+}
+"""The fields of a prompt that the formats' counting endpoints take; others they may refuse."""
+
+
+async def count_tokens(request: web.Request) -> web.Response:
+    """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
+    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
+    exchange.format = Format.MESSAGES.value
+    exchange.token = token = authenticate(request, runtime)
+    reach = runtime.reach(token.group)
+    headers = crossing(request, Format.MESSAGES, runtime.config.server)
+    body = await read_json(request)
+    prompt = CODEC.parse_count(body)
+    exchange.ask(prompt)
+    candidate = runtime.router.route(prompt.model, Format.MESSAGES, reach)
+    if runtime.draining:
+        raise ServiceUnavailable
+    if candidate.lane is Lane.NATIVE:
+        question = CODEC.patch_prompt(body, prompt, candidate.target)
+        counted = await _ask(request, candidate, question, headers)
+    elif (translation := _translate(prompt, candidate)) is not None:
+        headers = translated_crossing(candidate.format, runtime.config.server)
+        counted = await _ask(request, candidate, translation, headers)
+    else:
+        counted = None
+    exchange.complete()
+    if counted is not None:
+        return _answer(counted)
+    estimated = runtime.estimates.estimate(candidate.model, prompt)
+    return _answer({"input_tokens": estimated}, **{ESTIMATED: "true"})
+
+
+def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
+    """The question in the upstream's format; None where that has no way to put it."""
+    counted = _COUNTED.get(candidate.format)
+    if counted is None:
+        return None
+    try:
+        body = CODECS[candidate.format].render_prompt(prompt, candidate.target).body
+    except CannotConvert:
+        return None
+    return {name: value for name, value in body.items() if name in counted}
+
+
+async def _ask(
+    request: web.Request, candidate: Candidate, question: Payload, headers: dict[str, str]
+) -> Payload | None:
+    """What the client is told of the upstream's count; None where it gave none.
+
+    Raises `GatewayError` where the upstream refuses the client's own body, or a shutdown can wait
+    no longer.
+    """
+    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
+    native = candidate.lane is Lane.NATIVE
+    query = crossing_query(request, candidate.format) if native else ""
+    payload, path = write_object(question), _PATHS[candidate.format]
+    exchange.intend(candidate)
+    try:
+        asking = runtime.line.ask(candidate, path, payload, headers, query)
+        answer = await within(runtime, PATIENCE, asking)
+    except AttemptFailed as attempt:
+        failure = attempt.failure
+        if native and failure.kind is FailureKind.SAID and failure.status == 400:
+            exchange.fail(failure)
+            raise client_error(failure, runtime.redactor.everything) from attempt
+        exchange.fault = f"estimated, for the upstream did not count: {failure.message}"
+        return None
+    if not _is_count(tokens := answer.get("input_tokens")):
+        exchange.fault = f"estimated, for the upstream counted {tokens!r} tokens"[:200]
+        return None
+    return answer if native else {"input_tokens": tokens}
+
+
+def _is_count(tokens: Any) -> bool:
+    return type(tokens) is int and tokens > 0
+
+
+def _answer(body: Payload, **headers: str) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(body), content_type="application/json", headers=headers or None
+    )

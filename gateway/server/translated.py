@@ -1,0 +1,141 @@
+"""An attempt where client and upstream speak differently: everything passes through the hub.
+
+It must not know any format: the two codecs do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from typing import Final
+
+import aiohttp
+import orjson
+
+from gateway.core.failure import Failure
+from gateway.core.formats import Format
+from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply, ReplyFailed
+from gateway.errors import GatewayError, PreviousResponseNotFound, ThreadUnsupported
+from gateway.routing.router import Candidate
+from gateway.routing.verdict import client_error
+from gateway.runtime import Runtime
+from gateway.server.attempt import (
+    EVENT_STREAM,
+    JSON,
+    Asked,
+    Attempt,
+    WholeReply,
+    garbage,
+    json_object,
+    spelled,
+)
+from gateway.server.body import write_object
+from gateway.server.crossing import translated_crossing
+from gateway.server.losses import told
+from gateway.upstream.client import AttemptFailed
+from gateway.wire.codec import Stamp
+from gateway.wire.codecs import CODECS
+from gateway.wire.restore import restore_reply, restorer
+from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
+
+_OWN_PREFIX: Final = "req_"
+
+
+class TranslatedAttempt(Attempt):
+    """The prompt is rendered for the upstream, and the reply for the client."""
+
+    streams = (EVENT_STREAM, JSON)
+
+    def __init__(self, runtime: Runtime, asked: Asked, candidate: Candidate) -> None:
+        """Raises `CannotConvert`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
+        _check_memory(asked.prompt)
+        self._upstream = CODECS[candidate.format]
+        self._rendering = self._upstream.render_prompt(asked.prompt, candidate.target)
+        self.payload = write_object(self._rendering.body)
+        same = candidate.format is asked.prompt.format
+        self.crossing = translated_crossing(candidate.format, runtime.config.server)
+        if same:
+            self.crossing |= asked.crossing
+        self.query = asked.query if same else ""
+        self.dropped = self._rendering.dropped
+        self._asked = asked
+        self._clean = runtime.redactor.everything
+        self._restorer = restorer(asked.prompt, self._rendering)
+        self._stamp = stamp(runtime, asked, candidate)
+
+    @property
+    def finished(self) -> bool:
+        return self._restorer is not None and self._restorer.finished
+
+    def translator(self) -> TranslatedTranslator:
+        return TranslatedTranslator(
+            self._upstream.decoder(),
+            self._asked.codec.encoder(self._asked.prompt, self._stamp),
+            self._restorer,
+            input_tokens=self._stamp.input_tokens,
+        )
+
+    def whole(self, body: bytes) -> WholeReply:
+        with _readable(body):
+            reply = self._read(body)
+            told = with_usage(reply, self._stamp.input_tokens)
+            data, dropped = self._asked.codec.render_reply(told, self._asked.prompt, self._stamp)
+            rendered = orjson.dumps(data)
+        return WholeReply(body=rendered, stop=reply.stop, usage=reply.usage, dropped=dropped)
+
+    def synthesised(self, body: bytes) -> WholeReply:
+        encoder = self._asked.codec.encoder(self._asked.prompt, self._stamp)
+        with _readable(body):
+            reply = self._read(body)
+            frames = synthesise(with_usage(reply, self._stamp.input_tokens), encoder)
+        return WholeReply(
+            body=frames,
+            kind=EVENT_STREAM,
+            stop=reply.stop,
+            usage=reply.usage,
+            dropped=encoder.dropped,
+        )
+
+    def _read(self, body: bytes) -> Reply:
+        reply = self._upstream.parse_reply(json_object(body))
+        return restore_reply(reply, self._asked.prompt, self._rendering)
+
+    def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
+        return told(self.dropped | dropped)
+
+    def error(self, failure: Failure) -> GatewayError:
+        return client_error(failure, self._clean, self._asked.body.keys())
+
+
+@contextmanager
+def _readable(body: bytes) -> Iterator[None]:
+    """Makes `AttemptFailed` of whatever stands in the way from an upstream's reply to the client's:
+    there are no bytes to fall back on."""
+    try:
+        yield
+    except AttemptFailed:
+        raise
+    except ReplyFailed as failed:
+        raise AttemptFailed(failed.failure) from failed
+    except Exception as fault:
+        raise garbage(f"the reply cannot be read: {spelled(fault)}", body) from fault
+
+
+def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
+    """What a reply bears that the house writes itself."""
+    return Stamp(
+        reply_id=asked.exchange_id.removeprefix(_OWN_PREFIX),
+        created=runtime.now() // 1_000_000,
+        origin=candidate.target.origin,
+        input_tokens=runtime.estimates.estimate(candidate.model, asked.prompt),
+    )
+
+
+def _check_memory(prompt: Prompt) -> None:
+    """Of what an upstream remembers nothing is known in another format, nor by another name."""
+    if prompt.previous_response_id is not None:
+        raise PreviousResponseNotFound(prompt.previous_response_id)
+    own = prompt.extra.data if prompt.extra is not None else {}
+    if prompt.format is Format.MESSAGES and own.get("thread") is not None:
+        raise ThreadUnsupported
