@@ -1,8 +1,10 @@
-"""The hinge between the formats: events as JSON, one event a line, for `events.json` in fixtures.
+"""The hinge between the formats: events and prompts as JSON, one event a line, for the files
+`events.json` and `prompt.json` in fixtures.
 
 A value is an object whose `is` names its class; fields that stand at their default are left out.
-What is one format's own affair is left out too: `extra`, the estimate that `Begin` may carry, and
-what a failure says beside its kind, status and message. It must not know any wire format.
+What is one format's own affair is left out too: `extra`, a tool's `definition`, the estimate that
+`Begin` may carry, and what a failure says beside its kind, status and message. It must not know any
+wire format.
 
     python -m tests.hinge chat tests/fixtures/quirks/chat/crlf/upstream.sse
 
@@ -30,13 +32,19 @@ from gateway.core.events import Begin, Event
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque
+from gateway.core.prompt import Prompt, Tool
 
 FIXTURES = Path(__file__).parent / "fixtures"
-_LEFT_OUT = {Begin: {"usage"}, Failure: {"type", "code", "param", "body", "retry_after"}}
+_LEFT_OUT = {
+    Begin: {"usage"},
+    Failure: {"type", "code", "param", "body", "retry_after"},
+    Prompt: {"format"},
+    Tool: {"definition"},
+}
 
 
 def to_json(value: Any) -> Any:
-    """The JSON form of an event, a part, or a tuple of them."""
+    """The JSON form of an event, a part, a prompt, or a tuple of them."""
     if isinstance(value, Opaque):
         return {"is": "Opaque", "format": str(value.format), "data": value.data}
     if isinstance(value, list | tuple):
@@ -82,11 +90,16 @@ def read(path: Path) -> list[Any]:
     return forms
 
 
-def beside(stream: Path, format: Format) -> Path:
-    """The hinge of a stream: the case's own, unless this format cannot say all of it and has an
-    `events.<format>.json` that shows what is left."""
-    own = stream.with_name(f"events.{format}.json")
-    return own if own.exists() else stream.with_name("events.json")
+def write_prompt(prompt: Prompt) -> bytes:
+    """The text of a `prompt.json`."""
+    return orjson.dumps(to_json(prompt), option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def beside(path: Path, format: Format, hinge: str = "events") -> Path:
+    """The hinge of a stream, or with `prompt` that of a request: the case's own, unless this format
+    cannot say all of it and has an `events.<format>.json` that shows what is left."""
+    own = path.with_name(f"{hinge}.{format}.json")
+    return own if own.exists() else path.with_name(f"{hinge}.json")
 
 
 def _classes(*modules: ModuleType) -> dict[str, type[Any]]:

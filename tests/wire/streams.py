@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.core.events import Event
 from gateway.core.formats import Format
+from gateway.core.parts import Part, ToolCall
 from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply
 from gateway.wire.codec import Decoder
 from gateway.wire.sse import Frame, Framer
 from tests.hinge import FIXTURES
@@ -28,11 +31,27 @@ def stream_files(format: Format) -> list[Path]:
 
 
 STREAMS = [(format, path) for format in Format for path in stream_files(format)]
+WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
+"""The streams that have a twin in one piece."""
 PROMPTS = [
     (format, path)
     for format in Format
     for path in sorted((FIXTURES / "prompts").glob(f"*/{format}.json"))
 ]
+
+
+def spelled(reply: Reply) -> Reply:
+    """The reply with arguments spelled alike: a body that holds them as objects has no spelling."""
+    return replace(reply, parts=tuple(_spelled(part) for part in reply.parts))
+
+
+def _spelled(part: Part) -> Part:
+    if not isinstance(part, ToolCall):
+        return part
+    try:
+        return replace(part, arguments=orjson.dumps(orjson.loads(part.arguments)).decode())
+    except orjson.JSONDecodeError:
+        return part
 
 
 def name(value: object) -> str | None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import orjson
 
-from gateway.errors import InvalidRequest, NoAvailableAccounts
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    NoAvailableAccounts,
+    ThreadUnsupported,
+)
 from gateway.wire.envelope import chat_envelope, combined_envelope, messages_envelope
 
 
@@ -31,6 +36,23 @@ def test_messages() -> None:
         "type": "error",
         "error": said,
     }
+
+
+def test_messages_has_details_where_the_type_says_too_little() -> None:
+    error = orjson.loads(messages_envelope(ThreadUnsupported(), "req_1"))["error"]
+    assert error == {
+        "type": "invalid_request_error",
+        "message": "thread: message threads are not supported for this model",
+        "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+    }
+
+
+def test_a_long_prompt_has_other_words_on_messages() -> None:
+    error = ContextLengthExceeded("Too much.", used=12, most=10)
+    assert orjson.loads(messages_envelope(error, None))["error"]["message"] == (
+        "prompt is too long: 12 tokens > 10 maximum (Too much.)"
+    )
+    assert orjson.loads(chat_envelope(error))["error"]["message"] == "Too much."
 
 
 def test_combined() -> None:

@@ -108,3 +108,9 @@ def test_any_json_is_an_error_of_some_kind(value: Any) -> None:
 def test_broken_off() -> None:
     assert broken_off(begun=True).kind is FailureKind.CUT
     assert broken_off(begun=False).kind is FailureKind.EMPTY
+
+
+def test_errors_that_are_nested_too_deeply_to_be_written_again() -> None:
+    nested = b'{"detail":' + b"[" * 300 + b"]" * 300 + b"}"
+    assert parse_http_error(400, {}, nested).message == "null"
+    assert parse_stream_error(orjson.loads(nested)).body == "null"

@@ -11,7 +11,7 @@ from gateway.core.failure import FailureKind
 from gateway.core.parts import Refusal, Text, Thinking, ToolCall
 from gateway.core.reply import Reply, ReplyFailed
 from gateway.core.usage import Usage
-from gateway.wire.chat.reply import parse_reply
+from gateway.wire.chat.reply import measure_reply, parse_reply
 
 
 def body(message: Any, finish: str | None = "stop") -> dict[str, Any]:
@@ -81,3 +81,16 @@ def test_what_is_no_reply(wrong: dict[str, Any], kind: FailureKind) -> None:
 @pytest.mark.parametrize("message", [None, "x", {}, {"content": None, "tool_calls": ["x"]}])
 def test_a_message_without_content_is_an_empty_reply(message: Any) -> None:
     assert parse_reply(body(message)).parts == ()
+
+
+def test_a_plain_answer_is_measured_like_any_other() -> None:
+    for message in ({"content": "Hi"}, {"content": "Hi", "refusal": "no"}, {"content": None}):
+        parsed = parse_reply(body(message))
+        assert measure_reply(body(message)) == (parsed.stop, parsed.usage)
+
+
+@pytest.mark.parametrize("choice", [None, "Hi", ["Hi"], 7])
+def test_a_choice_that_is_no_object_is_measured_as_it_is_parsed(choice: Any) -> None:
+    odd = body(None) | {"choices": [choice]}
+    parsed = parse_reply(odd)
+    assert measure_reply(odd) == (parsed.stop, parsed.usage)

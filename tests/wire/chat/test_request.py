@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from gateway.core.parts import (
     Image,
     Opaque,
     OpaquePart,
+    Part,
     Refusal,
     Source,
     Text,
@@ -31,11 +33,15 @@ from gateway.core.prompt import (
     Reasoning,
     Role,
     Sampling,
+    Tool,
     ToolChoice,
     ToolKind,
     Turn,
+    WebSearch,
 )
+from gateway.core.target import Target
 from gateway.errors import InvalidRequest
+from gateway.wire.carrier import pack
 from gateway.wire.chat.request import parse_prompt, patch_prompt
 from tests.hinge import FIXTURES
 
@@ -48,6 +54,15 @@ def parsed(case: str) -> Prompt:
 
 def asked(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields)
+
+
+def patched(body: dict[str, Any]) -> dict[str, Any]:
+    prompt = Prompt(format=Format.CHAT, model="m", turns=())
+    return patch_prompt(body, prompt, Target(model="upstream"))
+
+
+def parts(turns: tuple[Turn, ...]) -> list[tuple[Part, ...]]:
+    return [turn.parts for turn in turns]
 
 
 def opaque(data: Any) -> Opaque:
@@ -155,6 +170,7 @@ def test_every_field() -> None:
             "modalities": ["text"],
             "prediction": {"type": "content", "content": "{}"},
             "a_field_of_tomorrow": {"x": [1]},
+            "user": "user-1",
         }
     )
     assert prompt.turns[2] == Turn(
@@ -171,7 +187,10 @@ def test_deprecated_fields() -> None:
     assert prompt.tool_choice == ToolChoice(ChoiceMode.NAMED, name="get_weather")
     assert prompt.stop == ("END",)
     assert prompt.output == OutputFormat(kind=OutputKind.JSON_OBJECT)
-    assert prompt.reasoning == Reasoning(effort="low", budget=1024)
+    asked = {"effort": "low", "max_tokens": 1024, "exclude": False}
+    extra = opaque({"reasoning": asked})
+    assert prompt.reasoning == Reasoning(effort="low", budget=1024, extra=extra)
+    assert prompt.parallel_tool_calls is False
     assert prompt.turns[1].parts == (ToolCall("get_weather", "get_weather", "{}"),)
     assert prompt.turns[2].parts == (ToolResult("get_weather", (Text("4 degrees"),)),)
 
@@ -217,12 +236,19 @@ def test_tool_choice(choice: Any, meant: ToolChoice) -> None:
         ({"thinking": {"type": "disabled"}}, Reasoning(enabled=False)),
         ({"thinking": {"type": "adaptive"}}, Reasoning(enabled=True, mode="adaptive")),
         ({"thinking": "yes", "reasoning": 7}, None),
+        (
+            {"reasoning_effort": "low", "reasoning": {"max_tokens": 5}},
+            Reasoning(effort="low"),
+        ),
         ({"enable_thinking": False}, Reasoning(enabled=False)),
         ({"enable_thinking": "no"}, None),
     ],
 )
 def test_reasoning(fields: dict[str, Any], meant: Reasoning | None) -> None:
-    assert asked(**fields).reasoning == meant
+    reasoning = asked(**fields).reasoning
+    assert (reasoning and replace(reasoning, extra=None)) == meant
+    if reasoning and "reasoning_effort" not in fields:
+        assert reasoning.extra == opaque(fields)
 
 
 def test_reasoning_that_only_its_own_upstream_can_read() -> None:
@@ -334,16 +360,118 @@ def test_a_body_that_is_no_object() -> None:
 
 def test_a_stream_is_asked_for_its_usage() -> None:
     body = {"model": "m", "stream": True, "stream_options": {"include_obfuscation": False}}
-    assert patch_prompt(body, "upstream") == {
+    assert patched(body) == {
         "model": "upstream",
         "stream": True,
         "stream_options": {"include_obfuscation": False, "include_usage": True},
     }
     assert body["stream_options"] == {"include_obfuscation": False}
-    assert patch_prompt({"model": "m", "stream": False}, "upstream") == {
-        "model": "upstream",
-        "stream": False,
+    assert patched({"model": "m", "stream": False}) == {"model": "upstream", "stream": False}
+
+
+def test_a_body_without_foreign_reasoning_is_copied_shallowly() -> None:
+    details = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
+    message = {"role": "assistant", "content": "4", "reasoning_details": details}
+    body = {"model": "m", "messages": [{"role": "user", "content": "2+2"}, message]}
+    assert patch_prompt(body, parse_prompt(body), Target(model="m"))["messages"] is body["messages"]
+
+
+def test_reasoning_that_went_through_another_format_comes_home_or_stays_behind() -> None:
+    own = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
+    packed = pack(Opaque(Format.CHAT, own), "here")
+    other = pack(Opaque(Format.MESSAGES, "sig"), "here")
+    user = {"role": "user", "content": "2+2"}
+    home = {
+        "role": "assistant",
+        "content": "4",
+        "reasoning_content": "hm",
+        "reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": packed}],
     }
+    foreign = home | {
+        "name": "ann",
+        "reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": other}],
+    }
+    body = {"model": "m", "messages": [user, home, user, foreign, user]}
+    before = orjson.dumps(body)
+    restored = patch_prompt(body, parse_prompt(body), Target(model="m", origin="here"))
+    assert restored["messages"] == [
+        user,
+        {
+            "role": "assistant",
+            "content": "4",
+            "reasoning_content": "hm",
+            "reasoning_details": own,
+        },
+        user,
+        {"role": "assistant", "content": "4", "name": "ann"},
+        user,
+    ]
+    assert orjson.dumps(body) == before
+    assert restored["messages"][0] is user
+    elsewhere = patch_prompt(body, parse_prompt(body), Target(model="m", origin="elsewhere"))
+    assert elsewhere["messages"][1] == {"role": "assistant", "content": "4"}
+
+
+def test_calls_of_functions_without_ids_are_told_apart() -> None:
+    call = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+    result = {"role": "function", "name": "f", "content": "1"}
+    turns = asked(messages=[call, result, call, result]).turns
+    ids = [getattr(part, "id", None) or getattr(part, "call_id", None) for (part,) in parts(turns)]
+    assert ids == ["f", "f", "f_2", "f_2"]
+
+
+def test_what_calls_results_and_texts_say_beside_the_hubs_words() -> None:
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+        "extra_content": {"vendor": {"thought_signature": "s"}},
+    }
+    turns = asked(
+        messages=[
+            {"role": "user", "content": [{"type": "text", "text": "hi", "lang": "en"}]},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "1", "name": "f", "took_ms": 5},
+        ]
+    ).turns
+    (text,), (call_part,), (result,) = parts(turns)
+    assert text == Text("hi", extra=opaque({"lang": "en"}))
+    assert call_part == ToolCall(
+        "c", "f", "{}", extra=opaque({"extra_content": {"vendor": {"thought_signature": "s"}}})
+    )
+    assert result == ToolResult("c", (Text("1"),), extra=opaque({"took_ms": 5}))
+    assert turns[2] == Turn(Role.USER, (result,), name="f")
+
+
+def test_a_search_has_a_field_of_its_own() -> None:
+    options = {
+        "search_context_size": "low",
+        "user_location": {"type": "approximate", "approximate": {"city": "Oslo", "country": None}},
+    }
+    (tool,) = asked(web_search_options=options).tools
+    assert tool == Tool(
+        kind=ToolKind.SERVER,
+        name="web_search",
+        search=WebSearch(location={"city": "Oslo"}, context_size="low"),
+        definition=opaque({"web_search_options": options}),
+    )
+
+
+def test_what_tools_say_beside_the_hubs_words() -> None:
+    function = {"name": "f", "response": {"type": "object"}, "cache": False}
+    (tool,) = asked(
+        tools=[{"type": "function", "function": function, "cache_control": {"ttl": "1h"}}]
+    ).tools
+    assert tool.extra == opaque({"response": {"type": "object"}})
+    assert tool.cache == CacheMark("1h")
+
+
+def test_an_unknown_form_of_answers_is_kept() -> None:
+    form = {"type": "grammar", "grammar": "root ::= x"}
+    prompt = asked(response_format=form)
+    assert prompt.output is None
+    assert prompt.extra == opaque({"response_format": form})
+    assert asked(response_format={"type": "text"}).extra is None
 
 
 def test_big_strings_are_not_copied() -> None:

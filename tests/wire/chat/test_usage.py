@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.usage import Usage
-from gateway.wire.chat.usage import parse_usage
+from gateway.wire.chat.usage import parse_usage, render_usage
 
 FULL = {
     "prompt_tokens": 100,
@@ -45,3 +45,19 @@ def test_the_last_count_wins_and_none_is_added() -> None:
 def test_nothing_counted_is_nothing_known(nothing: object) -> None:
     assert parse_usage(nothing) is None
     assert parse_usage(nothing, Usage(input_tokens=1)) == Usage(input_tokens=1)
+
+
+def test_a_part_never_exceeds_the_whole() -> None:
+    """Some upstreams count reasoning beside the completion, or the cache beside the prompt."""
+    usage = Usage(
+        input_tokens=10,
+        cache_read_tokens=8,
+        cache_write_tokens=8,
+        output_tokens=3,
+        reasoning_tokens=9,
+    )
+    told = render_usage(usage)
+    assert told["total_tokens"] == 13
+    assert told["prompt_tokens_details"]["cached_tokens"] == 8
+    assert told["prompt_tokens_details"]["cache_write_tokens"] == 2
+    assert told["completion_tokens_details"]["reasoning_tokens"] == 3

@@ -36,6 +36,8 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
+from gateway.wire.carrier import pack
+from gateway.wire.messages import CODEC
 from gateway.wire.messages.request import parse_prompt
 from tests.hinge import FIXTURES
 
@@ -125,7 +127,7 @@ def test_every_other_field() -> None:
     )
     assert prompt.output == OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"type": "object"})
     assert prompt.tool_choice == ToolChoice(ChoiceMode.NONE)
-    assert (prompt.user, prompt.metadata) == ("user-1", {"user_id": "user-1"})
+    assert (prompt.user, prompt.metadata) == ("user-1", None)
     assert prompt.service_tier == "standard_only"
     assert prompt.extra is not None
     assert set(prompt.extra.data) == {
@@ -172,11 +174,15 @@ def test_media() -> None:
     )
     assert plain == Document(text="plain")
     assert also_plain == Document(text="plain too")
-    assert isinstance(blocks, OpaquePart)
-    assert [part.kind for part in rest if isinstance(part, OpaquePart)] == [
-        "search_result",
-        "container_upload",
-    ]
+    assert isinstance(blocks, Document)
+    found, upload = rest
+    assert isinstance(found, Text)
+    for part in (blocks, found):
+        assert part.extra is not None
+        assert "type" in part.extra.data, "the whole block rides along"
+    assert blocks.text == "in blocks"
+    assert isinstance(upload, OpaquePart)
+    assert upload.kind == "container_upload"
 
 
 @pytest.mark.parametrize(
@@ -304,3 +310,65 @@ def test_big_strings_are_taken_over_not_copied() -> None:
     assert isinstance(image, Image)
     assert part.text is text
     assert image.source.data is data
+
+
+def test_reasoning_that_travelled_is_unpacked() -> None:
+    proof = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+    ours = pack(proof, "there")
+    hidden = pack(proof, "there", redacted=True)
+    blocks = [
+        {"type": "thinking", "thinking": "Hm", "signature": ours},
+        {"type": "redacted_thinking", "data": hidden},
+        {"type": "thinking", "thinking": "Hm", "signature": pack(None, "there")},
+        {"type": "thinking", "thinking": "Hm", "signature": "gw1.nonsense"},
+    ]
+    parts = asked(**_content(*blocks)).turns[1].parts
+    assert parts[:3] == (
+        Thinking("Hm", proof, origin="there"),
+        Thinking("", proof, redacted=True, origin="there"),
+        Thinking("Hm", origin="there"),
+    )
+    assert isinstance(parts[3], Thinking)
+    assert parts[3].signature is None
+    assert parts[3].origin is not None
+
+
+def test_the_first_name_of_the_answer_s_form() -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    expected = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"type": "object"})
+    assert asked(output_format=form) == asked(output_config={"format": form})
+    assert asked(output_format=form).output == expected
+    with pytest.raises(InvalidRequest) as refused:
+        asked(output_format={"type": "json_schema"})
+    assert refused.value.param == "output_format.schema"
+
+
+def test_unknown_fields_within_known_ones_are_kept_apart() -> None:
+    prompt = asked(
+        thinking={"type": "adaptive", "pace": "slow"},
+        output_config={"effort": "low", "task_budget": {"total": 9}},
+        metadata={"user_id": "u", "team": "t"},
+        messages=[USER | {"mood": "good"}],
+    )
+    assert prompt.extra == opaque(
+        {
+            "thinking": {"pace": "slow"},
+            "output_config": {"task_budget": {"total": 9}},
+            "metadata": {"team": "t"},
+        }
+    )
+    assert (prompt.user, prompt.metadata) == ("u", None)
+    assert prompt.turns[0].extra == opaque({"mood": "good"})
+
+
+def test_counting_needs_no_limit() -> None:
+    body = {"model": "m", "messages": [USER]}
+    thinking = {"type": "enabled", "budget_tokens": 20_000}
+    prompt = CODEC.parse_count(body | {"thinking": thinking})
+    assert prompt.max_tokens is None
+    assert prompt.reasoning == Reasoning(enabled=True, budget=20_000)
+    assert CODEC.parse_count(body | {"max_tokens": 5}).max_tokens == 5
+    with pytest.raises(InvalidRequest):
+        CODEC.parse_count(body | {"max_tokens": "5"})
+    with pytest.raises(InvalidRequest):
+        CODEC.parse_count({"model": "m"})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.usage import Usage
-from gateway.wire.messages.usage import merge_counts, parse_usage
+from gateway.wire.messages.usage import merge_counts, parse_usage, render_usage
 
 
 def usage(*reports: Any) -> Usage | None:
@@ -67,3 +69,50 @@ def test_an_estimate_gives_way_to_a_prompt_that_was_cached_whole() -> None:
 
 def test_nonsense_counts_as_nothing() -> None:
     assert usage({"input_tokens": -4, "output_tokens": "9"}) == Usage()
+
+
+def test_counts_are_rendered_apart_from_each_other() -> None:
+    known = Usage(
+        input_tokens=135,
+        cache_read_tokens=100,
+        cache_write_tokens=30,
+        cache_write_1h_tokens=20,
+        output_tokens=7,
+        reasoning_tokens=3,
+        web_searches=2,
+    )
+    assert render_usage(known) == {
+        "input_tokens": 5,
+        "cache_creation_input_tokens": 30,
+        "cache_read_input_tokens": 100,
+        "output_tokens": 7,
+        "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
+        "output_tokens_details": {"thinking_tokens": 3},
+        "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 0},
+        "service_tier": "standard",
+    }
+
+
+@given(st.lists(st.integers(0, 1000), min_size=7, max_size=7))
+def test_no_part_exceeds_its_whole(counts: list[int]) -> None:
+    total, read, written, an_hour, output, reasoning, searches = counts
+    report = render_usage(
+        Usage(
+            input_tokens=total,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            cache_write_1h_tokens=an_hour,
+            output_tokens=output,
+            reasoning_tokens=reasoning,
+            web_searches=searches,
+        )
+    )
+    parts = [report[f"{name}input_tokens"] for name in ("", "cache_creation_", "cache_read_")]
+    assert sum(parts) == total
+    assert min(parts) >= 0
+    assert sum(report.get("cache_creation", {}).values()) in (0, parts[1])
+    assert report.get("output_tokens_details", {}).get("thinking_tokens", 0) <= output
+    if total or output:
+        again = usage(report)
+        assert again is not None
+        assert (again.input_tokens, again.output_tokens) == (total, output)

@@ -1,16 +1,27 @@
-"""Whole responses replies beyond the fixtures: failures, and bodies that say little."""
+"""Whole responses replies: failures, bodies that say little, and what clients get."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.core.events import StopReason
 from gateway.core.failure import FailureKind
+from gateway.core.formats import Format
 from gateway.core.parts import Text
-from gateway.core.reply import Reply, ReplyFailed
-from gateway.wire.responses.reply import parse_reply
+from gateway.core.reply import Reply, ReplyFailed, fold, unfold
+from gateway.wire.codec import Stamp
+from gateway.wire.responses.encoder import ResponsesEncoder
+from gateway.wire.responses.reply import parse_reply, render_reply
+from gateway.wire.responses.request import parse_prompt
+from gateway.wire.responses.stream import ResponsesDecoder
+from tests.hinge import FIXTURES, to_json
+from tests.wire.streams import decode, prompt
+from tests.wire.strict import responses as strict
 
 HI: Any = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
 
@@ -52,3 +63,82 @@ def test_a_body_that_says_little() -> None:
 def test_incomplete_responses(reason: str, stop: StopReason) -> None:
     body = {"status": "incomplete", "incomplete_details": {"reason": reason}, "output": [HI]}
     assert parse_reply(body).stop is stop
+
+
+# What clients get
+
+STAMP = Stamp(reply_id="a1", created=1_700_000_000, origin="here")
+WHOLE = sorted(FIXTURES.glob("streams/*/responses.json"))
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.parent.name)
+def test_own_replies_mean_the_same_again(path: Path) -> None:
+    """As a body, and as a stream; all of it but for calls' odd ids."""
+    try:
+        reply = parse_reply(orjson.loads(path.read_bytes()))
+    except ReplyFailed:
+        return
+    asked = prompt(Format.RESPONSES, "shown")
+    body, dropped = render_reply(reply, asked, STAMP)
+    assert dropped == set()
+    if reply.usage is not None:
+        strict.check_body(body)
+    speaker = ResponsesEncoder(asked, STAMP)
+    raw = b"".join(map(speaker.encode, unfold(reply)))
+    folded = fold(decode(ResponsesDecoder(), raw))
+    assert parse_reply(body) == folded
+    assert (body["model"], body["id"]) == ("shown", "resp_a1")
+    same = replace(folded, id=reply.id, model=reply.model, parts=())
+    assert same == replace(reply, parts=())
+    if path.parent.name != "odd_ids":
+        assert to_json(folded.parts) == to_json(reply.parts)
+
+
+def test_the_answer_repeats_what_was_asked() -> None:
+    asked = parse_prompt(
+        {
+            "model": "m",
+            "instructions": "Be brief.",
+            "input": "hi",
+            "max_output_tokens": 99,
+            "metadata": {"run": "7"},
+            "parallel_tool_calls": False,
+            "previous_response_id": "resp_0",
+            "prompt_cache_key": "k",
+            "reasoning": {"effort": "low", "context": "all_turns"},
+            "safety_identifier": "safe-1",
+            "service_tier": "flex",
+            "store": False,
+            "temperature": 0.5,
+            "text": {"verbosity": "low"},
+            "tool_choice": {"type": "function", "name": "f"},
+            "tools": [{"type": "function", "name": "f", "parameters": {}}],
+            "top_p": 0.9,
+            "truncation": "auto",
+            "user": "ann",
+            "client_metadata": {"x": 1},
+        }
+    )
+    reply = Reply(id="", model="", parts=(), stop=StopReason.END_TURN, usage=None)
+    body, _ = render_reply(reply, asked, STAMP)
+    echo = {
+        "instructions": "Be brief.",
+        "max_output_tokens": 99,
+        "metadata": {"run": "7"},
+        "parallel_tool_calls": False,
+        "previous_response_id": "resp_0",
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": "low", "summary": None, "context": "all_turns"},
+        "safety_identifier": "safe-1",
+        "service_tier": "flex",
+        "store": False,
+        "temperature": 0.5,
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "tool_choice": {"type": "function", "name": "f"},
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+        "top_p": 0.9,
+        "truncation": "auto",
+        "user": "ann",
+    }
+    assert {name: body[name] for name in echo} == echo
+    assert "client_metadata" not in body

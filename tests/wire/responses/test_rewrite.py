@@ -95,6 +95,17 @@ def test_frames_are_counted_where_they_are_not_numbered() -> None:
     assert event["sequence_number"] == 3
 
 
+def test_frames_that_passed_by_are_counted_too() -> None:
+    rewriter = rewriter_after(b'data: {"type":"d","sequence_number":4}\n\n')
+    delta = b'event: d\ndata: {"type":"d","sequence_number":%d,"delta":"%b"}\n\n'
+    rewriter.pass_by(delta % (5, b"a") + delta % (6, rb"\"sequence_number\":99"))
+    _, failed = spoken(rewriter.fail(ServiceUnavailable()))
+    assert failed["sequence_number"] == 7
+    rewriter.pass_by(b'data: {"type":"d"}\n\ndata: {"type":"d"}\n\n')
+    _, failed = spoken(rewriter.fail(ServiceUnavailable()))
+    assert failed["sequence_number"] == 9
+
+
 def test_pings() -> None:
     assert rewriter_after().ping() == b": keepalive\n\n"
     name, event = spoken(rewriter_after(CREATED, DELTA % 5).ping())

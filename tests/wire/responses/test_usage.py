@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.usage import Usage
-from gateway.wire.responses.usage import parse_usage
+from gateway.wire.responses.usage import parse_usage, render_usage
 
 
 def test_counts_are_taken_as_they_are() -> None:
@@ -42,3 +42,23 @@ def test_details_may_be_missing() -> None:
     assert parse_usage({"usage": {"input_tokens": 5, "output_tokens": 2}}) == Usage(
         input_tokens=5, output_tokens=2
     )
+
+
+def test_a_part_never_exceeds_the_whole() -> None:
+    """Some upstreams count reasoning beside the output, or the cache beside the input."""
+    usage = Usage(
+        input_tokens=10,
+        cache_read_tokens=8,
+        cache_write_tokens=8,
+        output_tokens=3,
+        reasoning_tokens=9,
+    )
+    assert render_usage(usage) == {
+        "usage": {
+            "input_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 2},
+            "output_tokens": 3,
+            "output_tokens_details": {"reasoning_tokens": 3},
+            "total_tokens": 13,
+        }
+    }

@@ -1,0 +1,188 @@
+"""Reasoning in chat messages: how it comes apart, what goes upstream, what clients are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque, Thinking
+from gateway.core.target import Target
+from gateway.wire.carrier import pack
+from gateway.wire.chat.reasoning import Details, merge_details, parse_reasoning, render_reasoning
+
+HERE = Target(model="m", origin="here")
+SIGNED = Opaque(Format.MESSAGES, "c2ln")
+ENCRYPTED = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+OWN = Opaque(Format.CHAT, [{"type": "reasoning.encrypted", "index": 0, "data": "own"}])
+
+
+def text(signature: Opaque | None, **more: Any) -> dict[str, Any]:
+    return {"type": "reasoning.text", "index": 0, "signature": pack(signature, "here")} | more
+
+
+def encrypted(signature: Opaque) -> dict[str, Any]:
+    packed = pack(signature, "here", redacted=True)
+    return {"type": "reasoning.encrypted", "index": 1, "data": packed}
+
+
+@pytest.mark.parametrize(
+    ("message", "thoughts"),
+    [
+        ({}, []),
+        ({"reasoning_content": 5, "reasoning_details": []}, []),
+        ({"reasoning_content": "hm"}, [Thinking("hm")]),
+        ({"reasoning": "hm"}, [Thinking("hm")]),
+        (
+            {"reasoning_content": "hm", "reasoning_details": OWN.data},
+            [Thinking("hm", OWN)],
+        ),
+        ({"reasoning_details": OWN.data}, [Thinking(signature=OWN, redacted=True)]),
+        (
+            {"reasoning_content": "hm", "reasoning_details": [text(SIGNED)]},
+            [Thinking("hm", SIGNED, origin="here")],
+        ),
+        (
+            {
+                "reasoning_content": "one\n\ntwo",
+                "reasoning_details": [
+                    text(SIGNED, text="one"),
+                    encrypted(ENCRYPTED),
+                    text(SIGNED, text="two"),
+                ],
+            },
+            [
+                Thinking("one", SIGNED, origin="here"),
+                Thinking("", ENCRYPTED, redacted=True, origin="here"),
+                Thinking("two", SIGNED, origin="here"),
+            ],
+        ),
+        (
+            {"reasoning_content": "hm", "reasoning_details": [*OWN.data, encrypted(SIGNED)]},
+            [
+                Thinking("hm", OWN),
+                Thinking("", SIGNED, redacted=True, origin="here"),
+            ],
+        ),
+        (
+            {"reasoning_details": [text(None)], "reasoning_content": "hm"},
+            [Thinking("hm", origin="here")],
+        ),
+    ],
+)
+def test_a_former_replys_thoughts(message: dict[str, Any], thoughts: list[Thinking]) -> None:
+    assert parse_reasoning(message) == thoughts
+
+
+def test_what_was_damaged_on_its_way_goes_nowhere() -> None:
+    message = {"reasoning_details": [{"type": "reasoning.text", "signature": "gw1.%"}]}
+    (thought,) = parse_reasoning(message)
+    assert isinstance(thought, Thinking)
+    assert thought.signature is None
+    assert thought.origin not in (None, "", "here")
+
+
+@pytest.mark.parametrize(
+    ("thought", "own", "target", "fields", "lost"),
+    [
+        (Thinking("hm"), True, HERE, {"reasoning_content": "hm"}, False),
+        (Thinking("hm"), False, HERE, {}, True),
+        (
+            Thinking("hm", OWN),
+            True,
+            HERE,
+            {"reasoning_content": "hm", "reasoning_details": OWN.data},
+            False,
+        ),
+        (
+            Thinking("", OWN, redacted=True, origin="here"),
+            False,
+            HERE,
+            {"reasoning_details": OWN.data},
+            False,
+        ),
+        (Thinking("hm", OWN, origin="elsewhere"), False, HERE, {}, True),
+        (Thinking("hm", SIGNED, origin="here"), True, HERE, {}, True),
+        (Thinking("hm", SIGNED), False, HERE, {}, True),
+        (Thinking(""), False, HERE, {}, False),
+        (Thinking("hm", origin="here"), False, HERE, {}, True),
+        (
+            Thinking("hm", origin="here"),
+            False,
+            Target(model="m", origin="here", reasoning_text=True),
+            {"reasoning_content": "hm"},
+            False,
+        ),
+        (
+            Thinking("hm", origin="elsewhere"),
+            False,
+            Target(model="m", origin="here", reasoning_text=True),
+            {},
+            True,
+        ),
+    ],
+)
+def test_what_goes_upstream(
+    thought: Thinking, own: bool, target: Target, fields: dict[str, Any], lost: bool
+) -> None:
+    assert render_reasoning([thought], target, own=own) == (fields, lost)
+
+
+def test_details_of_one_thought_leave_its_text_to_the_message() -> None:
+    details = Details("here")
+    details.add("hm", SIGNED, redacted=False)
+    details.add("", ENCRYPTED, redacted=True)
+    assert details.entries == [text(SIGNED), encrypted(ENCRYPTED)]
+    message = {"reasoning_content": "hm", "reasoning_details": details.entries}
+    assert parse_reasoning(message) == [
+        Thinking("hm", SIGNED, origin="here"),
+        Thinking("", ENCRYPTED, redacted=True, origin="here"),
+    ]
+
+
+def test_details_of_several_thoughts_hold_their_texts() -> None:
+    details = Details("here")
+    details.add("one", SIGNED, redacted=False)
+    details.add("", SIGNED, redacted=False)
+    details.add("two", None, redacted=False)
+    message = {"reasoning_content": "one\n\ntwo", "reasoning_details": details.entries}
+    assert [entry["index"] for entry in details.entries] == [0, 1, 2]
+    assert parse_reasoning(message) == [
+        Thinking("one", SIGNED, origin="here"),
+        Thinking("", SIGNED, origin="here"),
+        Thinking("two", None, origin="here"),
+    ]
+
+
+def test_reasoning_that_nobody_signed_has_no_details() -> None:
+    details = Details("here")
+    details.add("hm", None, redacted=False)
+    assert details.entries == []
+
+
+def test_the_formats_own_details_go_out_as_they_came() -> None:
+    details = Details("here")
+    details.add("hm", OWN, redacted=False)
+    assert details.entries == OWN.data
+    details.add("", OWN, redacted=True)
+    assert [entry["index"] for entry in details.entries] == [0, 1]
+    assert OWN.data[0]["index"] == 0
+
+
+def test_details_of_a_stream_add_up() -> None:
+    details: list[dict[str, Any]] = []
+    kind = {"type": "reasoning.text", "index": 0}
+    for more in (
+        [kind | {"text": "Two ", "format": "f"}],
+        [kind | {"text": "and two"}, {"type": "reasoning.encrypted", "index": 0, "data": "x"}],
+        [kind | {"signature": "s"}, {"type": "reasoning.summary", "summary": "y"}, "odd"],
+        "odd",
+        None,
+    ):
+        merge_details(details, more)
+    assert details == [
+        kind | {"text": "Two and two", "format": "f", "signature": "s"},
+        {"type": "reasoning.encrypted", "index": 0, "data": "x"},
+        {"type": "reasoning.summary", "summary": "y"},
+    ]

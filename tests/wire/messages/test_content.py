@@ -1,0 +1,273 @@
+"""Parts as blocks: what is said, what comes back out of side pockets, and what is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    Audio,
+    CacheMark,
+    CallKind,
+    Citation,
+    Document,
+    Image,
+    Opaque,
+    OpaquePart,
+    Part,
+    Refusal,
+    ServerToolCall,
+    ServerToolResult,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from gateway.core.prompt import Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.errors import CannotConvert
+from gateway.wire.crossing import Losses
+from gateway.wire.messages.content import Content
+
+ASSISTANT = Role.ASSISTANT
+OWN = Opaque(Format.MESSAGES, {"glow": 1})
+FOREIGN = Opaque(Format.RESPONSES, {"id": "x_1", "status": "completed", "phase": "final"})
+PNG = "iVBORw0KGgoAAAA"
+
+
+def blocks(
+    *parts: Part,
+    role: Role = Role.USER,
+    format: Format = Format.CHAT,
+    target: Target | None = None,
+) -> tuple[list[Any], set[str]]:
+    losses = Losses(Format.MESSAGES)
+    prompt = Prompt(format=format, model="m", turns=())
+    content = Content(prompt, target or Target(model="m", origin="here"), losses)
+    return content.blocks(Turn(role, parts)), losses.names
+
+
+def test_texts_and_refusals() -> None:
+    assert blocks(Text("Hi"), Text(""), Text(" \n"), Refusal("No."), role=ASSISTANT) == (
+        [{"type": "text", "text": "Hi"}, {"type": "text", "text": "No."}],
+        set(),
+    )
+
+
+def test_side_pockets() -> None:
+    (block,), lost = blocks(Text("Hi", extra=OWN))
+    assert block == {"type": "text", "text": "Hi", "glow": 1}
+    assert lost == set()
+    (block,), lost = blocks(Text("Hi", extra=FOREIGN))
+    assert block == {"type": "text", "text": "Hi"}
+    assert lost == {"content.phase"}
+
+
+def test_citations() -> None:
+    own = {"type": "page_location", "cited_text": "x"}
+    foreign = Opaque(Format.CHAT, {"type": "url_citation"})
+    cited = (Citation(extra=Opaque(Format.MESSAGES, own)), Citation(url="u", extra=foreign))
+    (block,), lost = blocks(Text("Hi", citations=cited), role=ASSISTANT)
+    assert block == {"type": "text", "text": "Hi", "citations": [own]}
+    assert lost == {"citations"}
+
+
+def test_marks_are_for_those_who_know_them() -> None:
+    marked = Text("Hi", cache=CacheMark("1h"))
+    plain = {"type": "text", "text": "Hi"}
+    control = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    assert blocks(marked) == ([plain], {"cache_marks"})
+    assert blocks(marked, format=Format.MESSAGES) == ([plain | control], set())
+    knowing = Target(model="m", cache_marks=True)
+    assert blocks(marked, target=knowing) == ([plain | control], set())
+
+
+@pytest.mark.parametrize(
+    ("thinking", "expected"),
+    [
+        (
+            Thinking("Hm", Opaque(Format.MESSAGES, "sig")),
+            {"type": "thinking", "thinking": "Hm", "signature": "sig"},
+        ),
+        (
+            Thinking("Hm", Opaque(Format.MESSAGES, "sig"), origin="here"),
+            {"type": "thinking", "thinking": "Hm", "signature": "sig"},
+        ),
+        (
+            Thinking("", Opaque(Format.MESSAGES, "data"), redacted=True, origin="here"),
+            {"type": "redacted_thinking", "data": "data"},
+        ),
+    ],
+)
+def test_reasoning_goes_back_to_whom_it_came_from(thinking: Thinking, expected: Any) -> None:
+    assert blocks(thinking, role=ASSISTANT) == ([expected], set())
+
+
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        Thinking("Hm"),
+        Thinking("Hm", origin="here"),
+        Thinking("Hm", Opaque(Format.MESSAGES, "sig"), origin="elsewhere"),
+        Thinking("Hm", Opaque(Format.RESPONSES, {"encrypted_content": "E"}), extra=FOREIGN),
+        Thinking("Hm", Opaque(Format.MESSAGES, {"no": "text"})),
+    ],
+)
+def test_reasoning_of_others_is_left_out(thinking: Thinking) -> None:
+    assert blocks(thinking, role=ASSISTANT) == ([], {"thinking"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "expected"),
+    [
+        ('{"a":{"b":[1]}}', CallKind.FUNCTION, {"a": {"b": [1]}}),
+        ("", CallKind.FUNCTION, {}),
+        (" ", CallKind.FUNCTION, {}),
+        ("[1]", CallKind.FUNCTION, {"value": [1]}),
+        ('{"a":', CallKind.FUNCTION, {"_raw": '{"a":'}),
+        ("free {", CallKind.CUSTOM, {"input": "free {"}),
+    ],
+)
+def test_arguments_become_an_object(arguments: str, kind: CallKind, expected: Any) -> None:
+    (block,), lost = blocks(ToolCall("c", "f", arguments, kind, extra=FOREIGN), role=ASSISTANT)
+    assert block == {"type": "tool_use", "id": "c", "name": "f", "input": expected}
+    assert lost == {"content.phase"}
+
+
+def test_ids_and_names_of_calls_and_results_agree() -> None:
+    call = ToolCall("call|1.a", "list", namespace="shell", extra=OWN)
+    (block,), _ = blocks(call, role=ASSISTANT)
+    (result,), _ = blocks(ToolResult("call|1.a"))
+    assert block == {
+        "type": "tool_use",
+        "id": "call_1_a_a527e2b1",
+        "name": "shell__list",
+        "input": {},
+        "glow": 1,
+    }
+    assert result == {"type": "tool_result", "tool_use_id": block["id"]}
+
+
+def test_results() -> None:
+    image = {"type": "base64", "media_type": "image/png", "data": PNG}
+    reference = {"type": "tool_reference", "tool_name": "x"}
+    parts, lost = blocks(
+        ToolResult("a", (Text("4 degrees"),)),
+        ToolResult("b", (Text("no such city"), Text("")), is_error=True, cache=CacheMark()),
+        ToolResult(
+            "c",
+            (
+                Text("see", cache=CacheMark("5m")),
+                Image(Source(data=PNG), cache=CacheMark("1h")),
+                OpaquePart("tool_reference", Opaque(Format.MESSAGES, reference)),
+            ),
+        ),
+        ToolResult("d", (Text("see", extra=OWN),), kind=CallKind.CUSTOM, extra=OWN),
+        format=Format.MESSAGES,
+    )
+    assert parts == [
+        {"type": "tool_result", "tool_use_id": "a", "content": "4 degrees"},
+        {
+            "type": "tool_result",
+            "tool_use_id": "b",
+            "content": "no such city",
+            "is_error": True,
+            "cache_control": {"type": "ephemeral"},
+        },
+        {
+            "type": "tool_result",
+            "tool_use_id": "c",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image", "source": image},
+                reference,
+            ],
+            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+        },
+        {
+            "type": "tool_result",
+            "tool_use_id": "d",
+            "content": [{"type": "text", "text": "see", "glow": 1}],
+            "glow": 1,
+        },
+    ]
+    assert lost == set()
+
+
+def test_media() -> None:
+    assert blocks(
+        Image(Source(url="https://a.example/x.png"), detail="auto"),
+        Image(Source(data=PNG), detail="high"),
+        Document(text="plain", title="Notes", context="mine", extra=OWN),
+    ) == (
+        [
+            {"type": "image", "source": {"type": "url", "url": "https://a.example/x.png"}},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+            },
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "plain"},
+                "title": "Notes",
+                "context": "mine",
+                "glow": 1,
+            },
+        ],
+        {"image_detail"},
+    )
+
+
+def test_no_assistant_shows_pictures_here() -> None:
+    pictures = (Image(Source(file_id="f")), Document(Source(url="u")), Audio(Source()), Text("Hi"))
+    assert blocks(*pictures, role=ASSISTANT) == (
+        [{"type": "text", "text": "Hi"}],
+        {"image", "document", "audio"},
+    )
+
+
+def test_sound_is_refused() -> None:
+    with pytest.raises(CannotConvert) as refused:
+        blocks(Audio(Source(data="x", media_type="audio/wav")))
+    assert refused.value.param == "input_audio"
+
+
+def test_server_tools_of_this_format_come_back() -> None:
+    kind = Opaque(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
+    result = {"type": "mcp_tool_result", "tool_use_id": "m_1", "content": []}
+    assert blocks(
+        ServerToolCall("m_1", "list", '{"dir":"/"}', extra=kind),
+        ServerToolResult("m_1", "mcp", Opaque(Format.MESSAGES, result)),
+        OpaquePart("container_upload", Opaque(Format.MESSAGES, {"type": "container_upload"})),
+        role=ASSISTANT,
+        format=Format.MESSAGES,
+    ) == (
+        [
+            {
+                "type": "mcp_tool_use",
+                "id": "m_1",
+                "name": "list",
+                "input": {"dir": "/"},
+                "server_name": "files",
+            },
+            result,
+            {"type": "container_upload"},
+        ],
+        set(),
+    )
+
+
+def test_server_tools_of_others_do_not() -> None:
+    shown = Opaque(Format.MESSAGES, {"type": "server_tool_use"})
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_gw1_ws", "content": []}
+    assert blocks(
+        ServerToolCall("ci_1", "code_interpreter", "{}", extra=FOREIGN),
+        ServerToolResult("ci_1", "code_interpreter", FOREIGN),
+        ServerToolCall("srvtoolu_gw1_ws", "web_search", "{}", extra=shown),
+        ServerToolResult("srvtoolu_gw1_ws", "web_search", Opaque(Format.MESSAGES, found)),
+        OpaquePart("computer_call", FOREIGN),
+        role=ASSISTANT,
+    ) == ([], {"code_interpreter", "web_search", "computer_call"})

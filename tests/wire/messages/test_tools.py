@@ -1,0 +1,103 @@
+"""Tools of messages requests, as every format can understand them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import CacheMark, Opaque
+from gateway.core.prompt import Tool, ToolKind, WebSearch
+from gateway.errors import InvalidRequest
+from gateway.wire.messages.tools import parse_tools
+
+
+def parsed(tool: Any) -> Tool:
+    (only,) = parse_tools({"tools": [tool]})
+    return only
+
+
+def test_fields_that_only_this_format_has() -> None:
+    definition = {
+        "type": "custom",
+        "name": "f",
+        "input_schema": {},
+        "input_examples": [{"a": 1}],
+        "defer_loading": True,
+        "eager_input_streaming": False,
+        "allowed_callers": [],
+    }
+    tool = parsed(definition)
+    assert tool.extra == Opaque(
+        Format.MESSAGES, {"input_examples": [{"a": 1}], "defer_loading": True}
+    )
+    assert tool.definition == Opaque(Format.MESSAGES, definition)
+    assert parsed({"name": "f", "input_schema": {}, "defer_loading": False}).extra is None
+
+
+def test_a_web_search() -> None:
+    tool = parsed(
+        {
+            "type": "web_search_20260209",
+            "name": "web_search",
+            "max_uses": 8,
+            "allowed_domains": ["a.example"],
+            "blocked_domains": None,
+            "user_location": {"type": "approximate", "city": "Oslo", "region": None},
+            "cache_control": {"type": "ephemeral"},
+        }
+    )
+    assert (tool.kind, tool.name, tool.cache) == (ToolKind.SERVER, "web_search", CacheMark())
+    assert tool.search == WebSearch(
+        allowed_domains=("a.example",), max_uses=8, location={"city": "Oslo"}, handed_back=True
+    )
+
+
+def test_a_web_search_with_nothing_said_of_it() -> None:
+    tool = parsed({"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["b"]})
+    assert tool.search == WebSearch(blocked_domains=("b",), handed_back=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "required"),
+    [
+        ("bash_20250124", "bash", []),
+        ("text_editor_20250728", "str_replace_based_edit_tool", ["command", "path"]),
+        ("memory_20250818", "memory", ["command"]),
+        ("computer_20251124", "computer", ["action"]),
+    ],
+)
+def test_tools_that_models_of_this_format_know_by_their_type(
+    kind: str, name: str, required: list[str]
+) -> None:
+    definition = {"type": kind, "name": name, "max_characters": 9}
+    tool = parsed(definition)
+    assert (tool.kind, tool.name) == (ToolKind.FUNCTION, name)
+    assert tool.description
+    assert tool.schema is not None
+    assert tool.schema["type"] == "object"
+    assert tool.schema["required"] == required
+    assert tool.definition == Opaque(Format.MESSAGES, definition)
+    assert (tool.extra, tool.search) == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["computer_toolset_20260801", "code_execution_20250825", "bash_x"])
+def test_other_types_are_run_elsewhere(kind: str) -> None:
+    tool = parsed({"type": kind, "name": "x"})
+    assert (tool.kind, tool.name, tool.schema) == (ToolKind.SERVER, "x", None)
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"type": "web_search_20250305", "max_uses": "8"}, "tools.0.max_uses"),
+        ({"type": "web_search_20250305", "user_location": 1}, "tools.0.user_location"),
+        ({"name": "f"}, "tools.0.input_schema"),
+        ({"type": 7}, "tools.0.type"),
+    ],
+)
+def test_mistakes_are_named(tool: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_tools({"tools": [tool]})
+    assert refused.value.param == param

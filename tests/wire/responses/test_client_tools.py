@@ -1,0 +1,73 @@
+"""Tools that the client runs: from item to call and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.wire.responses.client_tools import CLIENT_TOOLS, answer_text, answers, called
+
+COMMAND = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "arguments"),
+    [
+        ({"type": "local_shell_call", "action": COMMAND}, "local_shell", COMMAND),
+        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "shell", {"commands": ["ls"]}),
+        (
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+            "apply_patch",
+            {"type": "delete_file", "path": "a"},
+        ),
+        (
+            {"type": "tool_search_call", "execution": "client", "arguments": {"query": "q"}},
+            "tool_search",
+            {"query": "q"},
+        ),
+    ],
+)
+def test_a_call_and_its_item(item: Any, name: str, arguments: Any) -> None:
+    assert called(item) == name
+    tool = CLIENT_TOOLS[name]
+    assert tool.arguments(item) == arguments
+    again = tool.call_item(orjson.dumps(arguments).decode())
+    assert again == {**tool.fixed, "type": item["type"], tool.field: {**tool.least, **arguments}}
+
+
+@pytest.mark.parametrize("arguments", ["", "[]", '{"command":'])
+def test_arguments_that_are_no_object(arguments: str) -> None:
+    assert CLIENT_TOOLS["local_shell"].call_item(arguments) == {
+        "type": "local_shell_call",
+        "action": {"type": "exec", "command": [], "env": {}},
+    }
+
+
+def test_what_the_upstream_has_searched_is_no_call() -> None:
+    assert called({"type": "tool_search_call", "execution": "server"}) is None
+    assert called({"type": "computer_call"}) is None
+    assert not answers({"type": "tool_search_output", "execution": "server"})
+    assert not answers({"type": "computer_call_output"})
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"type": "local_shell_call_output", "output": '{"stdout":"a"}'}, '{"stdout":"a"}'),
+        (
+            {"type": "shell_call_output", "output": [{"stdout": "a", "stderr": ""}]},
+            '[{"stdout":"a","stderr":""}]',
+        ),
+        ({"type": "apply_patch_call_output", "status": "completed"}, "completed"),
+        (
+            {"type": "tool_search_output", "tools": [{"name": "a"}, {"name": "b"}]},
+            "Tools found: a, b",
+        ),
+        ({"type": "tool_search_output", "tools": []}, "No tools found"),
+    ],
+)
+def test_answers_in_words(item: Any, text: str) -> None:
+    assert answers(item)
+    assert answer_text(item, "input.0") == text

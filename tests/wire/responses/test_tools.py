@@ -1,0 +1,137 @@
+"""Tools of responses requests: what the hub is told of them, and the choice among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import Opaque
+from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.errors import InvalidRequest
+from gateway.wire.responses.client_tools import CLIENT_TOOLS
+from gateway.wire.responses.tools import parse_tool_choice, parse_tools
+
+
+def parsed(*tools: Any) -> list[Tool]:
+    return list(parse_tools(list(tools), "tools"))
+
+
+def opaque(data: Any) -> Opaque:
+    return Opaque(Format.RESPONSES, data)
+
+
+def test_fields_without_a_word_in_the_hub_ride_along() -> None:
+    function = {
+        "type": "function",
+        "name": "f",
+        "parameters": {"type": "object"},
+        "strict": True,
+        "defer_loading": True,
+        "output_schema": {"type": "string"},
+        "allowed_callers": None,
+    }
+    (tool,) = parsed(function)
+    assert tool == Tool(
+        kind=ToolKind.FUNCTION,
+        name="f",
+        schema={"type": "object"},
+        strict=True,
+        extra=opaque({"defer_loading": True, "output_schema": {"type": "string"}}),
+        definition=opaque(function),
+    )
+    assert parsed({"type": "custom", "name": "c", "format": {"type": "text"}})[0].extra is None
+
+
+def test_a_search_of_the_web() -> None:
+    (tool,) = parsed(
+        {
+            "type": "web_search_2025_08_26",
+            "filters": {"allowed_domains": ["example.org"]},
+            "user_location": {"type": "approximate", "city": "Oslo", "region": None},
+            "search_context_size": "low",
+        }
+    )
+    assert (tool.kind, tool.name) == (ToolKind.SERVER, "web_search_2025_08_26")
+    assert tool.search == WebSearch(
+        allowed_domains=("example.org",), location={"city": "Oslo"}, context_size="low"
+    )
+
+
+@pytest.mark.parametrize("type_", ["web_search", "web_search_preview"])
+def test_a_search_that_is_told_nothing(type_: str) -> None:
+    assert parsed({"type": type_, "user_location": None})[0].search == WebSearch()
+
+
+def test_a_search_with_mistakes() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parsed({"type": "web_search", "filters": []})
+    assert refused.value.param == "tools.0.filters"
+
+
+def test_what_a_namespace_says_goes_to_each_of_its_tools() -> None:
+    space: dict[str, Any] = {"type": "namespace", "name": "crm", "description": "Customers."}
+    first = {"type": "function", "name": "find", "description": "Finds one."}
+    second = {"type": "custom", "name": "query"}
+    find, query = parsed(space | {"tools": [first, second]})
+    assert (find.namespace, find.description) == ("crm", "Customers.\n\nFinds one.")
+    assert (query.kind, query.description) == (ToolKind.CUSTOM, "Customers.")
+    assert find.definition == opaque(space | {"tools": [first]})
+    assert query.definition == opaque(space | {"tools": [second]})
+
+
+@pytest.mark.parametrize("type_", ["local_shell", "shell", "apply_patch"])
+def test_tools_that_the_client_runs_are_functions(type_: str) -> None:
+    (tool,) = parsed({"type": type_})
+    assert (tool.kind, tool.name) == (ToolKind.FUNCTION, type_)
+    assert tool.schema == CLIENT_TOOLS[type_].schema
+    assert tool.description == CLIENT_TOOLS[type_].description
+
+
+def test_a_search_for_tools_has_the_clients_words() -> None:
+    schema = {"type": "object", "properties": {"goal": {"type": "string"}}}
+    given = {"type": "tool_search", "execution": "client", "description": "D", "parameters": schema}
+    (tool,) = parsed(given)
+    assert (tool.kind, tool.name) == (ToolKind.FUNCTION, "tool_search")
+    assert (tool.description, tool.schema) == ("D", schema)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "tool_search"},
+        {"type": "tool_search", "execution": "server"},
+        {"type": "shell", "environment": {"type": "container_auto"}},
+        {"type": "file_search"},
+    ],
+)
+def test_tools_that_the_upstream_runs(given: Any) -> None:
+    (tool,) = parsed(given)
+    assert (tool.kind, tool.schema, tool.search) == (ToolKind.SERVER, None, None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (
+            {"type": "web_search"},
+            ToolChoice(
+                ChoiceMode.NAMED,
+                "web_search",
+                kind=ToolKind.SERVER,
+                extra=opaque({"type": "web_search"}),
+            ),
+        ),
+        (
+            {"type": "apply_patch"},
+            ToolChoice(ChoiceMode.NAMED, "apply_patch", extra=opaque({"type": "apply_patch"})),
+        ),
+        (
+            {"type": "file_search"},
+            ToolChoice(ChoiceMode.OPAQUE, extra=opaque({"type": "file_search"})),
+        ),
+    ],
+)
+def test_choices_of_tools_by_type(choice: Any, expected: ToolChoice) -> None:
+    assert parse_tool_choice(choice) == expected

@@ -1,0 +1,43 @@
+"""What a client may be sent, format by format: the grammars of the three formats as their public
+references give them, narrowed by everything that the stock client libraries break on.
+
+`check` takes the bytes of one stream and `check_body` a whole reply; both raise `AssertionError`.
+`errored` streams must end in the format's error, all others in its proper end: nothing passes for
+both. This room must not know the gateway: it judges bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.wire.strict import chat, messages, responses
+from tests.wire.strict.frames import Object
+
+
+def check(
+    format: str, raw: bytes, *, errored: bool = False, include_usage: bool | None = None
+) -> None:
+    """`include_usage`: whether a chat client asked for usage; None where that is not known."""
+    with _refusing():
+        match format:
+            case "chat":
+                chat.check(raw, errored=errored, include_usage=include_usage)
+            case "messages":
+                messages.check(raw, errored=errored)
+            case "responses":
+                responses.check(raw, errored=errored)
+
+
+def check_body(format: str, body: Object) -> None:
+    with _refusing():
+        {"chat": chat, "messages": messages, "responses": responses}[format].check_body(body)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What the stock types refuse, and what is too odd to be looked at, is refused alike."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise AssertionError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,215 @@
+"""Every reply of the fixtures from every upstream's format to every client's, as a stream, in
+pieces, cut off, and whole.
+
+A new folder of fixtures is a new test; nothing here knows a format's details. The files that begin
+with `client.`, `left.` and `dropped` are written by `python -m tests.wire.goldens` and then read by
+a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.events import Event, Fail
+from gateway.core.failure import Failure
+from gateway.core.formats import Format
+from gateway.core.parts import Thinking
+from gateway.core.prompt import Role
+from gateway.core.reply import fold, unfold
+from gateway.errors import ServiceUnavailable
+from gateway.wire.codecs import CODECS
+from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
+from tests.grammar import assert_grammar
+from tests.hinge import beside, from_json, read, to_json
+from tests.wire.goldens import (
+    CASES,
+    QUIRKS,
+    STAMP,
+    answer,
+    broken_off,
+    client,
+    counted,
+    files_of_reply,
+    left,
+    left_whole,
+    speak,
+    stream,
+    told,
+)
+from tests.wire.streams import STREAMS, WHOLE, decode, frames_of, name, spelled
+from tests.wire.strict.checkers import check, check_body
+
+
+def _name(value: object) -> str | None:
+    if isinstance(value, Path) and value.is_dir():
+        return value.name
+    return name(value)
+
+
+each_case = pytest.mark.parametrize("case", [*CASES, *QUIRKS], ids=_name)
+each_client = pytest.mark.parametrize("to", list(Format), ids=lambda format: f"to_{format}")
+each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=name)
+each_body = pytest.mark.parametrize(("format", "path"), WHOLE, ids=name)
+
+
+@each_case
+def test_clients_get_what_is_written(case: Path) -> None:
+    for path, content in files_of_reply(case):
+        written = path.read_bytes() if path.exists() else None
+        assert content == written, f"{path} is another one now: python -m tests.wire.goldens"
+
+
+@each_client
+@each_case
+def test_what_clients_get_is_in_their_grammar(case: Path, to: Format) -> None:
+    events = _events(case)
+    fails = isinstance(events[-1], Fail)
+    raw, _ = stream(events, to)
+    check(to, raw, errored=fails, include_usage=True)
+    assert told(decode(CODECS[to].decoder(), raw)) == left(case, to)
+    if not fails:
+        body, _ = answer(fold(events), to)
+        check_body(to, body)
+        assert told([*unfold(CODECS[to].parse_reply(body))]) == left_whole(case, to)
+
+
+@each_case
+def test_usage_is_told_to_chat_clients_that_ask(case: Path) -> None:
+    events = _events(case)
+    encoder = CODECS[Format.CHAT].encoder(client(Format.CHAT, include_usage=False), STAMP)
+    fails = isinstance(events[-1], Fail)
+    check(Format.CHAT, speak(encoder, events), errored=fails, include_usage=False)
+
+
+@each_client
+@each_stream
+def test_every_format_crosses_to_every_other(format: Format, path: Path, to: Format) -> None:
+    raw = path.read_bytes()
+    events = counted(decode(CODECS[format].decoder(), raw))
+    expected, lost = stream(events, to)
+    frames = [frame.raw for frame in frames_of([raw])]
+    for pieces in ([raw], frames, [raw[at : at + 1] for at in range(len(raw))]):
+        crossed, translator = _cross(format, to, pieces)
+        assert crossed == expected
+        assert translator.dropped == lost
+        assert translator.fault is None
+    if isinstance(events[-1], Fail):
+        assert (translator.failure, translator.end) == (events[-1].failure, None)
+    else:
+        assert translator.failure is None
+        assert translator.end is not None
+        assert translator.end.stop is events[-1].stop  # type: ignore[union-attr]
+    own = path.with_name(f"client.{to}.sse")
+    if own.exists() and format is not to and _said_by_all(path, format):
+        assert expected == own.read_bytes(), "the upstream's own pockets show"
+
+
+@each_client
+@each_stream
+def test_a_cut_is_never_a_success(format: Format, path: Path, to: Format) -> None:
+    frames = [frame.raw for frame in frames_of([path.read_bytes()])]
+    for stop in range(len(frames)):
+        crossed, translator = _cross(format, to, frames[:stop])
+        check(to, crossed, errored=translator.end is None, include_usage=True)
+        assert (translator.failure is None) == (translator.end is not None)
+
+
+@each_client
+@each_body
+def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format) -> None:
+    body = orjson.loads(path.with_suffix(".json").read_bytes())
+    events = decode(CODECS[format].decoder(), path.read_bytes())
+    if isinstance(events[-1], Fail):
+        return
+    reply = CODECS[format].parse_reply(body)
+    whole, lost = answer(spelled(reply), to)
+    assert (whole, lost) == answer(spelled(fold(events)), to)
+    said = synthesise(with_usage(reply, STAMP.input_tokens), CODECS[to].encoder(client(to), STAMP))
+    check(to, said, include_usage=True)
+    if reply.usage is not None:
+        check_body(to, whole)
+        spoken, _ = stream(events, to)
+        twin, spoken_twin = (fold(decode(CODECS[to].decoder(), raw)) for raw in (said, spoken))
+        assert to_json(spelled(twin)) == to_json(spelled(spoken_twin))
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_reasoning_comes_back_as_it_went(case: Path) -> None:
+    """A client that says again what it was told brings back every signature, in order, unharmed."""
+    events = _events(case)
+    if isinstance(events[-1], Fail):
+        return
+    reply = fold(events)
+    thoughts = [part for part in reply.parts if isinstance(part, Thinking)]
+    for format in Format:
+        body, _ = answer(reply, format)
+        prompt = CODECS[format].parse_prompt(_said_again(format, body))
+        turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
+        back = [part for turn in turns for part in turn.parts if isinstance(part, Thinking)]
+        for part in back:
+            assert part.origin in (None, STAMP.origin)
+            assert part.origin or _is_own(format, part) or _is_plain(format, part)
+        assert to_json([replace(part, origin=None) for part in back]) == to_json(thoughts)
+
+
+def test_an_error_is_spoken_before_anything_was_said() -> None:
+    for format, codec in CODECS.items():
+        raw = codec.encoder(client(format), STAMP).fail(ServiceUnavailable("Not now."))
+        check(format, raw, errored=True)
+        (fail,) = decode(codec.decoder(), raw)
+        assert isinstance(fail, Fail)
+        assert fail.failure.message == "Not now."
+
+
+def _events(case: Path) -> list[Event]:
+    events: list[Event] = counted(from_json(read(case / "events.json")))
+    assert_grammar(events)
+    return events
+
+
+def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, TranslatedTranslator]:
+    """What a client gets at the end of the upstream's bytes, an error included."""
+    encoder = CODECS[to].encoder(client(to), STAMP)
+    translator = TranslatedTranslator(
+        CODECS[format].decoder(), encoder, input_tokens=STAMP.input_tokens
+    )
+    out = [translator.receive(piece) for piece in pieces]
+    out.append(translator.close())
+    if translator.end is None:
+        failure = translator.failure
+        assert isinstance(failure, Failure)
+        out.append(translator.abort(broken_off(Fail(failure))))
+    return b"".join(out), translator
+
+
+def _said_by_all(path: Path, format: Format) -> bool:
+    """Whether the format says all of its case."""
+    return beside(path, format).name == "events.json"
+
+
+def _said_again(format: Format, body: dict[str, Any]) -> dict[str, Any]:
+    """The next request of a client that keeps every word of the reply."""
+    asked = {"role": "user", "content": "And?"}
+    match format:
+        case Format.CHAT:
+            again = [body["choices"][0]["message"]]
+            return {"model": "m", "messages": [asked, *again, asked]}
+        case Format.MESSAGES:
+            again = [{"role": "assistant", "content": body["content"]}] if body["content"] else []
+            return {"model": "m", "max_tokens": 9, "messages": [asked, *again, asked]}
+        case Format.RESPONSES:
+            return {"model": "m", "input": [asked, *body["output"], asked]}
+
+
+def _is_own(format: Format, thinking: Thinking) -> bool:
+    return thinking.signature is not None and thinking.signature.format is format
+
+
+def _is_plain(format: Format, thinking: Thinking) -> bool:
+    """Chat says reasoning that nobody signed as plain text."""
+    return format is Format.CHAT and thinking.signature is None

@@ -1,0 +1,248 @@
+"""Conversations in an order that every format accepts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    CallKind,
+    Image,
+    Opaque,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from gateway.core.prompt import Role, Turn
+from gateway.wire.crossing import Losses
+from gateway.wire.history import NO_RESULT, introduced, joined, leading_system, paired
+
+
+def says(role: Role, *texts: str) -> Turn:
+    return Turn(role, tuple(Text(text) for text in texts))
+
+
+def user(*texts: str) -> Turn:
+    return says(Role.USER, *texts)
+
+
+def calls(*ids: str) -> Turn:
+    return Turn(Role.ASSISTANT, tuple(ToolCall(id, "f", "{}") for id in ids))
+
+
+def result(id: str, text: str = "ok") -> ToolResult:
+    return ToolResult(id, (Text(text),))
+
+
+def results(*ids: str) -> Turn:
+    return Turn(Role.USER, tuple(result(id) for id in ids))
+
+
+def named(turn: Turn, name: str) -> Turn:
+    return replace(turn, name=name)
+
+
+def missing(id: str) -> ToolResult:
+    return ToolResult(id, (Text(NO_RESULT),), is_error=True)
+
+
+def test_what_is_in_order_stays() -> None:
+    turns = [user("hi"), calls("a", "b"), results("a", "b"), says(Role.ASSISTANT, "done")]
+    assert paired(turns) == turns
+
+
+def test_results_come_first_and_in_the_order_of_the_calls() -> None:
+    between = says(Role.DEVELOPER, "be brief")
+    mixed = Turn(Role.USER, (Text("wait"), result("b"), Text("go on")))
+    turns = [calls("a", "b"), user("one moment"), mixed, between, results("a")]
+    assert paired(turns) == [
+        calls("a", "b"),
+        results("a", "b"),
+        user("one moment"),
+        user("wait", "go on"),
+        between,
+    ]
+
+
+def test_neighbouring_turns_of_the_assistant_are_answered_together() -> None:
+    thinks = Turn(Role.ASSISTANT, (Thinking("hm"),))
+    turns = [
+        thinks,
+        calls("a"),
+        says(Role.ASSISTANT, "and"),
+        calls("b"),
+        results("b"),
+        results("a"),
+    ]
+    assert paired(turns) == [*turns[:4], results("a", "b")]
+
+
+def test_a_call_that_nobody_answered_failed() -> None:
+    assert paired([calls("a"), user("stop")]) == [
+        calls("a"),
+        Turn(Role.USER, (missing("a"),)),
+        user("stop"),
+    ]
+    assert paired([calls("a", "b"), results("b")])[1].parts == (missing("a"), result("b"))
+
+
+def test_a_call_at_the_very_end_is_answered_too() -> None:
+    assert paired([user("hi"), calls("a")])[-1] == Turn(Role.USER, (missing("a"),))
+
+
+def test_a_result_that_nobody_asked_for_is_text() -> None:
+    told = user("[tool result for x]", "ok")
+    assert paired([results("x")]) == [told]
+    assert paired([calls("a"), results("a"), results("a")])[2] == user("[tool result for a]", "ok")
+    late = [calls("a"), user("hi"), says(Role.ASSISTANT, "ho"), results("a")]
+    assert paired(late)[-1] == user("[tool result for a]", "ok")
+
+
+def test_results_are_of_the_kind_of_their_calls() -> None:
+    call = ToolCall("a", "patch", "text", CallKind.CUSTOM)
+    turns = paired(
+        [Turn(Role.ASSISTANT, (call, ToolCall("b", "f"))), results("b", "a"), calls("c")]
+    )
+    assert [part.kind for part in turns[1].parts if isinstance(part, ToolResult)] == [
+        CallKind.CUSTOM,
+        CallKind.FUNCTION,
+    ]
+    lost = paired([Turn(Role.ASSISTANT, (call,))])[1].parts[0]
+    assert isinstance(lost, ToolResult)
+    assert lost.kind is CallKind.CUSTOM
+
+
+def test_ids_that_come_again_are_told_apart() -> None:
+    again = paired([calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")])
+    assert again == [
+        calls("c", "c_2"),
+        Turn(Role.USER, (result("c"), missing("c_2"))),
+        calls("c_3", "c_2_2"),
+        results("c_3", "c_2_2"),
+    ]
+
+
+def test_calls_without_ids_are_told_apart_in_order() -> None:
+    one, two = result("", "one"), result("", "two")
+    turns = paired([calls("", ""), Turn(Role.USER, (one, two))])
+    assert turns == [
+        calls("", "_2"),
+        Turn(Role.USER, (one, ToolResult("_2", two.parts))),
+    ]
+
+
+def test_turns_keep_what_else_they_are() -> None:
+    pocket = Opaque(Format.CHAT, {"x": 1})
+    turn = Turn(Role.USER, (Text("hi"), result("x")), name="ann", extra=pocket)
+    (kept,) = paired([turn])
+    assert (kept.name, kept.extra) == ("ann", pocket)
+    empty = Turn(Role.USER, ())
+    assert paired([empty]) == [empty]
+
+
+IDS = st.sampled_from(["a", "b", "a_2", ""])
+PARTS = st.lists(
+    st.builds(Text, st.sampled_from(["x", "y"]))
+    | st.builds(ToolCall, IDS, st.just("f"), kind=st.sampled_from(CallKind))
+    | st.builds(ToolResult, IDS, st.just((Text("r"),)), st.booleans()),
+    max_size=4,
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Turn]:
+    turns = []
+    for role, parts in draw(st.lists(st.tuples(st.sampled_from(Role), PARTS), max_size=8)):
+        unfit = ToolResult if role is Role.ASSISTANT else ToolCall
+        turns.append(Turn(role, tuple(part for part in parts if not isinstance(part, unfit))))
+    return turns
+
+
+@given(conversations())
+def test_every_call_is_answered_once_and_at_once(turns: list[Turn]) -> None:
+    ordered = joined(paired(turns), Role.ASSISTANT)
+    seen: Counter[str] = Counter()
+    for turn, after in pairwise([*ordered, None]):
+        assert turn is not None
+        made = [part.id for part in turn.parts if isinstance(part, ToolCall)]
+        seen.update(made)
+        if made:
+            assert after is not None
+            assert [part.call_id for part in after.parts if isinstance(part, ToolResult)] == made
+            assert len(after.parts) == len(made)
+        elif after is not None:
+            assert not any(isinstance(part, ToolResult) for part in after.parts)
+    assert max(seen.values(), default=1) == 1
+    assert not any(isinstance(part, ToolResult) for turn in ordered[:1] for part in turn.parts)
+
+
+@given(conversations())
+def test_order_once_made_stays(turns: list[Turn]) -> None:
+    once = paired(turns)
+    assert paired(once) == once
+
+
+@given(conversations())
+def test_no_word_is_lost(turns: list[Turn]) -> None:
+    def words(turns: list[Turn]) -> Counter[str]:
+        return Counter(part.text for turn in turns for part in turn.parts if isinstance(part, Text))
+
+    assert words(turns) <= words(paired(turns))
+
+
+def test_the_system_speaks_first() -> None:
+    leading = [says(Role.SYSTEM, "a"), says(Role.DEVELOPER, "b")]
+    rest = [user("hi"), says(Role.SYSTEM, "c")]
+    assert leading_system([*leading, *rest]) == (tuple(leading), tuple(rest))
+    assert leading_system(leading) == (tuple(leading), ())
+    assert leading_system([]) == ((), ())
+
+
+def test_neighbours_are_joined_by_role() -> None:
+    pocket = Opaque(Format.CHAT, {"x": 1})
+    turns = [
+        user("a"),
+        Turn(Role.USER, (Text("b"),), extra=pocket),
+        says(Role.ASSISTANT, "c"),
+        says(Role.ASSISTANT, "d"),
+    ]
+    first = Turn(Role.USER, (Text("a"), Text("b")), extra=pocket)
+    assert joined(turns, Role.USER) == [first, *turns[2:]]
+    assert joined(turns, Role.USER, Role.ASSISTANT) == [first, says(Role.ASSISTANT, "c", "d")]
+    assert joined([], Role.USER) == []
+
+
+@given(conversations())
+def test_joining_keeps_all_parts_in_order(turns: list[Turn]) -> None:
+    together = joined(turns, *Role)
+    assert [p for turn in together for p in turn.parts] == [p for turn in turns for p in turn.parts]
+    assert all(a.role is not b.role for a, b in pairwise(together))
+
+
+def test_several_people_are_introduced() -> None:
+    losses = Losses(Format.MESSAGES)
+    turns = [named(user("Hi"), "Ann"), says(Role.ASSISTANT, "Yes?"), named(user("Me too"), "Bob")]
+    told = [turn.parts for turn in introduced(turns, losses)]
+    assert told == [(Text("Ann: Hi"),), (Text("Yes?"),), (Text("Bob: Me too"),)]
+    assert losses.names == set()
+
+
+def test_a_name_that_tells_nothing_is_lost_wherever_it_stands() -> None:
+    picture = Turn(Role.USER, (Image(Source(url="https://example.org/a.png")),), name="Ann")
+    for turn in (named(user("Hi"), "Ann"), named(says(Role.SYSTEM, "Be brief."), "house"), picture):
+        losses = Losses(Format.MESSAGES)
+        assert [each.parts for each in introduced([turn], losses)] == [turn.parts]
+        assert losses.names == {"name"}
+
+
+def test_the_name_of_a_function_is_told_by_its_call() -> None:
+    losses = Losses(Format.MESSAGES)
+    assert [*introduced([named(results("a"), "f")], losses)] == [named(results("a"), "f")]
+    assert losses.names == set()
