@@ -42,6 +42,7 @@ fmt: $(TOOLS) ## format the code and mend what ruff can mend
 
 bench: $(TOOLS) ## measure the gateway against a bare relay (shorter: make bench ARGS=--quick)
 	$(VENV)/bin/python -m tests.bench $(ARGS)
+	$(VENV)/bin/python -m tests.bench.prompts
 
 clean: ## remove the environment and everything built; var/ with its ledger stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

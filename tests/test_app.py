@@ -17,6 +17,7 @@ async def test_the_whole_inventory(house: House) -> None:
     assert {(route.method, route.resource.canonical) for route in router.routes()} == {
         ("POST", "/v1/chat/completions"),
         ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
         ("POST", "/v1/responses"),
         ("GET", "/v1/responses"),
         ("GET", "/v1/models"),

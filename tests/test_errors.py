@@ -28,6 +28,8 @@ MESSAGES_TYPES = {
 }
 NEEDS_ARGUMENTS = {
     errors.PreviousResponseNotFound: ("resp_1",),
+    errors.CannotConvert: ("n", "only one choice can be had"),
+    errors.ContextLengthExceeded: ("Too long.",),
     errors.InvalidUrl: ("GET", "/x"),
     errors.UnknownModelId: ("m",),
     errors.MethodNotAllowed: ("GET",),
@@ -73,6 +75,14 @@ def test_one_time_does_not_become_anothers() -> None:
     NoAvailableAccounts(retry_after=1)
     assert NoAvailableAccounts().headers() == {"retry-after": "30"}
     assert TooManyRequests().headers() == {}
+
+
+def test_details_are_those_of_the_row() -> None:
+    assert errors.GatewayError().details is None
+    assert errors.ThreadUnsupported().details == {
+        "error_code": "thread_unsupported_request",
+        "unsupported": ["thread"],
+    }
 
 
 def test_the_detail_stays_in_the_house() -> None:

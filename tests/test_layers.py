@@ -162,7 +162,9 @@ def test_tests_of_a_room_are_named_after_its_modules(room: str) -> None:
 
 def _mirrored(test: Path) -> bool:
     """Whether the test's own path points at a module or a room; one with much to test may have
-    several files: `test_<module>_<aspect>.py`."""
+    several files: `test_<module>_<aspect>.py`. What the tests themselves stand on may have its
+    tests beside it."""
     name = test.stem.removeprefix("test_")
-    modules = {each.stem for each in (HOUSE / test.parent).iterdir()}
-    return any(name == module or name.startswith(f"{module}_") for module in modules)
+    modules = {each.stem for each in (HOUSE / test.parent).glob("*")}
+    beside = {each.stem for each in (TESTS / test.parent).glob("*.py")} - {test.stem}
+    return any(name == each or name.startswith(f"{each}_") for each in modules | beside)

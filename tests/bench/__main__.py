@@ -24,7 +24,8 @@ from rich.console import Console
 from tests.bench import devices, load
 from tests.bench.devices import Device
 from tests.bench.report import Aim, Figures, Result, as_data, medians, show
-from tests.bench.upstream import EVENTS, EVENTS_PER_WRITE
+from tests.bench.speech import EVENTS, SPEECHES, Speech
+from tests.bench.upstream import EVENTS_PER_WRITE
 
 WARM_UP_SECONDS = 0.3
 PACED_SECONDS = 10.0
@@ -33,16 +34,25 @@ UNBOUNDED = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of reply. `requests` ends a round, or `seconds` does, whichever comes first."""
+    """One kind of reply, asked for by clients of one format. `requests` ends a round, or `seconds`
+    does, whichever comes first."""
 
     kind: str
     title: str
     aim: Aim
-    stream: bool
     connections: int
     requests: int
     seconds: float
     rounds: int
+    client: str = "chat"
+
+    @property
+    def speech(self) -> Speech | None:
+        return None if self.kind == "whole" else SPEECHES[self.client]
+
+    @property
+    def name(self) -> str:
+        return f"{self.client} from {self.kind}" if self.kind in SPEECHES else self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +70,32 @@ def plan(*, seconds: float, rounds: int, paced_streams: int, interval: float) ->
         kind="whole",
         title="Whole replies, 32 at once",
         aim=Aim("requests_per_second", 0.65, at_least=True),
-        stream=False,
         connections=32,
         requests=UNBOUNDED,
         seconds=seconds,
         rounds=rounds,
     )
-    burst = Scenario(
-        kind="burst",
-        title=f"Streams of {EVENTS} events, {EVENTS_PER_WRITE} to a write, 16 at once",
-        aim=Aim("events_per_second", 0.5, at_least=True),
-        stream=True,
-        connections=16,
-        requests=UNBOUNDED,
-        seconds=seconds,
-        rounds=rounds,
-    )
+    bursts = [
+        Scenario(
+            kind=upstream,
+            client=client,
+            title=f"{client.capitalize()} clients of {upstream} upstreams: streams of {EVENTS} "
+            f"events, {EVENTS_PER_WRITE} to a write, 16 at once",
+            aim=Aim("events_per_second", 0.5 if client == upstream else 0.4, at_least=True),
+            connections=16,
+            requests=UNBOUNDED,
+            seconds=seconds / 2,
+            rounds=3,
+        )
+        for client in SPEECHES
+        for upstream in SPEECHES
+    ]
     # A device with its hands full finds several writes in one read, the relay most of all. Here it
     # has time, and gets them as they were sent: the same aim, put as processor time.
     joined = Scenario(
         kind="joined",
         title=f"Streams of {EVENTS} events, {EVENTS_PER_WRITE} to a write, {pace}",
         aim=Aim("cpu_per_event", 2.0, at_least=False),
-        stream=True,
         connections=paced_streams,
         requests=4 * paced_streams,
         seconds=PACED_SECONDS,
@@ -92,13 +105,12 @@ def plan(*, seconds: float, rounds: int, paced_streams: int, interval: float) ->
         kind="paced",
         title=f"Streams of {EVENTS} events, {pace}",
         aim=Aim("cpu_per_event", 1.5, at_least=False),
-        stream=True,
         connections=paced_streams,
         requests=paced_streams,
         seconds=PACED_SECONDS,
         rounds=3,
     )
-    return Plan(interval, (whole, burst, joined, paced))
+    return Plan(interval, (whole, *bursts, joined, paced))
 
 
 # Both pace 5,000 writes a second: enough to measure, too little to make the devices join them.
@@ -109,18 +121,14 @@ QUICK = plan(seconds=0.4, rounds=3, paced_streams=25, interval=0.005)
 def render_body(scenario: Scenario) -> bytes:
     system = "You are a terse assistant who answers in one paragraph and never asks back."
     question = "Which three habits keep a code base worth living in, and why these and no others?"
-    return orjson.dumps(
-        {
-            "model": devices.model(scenario.kind),
-            "messages": [
-                {"role": "system", "content": system},
-                {"role": "user", "content": question},
-            ],
-            "max_tokens": 1024,
-            "temperature": 0.7,
-            "stream": scenario.stream,
-        }
-    )
+    user = {"role": "user", "content": question}
+    asked: dict[str, dict[str, object]] = {
+        "chat": {"messages": [{"role": "system", "content": system}, user], "max_tokens": 1024},
+        "messages": {"system": system, "messages": [user], "max_tokens": 1024},
+        "responses": {"instructions": system, "input": [user], "max_output_tokens": 1024},
+    }
+    common = {"model": devices.model(scenario.kind), "temperature": 0.7}
+    return orjson.dumps(common | asked[scenario.client] | {"stream": scenario.kind != "whole"})
 
 
 def cpu_of_measuring(upstream: Device) -> float:
@@ -136,10 +144,10 @@ def measure(scenario: Scenario, device: Device, upstream: Device) -> Figures:
         load.run(
             load.Load(
                 port=device.port,
-                path=device.paths[scenario.kind],
+                path=device.path(scenario.kind, scenario.client),
                 key=device.key,
                 body=render_body(scenario),
-                stream=scenario.stream,
+                speech=scenario.speech,
                 connections=scenario.connections,
                 requests=scenario.requests,
                 seconds=scenario.seconds,
@@ -151,7 +159,7 @@ def measure(scenario: Scenario, device: Device, upstream: Device) -> Figures:
     asked = devices.count_requests(upstream) - asked_before
     if arrivals.errors or asked != arrivals.requests:
         raise SystemExit(
-            f"{scenario.kind} through the {device.name}: {arrivals.requests} good replies, "
+            f"{scenario.name} through the {device.name}: {arrivals.requests} good replies, "
             f"{arrivals.errors} errors, {asked} requests upstream.\n{arrivals.first_error}"
         )
     return Figures(
@@ -179,11 +187,11 @@ def compare(
 ) -> Result:
     rounds: dict[str, list[Figures]] = {relay.name: [], gateway.name: []}
     for number in range(scenario.rounds):
-        progress.print(f"{scenario.kind}: round {number + 1} of {scenario.rounds}", style="dim")
+        progress.print(f"{scenario.name}: round {number + 1} of {scenario.rounds}", style="dim")
         for device in (relay, gateway):
             rounds[device.name].append(measure(scenario, device, upstream))
     return Result(
-        name=scenario.kind,
+        name=scenario.name,
         title=scenario.title,
         aim=scenario.aim,
         relay=medians(rounds[relay.name]),

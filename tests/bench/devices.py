@@ -21,7 +21,17 @@ from pathlib import Path
 import psutil
 import yaml
 
-KINDS = ("whole", "burst", "joined", "paced")
+from tests.bench.speech import SPEECHES
+
+SPEAKS = {
+    "whole": "chat",
+    "joined": "chat",
+    "paced": "chat",
+    "chat": "chat",
+    "messages": "messages",
+    "responses": "responses",
+}
+"""The upstream's kinds of reply, and the format of each."""
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
 UPSTREAM_KEY = "BENCH_UPSTREAM_KEY"
@@ -29,13 +39,18 @@ UPSTREAM_KEY = "BENCH_UPSTREAM_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One process that can be asked in the chat format. `paths` are by kind of reply."""
+    """One process that can be asked. `relays`: it passes requests on by their path alone."""
 
     name: str
     process: psutil.Process
     port: int
     key: str
-    paths: dict[str, str]
+    relays: bool = False
+
+    def path(self, kind: str, client: str) -> str:
+        """Where a client of a format asks for a kind of reply."""
+        path = SPEECHES[client].path
+        return f"/{kind}{path}" if self.relays else path
 
     def cpu_seconds(self) -> float:
         """Processor time of the process so far, all threads, user and system."""
@@ -125,7 +140,7 @@ def upstream(folder: Path, interval: float, core: int | None) -> Iterator[Device
     command = module("tests.bench.upstream", "--port", f"{port}", "--interval", f"{interval}")
     ready = f"http://127.0.0.1:{port}/requests"
     with running(command, folder / "upstream.log", ready, core) as process:
-        yield Device("upstream", process, port, "", {kind: f"/{kind}" for kind in KINDS})
+        yield Device("upstream", process, port, "")
 
 
 def count_requests(upstream: Device) -> int:
@@ -142,8 +157,7 @@ def relay(folder: Path, upstream: Device, core: int | None) -> Iterator[Device]:
     command = module("tests.bench.relay", "--port", f"{port}", "--upstream", address)
     ready = f"http://127.0.0.1:{port}/"
     with running(command, folder / "relay.log", ready, core) as process:
-        paths = {kind: f"/{kind}/v1/chat/completions" for kind in KINDS}
-        yield Device("relay", process, port, "sk-none", paths)
+        yield Device("relay", process, port, "sk-none", relays=True)
 
 
 @contextmanager
@@ -155,8 +169,7 @@ def gateway(folder: Path, upstream: Device, core: int | None) -> Iterator[Device
     command = module("gateway", "serve", "--config", str(config))
     ready = f"http://127.0.0.1:{port}/readyz"
     with running(command, folder / "gateway.log", ready, core) as process:
-        paths = dict.fromkeys(KINDS, "/v1/chat/completions")
-        yield Device("gateway", process, port, key, paths)
+        yield Device("gateway", process, port, key)
 
 
 def model(kind: str) -> str:
@@ -171,17 +184,18 @@ def render_config(folder: Path, port: int, upstream_port: int) -> str:
             "state_dir": str(folder / "state"),
             "models": [
                 {"id": model(kind), "family": "beta", "multiplier": 1.0, "context": 400000}
-                for kind in KINDS
+                for kind in SPEAKS
             ],
             "channels": [
                 {
                     "name": kind,
-                    "format": "chat",
-                    "base_url": f"http://127.0.0.1:{upstream_port}/{kind}/v1",
+                    "format": spoken,
+                    "base_url": f"http://127.0.0.1:{upstream_port}/{kind}"
+                    + ("" if spoken == "messages" else "/v1"),
                     "models": [model(kind)],
                     "accounts": [{"name": "a1", "key": f"${{{UPSTREAM_KEY}}}"}],
                 }
-                for kind in KINDS
+                for kind, spoken in SPEAKS.items()
             ],
         },
         sort_keys=False,

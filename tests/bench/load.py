@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import cast
 
-from tests.bench.upstream import EVENTS
+from tests.bench.speech import EVENTS, Speech
 
 GRACE = 20.0
 END_OF_CHUNKS = b"\r\n0\r\n\r\n"
-END_OF_STREAM = b"data: [DONE]\n\n" + END_OF_CHUNKS
-# The client does not ask for usage, so the frame that reports it may be missing, no other may.
-LEAST_FRAMES = EVENTS + 2
+# What a client did not ask for and may not get: usage, and what stands before and after the text.
+LEAST_FRAMES = EVENTS + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What to ask, over how many connections, and when to stop asking.
 
-    `requests` bounds the number of requests, `seconds` the time in which new ones begin.
+    `speech` is the stream that must come back, None for a whole reply. `requests` bounds the number
+    of requests, `seconds` the time in which new ones begin.
     """
 
     port: int
     path: str
     key: str
     body: bytes
-    stream: bool
+    speech: Speech | None
     connections: int
     requests: int
     seconds: float
@@ -40,7 +40,8 @@ class Load:
         head = (
             f"POST {self.path} HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\n"
             f"authorization: Bearer {self.key}\r\ncontent-type: application/json\r\n"
-            f"accept: */*\r\nuser-agent: bench\r\ncontent-length: {len(self.body)}\r\n\r\n"
+            f"anthropic-version: 2023-06-01\r\naccept: */*\r\nuser-agent: bench\r\n"
+            f"content-length: {len(self.body)}\r\n\r\n"
         )
         return head.encode() + self.body
 
@@ -72,7 +73,7 @@ class Tally:
 
     def __init__(self, load: Load) -> None:
         self.request = load.render()
-        self.stream = load.stream
+        self.speech = load.speech
         self.left = load.requests
         self.open = load.connections
         self.begun = perf_counter()
@@ -109,7 +110,7 @@ class Tally:
         done = len(self.latencies)
         return Arrivals(
             requests=done,
-            events=done * EVENTS if self.stream else 0,
+            events=done * EVENTS if self.speech else 0,
             writes=self.writes,
             seconds=self.ended - self.begun,
             latencies=sorted(self.latencies),
@@ -162,15 +163,16 @@ class Connection(asyncio.Protocol):
         self.received += len(data)
         if self.length is not None:
             if self.received >= self.length:
-                self.finish(complete=not self.tally.stream)
+                self.finish(complete=self.tally.speech is None)
             return
         # Counting single bytes needs no memory of where the last read was cut: SSE lines end in a
         # line feed here, so every carriage return belongs to an HTTP chunk.
         self.line_feeds += data.count(b"\n")
         self.returns += data.count(b"\r")
-        self.tail = (self.tail + data)[-len(END_OF_STREAM) :]
+        speech = self.tally.speech
+        self.tail = (self.tail + data)[-(speech.tail if speech else 0) - len(END_OF_CHUNKS) :]
         if self.tail.endswith(END_OF_CHUNKS):
-            self.finish(complete=not self.tally.stream or self.is_whole_stream())
+            self.finish(complete=speech is None or self.is_whole(speech))
 
     def split_head(self) -> tuple[bytes, bool, bytes]:
         head, blank, rest = self.head.partition(b"\r\n\r\n")
@@ -179,15 +181,15 @@ class Connection(asyncio.Protocol):
             self.length = int(length.split(b"\r\n", 1)[0])
         return head, bool(blank), rest
 
-    def is_whole_stream(self) -> bool:
-        frames = (self.line_feeds - self.returns) // 2
-        return frames >= LEAST_FRAMES and self.tail.endswith(END_OF_STREAM)
+    def is_whole(self, speech: Speech) -> bool:
+        frames = (self.line_feeds - self.returns) // speech.lines
+        return frames >= LEAST_FRAMES and speech.end in self.tail
 
     def finish(self, *, complete: bool) -> None:
         if not complete:
             self.fail(f"incomplete stream, which ends in {self.tail!r}")
             return
-        self.tally.count_reply(self.began, self.returns // 2 - 1 if self.tally.stream else 0)
+        self.tally.count_reply(self.began, self.returns // 2 - 1 if self.tally.speech else 0)
         self.ask()
 
     def fail(self, what: str) -> None:

@@ -1,10 +1,11 @@
-"""A chat endpoint that costs almost nothing, so that it is never the bottleneck.
+"""An endpoint that costs almost nothing, so that it is never the bottleneck.
 
 The first segment of the path chooses what is answered, whatever the request says:
 
-* `/whole/...`: one JSON reply;
-* `/burst/...`: a stream of `EVENTS` events, `EVENTS_PER_WRITE` to a write, as fast as it goes;
-* `/joined/...`: the same writes, at a fixed interval;
+* `/whole/...`: one chat reply in JSON;
+* `/chat/...`, `/messages/...`, `/responses/...`: a stream of `EVENTS` events in that format,
+  `EVENTS_PER_WRITE` to a write, as fast as it goes;
+* `/joined/...`: the same writes of chat, at a fixed interval;
 * `/paced/...`: the same stream, one event to a write, at that interval;
 * `/requests`: how many of these were asked for so far, as a bare number.
 
@@ -21,13 +22,9 @@ from typing import cast
 import orjson
 import uvloop
 
-EVENTS = 200
-EVENTS_PER_WRITE = 8
+from tests.bench.speech import MODEL, SPEECHES, USAGE, Speech
 
-# Unlike any id a client asks for, as upstreams answer with dated names: the gateway has to put the
-# client's own id back into every frame, and is measured doing so.
-MODEL = "beta-upstream-2026-01-01"
-USAGE = {"prompt_tokens": 57, "completion_tokens": EVENTS, "total_tokens": 57 + EVENTS}
+EVENTS_PER_WRITE = 8
 
 # Sixteen phases: streams that begin together do not tick together.
 PHASES = 16
@@ -55,43 +52,18 @@ def render_reply() -> bytes:
     return head.encode() + b"\r\n" + body
 
 
-def render_frames() -> list[bytes]:
-    """The stream's frames: `EVENTS` with text, then finish, usage and the end mark."""
-
-    def frame(choices: list[object], usage: object = None) -> bytes:
-        chunk = {
-            "id": "chatcmpl-bench",
-            "object": "chat.completion.chunk",
-            "created": 1767225600,
-            "model": MODEL,
-            "choices": choices,
-            "usage": usage,
-        }
-        return b"data: " + orjson.dumps(chunk) + b"\n\n"
-
-    def choice(delta: dict[str, str], finish_reason: str | None = None) -> object:
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-
-    return [
-        frame([choice({"role": "assistant", "content": ""})]),
-        *(frame([choice({"content": f" word{number}"})]) for number in range(1, EVENTS)),
-        frame([choice({}, "stop")]),
-        frame([], USAGE),
-        b"data: [DONE]\n\n",
-    ]
-
-
-def render_writes(events_per_write: int) -> list[bytes]:
+def render_writes(speech: Speech, events_per_write: int) -> list[bytes]:
     """One HTTP chunk to a write; the head rides with the first, the closing frames are the last."""
 
     def chunk(frames: list[bytes]) -> bytes:
         data = b"".join(frames)
         return b"%x\r\n%b\r\n" % (len(data), data)
 
-    frames = render_frames()
-    starts = range(0, EVENTS, events_per_write)
-    writes = [chunk(frames[at : min(at + events_per_write, EVENTS)]) for at in starts]
-    writes.append(chunk(frames[EVENTS:]) + b"0\r\n\r\n")
+    frames = speech.frames
+    last = len(frames) - speech.closing
+    starts = range(0, last, events_per_write)
+    writes = [chunk(frames[at : min(at + events_per_write, last)]) for at in starts]
+    writes.append(chunk(frames[last:]) + b"0\r\n\r\n")
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
@@ -100,8 +72,10 @@ def render_writes(events_per_write: int) -> list[bytes]:
 
 
 REPLY = render_reply()
-BURST = render_writes(EVENTS_PER_WRITE)
-PACED = {b"joined": BURST, b"paced": render_writes(1)}
+BURSTS = {
+    name.encode(): render_writes(speech, EVENTS_PER_WRITE) for name, speech in SPEECHES.items()
+}
+PACED = {b"joined": BURSTS[b"chat"], b"paced": render_writes(SPEECHES["chat"], 1)}
 
 
 class Exchanges:
@@ -147,8 +121,8 @@ class Connection(asyncio.Protocol):
         self.exchanges.count += 1
         if kind == b"whole":
             self.transport.write(REPLY)
-        elif kind == b"burst":
-            self.write_at_once(iter(BURST))
+        elif kind in BURSTS:
+            self.write_at_once(iter(BURSTS[kind]))
         elif kind in PACED:
             interval = self.exchanges.interval
             phase = self.exchanges.count % PHASES / PHASES

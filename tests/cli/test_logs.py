@@ -19,6 +19,7 @@ FAILED = {
     "error_code": "server_is_overloaded",
     "upstream_status": 529,
     "upstream_error": "no \x1b[31m[bold]room\u202e",
+    "dropped": "seed, top_k",
 }
 
 
@@ -92,6 +93,7 @@ def test_one_request_in_full(shell: Shell, token_id: str) -> None:
     assert sentence.endswith("main answered 503 (server_is_overloaded) in 1.2 s: error.")
     assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
     assert r"no \x1b[31m[bold]room\u202e" in result.stdout
+    assert ["dropped", "seed,", "top_k"] in [line.split() for line in table]
     assert "\x1b" not in result.stdout
     assert shell.json("logs", "show", request_id(2))["upstream_error"] == FAILED["upstream_error"]
 

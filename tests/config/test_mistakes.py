@@ -154,6 +154,25 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
             "models:\n- {id: x, family: beta, multiplier: -1}",
             "2: models[0].multiplier: must be greater than or equal to 0",
         ),
+        (
+            CHANNEL + "    traits: {thinkin: budget}\n",
+            "8: channels[0].traits.thinkin: unknown key; did you mean thinking?",
+        ),
+        (
+            "models: [{id: x, family: alpha, traits: {efforts: [low, hard]}}]",
+            "1: models[0].traits.efforts[1]: must be 'none', 'minimal', 'low'",
+        ),
+        (
+            "models: [{id: x, family: alpha, traits: {prefill: sometimes}}]",
+            "1: models[0].traits.prefill: must be true or false",
+        ),
+        # families
+        ("families: {gamma: {endpoints: [chat]}}", "1: families.gamma: unknown key"),
+        ("families: {alpha: {endpoints: []}}", "1: families.alpha.endpoints: must not be empty"),
+        (
+            "families: {alpha: {endpoints: [chat, mail]}}",
+            "1: families.alpha.endpoints[1]: must be 'chat', 'messages' or 'responses'",
+        ),
         ("models: [{id: x, family: gamma}]", "1: models[0].family: must be 'alpha' or 'beta'"),
         ("models: [{id: x, family: beta, context: 0}]", "1: models[0].context: must be greater"),
         (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from gateway.config import Config, demo_config, load_config, parse_config
+from gateway.config import Config, Traits, demo_config, load_config, parse_config
 from gateway.core.formats import Family, Format
+from gateway.core.target import Target
 
 ROOT = Path(__file__).parents[2]
 KEYS = {name: "k" for name in ("CHAT_KEY", "CHAT_KEY_2", "MESSAGES_KEY", "RESPONSES_KEY")}
@@ -61,6 +63,43 @@ def test_the_shipped_catalog_is_the_specification() -> None:
         ("alpha-sonnet-4-6", Family.ALPHA, 1.5, 1_000_000),
         ("alpha-haiku-4-5-20251001", Family.ALPHA, 0.5, 200_000),
     ]
+
+
+def test_the_shipped_catalog_says_what_its_models_take() -> None:
+    told = {
+        model.id: (model.max_output, model.traits.model_dump(mode="json", exclude_none=True))
+        for model in Config().models
+    }
+    efforts = ["low", "medium", "high", "xhigh", "max"]
+    no_xhigh = ["low", "medium", "high", "max"]
+    newest = {"thinking": "adaptive", "efforts": efforts, "sampling": "neither", "prefill": False}
+    older = {"thinking": "adaptive", "efforts": no_xhigh, "sampling": "one", "prefill": False}
+    assert told == {
+        "beta-5.5": (None, {}),
+        "beta-5.4": (None, {}),
+        "beta-5.4-mini": (None, {}),
+        "alpha-opus-4-8": (128_000, newest | {"system_turns": True}),
+        "alpha-opus-4-7": (128_000, newest),
+        "alpha-opus-4-6": (128_000, older),
+        "alpha-fable-5": (128_000, newest | {"thinking": "always", "system_turns": True}),
+        "alpha-sonnet-4-6": (128_000, older),
+        "alpha-haiku-4-5-20251001": (
+            64_000,
+            {"thinking": "budget", "efforts": [], "sampling": "one"},
+        ),
+    }
+
+
+def test_every_trait_is_one_of_a_targets() -> None:
+    fields = {field.name for field in dataclasses.fields(Target)}
+    assert set(Traits.model_fields) == fields - {"model", "origin", "max_output"}
+
+
+def test_families_are_open_unless_something_is_said() -> None:
+    families = parse_config("families: {alpha: {endpoints: [chat, messages]}}").families
+    assert families.open(Family.ALPHA) == (Format.CHAT, Format.MESSAGES)
+    assert families.open(Family.BETA) == tuple(Format)
+    assert parse_config("").families.open(Family.ALPHA) == tuple(Format)
 
 
 def test_the_example_is_right() -> None:

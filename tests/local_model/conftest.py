@@ -149,18 +149,11 @@ def channels(local_packages: None, model_key: str) -> Iterator[str]:
         yield printed_channels(process)
 
 
-@pytest.fixture(scope="session")
-def gateway(
-    channels: str, model_key: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
-    folder = tmp_path_factory.mktemp("gateway")
+@contextlib.contextmanager
+def serving(folder: Path, channels: str, environment: dict[str, str]) -> Iterator[Gateway]:
+    """A gateway with a channels file and a key, for the length of the block."""
     config = folder / "local.yaml"
     config.write_text(channels)
-    environment = {
-        **os.environ,
-        "LOCAL_MODEL_KEY": model_key,
-        "GATEWAY_STATE_DIR": str(folder / "state"),
-    }
     minted = run_gateway("key", "mint", "--name", "t", config=config, environment=environment)
     port = free_port()
     with running(
@@ -171,3 +164,17 @@ def gateway(
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(process, address)
         yield Gateway(address, minted.splitlines()[-1].strip(), config, environment)
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    channels: str, model_key: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("gateway")
+    environment = {
+        **os.environ,
+        "LOCAL_MODEL_KEY": model_key,
+        "GATEWAY_STATE_DIR": str(folder / "state"),
+    }
+    with serving(folder, channels, environment) as gateway:
+        yield gateway

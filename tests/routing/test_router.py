@@ -35,10 +35,19 @@ CHANNELS = [
 ]
 
 
+def router_of(channels: list[dict[str, Any]] = CHANNELS, **config: Any) -> Router:
+    text = orjson.dumps({"models": MODELS, "channels": channels} | config).decode()
+    parsed = parse_config(text)
+    return Router(Catalog(parsed.models), parsed.channels, parsed.families)
+
+
 @pytest.fixture
 def router() -> Router:
-    config = parse_config(orjson.dumps({"models": MODELS, "channels": CHANNELS}).decode())
-    return Router(Catalog(config.models), config.channels)
+    return router_of()
+
+
+def route(router: Router, sent: str, asked: Format) -> Candidate:
+    return router.route(sent, asked, router.reach(["*"]))
 
 
 def test_what_a_group_may_really_use(router: Router) -> None:
@@ -52,34 +61,83 @@ def test_what_a_group_may_really_use(router: Router) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "asked", "channel", "model"),
+    ("sent", "asked", "channel", "spoken", "model"),
     [
-        ("beta-1", Format.CHAT, "chat-1", "up-1"),
-        ("beta-2", Format.CHAT, "chat-2", "beta-2"),
-        ("alpha-1", Format.CHAT, "chat-1", "up-a"),
-        ("alpha-1", Format.MESSAGES, "messages-1", "alpha-1"),
-        ("one[1m]", Format.MESSAGES, "messages-1", "alpha-1"),
+        ("beta-1", Format.CHAT, "chat-1", Format.CHAT, "up-1"),
+        ("beta-2", Format.CHAT, "chat-2", Format.CHAT, "beta-2"),
+        ("alpha-1", Format.CHAT, "chat-1", Format.CHAT, "up-a"),
+        ("alpha-1", Format.MESSAGES, "messages-1", Format.MESSAGES, "alpha-1"),
+        ("one[1m]", Format.MESSAGES, "messages-1", Format.MESSAGES, "alpha-1"),
     ],
 )
-def test_the_first_channel_of_the_format_serves(
-    router: Router, sent: str, asked: Format, channel: str, model: str
+def test_the_first_channel_of_the_clients_own_format_serves(
+    router: Router, sent: str, asked: Format, channel: str, spoken: Format, model: str
 ) -> None:
-    candidate = router.route(sent, asked, router.reach(["*"]))
-    assert candidate == Candidate(channel, f"{channel}-a", asked, model, Lane.NATIVE)
+    candidate = route(router, sent, asked)
+    assert candidate.channel == channel
+    assert candidate.account == f"{channel}-a"
+    assert (candidate.format, candidate.lane) == (spoken, Lane.NATIVE)
+    assert candidate.target.model == model
+    assert candidate.model == ("alpha-1" if sent == "one[1m]" else sent)
 
 
 @pytest.mark.parametrize(
-    ("sent", "asked"),
+    ("sent", "asked", "channel"),
     [
-        ("beta-1", Format.MESSAGES),
-        ("alpha-1", Format.RESPONSES),
-        ("beta-2", Format.RESPONSES),
+        ("beta-1", Format.MESSAGES, "chat-1"),
+        ("beta-1", Format.RESPONSES, "chat-1"),
+        ("beta-2", Format.MESSAGES, "mended"),
+        ("beta-2", Format.RESPONSES, "mended"),
+        ("alpha-1", Format.RESPONSES, "messages-1"),
     ],
 )
-def test_formats_that_cannot_be_served_yet(router: Router, sent: str, asked: Format) -> None:
+def test_another_format_is_translated_to(
+    router: Router, sent: str, asked: Format, channel: str
+) -> None:
+    candidate = route(router, sent, asked)
+    assert (candidate.channel, candidate.lane) == (channel, Lane.TRANSLATED)
+
+
+@pytest.mark.parametrize(
+    ("family", "order"),
+    [("alpha", ["messages", "responses", "chat"]), ("beta", ["responses", "chat", "messages"])],
+)
+@pytest.mark.parametrize("asked", Format)
+def test_which_channel_serves_which_client(family: str, order: list[str], asked: Format) -> None:
+    """As channels fall away one by one: the client's own format, the same mended, then others in
+    the order that suits the family; among equals the first."""
+    model = f"{family}-1"
+    mended = line(f"{asked}-mended", asked, [model], lane="translated")
+    having = [
+        mended,
+        *(line(f"{spoken}-{each}", spoken, [model]) for each in "ab" for spoken in Format),
+    ]
+    others = [spoken for spoken in order if spoken != asked]
+    wanted = [
+        *(f"{asked}-{each}" for each in "ab"),
+        f"{asked}-mended",
+        *(f"{spoken}-{each}" for spoken in others for each in "ab"),
+    ]
+    served = []
+    while having:
+        candidate = route(router_of(having), model, asked)
+        served.append(candidate.channel)
+        native = candidate.channel in wanted[:2]
+        assert candidate.lane is (Lane.NATIVE if native else Lane.TRANSLATED)
+        having = [channel for channel in having if channel["name"] != candidate.channel]
+    assert served == wanted
+
+
+@pytest.mark.parametrize("sent", ["alpha-1", "one"])
+def test_an_endpoint_that_is_closed_to_a_family(sent: str) -> None:
+    router = router_of(families={"alpha": {"endpoints": ["chat", "responses"]}})
     with pytest.raises(ConvertRequestFailed) as told:
-        router.route(sent, asked, router.reach(["*"]))
-    assert told.value.detail
+        route(router, sent, Format.MESSAGES)
+    assert told.value.detail == "messages is closed to alpha models"
+    assert route(router, sent, Format.CHAT)
+    assert route(router, "beta-1", Format.MESSAGES)
+    with pytest.raises(ModelNotFound):
+        router.route(sent, Format.MESSAGES, router.reach(["beta-*"]))
 
 
 @pytest.mark.parametrize("sent", ["nobody", "", "beta-idle", "BETA-1"])

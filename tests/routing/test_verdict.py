@@ -7,6 +7,7 @@ import pytest
 from gateway.core.failure import Failure, FailureKind
 from gateway.errors import (
     BadUpstreamReply,
+    ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
     NoAvailableAccounts,
@@ -98,6 +99,71 @@ def test_a_refusal_is_clean_and_short_in_every_word() -> None:
     assert error.param == "[address]"
     assert error.code == ("[address] " * 500)[:200]
     assert error.message == ("[address] " * 5000)[:2000]
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("temperature", "temperature"),
+        ("tools[2].function.name", "tools"),
+        ("messages.3.content.0", "messages"),
+        ("input", None),
+        ("max_output_tokens", None),
+        (None, None),
+    ],
+)
+def test_of_a_translated_body_only_the_clients_own_fields_are_named(
+    said: str | None, named: str | None
+) -> None:
+    asked = {"messages", "temperature", "tools", "max_tokens"}
+    refused = failure(status=422, param=said)
+    assert client_error(refused, str, asked).param == named
+    assert client_error(refused, str).param == said
+
+
+LONG = "This model's maximum context length is 100 tokens, but you sent 130 tokens to host"
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, 500, None])
+def test_a_prompt_that_is_too_long_is_one_error(status: int | None) -> None:
+    error = told(status=status, message=LONG, code="string_above_max_length", param="input")
+    assert isinstance(error, ContextLengthExceeded)
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "input")
+    assert error.message == LONG.replace("host", "[address]")
+    assert error.messages_message == (
+        f"prompt is too long: 130 tokens > 100 maximum ({error.message})"
+    )
+
+
+def test_a_prompt_that_is_too_long_without_figures() -> None:
+    error = told(status=400, code="context_length_exceeded", message="No.")
+    assert (error.message, error.messages_message) == ("No.", "prompt is too long (No.)")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 130 tokens > 100 maximum",
+        "input length and `max_tokens` exceed context limit: 90 + 20 > 100, decrease `max_tokens`",
+    ],
+)
+def test_words_that_messages_clients_know_are_left_alone(message: str) -> None:
+    error = told(status=400, message=message)
+    assert error.message == error.messages_message == message
+    assert error.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(("asked", "param"), [("messages", "messages"), ("input", "input")])
+def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
+    asked: str, param: str
+) -> None:
+    error = client_error(failure(status=400, message=LONG), str, {"model", asked})
+    assert error.param == param
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_credentials_and_limits_are_never_a_long_prompt(status: int) -> None:
+    assert not isinstance(told(status=status, message=LONG), ContextLengthExceeded)
 
 
 @pytest.mark.parametrize("status", SAID)

@@ -39,6 +39,7 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
         assert headers["access-control-allow-origin"] == ORIGIN
         allowed = headers["access-control-allow-headers"].split(", ")
         assert {"authorization", "x-api-key", "content-type", "anthropic-version"} <= set(allowed)
+        assert "x-gateway-strict" in allowed
         assert len(allowed) == len(set(allowed))
         assert "access-control-allow-credentials" not in headers
 
@@ -49,7 +50,9 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
         ):
             assert answer.headers["access-control-allow-origin"] == ORIGIN
             assert answer.headers["vary"] == "origin"
-            assert "x-request-id" in answer.headers["access-control-expose-headers"]
+            shown = answer.headers["access-control-expose-headers"].split(", ")
+            own = ["x-gateway-dropped", "x-gateway-estimated"]
+            assert shown == ["request-id", "x-request-id", *own]
 
         status, headers = await _preflight(house.http, "/v1/messages", origin="https://evil.test")
         assert ("access-control-allow-origin" in headers) == (configured == ["*"])

@@ -180,12 +180,17 @@ async def test_a_whole_reply_that_breaks_off(
 
 @pytest.fixture
 async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
-    """Chat serves only beta, the other formats only alpha; small limits."""
+    """Chat serves only beta, the other formats only alpha, and nothing else is open; small
+    limits."""
     lines = channels(upstream.address)
     for line in lines:
         line["models"] = [BETA if line["format"] == "chat" else ALPHA]
     limits = {"max_body": 2048, "max_response": 1024}
-    async with open_house(tmp_path, lines, server=limits) as house:
+    families = {
+        "alpha": {"endpoints": ["messages", "responses"]},
+        "beta": {"endpoints": ["chat"]},
+    }
+    async with open_house(tmp_path, lines, server=limits, families=families) as house:
         yield house
 
 
@@ -216,7 +221,7 @@ async def test_a_model_that_the_group_does_not_reach(house: House, spoken: Forma
 
 
 @pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
-async def test_a_model_that_only_other_formats_serve(
+async def test_a_model_whose_family_is_not_served_here(
     narrow_house: House, spoken: Format, model: str
 ) -> None:
     row = Row(

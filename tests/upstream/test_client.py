@@ -15,12 +15,15 @@ import pytest
 from gateway.config import Config, parse_config
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format, Lane
+from gateway.core.target import Target
 from gateway.routing.router import Candidate
 from gateway.upstream.client import AttemptFailed, Line, read_whole
-from tests.house import ACCOUNT, UPSTREAM_MODEL, House, channel, open_house
+from tests.house import ACCOUNT, BETA, UPSTREAM_MODEL, House, channel, open_house
 from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
 
-CANDIDATE = Candidate("chat-main", ACCOUNT, Format.CHAT, UPSTREAM_MODEL, Lane.NATIVE)
+CANDIDATE = Candidate(
+    "chat-main", ACCOUNT, Format.CHAT, Lane.NATIVE, BETA, Target(model=UPSTREAM_MODEL)
+)
 LIMIT = 2**20
 
 

@@ -1,0 +1,338 @@
+"""Counting a prompt's tokens: who is asked, what is answered where nobody can, what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from anthropic import AsyncAnthropic
+
+from gateway.core.formats import Format
+from gateway.server import count_tokens
+from gateway.store.records import ExchangeState
+from gateway.wire.messages import CODEC
+from tests.house import ALPHA, BETA, UPSTREAM_KEY, UPSTREAM_MODEL, House, channel, open_house
+from tests.scripted import Ending, Script, ScriptedUpstream, whole
+
+PATH = "/v1/messages/count_tokens"
+TURNS = [{"role": "user", "content": "How many tokens does this question have?"}]
+BODY: dict[str, Any] = {"model": ALPHA, "messages": TURNS}
+ESTIMATED = "x-gateway-estimated"
+TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": {}}}
+
+
+async def ask(
+    house: House, path: str = PATH, key: str | None = None, headers: Any = None, **fields: Any
+) -> ClientResponse:
+    return await house.ask(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
+
+
+async def counted(answer: ClientResponse) -> int:
+    """The tokens of a sound answer of ours."""
+    assert answer.status == 200, await answer.text()
+    assert answer.content_type == "application/json"
+    body = await answer.json()
+    assert body.keys() == {"input_tokens"}
+    assert type(body["input_tokens"]) is int
+    return int(body["input_tokens"])
+
+
+async def estimated(answer: ClientResponse) -> int:
+    tokens = await counted(answer)
+    assert answer.headers[ESTIMATED] == "true"
+    assert 8 <= tokens <= 30
+    return tokens
+
+
+@pytest.fixture
+async def responses(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    """A gateway that only has a responses upstream."""
+    lines = [channel(Format.RESPONSES, upstream.address)]
+    async with open_house(tmp_path, lines) as house:
+        yield house
+
+
+@pytest.fixture
+async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path, [channel(Format.CHAT, upstream.address)]) as house:
+        yield house
+
+
+async def test_a_messages_upstream_counts(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({"input_tokens": 2095}))
+    system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    answer = await ask(house, system=system, tools=[TOOL], unknown={"kept": [1]})
+    assert await counted(answer) == 2095
+    assert ESTIMATED not in answer.headers
+    seen = upstream.last
+    assert (seen.method, seen.target) == ("POST", PATH)
+    assert seen.headers["x-api-key"] == UPSTREAM_KEY
+    assert seen.headers["anthropic-version"] == "2023-06-01"
+    assert seen.json == {
+        "model": UPSTREAM_MODEL,
+        "messages": TURNS,
+        "system": system,
+        "tools": [TOOL],
+        "unknown": {"kept": [1]},
+    }
+
+
+async def test_the_beta_form(house: House, upstream: ScriptedUpstream) -> None:
+    said = {"input_tokens": 70, "context_management": {"original_input_tokens": 900}}
+    upstream.play(whole(said))
+    management = {"edits": [{"type": "clear_tool_uses_20250919"}]}
+    answer = await ask(
+        house,
+        PATH + "?beta=true",
+        headers={"anthropic-beta": "context-management-2025-06-27"},
+        context_management=management,
+    )
+    assert await answer.json() == said
+    assert upstream.last.target == PATH + "?beta=true"
+    assert upstream.last.headers["anthropic-beta"] == "context-management-2025-06-27"
+    assert upstream.last.json["context_management"] == management
+
+
+async def test_a_responses_upstream_counts(responses: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({"object": "response.input_tokens", "input_tokens": 31}))
+    answer = await ask(
+        responses,
+        PATH + "?beta=true",
+        system="Be brief.",
+        tools=[TOOL],
+        metadata={"user_id": "u"},
+        temperature=0.5,
+        stream=True,
+    )
+    assert await counted(answer) == 31
+    assert ESTIMATED not in answer.headers
+    seen = upstream.last
+    assert (seen.method, seen.target) == ("POST", "/v1/responses/input_tokens")
+    assert seen.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
+    assert "anthropic-version" not in seen.headers
+    body = seen.json
+    assert body["model"] == UPSTREAM_MODEL
+    assert body["instructions"] == "Be brief."
+    assert body["input"] and body["tools"]
+    kept = {"model", "instructions", "input", "tools", "tool_choice", "parallel_tool_calls"}
+    assert body.keys() <= kept | {"reasoning", "text", "truncation"}
+
+
+async def test_a_translated_messages_upstream_counts(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    lines = [channel(Format.MESSAGES, upstream.address, lane="translated")]
+    async with open_house(tmp_path, lines) as house:
+        upstream.play(whole({"input_tokens": 12}))
+        answer = await ask(house, max_tokens=7, metadata={"user_id": "u"}, tools=[TOOL])
+        assert await counted(answer) == 12
+    assert upstream.last.target == PATH
+    assert upstream.last.headers["anthropic-version"] == "2023-06-01"
+    assert upstream.last.json.keys() == {"model", "messages", "tools"}
+
+
+async def test_for_a_chat_upstream_the_gateway_estimates(
+    chat: House, upstream: ScriptedUpstream
+) -> None:
+    few = await estimated(await ask(chat))
+    assert upstream.seen == []
+    more = await ask(chat, messages=[{"role": "user", "content": "word " * 4000}])
+    assert 3900 <= await counted(more) <= 4500
+    assert await counted(await ask(chat, tools=[TOOL])) > few
+    management = {"edits": [{"type": "clear_tool_uses_20250919"}]}
+    answer = await ask(chat, PATH + "?beta=true", context_management=management)
+    assert await estimated(answer) == few
+
+
+async def test_an_estimate_follows_what_requests_really_cost(chat: House) -> None:
+    before = await counted(await ask(chat))
+    long = CODEC.parse_count(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
+    runtime = chat.daemon.runtime
+    for _ in range(20):
+        runtime.estimates.learn(ALPHA, long, 3 * runtime.estimates.estimate(BETA, long))
+    assert await counted(await ask(chat)) == pytest.approx(3 * before, rel=0.1)
+    assert await counted(await ask(chat, model=BETA)) == before
+
+
+FAILURES: dict[str, Script] = {
+    "404": whole({"error": {"message": "not found", "type": "not_found_error"}}, 404),
+    "405": whole(b"Method Not Allowed", 405),
+    "501": whole({"error": {"message": "not supported", "type": "not_supported"}}, 501),
+    "401": whole({"error": {"message": "bad key", "type": "authentication_error"}}, 401),
+    "429": whole({"error": {"message": "slow down", "type": "rate_limit_error"}}, 429),
+    "500": whole({"error": {"message": "oops", "type": "api_error"}}, 500),
+    "529": whole({"error": {"message": "busy", "type": "overloaded_error"}}, 529),
+    "redirect": whole(b"", 302, location="http://127.0.0.1:1/"),
+    "a page": whole(b"<html>login</html>"),
+    "a list": whole([1]),
+    "an empty body": whole(b""),
+    "no number": whole({"input_tokens": "many"}),
+    "no field": whole({"tokens": 4}),
+    "a flag": whole({"input_tokens": True}),
+    "a fraction": whole({"input_tokens": 4.5}),
+    "nothing": whole({"input_tokens": 0}),
+    "less": whole({"input_tokens": -1}),
+    "a flood": whole({"input_tokens": 4, "more": "x" * 2**17}),
+    "closed": Script(instead=b""),
+    "garbage": Script(instead=b"SMTP ready\r\n\r\n"),
+    "cut": whole({"input_tokens": 4}).but(ending=Ending.TRUNCATED),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_an_upstream_that_cannot_count_is_no_error(
+    house: House, upstream: ScriptedUpstream, failure: str
+) -> None:
+    upstream.play(FAILURES[failure])
+    await estimated(await ask(house))
+    row = await house.row()
+    assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
+    assert row.upstream_error is not None
+    assert row.upstream_error.startswith("estimated, for the upstream")
+    assert UPSTREAM_KEY not in row.upstream_error
+
+
+@pytest.mark.parametrize("failure", ["404", "400", "no field", "closed"])
+async def test_a_responses_upstream_that_cannot_count_is_no_error(
+    responses: House, upstream: ScriptedUpstream, failure: str
+) -> None:
+    """Not even 400: the body that it refuses is not the client's."""
+    refusal = whole({"error": {"message": "Unknown parameter", "param": "text"}}, 400)
+    upstream.play(FAILURES.get(failure, refusal))
+    await estimated(await ask(responses))
+
+
+async def test_what_cannot_be_said_upstream_is_estimated(
+    responses: House, upstream: ScriptedUpstream
+) -> None:
+    block = {"type": "document", "source": {"type": "file", "file_id": "file_of_another_vendor"}}
+    answer = await ask(responses, messages=[{"role": "user", "content": [block]}])
+    assert await counted(answer) > 1000
+    assert answer.headers[ESTIMATED] == "true"
+    assert upstream.seen == []
+
+
+async def test_a_silent_upstream_is_not_waited_for(
+    house: House, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(count_tokens, "PATIENCE", 0.05)
+    upstream.play(whole({"input_tokens": 4}).but(delay=5))
+    await estimated(await ask(house))
+    async with asyncio.timeout(5):
+        await upstream.last.left.wait()
+
+
+async def test_an_upstream_that_is_away_is_no_error(tmp_path: Path) -> None:
+    lines = [channel(Format.MESSAGES, "http://127.0.0.1:9")]
+    async with open_house(tmp_path, lines) as house:
+        await estimated(await ask(house))
+
+
+async def test_the_clients_own_fault_is_told(house: House, upstream: ScriptedUpstream) -> None:
+    message = f"messages.0.content.0: odd, said {upstream.address}"
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    upstream.play(whole(error, 400))
+    answer = await ask(house)
+    assert answer.status == 400
+    body = await answer.json()
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert body["error"]["message"].startswith("messages.0.content.0: odd")
+    assert upstream.address not in body["error"]["message"]
+    row = await house.row()
+    assert (row.state, row.status, row.upstream_status) == (ExchangeState.ERROR, 400, 400)
+
+
+async def test_rows(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(whole({"input_tokens": 2095}))
+    await ask(house)
+    row = await house.row()
+    assert (row.endpoint, row.format, row.model) == (PATH, "messages", ALPHA)
+    assert (row.channel, row.upstream_model, row.lane) == (
+        "messages-main",
+        UPSTREAM_MODEL,
+        "native",
+    )
+    assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
+    assert (row.input_tokens, row.output_tokens, row.usage_source) == (0, 0, "none")
+    assert (row.upstream_error, row.stream) == (None, False)
+
+
+async def test_a_row_without_an_upstream(chat: House) -> None:
+    await ask(chat)
+    row = await chat.row()
+    assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
+    assert (row.channel, row.input_tokens, row.model) == (None, 0, ALPHA)
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "no model": {"model": None},
+    "an unknown model": {"model": "gamma-1"},
+    "a model out of reach": {"model": BETA},
+    "no turns": {"messages": None},
+    "an empty conversation": {"messages": []},
+    "an odd role": {"messages": [{"role": "boss", "content": "Do it"}]},
+    "an odd limit": {"max_tokens": -1},
+    "a tool without a schema": {"tools": [{"name": "get_weather"}]},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_faults_are_told_as_messages_tells_them(
+    house: House, upstream: ScriptedUpstream, fault: str
+) -> None:
+    key = await house.key_of("alpha-*")
+    fields = {"max_tokens": 100} | FAULTS[fault]
+    ours = await ask(house, key=key, **fields)
+    its = await ask(house, path="/v1/messages", key=key, **fields)
+    assert ours.status == its.status >= 400
+    body, expected = await ours.json(), await its.json()
+    assert (body["type"], body["error"]) == ("error", expected["error"])
+    assert ours.headers.get("x-should-retry") == its.headers.get("x-should-retry")
+    assert upstream.seen == []
+
+
+async def test_the_door_is_the_same(house: House) -> None:
+    assert (await ask(house, key="sk-unknown")).status == 401
+    unversioned = await house.http.post(
+        PATH, json=BODY, headers={"authorization": f"Bearer {house.key}"}
+    )
+    assert unversioned.status == 400
+    assert "anthropic-version" in (await unversioned.json())["error"]["message"]
+    got = await house.get(PATH)
+    assert got.status == 405
+    assert (await got.json())["type"] == "error"
+
+
+async def test_a_closed_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    lines = [channel(Format.MESSAGES, upstream.address)]
+    families = {"alpha": {"endpoints": ["chat"]}}
+    async with open_house(tmp_path, lines, families=families) as house:
+        answer = await ask(house)
+        assert answer.status == 500
+        assert (await answer.json())["error"]["message"].startswith("not implemented")
+
+
+async def test_the_stock_client(
+    anthropic: AsyncAnthropic, house: House, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(whole({"input_tokens": 2095}))
+    told = await anthropic.messages.count_tokens(
+        model=ALPHA, messages=[{"role": "user", "content": "Hello"}], system="Be brief."
+    )
+    assert told.input_tokens == 2095
+    beta = await anthropic.beta.messages.count_tokens(
+        model=ALPHA,
+        messages=[{"role": "user", "content": "Hello"}],
+        context_management={"edits": [{"type": "clear_tool_uses_20250919"}]},
+        betas=["context-management-2025-06-27"],
+    )
+    assert beta.input_tokens == 2095
+    upstream.play(FAILURES["404"])
+    guess = await anthropic.messages.count_tokens(
+        model=BETA, messages=[{"role": "user", "content": "Hello"}]
+    )
+    assert 4 <= guess.input_tokens <= 12
