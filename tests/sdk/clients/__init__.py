@@ -1,0 +1,1 @@
+"""Conversations through the stock client libraries: one module for each format."""

@@ -1,0 +1,1 @@
+"""What vendors refuse although the types allow it: one module for each format."""
