@@ -24,8 +24,9 @@ help: ## list these targets
 demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
 	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
 
+# Tests of one group share what is dear to start, so they stay in one process.
 test: $(TOOLS) ## run the tests (a part of them: make test ARGS=tests/deploy)
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 check: lint types test ## everything that must be green before a change lands
 
