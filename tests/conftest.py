@@ -13,6 +13,7 @@ from openai import AsyncOpenAI
 from gateway.simulator import build_simulator
 from tests.house import House, channels, open_house
 from tests.scripted import ScriptedUpstream, scripted_upstream
+from tests.sdk import matrix
 
 
 @pytest.fixture
@@ -53,3 +54,6 @@ async def openai(house: House) -> AsyncIterator[AsyncOpenAI]:
 async def anthropic(house: House) -> AsyncIterator[AsyncAnthropic]:
     async with AsyncAnthropic(base_url=house.address, api_key=house.key, max_retries=0) as client:
         yield client
+
+
+pytest_terminal_summary = matrix.pytest_terminal_summary

@@ -23,13 +23,13 @@ from tests.sdk.validating import ValidatingUpstream, validating_upstream
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def swept() -> Iterator[None]:
     """Streams that break leave generators in cycles. They must be closed in the thread of their
     loop, and not wherever the collector happens to start: the ledger has threads of its own."""
     gc.disable()
     yield
-    gc.collect(1)
+    gc.collect()
     gc.enable()
 
 
@@ -131,4 +131,3 @@ async def simulated_pairs(
 
 
 pytest_itemcollected = matrix.pytest_itemcollected
-pytest_terminal_summary = matrix.pytest_terminal_summary
