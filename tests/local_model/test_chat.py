@@ -14,7 +14,7 @@ MODEL = "beta-local"
 LIMIT = 8
 TOO_LONG = "word " * 3000  # tokens; the model's context is 2048
 
-pytestmark = [pytest.mark.local_model, pytest.mark.xdist_group("local_model")]
+pytestmark = pytest.mark.local_model
 
 
 def test_whole(gateway: Gateway) -> None:

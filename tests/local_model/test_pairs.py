@@ -24,7 +24,7 @@ FORMATS = ("chat", "messages", "responses")
 TOO_LONG = "word " * 3000  # tokens; the model's context is 2048
 CUT_AFTER = 4000  # bytes: some frames into the reply, far from its end
 
-pytestmark = [pytest.mark.local_model, pytest.mark.xdist_group("local_model")]
+pytestmark = pytest.mark.local_model
 
 each_pair = pytest.mark.parametrize(
     ("client", "upstream"),

@@ -17,7 +17,7 @@ import yaml
 
 from .conftest import SCRIPT, printed_channels, running
 
-pytestmark = [pytest.mark.local_model, pytest.mark.xdist_group("local_model")]
+pytestmark = pytest.mark.local_model
 
 
 def run_script(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
