@@ -33,13 +33,14 @@ _ENTRY: Final = re.compile(rb'[^\\]"')
 class Likeness:
     """One stream's model of a text frame: what stands before and after the text."""
 
-    __slots__ = ("_edits", "_gap", "_head", "_start", "_tail", "_tries", "_varies")
+    __slots__ = ("_blank", "_edits", "_gap", "_head", "_start", "_tail", "_tries", "_varies")
 
     def __init__(self) -> None:
         self._tries = _TRIES
         self._start = self._head = self._tail = self._gap = b""
         self._edits: list[tuple[bytes, bytes]] = []
         self._varies = False
+        self._blank = b"\n\n"
 
     def forget(self) -> None:
         """The part is over: the same bytes would now mean something else."""
@@ -56,6 +57,8 @@ class Likeness:
         spelled = b'"%b"' % text.encode()
         passing = _PASSING.search(raw)
         alike = _PASSING.sub(b"", raw) if passing else raw
+        if passing and not raw.endswith((b"\n\n", b"\r\n\r\n")):
+            return False
         if not raw.count(spelled) == alike.count(spelled) == rewritten.count(spelled) == 1:
             return False
         head, tail = _around(alike, spelled)
@@ -72,6 +75,7 @@ class Likeness:
                 return False
         self._head, self._tail, self._gap, self._edits = head, tail, tail + head, edits
         self._varies = passing is not None
+        self._blank = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
         self._start = head[: passing.start()] if passing else head
         return True
 
@@ -81,18 +85,25 @@ class Likeness:
 
     def run(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """Where a run of recognised frames ends that begins at `start` with one that fits, and
-        their texts as JSON spells them; None where the run cannot be told apart as a whole.
-        `frames` are whole frames."""
+        their texts as JSON spells them; None where it cannot be told apart. `frames` are whole
+        frames."""
+        rest = frames[start:]
+        alike = _PASSING.sub(b"", rest) if self._varies else rest
+        if not alike.startswith(self._head):
+            return None
+        texts = self._leading(alike[len(self._head) :].split(self._gap))
+        if texts is None:
+            return None
         if self._varies:
-            return self._all(frames, start, len(frames))
-        tail = frames.rfind(self._tail, start)
-        texts = self._texts(frames, start, tail)
-        return None if texts is None else (tail + len(self._tail), texts)
+            *_, beyond = rest.split(self._blank, len(texts))
+            return len(frames) - len(beyond), texts
+        inside = sum(map(len, texts)) + (len(texts) - 1) * len(self._gap)
+        return start + len(self._head) + inside + len(self._tail), texts
 
     def one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """The same for the single frame at `start`."""
         if self._varies:
-            return self._all(frames, start, frames.find(b"\n\n", start) + 2)
+            return self._all(frames, start, frames.find(self._blank, start) + len(self._blank))
         tail = frames.find(self._tail, start + len(self._head) - 1)
         texts = self._texts(frames, start, tail)
         return None if texts is None else (tail + len(self._tail), texts)
@@ -100,6 +111,18 @@ class Likeness:
     def edited(self, frames: bytes, start: int, end: int) -> bytes:
         """What leaves for a run that was recognised."""
         return _edited(frames[start:end], self._edits)
+
+    def _leading(self, texts: list[bytes]) -> list[bytes] | None:
+        """The texts of the frames that are alike, of what stands between the gaps. Behind the last
+        of them comes a quote, whatever comes then."""
+        if b'"' not in b"\n".join(texts[:-1]):
+            last = len(texts) - 1
+        else:
+            last = next(index for index, text in enumerate(texts) if b'"' in text)
+        text, _, _ = texts[last].partition(b'"')
+        if not texts[last].startswith(self._tail, len(text)):
+            return None
+        return self._checked([*texts[:last], text])
 
     def _all(self, frames: bytes, start: int, end: int) -> tuple[int, list[bytes]] | None:
         """The same where everything between start and end has to be the run."""
@@ -112,7 +135,9 @@ class Likeness:
     def _texts(self, frames: bytes, start: int, tail: int) -> list[bytes] | None:
         if tail < start + len(self._head):
             return None
-        texts = frames[start + len(self._head) : tail].split(self._gap)
+        return self._checked(frames[start + len(self._head) : tail].split(self._gap))
+
+    def _checked(self, texts: list[bytes]) -> list[bytes] | None:
         # A quote or a line end in a text would make it another frame, and a backslash at its end
         # would swallow the quote behind it.
         side_by_side = b"\n".join(texts)

@@ -46,9 +46,12 @@ class Scenario:
     rounds: int
     client: str = "chat"
 
-    @property
-    def speech(self) -> Speech | None:
-        return None if self.kind == "whole" else SPEECHES[self.client]
+    def speech(self, device: Device) -> Speech | None:
+        """What the client hears: the relay leaves it as the upstream speaks."""
+        if self.kind == "whole":
+            return None
+        bare = device.relays and self.kind in SPEECHES
+        return SPEECHES[self.kind if bare else self.client]
 
     @property
     def name(self) -> str:
@@ -147,7 +150,7 @@ def measure(scenario: Scenario, device: Device, upstream: Device) -> Figures:
                 path=device.path(scenario.kind, scenario.client),
                 key=device.key,
                 body=render_body(scenario),
-                speech=scenario.speech,
+                speech=scenario.speech(device),
                 connections=scenario.connections,
                 requests=scenario.requests,
                 seconds=scenario.seconds,
