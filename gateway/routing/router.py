@@ -1,4 +1,4 @@
-"""Which candidate serves a model in a format, and the right error where none does.
+"""Which candidates serve a model in a format, and the right error where none does.
 
 Pure: built once from a configuration, asked on every request. It must not know HTTP or accounts'
 secrets.
@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.config import Channel, Families, Model
+from gateway.config import Account, Channel, Families, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
 from gateway.errors import ConvertRequestFailed, ModelNotFound
 from gateway.routing.catalog import Catalog
+from gateway.routing.health import Place
 from gateway.routing.targets import target
 
 _PREFERRED: Final = {
@@ -26,7 +27,11 @@ _PREFERRED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to ask: `format` is the upstream's, `model` the id in the catalog."""
+    """One way to ask: `format` is the upstream's, `model` the id in the catalog.
+
+    Candidates of the same `tier` serve equally well, and each takes its part by `weight`; of two
+    tiers the lower number is asked first. `affine`: conversations stay with it.
+    """
 
     channel: str
     account: str
@@ -34,6 +39,26 @@ class Candidate:
     lane: Lane
     model: str
     target: Target
+    tier: int = 0
+    weight: float = 1.0
+    affine: bool = True
+
+    @property
+    def place(self) -> Place:
+        return self.channel, self.account
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Everyone who can be asked for the model, an id of the catalog; the best tier first, inside a
+    tier in the order of the configuration. There is at least one."""
+
+    model: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(candidate.place for candidate in self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +76,7 @@ class Router:
     def __init__(self, catalog: Catalog, channels: Iterable[Channel], families: Families) -> None:
         self._catalog = catalog
         channels = tuple(channels)
-        self._routes: dict[tuple[str, Format], Candidate] = {}
+        self._routes: dict[tuple[str, Format], Route] = {}
         self._served: set[str] = set()
         for model in catalog:
             having = [channel for channel in channels if model.id in channel.models]
@@ -59,7 +84,7 @@ class Router:
                 continue
             self._served.add(model.id)
             for asked in families.open(model.family):
-                self._routes[model.id, asked] = _best(model, asked, having)
+                self._routes[model.id, asked] = _route(model, asked, having)
 
     def reach(self, patterns: Iterable[str]) -> Reach:
         """The models that a group with these patterns can really use."""
@@ -71,10 +96,10 @@ class Router:
             frozenset(model.family for model in models),
         )
 
-    def route(self, sent: str, asked: Format, reach: Reach) -> Candidate:
-        """Who is asked for the model behind the id as sent: a channel of the client's own format
-        where there is one, else the one whose format suits the model's family best; of several, the
-        first of the configuration.
+    def route(self, sent: str, asked: Format, reach: Reach) -> Route:
+        """Who can be asked for the model behind the id as sent: first channels of the client's own
+        format, then the same translated, then those whose format suits the model's family best;
+        among these by the priority of channel and account.
 
         Raises `ModelNotFound` (Specification, Authentication: 5) or `ConvertRequestFailed` where
         the model's family may not be asked for in this format.
@@ -84,28 +109,55 @@ class Router:
             raise ModelNotFound(sent, detail="no such model in the catalog")
         if model.id not in reach.members:
             raise ModelNotFound(sent, detail="the group does not reach it, or no channel has it")
-        candidate = self._routes.get((model.id, asked))
-        if candidate is None:
+        route = self._routes.get((model.id, asked))
+        if route is None:
             raise ConvertRequestFailed(detail=f"{asked} is closed to {model.family} models")
-        return candidate
+        return route
+
+    def first(self, sent: str, asked: Format, reach: Reach) -> Candidate:
+        """The best of the route, where it does not matter who else there is; raises as it does."""
+        return self.route(sent, asked, reach).candidates[0]
 
 
-def _best(model: Model, asked: Format, channels: Iterable[Channel]) -> Candidate:
-    """Of equals, `min` takes the first."""
-    channel = min(channels, key=lambda channel: _rank(channel, asked, model.family))
+_Rank = tuple[int, int, int]
+
+
+def _route(model: Model, asked: Format, channels: Iterable[Channel]) -> Route:
+    ranked = [
+        (_rank(channel, account, asked, model.family), channel, account)
+        for channel in channels
+        for account in channel.accounts
+    ]
+    tiers = {rank: tier for tier, rank in enumerate(sorted({rank for rank, _, _ in ranked}))}
+    candidates = [
+        _candidate(model, asked, channel, account, tiers[rank]) for rank, channel, account in ranked
+    ]
+    return Route(model.id, tuple(sorted(candidates, key=lambda candidate: candidate.tier)))
+
+
+def _candidate(
+    model: Model, asked: Format, channel: Channel, account: Account, tier: int
+) -> Candidate:
     native = channel.format is asked and channel.lane is Lane.NATIVE
-    account = channel.accounts[0]
     return Candidate(
-        channel.name,
-        account.name,
-        channel.format,
-        Lane.NATIVE if native else Lane.TRANSLATED,
-        model.id,
-        target(channel, account, model),
+        channel=channel.name,
+        account=account.name,
+        format=channel.format,
+        lane=Lane.NATIVE if native else Lane.TRANSLATED,
+        model=model.id,
+        target=target(channel, account, model),
+        tier=tier,
+        weight=channel.weight * account.weight,
+        affine=channel.affinity,
     )
 
 
-def _rank(channel: Channel, asked: Format, family: Family) -> int:
+def _rank(channel: Channel, account: Account, asked: Format, family: Family) -> _Rank:
+    """The least is asked first."""
+    return _likeness(channel, asked, family), -channel.priority, -account.priority
+
+
+def _likeness(channel: Channel, asked: Format, family: Family) -> int:
     if channel.format is asked:
         return 0 if channel.lane is Lane.NATIVE else 1
     return 2 + _PREFERRED[family].index(channel.format)

@@ -11,7 +11,7 @@ from gateway.config import parse_config
 from gateway.core.formats import Family, Format, Lane
 from gateway.errors import ConvertRequestFailed, ModelNotFound
 from gateway.routing.catalog import Catalog
-from gateway.routing.router import Candidate, Router
+from gateway.routing.router import Candidate, Route, Router
 
 MODELS = [
     {"id": "alpha-1", "family": "alpha", "aliases": ["one"]},
@@ -46,8 +46,14 @@ def router() -> Router:
     return router_of()
 
 
-def route(router: Router, sent: str, asked: Format) -> Candidate:
+def routed(router: Router, sent: str, asked: Format) -> Route:
     return router.route(sent, asked, router.reach(["*"]))
+
+
+def route(router: Router, sent: str, asked: Format) -> Candidate:
+    first = router.first(sent, asked, router.reach(["*"]))
+    assert first is routed(router, sent, asked).candidates[0]
+    return first
 
 
 def test_what_a_group_may_really_use(router: Router) -> None:
@@ -126,6 +132,76 @@ def test_which_channel_serves_which_client(family: str, order: list[str], asked:
         assert candidate.lane is (Lane.NATIVE if native else Lane.TRANSLATED)
         having = [channel for channel in having if channel["name"] != candidate.channel]
     assert served == wanted
+
+
+def test_everyone_who_has_the_model_stands_in_the_route(router: Router) -> None:
+    found = routed(router, "beta-1", Format.CHAT)
+    assert found.model == "beta-1"
+    assert found.places == (
+        ("chat-1", "chat-1-a"),
+        ("chat-1", "chat-1-b"),
+        ("chat-2", "chat-2-a"),
+        ("chat-2", "chat-2-b"),
+    )
+    assert {candidate.tier for candidate in found.candidates} == {0}, "all serve equally well"
+    assert [candidate.target.model for candidate in found.candidates] == ["up-1"] * 2 + [
+        "beta-1"
+    ] * 2
+
+
+def test_formats_that_suit_less_are_tiers_of_their_own(router: Router) -> None:
+    found = routed(router, "alpha-1", Format.RESPONSES)
+    assert [(each.channel, each.tier) for each in found.candidates] == [
+        ("messages-1", 0),
+        ("messages-1", 0),
+        ("chat-1", 1),
+        ("chat-1", 1),
+    ]
+    found = routed(router, "beta-2", Format.CHAT)
+    assert [(each.channel, each.tier, each.lane) for each in found.candidates[::2]] == [
+        ("chat-2", 0, Lane.NATIVE),
+        ("mended", 1, Lane.TRANSLATED),
+    ]
+
+
+def test_priorities_are_tiers_within_a_format() -> None:
+    """A channel's priority counts before its accounts'; neither before the format."""
+    accounts = [
+        {"name": "spare", "key": "k", "priority": -1},
+        {"name": "main", "key": "k"},
+        {"name": "same", "key": "k"},
+    ]
+    found = routed(
+        router_of(
+            [
+                line("other", "messages", ["beta-1"], priority=99),
+                line("low", "chat", ["beta-1"], accounts=accounts),
+                line("high", "chat", ["beta-1"], accounts=accounts[:2], priority=1),
+            ]
+        ),
+        "beta-1",
+        Format.CHAT,
+    )
+    assert [(*each.place, each.tier) for each in found.candidates] == [
+        ("high", "main", 0),
+        ("high", "spare", 1),
+        ("low", "main", 2),
+        ("low", "same", 2),
+        ("low", "spare", 3),
+        ("other", "other-a", 4),
+        ("other", "other-b", 4),
+    ]
+
+
+def test_weights_of_channel_and_account_multiply() -> None:
+    accounts = [{"name": "a", "key": "k", "weight": 3}, {"name": "b", "key": "k", "weight": 0}]
+    channels = [
+        line("one", "chat", ["beta-1"], accounts=accounts, weight=0.5, affinity=False),
+        line("two", "chat", ["beta-1"]),
+    ]
+    found = routed(router_of(channels), "beta-1", Format.CHAT)
+    assert [each.weight for each in found.candidates] == [1.5, 0, 1, 1]
+    assert [each.affine for each in found.candidates] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("sent", ["alpha-1", "one"])

@@ -1,0 +1,202 @@
+"""Which account a conversation belongs to, so that what an upstream has cached of it is used again.
+
+It is a wish and no duty. It must not know how the accounts are, nor a format's looks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from math import inf, log
+from typing import Final
+
+import orjson
+
+from gateway.core.parts import Text
+from gateway.core.prompt import Prompt, Role
+from gateway.routing.health import Place
+
+SESSION_HEADERS: Final = (
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-conversation-id",
+    "conversation_id",
+)
+"""Where clients name their conversation, in lower case."""
+
+Member = tuple[Place, float]
+"""A place and its weight; of weight 0 it comes last."""
+
+_MOST: Final = 64 * 1024
+"""Characters of what a client says that are looked at."""
+_BYTES: Final = 16
+_REMEMBERED: Final = 50_000
+_SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
+_ROTATING: Final = re.compile(r"x-[a-z]+-billing-header:")
+"""How a system text begins that changes with every request of some agents."""
+_SESSION: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
+
+
+class Clue(StrEnum):
+    """What a conversation was recognised by."""
+
+    CACHE_KEY = "prompt_cache_key"
+    PREVIOUS_RESPONSE = "previous_response_id"
+    USER = "session of the user"
+    HEADER = "session header"
+    PREVIOUS_MESSAGE = "thread.previous_message_id"
+    PREFIX = "prompt prefix"
+
+
+_CHAINED: Final = (Clue.PREVIOUS_RESPONSE, Clue.PREVIOUS_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """`key` is the same for all requests of a conversation; `place` is where the reply came from
+    that a request goes on from, for only there it may be known."""
+
+    key: bytes
+    clue: Clue
+    place: Place | None = None
+
+
+class Affinities:
+    """Recognises conversations; `headers` are the names, in lower case, of those that tell one.
+
+    A chain of replies, in which each request names only the reply before, is followed through the
+    newest `remembered` replies; what is older is a conversation of its own.
+    """
+
+    __slots__ = ("_headers", "_remembered", "_replies")
+
+    def __init__(
+        self, headers: Sequence[str] = SESSION_HEADERS, remembered: int = _REMEMBERED
+    ) -> None:
+        self._headers = tuple(headers)
+        self._remembered = remembered
+        self._replies: OrderedDict[bytes, tuple[bytes, Place]] = OrderedDict()
+
+    def heed(self, headers: Sequence[str]) -> None:
+        """From now on these headers tell a conversation; the replies stay known."""
+        self._headers = tuple(headers)
+
+    def of(
+        self, prompt: Prompt, headers: Mapping[str, str], token_id: str, model: str
+    ) -> Affinity | None:
+        """The affinity of a prompt for the catalog's `model`, in the token's own namespace; None
+        where nothing tells it from any other. `headers` are found by names in lower case."""
+        chain = prompt.previous_response_id or _previous_message(prompt)
+        known = self._replies.get(_digest(token_id, chain)) if chain else None
+        place = known[1] if known else None
+        for clue, said in self._clues(prompt, headers):
+            if said and known and clue in _CHAINED:
+                return Affinity(known[0], clue, place)
+            if said:
+                return Affinity(_digest(token_id, model, said), clue, place)
+        prefix = [text for text in _prefix(prompt) if text]
+        return Affinity(_digest(token_id, model, *prefix), Clue.PREFIX) if prefix else None
+
+    def remember(self, affinity: Affinity, token_id: str, reply_id: str, place: Place) -> None:
+        """A reply, by its id as the client knows it, has come from there."""
+        name = _digest(token_id, reply_id)
+        self._replies[name] = (affinity.key, place)
+        self._replies.move_to_end(name)
+        if len(self._replies) > self._remembered:
+            self._replies.popitem(last=False)
+
+    def _clues(
+        self, prompt: Prompt, headers: Mapping[str, str]
+    ) -> Iterator[tuple[Clue, str | None]]:
+        yield Clue.CACHE_KEY, prompt.cache_key
+        yield Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
+        yield Clue.USER, _session(prompt.user or "")
+        for name in self._headers:
+            yield Clue.HEADER, headers.get(name)
+        yield Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
+
+
+def order(key: bytes, members: Sequence[Member], first: Place | None = None) -> list[int]:
+    """The indexes of the members, the one that the key belongs to first; `first` goes before it.
+
+    Rendezvous hashing: the same everywhere and at all times, each member leads as often as its
+    weight says, and one that comes or goes moves no key between the others.
+    """
+    times = [
+        -inf if place == first else _time(_chance(key, place), weight) for place, weight in members
+    ]
+    return sorted(range(len(members)), key=times.__getitem__)
+
+
+def scattered(members: Sequence[Member], chance: Callable[[], float]) -> list[int]:
+    """The indexes of the members in an order by chance and weight; `chance` is in [0, 1)."""
+    times = [_time(1.0 - chance(), weight) for _, weight in members]
+    return sorted(range(len(members)), key=times.__getitem__)
+
+
+def _time(chance: float, weight: float) -> float:
+    """When a member arrives in a race that each wins as often as its weight says."""
+    return -log(chance) / weight if weight > 0 else inf
+
+
+def _chance(key: bytes, place: Place) -> float:
+    """In (0, 1), both ends excluded."""
+    drawn = blake2b(key + "\0".join(place).encode(), digest_size=8).digest()
+    return ((int.from_bytes(drawn, "big") >> 12) + 0.5) / (1 << 52)
+
+
+def _prefix(prompt: Prompt) -> Iterator[str]:
+    """What stays the same from turn to turn. What the user said first tells most, so it is looked
+    at first; then the rest as far as it is worth the time."""
+    left = _MOST
+    for text in _stable(prompt):
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
+
+
+def _stable(prompt: Prompt) -> Iterator[str]:
+    opening = next((turn for turn in prompt.turns if turn.role not in _SYSTEM), None)
+    if opening is not None and opening.role is Role.USER:
+        yield from (part.text for part in opening.parts if isinstance(part, Text))
+    for turn in prompt.turns:
+        if turn is opening:
+            break
+        for part in turn.parts:
+            if isinstance(part, Text) and not _ROTATING.match(part.text):
+                yield part.text
+    for tool in prompt.tools:
+        yield tool.name
+        yield tool.description or ""
+
+
+def _previous_message(prompt: Prompt) -> str | None:
+    pocket = prompt.extra.data if prompt.extra is not None else None
+    thread = pocket.get("thread") if isinstance(pocket, dict) else None
+    previous = thread.get("previous_message_id") if isinstance(thread, dict) else None
+    return previous if isinstance(previous, str) else None
+
+
+def _session(user: str) -> str | None:
+    """The conversation that coding agents hide in their user."""
+    if found := _SESSION.search(user):
+        return found[1]
+    if not user.startswith("{"):
+        return None
+    try:
+        said = orjson.loads(user)
+    except orjson.JSONDecodeError:
+        return None
+    session = said.get("session_id") or said.get("session")
+    return session if isinstance(session, str) else None
+
+
+def _digest(*texts: str) -> bytes:
+    whole = "\0".join(text[:_MOST] for text in texts).encode(errors="surrogatepass")
+    return blake2b(whole, digest_size=_BYTES).digest()

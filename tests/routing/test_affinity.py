@@ -1,0 +1,383 @@
+"""Turns of a conversation find their account again, and conversations are spread by weight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.formats import Format
+from gateway.core.parts import Image, Opaque, Source, Text
+from gateway.core.prompt import Prompt, Role, Tool, ToolKind, Turn
+from gateway.routing.affinity import (
+    SESSION_HEADERS,
+    Affinities,
+    Affinity,
+    Clue,
+    Member,
+    order,
+    scattered,
+)
+
+MODEL = "alpha-1"
+UUID = "0c2c5f5e-8d1e-4f4b-9d57-0e3a3f1f0a11"
+
+
+def system(*texts: str) -> Turn:
+    return Turn(Role.SYSTEM, tuple(map(Text, texts)))
+
+
+def user(*texts: str) -> Turn:
+    return Turn(Role.USER, tuple(map(Text, texts)))
+
+
+def assistant(text: str) -> Turn:
+    return Turn(Role.ASSISTANT, (Text(text),))
+
+
+def prompt(*turns: Turn, **fields: Any) -> Prompt:
+    return Prompt(format=Format.MESSAGES, model="sent", turns=turns or (user("hi"),), **fields)
+
+
+def thread(previous: Any) -> Opaque:
+    return Opaque(
+        Format.MESSAGES, {"thread": {"type": "continue", "previous_message_id": previous}}
+    )
+
+
+def affinity(
+    asked: Prompt, headers: dict[str, str] | None = None, token: str = "t", model: str = MODEL
+) -> Affinity | None:
+    return Affinities().of(asked, headers or {}, token, model)
+
+
+def key(asked: Prompt, headers: dict[str, str] | None = None, **where: str) -> bytes:
+    found = affinity(asked, headers, **where)
+    assert found is not None
+    return found.key
+
+
+def clue(asked: Prompt, headers: dict[str, str] | None = None) -> Clue:
+    found = affinity(asked, headers)
+    assert found is not None
+    return found.clue
+
+
+# What a conversation is recognised by.
+
+CLUES: list[tuple[Clue, dict[str, Any], dict[str, str]]] = [
+    (Clue.CACHE_KEY, {"cache_key": "k"}, {}),
+    (Clue.PREVIOUS_RESPONSE, {"previous_response_id": "resp_1"}, {}),
+    (Clue.USER, {"user": f"user_1f_account__session_{UUID}"}, {}),
+    (Clue.HEADER, {}, {"x-session-id": "s"}),
+    (Clue.PREVIOUS_MESSAGE, {"extra": thread("msg_1")}, {}),
+    (Clue.PREFIX, {}, {}),
+]
+
+
+@pytest.mark.parametrize("rank", range(len(CLUES)))
+def test_the_first_clue_there_is_decides(rank: int) -> None:
+    fields: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    for _, more, also in CLUES[rank:]:
+        fields |= more
+        headers |= also
+    assert clue(prompt(**fields), headers) is CLUES[rank][0]
+
+
+@pytest.mark.parametrize(("expected", "fields", "headers"), CLUES)
+def test_a_clue_is_enough_whatever_is_said(
+    expected: Clue, fields: dict[str, Any], headers: dict[str, str]
+) -> None:
+    one, other = prompt(user("one"), **fields), prompt(user("other"), **fields)
+    assert (key(one, headers) == key(other, headers)) is (expected is not Clue.PREFIX)
+
+
+@pytest.mark.parametrize("name", SESSION_HEADERS)
+def test_every_session_header_counts(name: str) -> None:
+    assert clue(prompt(), {name: "s"}) is Clue.HEADER
+
+
+def test_session_headers_are_as_configured() -> None:
+    affinities = Affinities(headers=("x-mine",))
+    found = affinities.of(prompt(), {"x-session-id": "s"}, "t", MODEL)
+    assert found is not None and found.clue is Clue.PREFIX
+    found = affinities.of(prompt(), {"x-mine": "s"}, "t", MODEL)
+    assert found is not None and found.clue is Clue.HEADER
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        f"user_1f_account__session_{UUID}",
+        f"user_2e_account_99_session_{UUID}",
+        f'{{"device_id":"d","account_uuid":"","session_id":"{UUID}"}}',
+        f'{{"session":"{UUID}"}}',
+    ],
+)
+def test_agents_hide_a_session_in_their_user(sent: str) -> None:
+    assert clue(prompt(user=sent)) is Clue.USER
+    assert key(prompt(user=sent)) == key(prompt(), {"session-id": UUID})
+
+
+@pytest.mark.parametrize(
+    "sent", ["alice", "", "{broken", '{"session_id":7}', '{"device_id":"d"}', "_session_", "{}"]
+)
+def test_a_user_without_a_session_is_no_clue(sent: str) -> None:
+    assert clue(prompt(user=sent)) is Clue.PREFIX
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        None,
+        Opaque(Format.MESSAGES, {"thread": {"type": "create"}}),
+        Opaque(Format.MESSAGES, {"thread": "x"}),
+        Opaque(Format.MESSAGES, ["thread"]),
+        thread(7),
+        thread(""),
+    ],
+)
+def test_a_thread_that_goes_on_from_nothing_is_no_clue(extra: Opaque | None) -> None:
+    assert clue(prompt(extra=extra)) is Clue.PREFIX
+
+
+def test_tokens_and_models_have_namespaces_of_their_own() -> None:
+    asked = prompt(cache_key="k")
+    keys = {
+        key(asked),
+        key(asked, token="u"),
+        key(asked, model="beta-1"),
+        key(prompt(cache_key="l")),
+        key(prompt(cache_key="k"), token="t\0alpha-1"),
+    }
+    assert len(keys) == 5
+
+
+def test_endless_clues_are_cut() -> None:
+    assert key(prompt(cache_key="k" * 10**6)) == key(prompt(cache_key="k" * 2 * 10**6))
+
+
+# The stable prefix.
+
+
+def test_the_prefix_stays_the_same_from_turn_to_turn() -> None:
+    opening = (system("Be brief."), user("Who are you?"))
+    later = (*opening, assistant("A model."), system("New rules."), user("Which one?"))
+    assert key(prompt(*opening)) == key(prompt(*later))
+
+
+def tool(name: str, description: str | None = None) -> Tool:
+    return Tool(kind=ToolKind.FUNCTION, name=name, description=description)
+
+
+def test_system_tools_and_first_words_tell_conversations_apart() -> None:
+    prompts = [
+        prompt(user("one")),
+        prompt(user("two")),
+        prompt(system("a"), user("one")),
+        prompt(system("b"), user("one")),
+        prompt(user("one"), tools=(tool("read"),)),
+        prompt(user("one"), tools=(tool("read", "Reads."),)),
+        prompt(Turn(Role.DEVELOPER, (Text("c"),)), user("one")),
+    ]
+    assert len({key(each) for each in prompts}) == len(prompts)
+
+
+@pytest.mark.parametrize("name", ["x-anthropic-billing-header", "x-vendor-billing-header"])
+def test_an_agents_billing_header_is_left_out(name: str) -> None:
+    def asked(rotating: str) -> Prompt:
+        return prompt(system(f"{name}: cch={rotating};", "Be brief."), user("hi"))
+
+    assert key(asked("1")) == key(asked("2")) == key(prompt(system("Be brief."), user("hi")))
+
+
+def test_a_long_system_text_does_not_hide_the_first_words() -> None:
+    rules = system("rule " * 50_000)
+    assert key(prompt(rules, user("one"))) != key(prompt(rules, user("two")))
+
+
+def test_what_is_behind_the_first_64_ki_is_not_looked_at() -> None:
+    same = "x" * 70_000
+    assert key(prompt(user(same + "a"))) == key(prompt(user(same + "b")))
+    assert key(prompt(user(same), tools=(tool("a"),))) == key(prompt(user(same)))
+
+
+def test_a_prompt_without_words_has_no_affinity() -> None:
+    image = Image(Source(url="http://127.0.0.1/cat"))
+    assert affinity(prompt(Turn(Role.USER, (image,)))) is None
+    assert affinity(prompt(user(""))) is None
+
+
+def test_lone_surrogates_are_no_harm() -> None:
+    assert key(prompt(user("\ud800"))) != key(prompt(user("\ud801")))
+
+
+# Chains, in which a request names only the reply before.
+
+
+@pytest.mark.parametrize("chained", ["response", "message"])
+def test_a_chain_keeps_the_key_of_its_first_turn_and_the_place_of_its_last_reply(
+    chained: str,
+) -> None:
+    affinities = Affinities()
+    first = affinities.of(prompt(user("begin")), {}, "t", MODEL)
+    assert first is not None and first.place is None
+    last = first
+    for turn, place in enumerate([("main", "a"), ("main", "b"), ("main", "b")]):
+        affinities.remember(last, "t", f"id_{turn}", place)
+        asked = (
+            prompt(user("and then?"), previous_response_id=f"id_{turn}")
+            if chained == "response"
+            else prompt(user("and then?"), extra=thread(f"id_{turn}"))
+        )
+        found = affinities.of(asked, {}, "t", MODEL)
+        assert found is not None
+        assert (found.key, found.place) == (first.key, place)
+        last = found
+
+
+def test_a_chain_is_of_one_token() -> None:
+    affinities = Affinities()
+    first = affinities.of(prompt(), {}, "t", MODEL)
+    assert first is not None
+    affinities.remember(first, "t", "id", ("main", "a"))
+    found = affinities.of(prompt(previous_response_id="id"), {}, "u", MODEL)
+    assert found is not None
+    assert found.place is None and found.key != first.key
+
+
+def test_with_a_better_clue_the_chain_still_tells_the_place() -> None:
+    affinities = Affinities()
+    first = affinities.of(prompt(), {}, "t", MODEL)
+    assert first is not None
+    affinities.remember(first, "t", "id", ("main", "b"))
+    asked = prompt(cache_key="k", previous_response_id="id")
+    expected = Affinity(key(prompt(cache_key="k")), Clue.CACHE_KEY, ("main", "b"))
+    assert affinities.of(asked, {}, "t", MODEL) == expected
+
+
+def test_only_the_newest_replies_are_remembered() -> None:
+    affinities = Affinities(remembered=2)
+    first = affinities.of(prompt(), {}, "t", MODEL)
+    assert first is not None
+    for name in ("one", "two", "one", "three"):
+        affinities.remember(first, "t", name, ("main", "a"))
+    known = {
+        name: affinities.of(prompt(previous_response_id=name), {}, "t", MODEL).place  # type: ignore[union-attr]
+        for name in ("one", "two", "three")
+    }
+    assert known == {"one": ("main", "a"), "two": None, "three": ("main", "a")}
+
+
+# The order of accounts.
+
+
+def members(*weights: float) -> list[Member]:
+    return [(("main", str(index)), weight) for index, weight in enumerate(weights)]
+
+
+def conversations(count: int) -> list[bytes]:
+    return [key(prompt(cache_key=str(index))) for index in range(count)]
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    orders = [order(bytes([each]) * 16, members(1, 1, 1, 1)) for each in range(4)]
+    assert orders == [[3, 0, 2, 1], [3, 1, 0, 2], [0, 3, 1, 2], [1, 0, 3, 2]]
+
+
+@given(st.binary(min_size=1, max_size=32), st.lists(st.floats(0, 100), max_size=6))
+def test_an_order_has_every_member_once(key: bytes, weights: list[float]) -> None:
+    assert sorted(order(key, members(*weights))) == list(range(len(weights)))
+
+
+@given(
+    st.binary(min_size=1, max_size=32),
+    st.lists(st.floats(0.1, 100), min_size=1, max_size=6),
+    st.data(),
+)
+def test_who_comes_or_goes_moves_nothing_between_the_others(
+    key: bytes, weights: list[float], data: st.DataObject
+) -> None:
+    all_of_them = members(*weights)
+    gone = data.draw(st.integers(0, len(weights) - 1))
+    left = [each for index, each in enumerate(all_of_them) if index != gone]
+    before = [all_of_them[index] for index in order(key, all_of_them) if index != gone]
+    assert [left[index] for index in order(key, left)] == before
+
+
+@given(st.binary(min_size=1, max_size=32), st.permutations(members(1, 2, 3, 4)))
+def test_the_order_of_the_file_does_not_matter(key: bytes, shuffled: list[Member]) -> None:
+    whole = members(1, 2, 3, 4)
+    assert [shuffled[i] for i in order(key, shuffled)] == [whole[i] for i in order(key, whole)]
+
+
+def test_a_new_account_takes_its_part_and_no_more() -> None:
+    keys = conversations(3000)
+    before = [order(each, members(1, 1, 1))[0] for each in keys]
+    after = [order(each, members(1, 1, 1, 1))[0] for each in keys]
+    moved = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert set(moved) == {3}
+    assert 0.22 < len(moved) / len(keys) < 0.28
+
+
+def check_shares(leaders: list[int]) -> None:
+    shares = {leader: count / len(leaders) for leader, count in Counter(leaders).items()}
+    assert shares == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}, abs=0.03)
+
+
+def test_conversations_are_spread_by_weight() -> None:
+    check_shares([order(each, members(1, 2, 3, 4))[0] for each in conversations(4000)])
+
+
+def test_without_affinity_requests_are_scattered_by_weight() -> None:
+    chance = Random(7).random
+    check_shares([scattered(members(1, 2, 3, 4), chance)[0] for _ in range(4000)])
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1 - 2**-53])
+def test_scattering_bears_every_chance(chance: float) -> None:
+    assert sorted(scattered(members(1, 0, 5), lambda: chance)) == [0, 1, 2]
+
+
+def test_weight_0_comes_last() -> None:
+    assert {order(each, members(0, 1))[0] for each in conversations(200)} == {1}
+    chance = Random(7).random
+    assert {scattered(members(1, 0), chance)[0] for _ in range(200)} == {0}
+
+
+def test_the_place_of_the_last_reply_goes_first() -> None:
+    for each in conversations(50):
+        whole = order(each, members(1, 1, 1))
+        pinned = order(each, members(1, 1, 1), first=("main", "2"))
+        assert pinned == [2, *(index for index in whole if index != 2)]
+
+
+def test_a_place_that_is_gone_changes_nothing() -> None:
+    for each in conversations(50):
+        assert order(each, members(1, 1), first=("main", "9")) == order(each, members(1, 1))
+
+
+def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
+    """However their clients tell which conversation it is."""
+    affinities, pool = Affinities(), members(1, 1)
+    stayed = 0
+    for number in range(200):
+        opening = [system("Be brief."), user(f"Question {number}")]
+        places = []
+        for turn in range(5):
+            if number % 2:
+                asked = prompt(*opening, *[assistant("a"), user("b")] * turn)
+            else:
+                previous = f"r{number}_{turn - 1}" if turn else None
+                asked = prompt(*opening[turn > 0 :], previous_response_id=previous)
+            found = affinities.of(asked, {}, "t", MODEL)
+            assert found is not None
+            places.append(pool[order(found.key, pool, found.place)[0]][0])
+            affinities.remember(found, "t", f"r{number}_{turn}", places[-1])
+        stayed += sum(place == places[0] for place in places)
+    assert stayed == 1000

@@ -1,0 +1,118 @@
+"""Failure never multiplies load: retries are a part of what clients ask, over any ten seconds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.routing.budget import LEAST, SECONDS, SHARE, Budget, Window, backoff
+
+
+def taken(budget: Budget, now: float, tries: int = 1000) -> int:
+    return sum(budget.may_retry(now) for _ in range(tries))
+
+
+def test_three_retries_are_always_allowed() -> None:
+    assert taken(Budget(), 100.0) == LEAST == 3
+
+
+def test_retries_are_a_fifth_of_the_requests() -> None:
+    budget = Budget()
+    for request in range(100):
+        budget.asked(100.0 + request / 100)
+    assert taken(budget, 101.0) == 20
+
+
+def test_few_requests_do_not_lower_the_three() -> None:
+    budget = Budget()
+    budget.asked(100.0)
+    assert taken(budget, 100.0) == 3
+
+
+def test_requests_older_than_ten_seconds_no_longer_count() -> None:
+    budget = Budget()
+    for _ in range(100):
+        budget.asked(100.5)
+    assert taken(budget, 110.5) == LEAST
+
+
+def test_retries_older_than_ten_seconds_no_longer_count() -> None:
+    budget = Budget()
+    assert taken(budget, 100.9) == 3
+    assert taken(budget, 110.8) == 0
+    assert taken(budget, 111.0) == 3
+
+
+def test_a_long_silence_empties_it() -> None:
+    budget = Budget()
+    for _ in range(100):
+        budget.asked(0.0)
+    assert taken(budget, 1e9) == LEAST
+
+
+def test_a_clock_read_a_moment_ago_is_no_harm() -> None:
+    budget = Budget()
+    budget.asked(100.01)
+    budget.asked(99.99)
+    assert taken(budget, 99.98) == 3
+
+
+def test_all_upstreams_failing_costs_a_quarter_more_at_most() -> None:
+    """200 requests a second for 10 s, every attempt of which fails, three attempts at most."""
+    budget, attempts = Budget(), 0
+    for request in range(2000):
+        now = 50.0 + request / 200
+        budget.asked(now)
+        attempts += 1
+        attempts += budget.may_retry(now) and 1 + budget.may_retry(now)
+    assert 1.1 < attempts / 2000 <= 1.25
+
+
+@given(
+    steps=st.lists(st.tuples(st.floats(0, 4), st.integers(0, 30), st.integers(0, 12)), max_size=40),
+    start=st.floats(0, 1e6),
+)
+def test_never_exceeded_over_any_ten_seconds(
+    steps: list[tuple[float, int, int]], start: float
+) -> None:
+    budget, now = Budget(), start
+    asked: list[float] = []
+    retried: list[float] = []
+    for pause, requests, wishes in steps:
+        now += pause
+        for _ in range(requests):
+            budget.asked(now)
+            asked.append(now)
+        for _ in range(wishes):
+            if budget.may_retry(now):
+                retried.append(now)
+                within = [time for time in retried if time >= now - SECONDS]
+                share = SHARE * sum(time >= now - SECONDS for time in asked)
+                assert len(within) <= max(LEAST, share)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 7), st.booleans()), max_size=50),
+    st.integers(1, 12),
+    st.floats(0, 1e6),
+)
+def test_a_window_counts_whole_seconds(
+    steps: list[tuple[float, bool]], seconds: int, start: float
+) -> None:
+    window, now, added = Window(seconds), start, []
+    for pause, adds in steps:
+        now += pause
+        if adds:
+            window.add(now)
+            added.append(int(now))
+        assert window.count(now) == sum(second > int(now) - seconds for second in added)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "longest"), [(1, 0.2), (2, 0.4), (3, 0.8), (4, 1.6), (5, 2.0), (9, 2.0)]
+)
+def test_backoff_doubles_up_to_two_seconds_with_full_jitter(attempt: int, longest: float) -> None:
+    assert backoff(attempt, 0.0) == 0.0
+    assert backoff(attempt, 0.5) == pytest.approx(longest / 2)
+    assert backoff(attempt, 0.999999) == pytest.approx(longest, rel=1e-5)
