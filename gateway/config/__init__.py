@@ -3,20 +3,20 @@
 What exists upstream is said here; who may use it is the ledger's business and unknown here.
 """
 
+from gateway.config.channel import Account, Channel, Timeouts
 from gateway.config.demo import demo_config
+from gateway.config.failure_rule import FailureRule
 from gateway.config.load import find_config, load_config, parse_config, state_dir_of
 from gateway.config.mistakes import ConfigMistakes, Mistake
 from gateway.config.schema import (
     SOCKET_NAME,
     SOCKET_PATH_LIMIT,
-    Account,
-    Channel,
     Config,
     Families,
     Lifecycle,
     Model,
     Server,
-    Timeouts,
+    Stickiness,
     shipped_catalog,
 )
 from gateway.config.secret import Secrets
@@ -29,12 +29,14 @@ __all__ = [
     "Channel",
     "Config",
     "ConfigMistakes",
+    "FailureRule",
     "Families",
     "Lifecycle",
     "Mistake",
     "Model",
     "Secrets",
     "Server",
+    "Stickiness",
     "Timeouts",
     "Traits",
     "demo_config",

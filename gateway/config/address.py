@@ -1,4 +1,4 @@
-"""Addresses: what may stand as a channel's `base_url` or as the public address of the gateway.
+"""Addresses: what may stand as a channel's `base_url`, its proxy, or the gateway's public address.
 
 It must not know whether anything answers there.
 """
@@ -29,6 +29,16 @@ def check_address(url: str) -> str:
     for field, text in _FORBIDDEN.items():
         if getattr(parts, field):
             raise PydanticCustomError("address", text)
+    return url.rstrip("/")
+
+
+def check_proxy(url: str) -> str:
+    """A proxy's address: http, a host and maybe a port. It asks for no password."""
+    parts = _split(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise PydanticCustomError("address", "must begin with http:// and name a host")
+    if parts.username or parts.path.strip("/") or parts.query or parts.fragment:
+        raise PydanticCustomError("address", "must have nothing but a host and a port")
     return url.rstrip("/")
 
 

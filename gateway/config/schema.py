@@ -5,7 +5,6 @@ It must not know YAML, files or the environment; a secret arrives here as text a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -16,42 +15,24 @@ from pydantic import (
     BeforeValidator,
     Field,
     IPvAnyNetwork,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.address import check_address, check_base_url
+from gateway.config.address import check_address
+from gateway.config.channel import Channel
+from gateway.config.failure_rule import FailureRule
+from gateway.config.names import HeaderName, ModelId
 from gateway.config.quantity import Bytes, Seconds
-from gateway.config.secret import resolve_header, resolve_key
 from gateway.config.section import Section
 from gateway.config.shipped import shipped_models
 from gateway.config.traits import Traits
-from gateway.core.formats import Family, Format, Lane
+from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes that a unix socket's path may have on Linux, without the closing zero."""
-
-_OWN_HEADERS: Final = frozenset(
-    {
-        "authorization",
-        "x-api-key",
-        "host",
-        "connection",
-        "content-type",
-        "content-length",
-        "transfer-encoding",
-    }
-)
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
-UpstreamModel = Annotated[str, StringConstraints(min_length=1)]
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True)]
 
 
 class Lifecycle(StrEnum):
@@ -85,94 +66,6 @@ class Model(Section):
     """active, deprecated or retired; a retired model answers like an unknown one."""
     traits: Traits = Traits()
     """What the model can take, for prompts that are translated for it."""
-
-
-class Account(Section):
-    """One credential of a channel."""
-
-    name: Name
-    """The account's name in logs and commands; unique in its channel."""
-    key: Annotated[SecretStr, AfterValidator(resolve_key)]
-    """The upstream's key: "${NAME}" (environment), "file:/path", "file:NAME" in
-    $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read."""
-
-
-class Timeouts(Section):
-    """How long each step of an attempt may take, in seconds; "30s" and "2m" are accepted too."""
-
-    connect: Seconds = 5
-    """Until the connection stands."""
-    first_event: Seconds = 120
-    """Until the first event of a streamed reply."""
-    whole: Seconds = 600
-    """Until a reply that is not streamed is complete."""
-    idle: Seconds = 120
-    """Between two reads of a stream."""
-    total: Seconds = 1800
-    """Until a streamed reply is complete."""
-
-
-def _extra(header: str) -> str:
-    if header in _OWN_HEADERS:
-        raise PydanticCustomError("header", "the gateway sets this header itself")
-    return header
-
-
-def _named_alike(models: Any) -> Any:
-    if isinstance(models, dict):
-        return models
-    if not isinstance(models, list):
-        raise PydanticCustomError("models", "must be a list or a mapping")
-    if not all(isinstance(model, str) for model in models):
-        raise PydanticCustomError("models", "every model must be text")
-    return {model: model for model in models}
-
-
-_SERVED: Final = {
-    "anyOf": [
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
-    ]
-}
-
-
-class Channel(Section):
-    """An upstream endpoint."""
-
-    name: Name
-    """The channel's name in logs and commands; unique."""
-    format: Format
-    """The wire format that the upstream speaks: chat, messages or responses."""
-    base_url: str
-    """What a client library of that format would be configured with: with /v1 for chat and
-    responses, without it for messages."""
-    models: Annotated[
-        Mapping[ModelId, UpstreamModel], BeforeValidator(_named_alike), WithJsonSchema(_SERVED)
-    ] = Field(min_length=1)
-    """What it serves: a list of public ids, or a mapping of public ids to the upstream's own."""
-    accounts: tuple[Account, ...] = Field(min_length=1)
-    """The credentials to call it with."""
-    lane: Lane = Lane.NATIVE
-    """native: what passes between a client and a channel of the same format stays as it is;
-    translated: it is written anew also there, which mends an upstream whose own dialect is broken.
-    Between different formats everything is translated."""
-    headers: Mapping[
-        Annotated[HeaderName, AfterValidator(_extra)],
-        Annotated[SecretStr, AfterValidator(resolve_header)],
-    ] = {}
-    """Extra headers for every call; the credential is set from the account. A value is plain text
-    or a reference, as for a key; where the header's name has key, token, secret, auth, password or
-    cookie in it, plain text is accepted only in a file that only its owner can read."""
-    timeouts: Timeouts = Timeouts()
-    """How long each step of an attempt may take."""
-    traits: Traits = Traits()
-    """What its models can take, for prompts that are translated for them; goes before what the
-    models' own traits say."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _fits_format(cls, url: str, info: ValidationInfo) -> str:
-        return check_base_url(url, info.data.get("format"))
 
 
 def _off_is_empty(origins: Any) -> Any:
@@ -217,6 +110,25 @@ class Server(Section):
     """Names under which the beta header of messages is read; the first is sent upstream."""
     drain_timeout: Seconds = 30
     """How long running replies may take to end after a stop signal; "30s" is accepted too."""
+    commit_after: Seconds = 10
+    """How long a streamed answer may show nothing: then its head and pings leave, while other
+    accounts may still be asked; "10s" is accepted too."""
+    show_channel: bool = False
+    """Whether answers tell their channel, in x-gateway-channel."""
+
+
+class Stickiness(Section):
+    """How conversations are recognised, so that each stays with one account."""
+
+    headers: tuple[HeaderName, ...] = (
+        "x-session-id",
+        "session-id",
+        "session_id",
+        "x-conversation-id",
+        "conversation_id",
+    )
+    """Headers in which clients name their conversation. What the body says goes before them; where
+    neither names it, the beginning of the prompt tells."""
 
 
 class Openings(Section):
@@ -259,6 +171,10 @@ class Config(Section, title="Model Gateway: channels.yaml"):
     """The upstream endpoints."""
     families: Families = Families()
     """Which formats a family may be asked for in; absent: all of them."""
+    rules: tuple[FailureRule, ...] = ()
+    """What upstreams' failures mean, where the gateway would take them otherwise."""
+    affinity: Stickiness = Stickiness()
+    """How conversations are recognised."""
 
     @field_validator("state_dir")
     @classmethod

@@ -32,6 +32,7 @@ _TEXTS: Final = {
     "string_pattern_mismatch": "has characters that are not accepted here, or is too long",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
+    "pattern_regex": "is not a valid regular expression",
     "ip_any_network": "must be a network such as 10.0.0.0/8",
 }
 
@@ -96,5 +97,6 @@ def _unknown_key(path: Path) -> str:
                 for kind in (annotation, *get_args(annotation))
                 if isinstance(kind, type) and issubclass(kind, BaseModel)
             )
-    likely = get_close_matches(str(path[-1]), section.model_fields, n=1)
+    names = [field.alias or name for name, field in section.model_fields.items()]
+    likely = get_close_matches(str(path[-1]), names, n=1)
     return f"unknown key; did you mean {likely[0]}?" if likely else "unknown key"

@@ -5,10 +5,12 @@ It must not decide what follows from a failure, and it never sees the client's c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
@@ -18,9 +20,10 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway import __version__
-from gateway.config import Channel, Config, Timeouts
+from gateway.config import Account, Channel, Config, Server, Timeouts
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
+from gateway.routing.health import Place
 from gateway.routing.router import Candidate
 from gateway.wire.codecs import CODECS
 
@@ -53,15 +56,23 @@ class AttemptFailed(Exception):
         self.failure = failure
 
 
+class AccountFull(Exception):
+    """The account already has as many requests as it may have: nothing was sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What every request to one account has in common."""
+    """What every request to one account has in common; `imposed` are headers that go before the
+    client's."""
 
+    channel: Channel
     base: URL
     url: URL
     headers: CIMultiDict[str]
+    imposed: Mapping[str, str]
+    proxy: URL | None
     timeout: aiohttp.ClientTimeout
-    limits: Timeouts
+    most: int | None
 
 
 class Line:
@@ -73,17 +84,31 @@ class Line:
 
     def __init__(self, config: Config) -> None:
         self._targets = {
-            (channel.name, account.name): _target(channel, account.key.get_secret_value())
+            (channel.name, account.name): _target(channel, account, config.server)
             for channel in config.channels
             for account in channel.accounts
         }
+        self._under_way: Counter[Place] = Counter()
         self._pooled = _session(_Pool())
         self._fresh = _session(
             aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True)
         )
 
+    def channel(self, candidate: Candidate) -> Channel:
+        """How the candidate's channel wants to be asked."""
+        return self._targets[candidate.place].channel
+
     def timeouts(self, candidate: Candidate) -> Timeouts:
-        return self._targets[candidate.channel, candidate.account].limits
+        return self.channel(candidate).timeouts
+
+    def busy(self, place: Place) -> bool:
+        """Whether the account has as many requests as it may have."""
+        most = self._targets[place].most
+        return most is not None and self._under_way[place] >= most
+
+    def under_way(self, place: Place) -> int:
+        """How many requests the account has."""
+        return self._under_way[place]
 
     async def close(self) -> None:
         await self._pooled.close()
@@ -94,18 +119,33 @@ class Line:
     ) -> aiohttp.ClientResponse:
         """The upstream's answer of status 200, its body still unread; the caller releases it.
 
-        `crossing` are the client's headers that may go upstream. Raises `AttemptFailed`. A pooled
-        connection that turns out stale is replaced once: no byte of an answer came over it.
+        `crossing` are the client's headers that may go upstream. Raises `AttemptFailed`, or
+        `AccountFull` where the account is busy; the request counts there until the answer is
+        complete or released. A pooled connection that turns out stale is replaced once: no byte of
+        an answer came over it.
         """
-        target = self._targets[candidate.channel, candidate.account]
-        return await self._post(candidate, target.url, body, crossing, query)
+        place = candidate.place
+        target = self._targets[place]
+        if self.busy(place):
+            raise AccountFull
+        self._under_way[place] += 1
+        try:
+            answer = await self._post(candidate, target.url, body, crossing, query)
+        except BaseException:
+            self._under_way[place] -= 1
+            raise
+        if answer.connection is None:  # it is complete: all of it came with its head
+            self._under_way[place] -= 1
+        else:
+            answer.connection.add_callback(partial(self._under_way.subtract, (place,)))
+        return answer
 
     async def ask(
         self, candidate: Candidate, path: str, body: bytes, crossing: Mapping[str, str], query: str
     ) -> dict[str, Any]:
         """The JSON object that another endpoint of the upstream answers; `path` is relative to the
         channel's `base_url`. Raises `AttemptFailed`."""
-        url = self._targets[candidate.channel, candidate.account].base / path.lstrip("/")
+        url = self._targets[candidate.place].base / path.lstrip("/")
         answer = await self._post(candidate, url, body, crossing, query)
         async with answer:
             return _json_object(await read_whole(answer, MAX_ANSWER))
@@ -118,10 +158,10 @@ class Line:
         crossing: Mapping[str, str],
         query: str,
     ) -> aiohttp.ClientResponse:
-        target = self._targets[candidate.channel, candidate.account]
+        target = self._targets[candidate.place]
         headers = target.headers
         if crossing:
-            headers = CIMultiDict({**headers, **crossing})
+            headers = CIMultiDict({**headers, **crossing, **target.imposed})
         url = url.with_query(query) if query else url
         with failures():
             try:
@@ -129,6 +169,7 @@ class Line:
                     url,
                     data=_payload(body),
                     headers=headers,
+                    proxy=target.proxy,
                     timeout=target.timeout,
                     allow_redirects=False,
                 )
@@ -139,6 +180,7 @@ class Line:
                     url,
                     data=_payload(body),
                     headers=headers,
+                    proxy=target.proxy,
                     timeout=target.timeout,
                     allow_redirects=False,
                 )
@@ -168,7 +210,7 @@ def failures() -> Iterator[None]:
         raise _failed(FailureKind.CONNECT, f"no connection in time: {error}") from error
     except aiohttp.ServerTimeoutError as error:
         raise _failed(FailureKind.TIMEOUT, f"the upstream fell silent: {error}") from error
-    except aiohttp.ClientConnectorError as error:
+    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
         raise _failed(FailureKind.CONNECT, f"no connection: {error}") from error
     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
         raise _failed(FailureKind.DISCONNECT, f"the connection broke: {error}") from error
@@ -203,7 +245,9 @@ def _json_object(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):
-        raise _failed(FailureKind.GARBAGE, "the answer is no JSON object")
+        raise AttemptFailed(
+            Failure(kind=FailureKind.GARBAGE, status=200, message="the answer is no JSON object")
+        )
     return data
 
 
@@ -229,27 +273,34 @@ async def _refusal(answer: aiohttp.ClientResponse, spoken: Format) -> Failure:
     return CODECS[spoken].parse_error(answer.status, headers, body)
 
 
-def _target(channel: Channel, key: str) -> _Target:
+def _target(channel: Channel, account: Account, door: Server) -> _Target:
     headers = CIMultiDict(
         {
             "content-type": "application/json",
             "accept-encoding": "identity",
-            "user-agent": f"model-gateway/{__version__}",
+            "user-agent": channel.user_agent or f"model-gateway/{__version__}",
         }
     )
+    key = account.key.get_secret_value()
     if channel.format is Format.MESSAGES:
         headers["x-api-key"] = key
     else:
         headers["authorization"] = f"Bearer {key}"
     headers.update({name: value.get_secret_value() for name, value in channel.headers.items()})
-    timeouts = channel.timeouts
+    version = channel.version_header
+    imposed = {door.version_headers[0]: version} if version is not None else {}
+    headers.update(imposed)
+    connect = channel.timeouts.connect
     base = channel.base_url.rstrip("/")
     return _Target(
-        URL(base),
-        URL(base + CODECS[channel.format].path),
-        headers,
-        aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
-        timeouts,
+        channel=channel,
+        base=URL(base),
+        url=URL(base + CODECS[channel.format].path),
+        headers=headers,
+        imposed=imposed,
+        proxy=URL(channel.proxy) if channel.proxy is not None else None,
+        timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect),
+        most=account.concurrency,
     )
 
 

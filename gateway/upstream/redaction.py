@@ -49,7 +49,11 @@ class Redactor:
         accounts = [account for channel in config.channels for account in channel.accounts]
         return cls(
             keys=[*(account.key.get_secret_value() for account in accounts), *_headers(config)],
-            hosts=(urlsplit(channel.base_url).hostname or "" for channel in config.channels),
+            hosts=(
+                urlsplit(address).hostname or ""
+                for channel in config.channels
+                for address in (channel.base_url, channel.proxy or "")
+            ),
             accounts=(account.name for account in accounts),
         )
 

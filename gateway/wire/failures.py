@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.failure import Failure, FailureKind
+from gateway.wire.hints import reset_after, retry_after, seconds_of
 from gateway.wire.lenient import write_json
 
 MAX_BODY: Final = 8 * 1024
@@ -62,7 +63,7 @@ def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Fa
         code=_text(said.get("code")),
         param=_text(said.get("param")),
         body=text[:MAX_BODY],
-        retry_after=retry_after(headers),
+        retry_after=_hint(status, headers, said),
     )
 
 
@@ -80,6 +81,7 @@ def parse_stream_error(data: Mapping[str, Any]) -> Failure:
         code=code,
         param=_text(said.get("param")),
         body=write_json(data)[:MAX_BODY],
+        retry_after=seconds_of(said.get("resets_in_seconds")),
     )
 
 
@@ -91,16 +93,11 @@ def broken_off(begun: bool) -> Failure:
     return Failure(kind=FailureKind.EMPTY, message="the stream ended before a reply began")
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds until the upstream wants to be asked again, where a header says so in seconds."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * scale
-        except ValueError:
-            continue
-        if 0 <= seconds < 10**9:
-            return seconds
-    return None
+def _hint(status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
+    """Seconds. Rate limits are told with every answer, but speak of this one only at a 429."""
+    if (hint := retry_after(headers)) is None:
+        hint = seconds_of(said.get("resets_in_seconds"))
+    return reset_after(headers) if hint is None and status == 429 else hint
 
 
 def _error_object(data: object) -> dict[str, Any]:

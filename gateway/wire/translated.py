@@ -12,7 +12,7 @@ from typing import Final
 
 from orjson import loads
 
-from gateway.core.events import Delta, End, Event, Fail
+from gateway.core.events import Delta, End, Event
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.reply import Reply, unfold
 from gateway.core.usage import Usage
@@ -132,7 +132,7 @@ class TranslatedTranslator(Translator):
                 self._said += len(event.piece)
             else:
                 self._watch(event)
-                if type(event) is Fail:
+                if self.failure is not None:
                     return
                 if type(event) is End:
                     self._over = True

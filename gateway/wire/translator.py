@@ -14,7 +14,18 @@ from typing import Any, Final
 
 from orjson import JSONDecodeError, dumps, loads
 
-from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, Signature
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Open,
+    Ping,
+    Signature,
+    StopReason,
+)
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Text, Thinking
 from gateway.core.usage import Usage
@@ -25,6 +36,8 @@ from gateway.wire.fields import Payload, as_object
 from gateway.wire.likeness import Likeness
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame, replace_data
 
+_NOTHING: Final = (None, Usage())
+
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of opening frames that are held back; beyond it the reply counts as begun."""
 
@@ -34,7 +47,7 @@ class Translator(ABC):
 
     `begun`: the first real event is in hand, so bytes leave from now on. `end`: the terminal event,
     once seen. `failure`: why the reply broke off, once it did. `fault`: what of the upstream's
-    could not be digested.
+    could not be digested. `reply_id` is what the upstream calls the reply.
     """
 
     __slots__ = (
@@ -48,6 +61,7 @@ class Translator(ABC):
         "end",
         "failure",
         "fault",
+        "reply_id",
         "usage",
     )
 
@@ -63,6 +77,7 @@ class Translator(ABC):
         self.failure: Failure | None = None
         self.fault: str | None = None
         self.usage: Usage | None = None
+        self.reply_id = ""
 
     @property
     @abstractmethod
@@ -155,12 +170,16 @@ class Translator(ABC):
                 self.begun = self.begun or (bool(piece) and not isinstance(piece, Signature))
             case Open(_, part):
                 self.begun = self.begun or not isinstance(part, Text | Thinking)
-            case Begin(usage=usage):
+            case Begin(id=id, usage=usage):
                 self.usage = usage
-            case End(usage=usage):
+                self.reply_id = id
+            case End(stop, usage):
+                self.usage = usage or self.usage
+                if not self.begun and stop is StopReason.END_TURN and self.usage in _NOTHING:
+                    self._fail(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
+                    return
                 self.begun = True
                 self.end = event
-                self.usage = usage or self.usage
             case Fail(failure, usage):
                 self.usage = usage or self.usage
                 self._fail(failure)

@@ -95,8 +95,8 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         ("server: {hosts: a}", "1: server.hosts: unknown key; did you mean host?"),
         ("nothing_like_it: {}", "1: nothing_like_it: unknown key"),
         (
-            CHANNEL + "    priority: 1\n",
-            "8: channels[0].priority: unknown key",
+            CHANNEL + "    priorty: 1\n",
+            "8: channels[0].priorty: unknown key; did you mean priority?",
         ),
         (
             channel("{name: a1, key: k1}", "{name: a1, key: k1, kye: k2}"),
@@ -146,6 +146,80 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         (
             CHANNEL + '    headers:\n      x-team: "two\\nlines"\n',
             "9: channels[0].headers.x-team: the value is empty or has characters that no header",
+        ),
+        # how a channel is asked
+        (CHANNEL + "    priority: 0.5\n", "8: channels[0].priority: must be a whole number"),
+        (CHANNEL + "    weight: -1\n", "8: channels[0].weight: must be greater than or equal to 0"),
+        (CHANNEL + "    weight: .inf\n", "8: channels[0].weight: must be a finite number"),
+        (
+            channel("key: k1", "key: k1, concurrency: 0"),
+            "7: channels[0].accounts[0].concurrency: must be greater than 0",
+        ),
+        (
+            channel("key: k1", "key: k1, weight: much"),
+            "7: channels[0].accounts[0].weight: must be a number",
+        ),
+        (CHANNEL + "    stream: always\n", "8: channels[0].stream: must be 'follow' or 'force'"),
+        (
+            CHANNEL + "    on_disconnect: go\n",
+            "8: channels[0].on_disconnect: must be 'cancel' or 'drain'",
+        ),
+        (CHANNEL + "    affinity: 1\n", "8: channels[0].affinity: must be true or false"),
+        (CHANNEL + "    params: [a]\n", "8: channels[0].params: must be a mapping"),
+        (
+            CHANNEL + "    params:\n      a: 1\n      model: x\n",
+            "10: channels[0].params.model: the gateway sets this field itself",
+        ),
+        (
+            CHANNEL + "    params: {seed: 99999999999999999999}\n",
+            "8: channels[0].params: has a number that JSON has no place for",
+        ),
+        (
+            CHANNEL + "    params: {a: [.nan]}\n",
+            "8: channels[0].params: has a number that JSON has no place for",
+        ),
+        (
+            CHANNEL + "    proxy: socks5://host:1080\n",
+            "8: channels[0].proxy: must begin with http:// and name a host",
+        ),
+        (
+            CHANNEL + "    proxy: http://user:pass@host:3128\n",
+            "8: channels[0].proxy: must have nothing but a host and a port",
+        ),
+        (CHANNEL + '    user_agent: "a\\nb"\n', "8: channels[0].user_agent: has characters that"),
+        (
+            CHANNEL + '    version_header: "2023-06-01"\n',
+            "8: channels[0].version_header: only messages channels are sent a version",
+        ),
+        (CHANNEL + "    timeouts: {write: 0}\n", "8: channels[0].timeouts.write: must be greater"),
+        ("server: {commit_after: soon}", "1: server.commit_after: must be a number, alone or"),
+        ("server: {show_channel: 1}", "1: server.show_channel: must be true or false"),
+        ("affinity: {headers: [a b]}", "1: affinity.headers[0]: has characters that are not"),
+        # rules
+        ("rules: {}", "1: rules: must be a list"),
+        ("rules: [{status: [500]}]", "1: rules[0].blame: is missing"),
+        ("rules: [{blame: me, text: x}]", "1: rules[0].blame: must be 'client', 'account', 'cap"),
+        (
+            "rules:\n- {blame: client, text: x}\n- {blame: account, for: 5s}",
+            "3: rules[1]: fits everything: give status, type, code or text",
+        ),
+        (
+            "rules: [{blame: account, code: '('}]",
+            "1: rules[0].code: is not a valid regular expression",
+        ),
+        ("rules: [{blame: account, status: [42]}]", "1: rules[0].status[0]: must be greater than"),
+        ("rules: [{blame: account, text: x, for: 0}]", "1: rules[0].for: must be greater than 0"),
+        (
+            "rules: [{blame: account, text: x, seconds: 5}]",
+            "1: rules[0].seconds: unknown key",
+        ),
+        (
+            "rules: [{blame: account, text: x, fore: 5}]",
+            "1: rules[0].fore: unknown key; did you mean for?",
+        ),
+        (
+            "rules: [{blame: client, text: x, for: 5}]",
+            "1: rules[0]: for: a client's fault keeps no account out",
         ),
         ("state_dir: " + "x" * 97, "1: state_dir: too long: the path of the admin socket in it"),
         # models
@@ -315,6 +389,9 @@ def test_all_at_once_in_the_order_of_the_file() -> None:
         channel("key: k1", f"key: *{CANARY}"),
         channel("key: k1", f"key: k1, sk-{CANARY}: x"),
         channel("key: k1", f"key: ${{{CANARY}}}"),
+        CHANNEL + f"    proxy: http://{CANARY}:{CANARY}@h\n    user_agent: '\u00e9{CANARY}'\n",
+        CHANNEL + f"    stream: {CANARY}\n    params: {CANARY}\n    weight: {CANARY}\n",
+        f"rules: [{{blame: {CANARY}, text: '({CANARY}', status: [{CANARY}], for: {CANARY}}}]",
         CHANNEL + f"    lane: {CANARY}\n    headers: {{x y: {CANARY}, host: {CANARY}}}\n",
         CHANNEL
         + f'    headers: {{x-key: "{CANARY} ${{A}}", x: "\u00e9{CANARY}", a: [{CANARY}]}}\n',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any
 
 import orjson
@@ -15,6 +16,15 @@ from gateway.core.target import Target
 
 ROOT = Path(__file__).parents[2]
 KEYS = {name: "k" for name in ("CHAT_KEY", "CHAT_KEY_2", "MESSAGES_KEY", "RESPONSES_KEY")}
+
+CHANNEL = """\
+channels:
+  - name: main
+    format: chat
+    base_url: http://host/v1
+    models: [beta-5.4]
+    accounts: [{name: a1, key: k1}]
+"""
 
 
 @pytest.mark.parametrize(
@@ -43,6 +53,40 @@ def test_the_door() -> None:
     assert server.beta_headers == ("anthropic-beta", "vendor-beta")
     cors = parse_config("server: {cors: ['https://app.example.org']}").server.cors
     assert cors == ("https://app.example.org",)
+
+
+def test_how_a_channel_is_asked_where_nothing_is_said() -> None:
+    (channel,) = parse_config(CHANNEL).channels
+    (account,) = channel.accounts
+    assert (channel.priority, channel.weight, account.priority, account.weight) == (0, 1, 0, 1)
+    assert account.concurrency is None
+    assert (channel.stream, channel.on_disconnect, channel.affinity) == ("follow", "cancel", True)
+    assert (channel.proxy, channel.version_header, channel.user_agent) == (None, None, None)
+    assert channel.params == {}
+    assert channel.timeouts.write == 60
+
+
+def test_how_a_channel_is_asked() -> None:
+    options = """\
+        proxy: http://127.0.0.1:3128/
+        user_agent: example/1.0 (quiet)
+        params: {stop: null, seed: 7, extra: {deep: [1.5, x, true]}}
+        """
+    (channel,) = parse_config(CHANNEL + indent(dedent(options), "    ")).channels
+    assert (channel.proxy, channel.user_agent) == ("http://127.0.0.1:3128", "example/1.0 (quiet)")
+    assert channel.params == {"stop": None, "seed": 7, "extra": {"deep": [1.5, "x", True]}}
+    text = CHANNEL.replace("chat", "messages").replace("/v1", "")
+    (channel,) = parse_config(text + '    version_header: "2023-06-01"\n').channels
+    assert channel.version_header == "2023-06-01"
+
+
+def test_rules() -> None:
+    text = "rules: [{blame: capacity, status: [400, 503], text: '(?i)no room', for: 2m}]"
+    (rule,) = parse_config(text).rules
+    assert (rule.blame, rule.status, rule.seconds) == ("capacity", (400, 503), 120)
+    assert rule.text is not None
+    assert rule.text.search("There is NO ROOM")
+    assert (rule.type, rule.code) == (None, None)
 
 
 def test_a_configuration_does_not_change() -> None:

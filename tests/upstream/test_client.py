@@ -4,59 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
-from gateway.config import Config, parse_config
 from gateway.core.failure import FailureKind
-from gateway.core.formats import Format, Lane
-from gateway.core.target import Target
-from gateway.routing.router import Candidate
-from gateway.upstream.client import AttemptFailed, Line, read_whole
-from tests.house import ACCOUNT, BETA, UPSTREAM_MODEL, House, channel, open_house
+from gateway.core.formats import Format
+from gateway.upstream.client import Line
+from tests.house import House, channel, open_house
 from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
-
-CANDIDATE = Candidate(
-    "chat-main", ACCOUNT, Format.CHAT, Lane.NATIVE, BETA, Target(model=UPSTREAM_MODEL)
-)
-LIMIT = 2**20
-
-
-def configured(address: str, **timeouts: float) -> Config:
-    lines = [channel(Format.CHAT, address, timeouts=timeouts)]
-    return parse_config(orjson.dumps({"channels": lines}).decode())
-
-
-@asynccontextmanager
-async def line_to(address: str, **timeouts: float) -> AsyncIterator[Line]:
-    line = Line(configured(address, **timeouts))
-    try:
-        yield line
-    finally:
-        await line.close()
+from tests.upstream.calling import CANDIDATE, LIMIT, ask, failure_of, line_to
 
 
 @pytest.fixture
 async def line(upstream: ScriptedUpstream) -> AsyncIterator[Line]:
     async with line_to(upstream.address) as line:
         yield line
-
-
-async def ask(line: Line, **crossing: str) -> bytes:
-    answer = await line.send(CANDIDATE, b'{"n":1}', crossing, "")
-    async with answer:
-        return await read_whole(answer, LIMIT)
-
-
-async def failure_of(asking: Awaitable[Any]) -> Any:
-    with pytest.raises(AttemptFailed) as failed:
-        await asking
-    return failed.value.failure
 
 
 async def test_connections_are_kept(line: Line, upstream: ScriptedUpstream) -> None:
@@ -213,6 +177,19 @@ async def test_an_error_that_breaks_off_still_has_its_status(
     upstream.play(whole({"error": {}}, 429, retry_after="3").but(ending=Ending.TRUNCATED))
     failure = await failure_of(ask(line))
     assert (failure.status, failure.retry_after) == (429, 3)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b""])
+async def test_a_whole_answer_that_is_none_of_a_model(
+    line: Line, upstream: ScriptedUpstream, body: bytes
+) -> None:
+    """It keeps its status, and that tells it from bytes that are no HTTP."""
+    upstream.play(whole(body))
+    failure = await failure_of(line.ask(CANDIDATE, "/other", b"{}", {}, ""))
+    assert (failure.kind, failure.status) == (FailureKind.GARBAGE, 200)
+    upstream.play(Script(instead=b"not HTTP\r\n\r\n"))
+    failure = await failure_of(line.ask(CANDIDATE, "/other", b"{}", {}, ""))
+    assert (failure.kind, failure.status) == (FailureKind.GARBAGE, None)
 
 
 async def test_many_at_once(line: Line, upstream: ScriptedUpstream) -> None:

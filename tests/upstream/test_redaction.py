@@ -105,3 +105,8 @@ def test_an_ipv6_upstream() -> None:
     assert redactor.everything("at [::1]:8080 or http://[::1]:8080/v1/x, sorry") == (
         "at [address] or [address], sorry"
     )
+
+
+def test_a_proxy() -> None:
+    redactor = configured(base_url="http://[::1]:8080/v1", proxy="http://Squid.test:3128")
+    assert redactor.everything("squid.test:3128 says no") == "[address] says no"

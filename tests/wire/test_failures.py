@@ -14,7 +14,6 @@ from gateway.wire.failures import (
     broken_off,
     parse_http_error,
     parse_stream_error,
-    retry_after,
 )
 from tests.wire.streams import JSON
 
@@ -55,21 +54,31 @@ def test_a_long_body_is_kept_in_part() -> None:
     assert len(failure.message) <= 500
 
 
+LIMITS = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}
+
+
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
+    ("status", "headers", "said", "seconds"),
     [
-        ({}, None),
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
-        ({"retry-after": "-1"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
+        (429, {}, {}, None),
+        (429, LIMITS, {}, 360),
+        (500, LIMITS, {}, None),
+        (500, {"retry-after": "7"}, {}, 7),
+        (429, LIMITS | {"retry-after": "7"}, {"resets_in_seconds": 9}, 7),
+        (429, LIMITS, {"resets_in_seconds": 9}, 9),
+        (429, {}, {"resets_in_seconds": "soon"}, None),
     ],
 )
-def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers) == seconds
+def test_when_to_ask_again(
+    status: int, headers: dict[str, str], said: dict[str, Any], seconds: float | None
+) -> None:
+    body = orjson.dumps({"error": {"message": "no"} | said})
+    assert parse_http_error(status, headers, body).retry_after == seconds
+
+
+def test_an_error_within_a_stream_may_say_so_too() -> None:
+    assert parse_stream_error({"error": {"resets_in_seconds": 9}}).retry_after == 9
+    assert parse_stream_error({"error": {}}).retry_after is None
 
 
 @pytest.mark.parametrize(

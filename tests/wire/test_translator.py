@@ -83,15 +83,23 @@ def test_a_tool_call_is_a_real_event() -> None:
 
 def test_an_empty_reply_leaves_at_its_end() -> None:
     stream = translator()
-    assert stream.receive(ROLE + STOP) == b""
-    assert stream.receive(DONE) == ROLE + STOP + DONE
+    assert stream.receive(ROLE + STOP + USAGE) == b""
+    assert stream.receive(DONE) == ROLE + STOP + USAGE + DONE
 
 
 def test_an_empty_reply_without_terminator_leaves_at_the_end_of_the_bytes() -> None:
     stream = translator()
-    assert stream.receive(ROLE + STOP) == b""
-    assert stream.close() == ROLE + STOP
+    assert stream.receive(ROLE + STOP + USAGE) == b""
+    assert stream.close() == ROLE + STOP + USAGE
     assert stream.end is not None
+
+
+def test_a_reply_without_words_and_without_cost_is_none() -> None:
+    stream = translator()
+    assert stream.receive(ROLE + STOP + DONE) == b""
+    assert (stream.begun, stream.end) == (False, None)
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.EMPTY
 
 
 def test_an_error_before_the_first_real_event_stays_inside() -> None:
