@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.client import Unreachable, connect, part
+from gateway.cli.client import Client, Unreachable, connect, part
 from gateway.cli.feed import Feed, Row
 from gateway.cli.key import pick
 from gateway.cli.options import Place, in_json, placed
@@ -18,19 +18,25 @@ from gateway.cli.screen import (
     Cell,
     lasting,
     note,
-    plain,
     print_fields,
     print_json,
     print_line,
     print_table,
+    print_tree,
     print_words,
     short,
     state,
     when,
 )
+from gateway.cli.story import Fields, chapters, opening
 from gateway.store.records import ExchangeState
 
 _PAUSE = 1.0  # seconds between two looks at the ledger
+
+_TITLES = (
+    *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
+    *("Input", "Cached", "Output", "Took"),
+)
 
 _LIMIT = click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many rows."
@@ -91,14 +97,18 @@ def list_(
 @in_json
 @placed
 def show(place: Place, request_id: str, as_json: bool) -> None:
-    """Show one request: every field of its row, with the upstream's own error."""
+    """Tell what became of one request: every attempt with the upstream's own error, every field.
+
+    In JSON the attempts, in their order, are `tried`.
+    """
     with connect(place.state_dir) as client:
         row = client.get(f"/requests/{part(request_id)}")
+        tried = _tried(client, row)
         names = _names(client.get("/keys")["keys"])
     if as_json:
-        print_json(row)
+        print_json(row | {"tried": tried})
         return
-    click.echo(_sentence(row, names))
+    print_tree(opening(row, _key(row, names)), chapters(row, tried))
     click.echo()
     print_fields((name, _field(name, value)) for name, value in row.items())
 
@@ -137,13 +147,21 @@ def _follow(state_dir: Path, feed: Feed, as_json: bool) -> None:
         _print_lines(rows, names, as_json)
 
 
+def _tried(client: Client, row: Row) -> list[Fields]:
+    # Only where the row knows of them: a story must not have attempts and no end.
+    if not row["attempts"]:
+        return []
+    tried: list[Fields] = client.get(f"/requests/{part(row['id'])}/attempts")["attempts"]
+    return tried
+
+
 def _names(keys: list[dict[str, Any]]) -> dict[str, str]:
     return {each["id"]: each["name"] for each in keys}
 
 
 def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
     print_table(
-        ("Id", "Started", "Key", "Model", "Channel", "State", "Status", "Input", "Output", "Took"),
+        _TITLES,
         (
             (
                 row["id"],
@@ -151,9 +169,11 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
                 _key(row, names),
                 short(row["model"]),
                 row["channel"],
+                row["attempts"] if row["attempts"] > 1 else "",
                 state(row["state"]),
                 row["status"],
                 row["input_tokens"],
+                row["cache_read_tokens"],
                 row["output_tokens"],
                 lasting(row["total_us"]),
             )
@@ -179,19 +199,6 @@ def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> N
             lasting(row["total_us"]),
             row["error_code"],
         )
-
-
-def _sentence(row: Row, names: dict[str, str]) -> str:
-    """What happened, as one would tell it."""
-    asked = f"{_key(row, names)} asked {row['endpoint']} for {row['model'] or 'no model'}"
-    began = f"at {when(row['started_at'])}"
-    if row["state"] == ExchangeState.OPEN:
-        return plain(f"{asked} {began}; it has not ended.")
-    who = row["channel"] or "the gateway itself"
-    took = lasting(row["total_us"]) or "an unknown time"
-    code = f" ({row['error_code']})" if row["error_code"] else ""
-    status = f"{row['status']}{code}" if row["status"] else "nothing"
-    return plain(f"{asked} {began}; {who} answered {status} in {took}: {row['state']}.")
 
 
 def _key(row: Row, names: dict[str, str]) -> str:

@@ -15,6 +15,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 _UNBOUNDED = 10_000  # columns: a line that the terminal wraps can still be copied and piped
 
@@ -31,6 +32,15 @@ _COLOURS = {
     "error": "red",
     "upstream_cut": "red",
     "interrupted": "red",
+}
+
+_STANDINGS = {
+    "open": "green",
+    "probing": "cyan",
+    "cooling": "yellow",
+    "broken": "red",
+    "banned": "red",
+    "disabled": "dim",
 }
 
 Cell = str | int | Text | None
@@ -65,6 +75,16 @@ def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
         print_words(Text(name.ljust(width), "bold"), value)
 
 
+def print_tree(root: str, branches: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """A sentence, what follows from it, and what follows from that: a line each."""
+    tree = Tree(_cell(root))
+    for branch, leaves in branches:
+        grown = tree.add(_cell(branch))
+        for leaf in leaves:
+            grown.add(_cell(leaf))
+    _console().print(tree)
+
+
 def print_words(*words: Cell) -> None:
     """One line of a stream of them; unlike a table's, its widths need no other line."""
     _console().print(Text("  ").join(_cell(word) for word in words), soft_wrap=True)
@@ -93,6 +113,11 @@ def short(text: str | None) -> str | None:
 def state(name: str) -> Text:
     """The state of a token or an exchange, in its colour."""
     return Text(name, _COLOURS.get(name, ""))
+
+
+def standing(name: str) -> Text:
+    """The state of an account, in its colour: of the gate before it, so that open is well."""
+    return Text(name, _STANDINGS.get(name, ""))
 
 
 def when(microseconds: int | None) -> str | None:

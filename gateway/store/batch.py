@@ -7,10 +7,10 @@ its answer was lost. This room must not know SQL, tasks or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
 
 Entry = Intent | Settlement
 
@@ -43,11 +43,16 @@ class Credit(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows by the statement that writes them; `whole` ones are opened and settled at once."""
+    """Rows by the statement that writes them, in the order that they are written in.
+
+    `whole` ones are opened and settled at once; those of `attempts` have the id of their exchange
+    and their number, from 1, before their own fields.
+    """
 
     intents: Sequence[Intent]
     whole: Sequence[tuple[Any, ...]]
-    settlements: Sequence[Settlement]
+    settlements: Sequence[tuple[Any, ...]]
+    attempts: Sequence[tuple[Any, ...]]
     credits: Sequence[Credit]
 
 
@@ -70,23 +75,48 @@ def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch
     """
     intents: dict[str, Intent] = {}
     whole: list[tuple[Any, ...]] = []
-    settlements: dict[str, Settlement] = {}
+    settlements: dict[str, tuple[Any, ...]] = {}
+    attempts: list[tuple[Any, ...]] = []
     credits: dict[str, Credit] = {}
     for entry in entries:
         if isinstance(entry, Intent):
             if entry.id not in standing:
                 intents[entry.id] = entry
         elif (intent := intents.pop(entry.id, None)) is not None:
-            whole.append(intent + entry[2:])
+            whole.append(_whole(intent, entry))
+            attempts += _attempts(entry)
             _credit(credits, entry, intent.started_at)
         elif (
             entry.id not in settlements
             and (stands := standing.get(entry.id)) is not None
             and stands.state == ExchangeState.OPEN
         ):
-            settlements[entry.id] = entry
+            settlements[entry.id] = (*entry[:-1], len(entry.attempts))
+            attempts += _attempts(entry)
             _credit(credits, entry, stands.started_at)
-    return Batch(list(intents.values()), whole, list(settlements.values()), list(credits.values()))
+    return Batch(
+        list(intents.values()),
+        whole,
+        list(settlements.values()),
+        attempts,
+        list(credits.values()),
+    )
+
+
+def _whole(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
+    if settlement.channel is not None:
+        intent = intent._replace(
+            channel=settlement.channel,
+            account=settlement.account,
+            upstream_model=settlement.upstream_model,
+            lane=settlement.lane,
+        )
+    return (*intent, *settlement[2:-5], len(settlement.attempts))
+
+
+def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
+    for number, attempted in enumerate(settlement.attempts, 1):
+        yield (settlement.id, number, *attempted)
 
 
 def _credit(credits: dict[str, Credit], settlement: Settlement, started_at: int) -> None:
@@ -115,6 +145,8 @@ def _mended(value: Any) -> Any:
         return value.encode("utf-8", "replace").decode().replace("\0", "�")
     if isinstance(value, int) and not isinstance(value, bool):
         return max(_LEAST, min(value, _MOST))
+    if isinstance(value, tuple):
+        return tuple(Attempted._make(map(_mended, attempted)) for attempted in value)
     return value
 
 

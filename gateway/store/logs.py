@@ -1,4 +1,4 @@
-"""Reading the rows of exchanges: pages and single rows. It never writes.
+"""Reading the rows of exchanges: pages, single rows, their attempts. It never writes.
 
 Ids are time-ordered, so a page is a range of ids. This room must not know who looks.
 """
@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import select
 
 from gateway.store.database import Database
-from gateway.store.records import ExchangeState, RequestRow
+from gateway.store.records import Attempted, ExchangeState, RequestRow
+from gateway.store.schema import attempts as made
 from gateway.store.schema import requests
 
 LONGEST_PAGE = 1000
@@ -65,6 +66,14 @@ async def get(database: Database, request_id: str) -> RequestRow | None:
         result = await connection.execute(select(requests).where(requests.c.id == request_id))
     fields = result.mappings().one_or_none()
     return None if fields is None else _row(fields)
+
+
+async def attempts(database: Database, request_id: str) -> list[Attempted]:
+    """The attempts of one exchange in their order; none before it has ended."""
+    columns = (made.c[name] for name in Attempted._fields)
+    query = select(*columns).where(made.c.request_id == request_id).order_by(made.c.number)
+    async with database.reader.connect() as connection:
+        return [Attempted(*row) for row in await connection.execute(query)]
 
 
 def _row(fields: Mapping[Any, Any]) -> RequestRow:

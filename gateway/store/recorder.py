@@ -173,6 +173,7 @@ class Recorder:
         self._statements.intend.run(connection, batch.intents)
         self._statements.complete.run(connection, batch.whole)
         self._statements.settle.run(connection, batch.settlements)
+        self._statements.attempt.run(connection, batch.attempts)
         self._statements.credit.run(connection, batch.credits)
 
     def _acknowledge(self, entries: Iterable[Entry]) -> None:

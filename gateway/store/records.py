@@ -1,7 +1,7 @@
-"""The ledger's values: groups, tokens and rows of exchanges. They must not know any database.
+"""The ledger's values: groups, tokens, exchanges, attempts. They must not know any database.
 
 Times are Unix microseconds (`…_at`) or durations in microseconds (`…_us`). Frozen dataclasses
-are for people who read; the two named tuples are for the hot path: in the order of the schema,
+are for people who read; named tuples are for the hot path: in the order of the schema,
 so that a batch of them is what the database driver takes.
 """
 
@@ -92,12 +92,45 @@ class Intent(NamedTuple):
     bytes_in: int
 
 
+class Attempted(NamedTuple):
+    """One attempt as it ended: who was asked, what came of it and what followed.
+
+    `format` and `lane` are those of the candidate, `reason` says why it was taken. `started_us`
+    counts from the start of the exchange, the other times from that of the attempt. `status` is
+    the upstream's own, None where none came; `error` is what it really said (redacted, at most
+    8,192 characters). `verdict` is `ok`, or the reason that the judgement gives; `blame` and
+    `effect` are the judgement's words too, and `next` is what was done then: `other account`,
+    `same account`, `gave up`, `told the client`; all three are None where there is nothing to say.
+    """
+
+    channel: str
+    account: str
+    upstream_model: str
+    format: str
+    lane: str
+    reason: str
+    started_us: int
+    first_event_us: int | None
+    total_us: int
+    status: int | None
+    verdict: str
+    blame: str | None = None
+    effect: str | None = None
+    next: str | None = None
+    error: str | None = None
+
+
 class Settlement(NamedTuple):
     """The end of an exchange. `id` and `token_id` are those of its intent.
 
     `status` is what the client got, `upstream_status` and `upstream_error` what the upstream
     said (redacted, at most 8,192 characters). `dropped` names what could not
     cross between formats. Where `usage_source` is `none` the counts are zero.
+
+    `affinity` is the clue by which the conversation was recognised, `affinity_kept` is `yes`, or
+    `no: ` and why its account was left. `config_hash` tells the configuration that it ran under.
+    `channel`, `account`, `upstream_model` and `lane` are those of the last candidate; with
+    `channel` None all four stay as intended. `attempts` are in the order they were made in.
     """
 
     id: str
@@ -119,11 +152,23 @@ class Settlement(NamedTuple):
     upstream_status: int | None
     upstream_error: str | None
     dropped: str | None
+    upstream_format: str | None = None
+    affinity: str | None = None
+    affinity_kept: str | None = None
+    config_hash: str | None = None
+    channel: str | None = None
+    account: str | None = None
+    upstream_model: str | None = None
+    lane: str | None = None
+    attempts: tuple[Attempted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """One row of the table `requests`, column by column: an intent and how it was settled."""
+    """One row of the table `requests`, column by column: an intent and how it was settled.
+
+    `attempts` is how many there were; `gateway.store.logs.attempts` reads them.
+    """
 
     id: str
     started_at: int
@@ -159,3 +204,8 @@ class RequestRow:
     upstream_error: str | None
     dropped: str | None
     boot_id: str
+    upstream_format: str | None = None
+    affinity: str | None = None
+    affinity_kept: str | None = None
+    config_hash: str | None = None
+    attempts: int = 0

@@ -7,7 +7,7 @@ Types are those that SQLite and PostgreSQL share. Times are Unix microseconds.
 (partial, as small as what is in flight) for recovery after a crash, and the rows of one token.
 Its ids are time-ordered: new rows go to the end of the tree, paging needs no other index, and the
 table needs no rowid beside them. No foreign key leads out of it: a row of what happened must
-always find its place.
+always find its place. `attempts` are written with the end of their exchange and go with its row.
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ requests = Table(
     Column("upstream_error", Text),
     Column("dropped", Text),
     Column("boot_id", Text, nullable=False),
+    Column("upstream_format", Text),
+    Column("affinity", Text),
+    Column("affinity_kept", Text),
+    Column("config_hash", Text),
+    Column("attempts", Integer, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 Index(
@@ -99,6 +104,29 @@ Index(
     postgresql_where=text("state = 'open'"),
 )
 Index("requests_of_token", requests.c.token_id, requests.c.id)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("request_id", Text, ForeignKey("requests.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("channel", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("upstream_model", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("first_event_us", BigInteger),
+    Column("total_us", BigInteger, nullable=False),
+    Column("status", Integer),
+    Column("verdict", Text, nullable=False),
+    Column("blame", Text),
+    Column("effect", Text),
+    Column("next", Text),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
 
 settings = Table(
     "settings",

@@ -18,9 +18,11 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Insert,
+    Table,
     Update,
     bindparam,
     case,
+    func,
     insert,
     literal_column,
     or_,
@@ -31,14 +33,19 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 
 from gateway.store.batch import Credit
-from gateway.store.records import ExchangeState, Intent, Settlement
-from gateway.store.schema import requests, tokens
+from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
+from gateway.store.schema import attempts, requests, tokens
 
 LARGEST_LOOKUP = 200
 
 
-END = Settlement._fields[2:]
+END = tuple(field for field in Settlement._fields if field not in Intent._fields)
 """The fields of a settlement that its intent does not have: a whole row is `intent + END`."""
+
+ANEW = ("channel", "account", "upstream_model", "lane")
+"""What an intent has said and a settlement may say anew."""
+
+ATTEMPT = ("request_id", "number", *Attempted._fields)
 
 IS_OPEN = requests.c.state == literal_column(f"'{ExchangeState.OPEN}'")
 """Spoken as a literal: with a parameter SQLite could not use the partial index."""
@@ -126,9 +133,12 @@ class Statements:
         self.settle = Statement(
             update(requests)
             .where(requests.c.id == _parameter(requests.c.id), IS_OPEN)
-            .values(_parameters(END)),
+            .values(_parameters(END) | _parameters_if_given(ANEW)),
             Settlement._fields,
             dialect,
+        )
+        self.attempt = Statement(
+            insert(attempts).values(_parameters(ATTEMPT, attempts)), ATTEMPT, dialect
         )
         self.standing = Lookup(dialect)
         self.credit = Statement(_credit(), Credit._fields, dialect)
@@ -142,8 +152,15 @@ def _parameter(column: Column[Any], name: str | None = None) -> Any:
     return bindparam(_MARK + (name or column.name), type_=column.type, required=False)
 
 
-def _parameters(fields: Sequence[str]) -> dict[str, Any]:
-    return {name: _parameter(requests.c[name]) for name in fields}
+def _parameters(fields: Sequence[str], table: Table = requests) -> dict[str, Any]:
+    return {name: _parameter(table.c[name]) for name in fields}
+
+
+def _parameters_if_given(fields: Sequence[str]) -> dict[str, Any]:
+    return {
+        name: func.coalesce(parameter, requests.c[name])
+        for name, parameter in _parameters(fields).items()
+    }
 
 
 def _credit() -> Update:

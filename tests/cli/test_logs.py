@@ -11,7 +11,7 @@ import pytest
 
 from gateway.store.records import ExchangeState, RequestRow
 from tests.cli.shell import Shell, Standing, standing
-from tests.store.ledger import intent, request_id, settlement
+from tests.store.ledger import attempted, failed, intent, request_id, settlement
 
 FAILED = {
     "state": ExchangeState.ERROR,
@@ -51,6 +51,11 @@ def token_id(shell: Shell) -> str:
     return str(minted)
 
 
+def told(lines: list[str]) -> list[str]:
+    """The sentences of a story, without the lines that tie them together."""
+    return [line.lstrip("│├└─` |+-\xa0") for line in lines]
+
+
 def ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in rows]
 
@@ -88,14 +93,71 @@ def test_the_table_for_people(shell: Shell, token_id: str) -> None:
 
 def test_one_request_in_full(shell: Shell, token_id: str) -> None:
     result = shell("logs", "show", request_id(2))
-    sentence, _, *table = result.stdout.splitlines()
-    assert sentence.startswith("alice asked /v1/messages for beta-5.4 at ")
-    assert sentence.endswith("main answered 503 (server_is_overloaded) in 1.2 s: error.")
+    story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
+    assert story[0].startswith("alice asked /v1/messages for beta-5.4 at ")
+    assert told(story[1:]) == [
+        "main/a1 was asked for alpha-sonnet-4-6.",
+        "The client got 503 (server_is_overloaded) in 1.2 s, the first event after 350 ms: error.",
+        "It cost 100 input tokens (40 read from the cache, 10 written to it)"
+        " and 7 output tokens (3 of reasoning).",
+    ]
     assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
     assert r"no \x1b[31m[bold]room\u202e" in result.stdout
     assert ["dropped", "seed,", "top_k"] in [line.split() for line in table]
     assert "\x1b" not in result.stdout
-    assert shell.json("logs", "show", request_id(2))["upstream_error"] == FAILED["upstream_error"]
+    row = shell.json("logs", "show", request_id(2))
+    assert (row["upstream_error"], row["tried"]) == (FAILED["upstream_error"], [])
+
+
+def test_the_story_of_a_failover(shell: Shell) -> None:
+    minted = shell.mint("alice")["id"]
+    tried = (
+        failed(error='{"error": "no \x1b[31m[bold]room\u202e"}', account="a\u202e1"),
+        attempted(account="b2", reason="next by weight", started_us=125_000),
+    )
+    end = settlement(
+        1,
+        minted,
+        account="b2",
+        channel="main",
+        upstream_model="alpha-sonnet-4-6",
+        lane="native",
+        affinity="prompt_cache_key",
+        affinity_kept="no: cooling",
+        attempts=tried,
+    )
+    with standing(shell.state_dir) as gateway:
+        record(gateway, (intent(1, minted), end))
+        record(gateway, (intent(2, minted), settlement(2, minted, attempts=tried[1:])))
+        record(gateway, (intent(3, minted), None))
+    result = shell("logs", "show", request_id(1))
+    story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
+    assert told(story[1:]) == [
+        "The conversation is known by its prompt_cache_key and did not keep its account: cooling.",
+        r"1. main/a\u202e1 was asked for alpha-sonnet-4-6 (messages, native) after 2 ms:"
+        " the conversation's own.",
+        r'It answered 429 in 120 ms: {"error": "no \x1b[31m[bold]room\u202e"}',
+        "Judged as rate limited: nothing is at fault but the load"
+        " and the account rests for a while.",
+        "Then another account was asked.",
+        "2. main/b2 was asked for alpha-sonnet-4-6 (messages, native) after 125 ms:"
+        " next by weight.",
+        "It answered 200 in 1.2 s, its first event after 348 ms.",
+        "The client got 200 in 1.2 s, the first event after 350 ms: ok.",
+        "It cost 100 input tokens (40 read from the cache, 10 written to it)"
+        " and 7 output tokens (3 of reasoning).",
+    ]
+    assert ["attempts", "2"] in [line.split() for line in table]
+    assert "\x1b" not in result.stdout
+    row = shell.json("logs", "show", request_id(1))
+    assert row["account"] == "b2"
+    assert row["tried"] == [each._asdict() for each in tried]
+    assert [row["attempts"] for row in shell.json("logs", "list")] == [0, 1, 2]
+    titles, *lines = shell("logs", "list").stdout.splitlines()
+    start, end_ = titles.index("Attempts"), titles.index("State")
+    assert [line[start:end_].strip() for line in lines] == ["", "", "2"]
+    start, end_ = titles.index("Input") + len("Input"), titles.index("Cached") + len("Cached")
+    assert [line[start:end_].strip() for line in lines] == ["0", "40", "40"]
 
 
 def test_a_long_value_widens_no_other_line(shell: Shell) -> None:
@@ -106,11 +168,11 @@ def test_a_long_value_widens_no_other_line(shell: Shell) -> None:
     for command in (("list",), ("tail",)):
         assert all(len(line) < 200 for line in shell("logs", *command).stdout.splitlines())
     lines = shell("logs", "show", request_id(1)).stdout.splitlines()
-    assert sum(len(line) > 200 for line in lines) == 3, "the sentence, the model and the error"
+    assert sum(len(line) > 200 for line in lines) == 3, "the opening, the model and the error"
 
 
 def test_one_request_that_still_runs(shell: Shell, token_id: str) -> None:
-    assert "it has not ended." in shell("logs", "show", request_id(3)).stdout
+    assert "It has not ended." in shell("logs", "show", request_id(3)).stdout
 
 
 def test_the_newest_stand_last(shell: Shell, token_id: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.store import keys
-from gateway.store.records import ExchangeState, Intent, Settlement, Token, TokenState
+from gateway.store.records import Attempted, ExchangeState, Intent, Settlement, Token, TokenState
 
 START = 1_790_000_000_000_000
 
@@ -50,6 +50,35 @@ def intent(number: int, token_id: str = "tok_0", **changes: Any) -> Intent:
         user_agent="client/1.0",
         client_request_id=None,
         bytes_in=1234,
+    )._replace(**changes)
+
+
+def attempted(**changes: Any) -> Attempted:
+    return Attempted(
+        channel="main",
+        account="a1",
+        upstream_model="alpha-sonnet-4-6",
+        format="messages",
+        lane="native",
+        reason="the conversation's own",
+        started_us=2_000,
+        first_event_us=348_000,
+        total_us=1_198_000,
+        status=200,
+        verdict="ok",
+    )._replace(**changes)
+
+
+def failed(**changes: Any) -> Attempted:
+    return attempted(
+        first_event_us=None,
+        total_us=120_000,
+        status=429,
+        verdict="rate limited",
+        blame="capacity",
+        effect="cool",
+        next="other account",
+        error='{"error": {"message": "slow down"}}',
     )._replace(**changes)
 
 

@@ -6,14 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.store.batch import Credit, Entry, Standing, arrange, mended, unsettled_elsewhere
-from tests.store.ledger import START, intent, request_id, settlement
+from gateway.store.records import Intent, Settlement
+from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
 
 OPEN = Standing("open", START)
 
 
+def ended(settlement: Settlement) -> tuple[object, ...]:
+    """A settlement as it is written: of its attempts their number."""
+    return (*settlement[:-1], len(settlement.attempts))
+
+
 def test_both_halves_in_one_batch_become_one_whole_row() -> None:
     batch = arrange([intent(1), settlement(1)], {})
-    assert batch.whole == [intent(1) + settlement(1)[2:]]
+    assert batch.whole == [(*intent(1), *settlement(1)[2:-5], 0)]
     assert not batch.intents
     assert not batch.settlements
     assert batch.credits == [Credit("tok_0", 1, 100, 7, START + 1 + 1_200_000)]
@@ -22,8 +28,29 @@ def test_both_halves_in_one_batch_become_one_whole_row() -> None:
 def test_only_the_first_settlement_of_an_open_row_counts() -> None:
     first, second = settlement(1), settlement(1, output_tokens=999)
     batch = arrange([first, second], {request_id(1): OPEN})
-    assert batch.settlements == [first]
+    assert batch.settlements == [ended(first)]
     assert [credit.output_tokens for credit in batch.credits] == [7]
+
+
+def test_a_whole_row_says_who_was_asked_last() -> None:
+    last = {"channel": "spare", "account": "b2", "upstream_model": "m", "lane": "translated"}
+    (row,) = arrange([intent(1), settlement(1, **last)], {}).whole
+    assert row[: len(Intent._fields)] == intent(1, **last)
+    refused = intent(1, channel=None, account=None, upstream_model=None, lane=None)
+    (row,) = arrange([refused, settlement(1)], {}).whole
+    assert row[: len(Intent._fields)] == refused
+
+
+def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
+    two = settlement(1, attempts=(failed(), attempted()))
+    rows = [(request_id(1), 1, *failed()), (request_id(1), 2, *attempted())]
+    for batch in (
+        arrange([intent(1), two, two], {}),
+        arrange([two, two], {request_id(1): OPEN}),
+    ):
+        assert batch.attempts == rows
+        assert [row[-1] for row in (*batch.whole, *batch.settlements)] == [2]
+    assert not any(arrange([two], {request_id(1): Standing("ok", START)}))
 
 
 def test_settled_and_unknown_rows_are_left_alone() -> None:
@@ -35,7 +62,7 @@ def test_an_intent_that_is_there_already_is_not_written_again() -> None:
     batch = arrange([intent(1), settlement(1)], {request_id(1): OPEN})
     assert not batch.intents
     assert not batch.whole
-    assert batch.settlements == [settlement(1)]
+    assert batch.settlements == [ended(settlement(1))]
 
 
 def test_credits_are_one_to_a_token() -> None:
@@ -57,6 +84,10 @@ def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
     assert mended(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
     assert mended(intent(1)) == intent(1)
     assert mended(intent(1)).stream is True
+    torn = settlement(1, attempts=(failed(), failed(error="a\udcff\0b", status=2**80)))
+    assert mended(torn) == torn._replace(
+        attempts=(failed(), failed(error="a?\ufffdb", status=2**53))
+    )
 
 
 steps = st.lists(st.tuples(st.sampled_from(["intend", "settle"]), st.integers(0, 4)), max_size=40)
@@ -73,12 +104,12 @@ def test_any_cut_into_batches_settles_each_row_once(
     intended: set[int] = set()
     for kind, number in order:
         if kind == "settle":
-            entries.append(settlement(number))
+            entries.append(settlement(number, attempts=(attempted(),) * number))
         elif number not in intended:
             intended.add(number)
             entries.append(intent(number))
     rows: dict[str, Standing] = {}
-    credited = 0
+    credited = attempts = 0
     rest = list(entries)
     for size in [*sizes, len(entries)]:
         chunk, rest = rest[:size], rest[size:]
@@ -92,8 +123,11 @@ def test_any_cut_into_batches_settles_each_row_once(
                 assert whole[0] not in rows
                 rows[whole[0]] = Standing("ok", START)
             for settled in batch.settlements:
-                assert rows[settled.id].state == "open"
-                rows[settled.id] = Standing("ok", START)
+                assert rows[settled[0]].state == "open"
+                rows[settled[0]] = Standing("ok", START)
+            attempts += len(batch.attempts)
             credited += sum(credit.requests for credit in batch.credits)
     assert rows.keys() == {request_id(number) for number in intended}
-    assert credited == sum(row.state == "ok" for row in rows.values())
+    settled_rows = [number for number in intended if rows[request_id(number)].state == "ok"]
+    assert credited == len(settled_rows)
+    assert attempts == sum(settled_rows)

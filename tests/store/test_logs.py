@@ -6,7 +6,7 @@ from gateway.store import logs
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, RequestRow
-from tests.store.ledger import intent, request_id, settlement
+from tests.store.ledger import attempted, failed, intent, request_id, settlement
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -16,17 +16,46 @@ def numbers(rows: list[RequestRow]) -> list[int]:
 async def test_a_settled_row_holds_every_column(database: Database, recorder: Recorder) -> None:
     opening = intent(1)
     ending = settlement(
-        1, state=ExchangeState.ERROR, error_code="upstream_timeout", dropped="top_k"
+        1,
+        state=ExchangeState.ERROR,
+        error_code="upstream_timeout",
+        dropped="top_k",
+        upstream_format="messages",
+        affinity="session header",
+        affinity_kept="no: cooling",
+        config_hash="0123abcd",
+        channel="spare",
+        account="b2",
+        upstream_model="alpha-4.6",
+        lane="translated",
+        attempts=(failed(), attempted()),
     )
     await recorder.intend(opening)
     recorder.settle(ending)
+    recorder.refuse(intent(2), ending._replace(id=request_id(2)))
+    await recorder.intend(intent(3))
+    for number in (1, 2):
+        row = await logs.get(database, request_id(number))
+        both = intent(number)._asdict() | ending._asdict()
+        both |= {"id": request_id(number), "boot_id": recorder.boot_id, "attempts": 2}
+        assert row == RequestRow(**both)
+        assert row.stream is True
+        assert isinstance(row.state, ExchangeState)
+        assert await logs.attempts(database, request_id(number)) == [failed(), attempted()]
+    assert await logs.get(database, "req_nothing") is None
+
+
+async def test_who_was_intended_stays_where_the_end_names_nobody(
+    database: Database, recorder: Recorder
+) -> None:
+    await recorder.intend(intent(1))
+    recorder.settle(settlement(1))
     await recorder.intend(intent(2))
     row = await logs.get(database, request_id(1))
-    both = opening._asdict() | ending._asdict() | {"boot_id": recorder.boot_id}
-    assert row == RequestRow(**both)
-    assert row.stream is True
-    assert isinstance(row.state, ExchangeState)
-    assert await logs.get(database, "req_nothing") is None
+    assert row is not None
+    assert (row.channel, row.account, row.lane) == ("main", "a1", "native")
+    assert row.attempts == 0
+    assert await logs.attempts(database, request_id(1)) == []
 
 
 async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder: Recorder) -> None:

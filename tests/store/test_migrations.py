@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, MetaData
 
-from gateway.store import groups
+from gateway.store import groups, logs
 from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.migrations import STEPS, migrate
+from gateway.store.recorder import Recorder
 from gateway.store.records import Group
 from gateway.store.schema import metadata
-from gateway.store.sqlite import FileWriter
-from tests.store.ledger import integrity, outside
+from gateway.store.sqlite import FileWriter, make_file
+from tests.store.ledger import attempted, integrity, intent, outside, request_id, settlement
 
 NOW = 1_790_000_000_000_000
 
@@ -83,6 +85,59 @@ async def test_the_first_start_makes_the_group_that_reaches_everything(path: Pat
     await database.close()
 
 
+FIRST = 1
+"""The number of the first schema that was ever released."""
+
+
+async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
+    make_file(path)
+    writer = FileWriter(path)
+    await migrate(writer, NOW, STEPS[:FIRST])
+    with outside(path) as connection:
+        for state in ("ok", "open"):
+            connection.execute(
+                "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
+                " channel, stream, bytes_in, state, total_us, boot_id) VALUES"
+                f" ('req_{state}', 1, 'tok_0', 'default', '/v1/messages', 'messages', 'main',"
+                f" 1, 2, '{state}', 3, 'boot')"
+            )
+        connection.row_factory = sqlite3.Row
+        before = {row["id"]: dict(row) for row in connection.execute("SELECT * FROM requests")}
+    await writer.close()
+    database = await Database.open(path)
+    recorder = Recorder(database, boot_id="boot")
+    await recorder.start()
+    rows = {row.id: asdict(row) for row in await logs.page(database)}
+    new = {
+        "upstream_format": None,
+        "affinity": None,
+        "affinity_kept": None,
+        "config_hash": None,
+        "attempts": 0,
+    }
+    assert rows == {name: row | new for name, row in before.items()}
+    recorder.settle(settlement(0, attempts=(attempted(),))._replace(id="req_open"))
+    await recorder.close()
+    assert await logs.attempts(database, "req_open") == [attempted()]
+    assert await logs.attempts(database, "req_ok") == []
+    await database.close()
+    assert integrity(path) == "ok"
+    assert path.with_name("ledger.db.schema-1.copy").exists()
+
+
+async def test_attempts_go_with_their_request(
+    database: Database, recorder: Recorder, path: Path
+) -> None:
+    for number in (1, 2):
+        recorder.refuse(intent(number), settlement(number, attempts=(attempted(),) * 2))
+    await recorder.close()
+    with outside(path) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"DELETE FROM requests WHERE id = '{request_id(1)}'")
+    assert await logs.attempts(database, request_id(1)) == []
+    assert len(await logs.attempts(database, request_id(2))) == 2
+
+
 def add_column(connection: Connection, _now: int) -> None:
     connection.exec_driver_sql("ALTER TABLE groups ADD COLUMN remark TEXT")
 
@@ -99,7 +154,7 @@ async def test_a_copy_is_made_before_a_file_with_content_changes(
     writer = FileWriter(path)
     await migrate(writer, NOW, (*STEPS, add_column))
     await writer.close()
-    copy = path.with_name("ledger.db.schema-1.copy")
+    copy = path.with_name(f"ledger.db.schema-{len(STEPS)}.copy")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert integrity(copy) == "ok"
     with outside(copy) as connection:
@@ -112,7 +167,7 @@ async def test_a_copy_is_made_before_a_file_with_content_changes(
 async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: Path) -> None:
     await database.close()
     writer = FileWriter(path)
-    with pytest.raises(MigrationFailed, match="from schema 1 to 2"):
+    with pytest.raises(MigrationFailed, match=f"from schema {len(STEPS)} to {len(STEPS) + 1}"):
         await migrate(writer, NOW, (*STEPS, fail_half_way))
     await writer.close()
     with outside(path) as connection:

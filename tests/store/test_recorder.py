@@ -14,7 +14,16 @@ from gateway.store import logs, tokens
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from tests.store.ledger import START, intent, outside, request_id, settlement, token
+from tests.store.ledger import (
+    START,
+    attempted,
+    failed,
+    intent,
+    outside,
+    request_id,
+    settlement,
+    token,
+)
 
 
 async def totals(database: Database) -> dict[str, tuple[int, int, int]]:
@@ -37,12 +46,14 @@ async def test_an_acknowledged_intent_is_on_disk(recorder: Recorder, path: Path)
 
 
 async def test_settling_twice_changes_nothing(database: Database, recorder: Recorder) -> None:
+    once = settlement(1, attempts=(failed(), attempted()))
     await recorder.intend(intent(1))
-    recorder.settle(settlement(1))
-    recorder.settle(settlement(1, state=ExchangeState.ERROR, output_tokens=1000))
+    recorder.settle(once)
+    recorder.settle(once._replace(state=ExchangeState.ERROR, output_tokens=1000))
     await recorder.intend(intent(2))
-    recorder.settle(settlement(1, state=ExchangeState.CLIENT_GONE))
+    recorder.settle(once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempted(),)))
     await recorder.intend(intent(3))
+    assert await logs.attempts(database, request_id(1)) == [failed(), attempted()]
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.state, row.output_tokens) == (ExchangeState.OK, 7)
@@ -225,7 +236,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
         other.execute("BEGIN IMMEDIATE")
         waiting = [recorder.intend(intent(number)) for number in range(20)]
         for number in range(10):
-            recorder.settle(settlement(number))
+            recorder.settle(settlement(number, attempts=(attempted(),)))
         await asyncio.sleep(0.1)
         writer.cancel()
         await asyncio.wait({writer})
@@ -234,11 +245,13 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     assert len(await logs.page(database)) == 20
     assert not any(future.done() for future in waiting)
     for number in range(20):
-        recorder.settle(settlement(number))
+        recorder.settle(settlement(number, attempts=(attempted(),)))
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting)
         await recorder.close()
     assert await totals(database) == {"tok_0": (20, 2000, 140)}
+    for row in await logs.page(database):
+        assert await logs.attempts(database, row.id) == [attempted()]
     assert "cannot hold" not in caplog.text
 
 
