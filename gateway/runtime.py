@@ -1,6 +1,7 @@
 """The one typed object behind the application's one key: everything a request needs.
 
-It must not know HTTP messages; it only holds what was built at the start.
+It must not know HTTP messages; it only holds what was built at the start, and what of it a new
+configuration has replaced.
 """
 
 from __future__ import annotations
@@ -10,11 +11,19 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
-from gateway.config import Config
+from gateway.config import Account, Channel, Config
+from gateway.routing.affinity import Affinities
+from gateway.routing.budget import Budget
 from gateway.routing.catalog import Catalog
 from gateway.routing.estimates import Estimates
+from gateway.routing.gate import State
+from gateway.routing.health import Health, Place
+from gateway.routing.judgement import Judge
+from gateway.routing.pace import Paces
 from gateway.routing.router import Reach, Router
+from gateway.routing.rules import rules_of
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.upstream.client import Line
@@ -31,19 +40,49 @@ def new_request_id(now: int) -> str:
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # a name, not a secret
 
 
-@dataclass(slots=True)
-class Runtime:
-    """One running gateway. `now` gives unix microseconds."""
+@dataclass(slots=True, eq=False)
+class Snapshot:
+    """What one reading of the configuration came to. A request keeps to the one that it began with,
+    and the line of one that was replaced is closed when the last of its requests has ended."""
 
     config: Config
     catalog: Catalog
     router: Router
+    judge: Judge
     line: Line
     redactor: Redactor
+    hash: str
+    requests: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> Snapshot:
+        """Inside the running loop, as the line has connections."""
+        catalog = Catalog.of(config.models)
+        return cls(
+            config=config,
+            catalog=catalog,
+            router=Router(catalog, config.channels, config.families),
+            judge=Judge(rules_of(config.rules)),
+            line=Line(config),
+            redactor=Redactor.of(config),
+            hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
+        )
+
+
+@dataclass(slots=True)
+class Runtime:
+    """One running gateway. `now` gives unix microseconds, `chance` a number in [0, 1)."""
+
+    current: Snapshot
     registry: Registry
     recorder: Recorder
     estimates: Estimates = field(default_factory=lambda: Estimates(estimate))
+    health: Health = field(default_factory=Health)
+    paces: Paces = field(default_factory=Paces)
+    affinities: Affinities = field(default_factory=Affinities)
+    budget: Budget = field(default_factory=Budget)
     now: Callable[[], int] = unix_microseconds
+    chance: Callable[[], float] = random.random
     draining: bool = False
     """New requests are refused, running ones may end."""
     hurried: bool = False
@@ -54,17 +93,87 @@ class Runtime:
     """Bytes of their bodies."""
     patience: set[asyncio.Timeout] = field(default_factory=set)
     """The waits that a shutdown may cut short."""
+    drains: set[asyncio.Future[None]] = field(default_factory=set)
+    """Replies that are heard to their end although their clients have left."""
+    loaded_at: int = field(default_factory=unix_microseconds)
+    """When the configuration was last read and found right, in unix microseconds."""
+    refused: str | None = None
+    """What is wrong with the file that was read since: for everybody, so it tells no content."""
+    stream_only: set[tuple[str, str]] = field(default_factory=set)
+    """Channels, and their names of models, that were found to answer streams alone."""
+    _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _reaches: dict[str, Reach] = field(default_factory=dict)
-    _reaches_version: int = -1
+    _reaches_of: tuple[Snapshot | None, int] = (None, -1)
+
+    @property
+    def config(self) -> Config:
+        return self.current.config
+
+    def replace(self, config: Config) -> None:
+        """What begins from now on goes by this configuration; what runs keeps to its own.
+
+        Who is reached as before keeps what is known of them; another key or address is a new
+        beginning, but whoever was disabled by hand stays so.
+        """
+        old, new = self.current, Snapshot.of(config)
+        self.current = new
+        before, now = _ways(old.config), _ways(config)
+        self._keep({place for place, way in now.items() if before.get(place) == way}, set(now))
+        self.affinities.heed(config.affinity.headers)
+        if not old.requests:
+            self._close(old)
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """A request that kept to it has ended."""
+        snapshot.requests -= 1
+        if not snapshot.requests and snapshot is not self.current:
+            self._close(snapshot)
+
+    async def hang_up(self) -> None:
+        """The end: no line stays open."""
+        self._close(self.current)
+        await asyncio.wait(self._closing)
 
     def reach(self, group: str) -> Reach:
-        """What the group may use, from memory."""
-        if self._reaches_version != self.registry.version:
+        """What the group may use now, from memory."""
+        of = (self.current, self.registry.version)
+        if self._reaches_of != of:
             self._reaches.clear()
-            self._reaches_version = self.registry.version
+            self._reaches_of = of
         reach = self._reaches.get(group)
         if reach is None:
             record = self.registry.group(group)
-            reach = self.router.reach(record.patterns if record else ())
+            reach = self.current.router.reach(record.patterns if record else ())
             self._reaches[group] = reach
         return reach
+
+    def _keep(self, same: set[Place], all_places: set[Place]) -> None:
+        now = asyncio.get_running_loop().time()
+        disabled = [
+            place
+            for place in all_places - same
+            if self.health.standing(place, "", now).state is State.DISABLED
+        ]
+        self.health.keep(same)
+        for place in disabled:
+            self.health.disable(place)
+        self.paces.keep(same)
+        channels = {channel for channel, _ in same}
+        self.stream_only = {each for each in self.stream_only if each[0] in channels}
+
+    def _close(self, snapshot: Snapshot) -> None:
+        self._closing.add(task := asyncio.ensure_future(snapshot.line.close()))
+        task.add_done_callback(self._closing.discard)
+
+
+def _ways(config: Config) -> dict[Place, tuple[object, ...]]:
+    """How each account is reached, and as whom."""
+    return {
+        (channel.name, account.name): _way(channel, account)
+        for channel in config.channels
+        for account in channel.accounts
+    }
+
+
+def _way(channel: Channel, account: Account) -> tuple[object, ...]:
+    return channel.format, channel.base_url, channel.proxy, channel.headers, account.key

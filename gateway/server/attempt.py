@@ -7,9 +7,10 @@ replies travel: it has no connection.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 import orjson
@@ -17,8 +18,10 @@ import orjson
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.prompt import Prompt
+from gateway.core.reply import ReplyFailed
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
+from gateway.runtime import Snapshot
 from gateway.upstream.client import AttemptFailed
 from gateway.wire.codec import Codec
 from gateway.wire.fields import Payload
@@ -34,7 +37,8 @@ _LONGEST_FAULT: Final = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeReply:
     """A reply that is all there before anything leaves: `kind` is its content type, `fault` what
-    could not be read of it, `dropped` what the client's format could not say."""
+    could not be read of it, `dropped` what the client's format could not say, and `id` what the
+    upstream calls it."""
 
     body: bytes
     kind: str = JSON
@@ -42,15 +46,17 @@ class WholeReply:
     usage: Usage | None = None
     fault: str | None = None
     dropped: Set[str] = frozenset()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a client asks, in its own words (`body`) and in the hub's; `codec` is that of its
-    format, `crossing` and `query` may go to an upstream of the same format, and `exchange_id` is
-    ours."""
+    format, `crossing` and `query` may go to an upstream of the same format, `exchange_id` is ours,
+    and `snapshot` is the configuration that it keeps to."""
 
     exchange_id: str
+    snapshot: Snapshot
     codec: Codec
     prompt: Prompt
     body: Payload
@@ -58,13 +64,31 @@ class Asked:
     query: str
 
 
+class Folds(Protocol):
+    """Reads a stream that the client did not ask for: `receive` its bytes until it is `over`, or
+    until they end and `close` it."""
+
+    @property
+    def over(self) -> bool: ...
+
+    def receive(self, chunk: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    def whole(self) -> WholeReply:
+        """Raises `AttemptFailed` where the stream came to no good end."""
+        ...
+
+
 class Attempt(ABC):
-    """`payload`, `crossing` and `query` go upstream; `dropped` names what does not. `streams` are
-    the kinds of body that a stream for the client can be made of."""
+    """`payload`, `crossing` and `query` go upstream, and ask for a stream where `streamed` says so;
+    `dropped` names what does not. `streams` are the kinds of body that a stream for the client can
+    be made of."""
 
     payload: bytes
     crossing: Mapping[str, str]
     query: str
+    streamed: bool
     dropped: Set[str]
     streams: tuple[str, ...]
 
@@ -83,6 +107,9 @@ class Attempt(ABC):
     @abstractmethod
     def synthesised(self, body: bytes) -> WholeReply:
         """The same as the stream that the client asked for."""
+
+    @abstractmethod
+    def folding(self) -> Folds: ...
 
     @abstractmethod
     def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
@@ -104,12 +131,28 @@ def json_object(body: bytes) -> Payload:
     return data
 
 
-def garbage(message: str, body: bytes = b"") -> AttemptFailed:
-    """The failure of an upstream whose answer cannot be used."""
+def garbage(message: str, body: bytes = b"", *, status: int | None = None) -> AttemptFailed:
+    """The failure of an upstream whose answer cannot be used; with its status where it is no reply
+    at all, but a page."""
     excerpt = body[:_EXCERPT].decode("utf-8", "replace") or None
-    return AttemptFailed(Failure(kind=FailureKind.GARBAGE, message=message, body=excerpt))
+    failure = Failure(kind=FailureKind.GARBAGE, message=message, body=excerpt, status=status)
+    return AttemptFailed(failure)
 
 
 def spelled(fault: Exception) -> str:
     """A fault as the row tells it."""
     return f"{type(fault).__name__}: {fault}"[:_LONGEST_FAULT]
+
+
+@contextmanager
+def readable(body: bytes) -> Iterator[None]:
+    """Makes `AttemptFailed` of whatever stands in the way from an upstream's reply to the client's:
+    there are no bytes to fall back on."""
+    try:
+        yield
+    except AttemptFailed:
+        raise
+    except ReplyFailed as failed:
+        raise AttemptFailed(failed.failure) from failed
+    except Exception as fault:
+        raise garbage(f"the reply cannot be read: {spelled(fault)}", body) from fault

@@ -5,6 +5,7 @@ Nothing is billed, and an upstream that cannot count is no error. It must not kn
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import orjson
@@ -14,8 +15,9 @@ from gateway.core.failure import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.prompt import Prompt
 from gateway.errors import CannotConvert, ServiceUnavailable
-from gateway.routing.router import Candidate
+from gateway.routing.router import Candidate, Route
 from gateway.routing.verdict import client_error
+from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
 from gateway.server.body import read_json, write_object
 from gateway.server.crossing import crossing, crossing_query, translated_crossing
@@ -69,21 +71,23 @@ _COUNTED: Final = {
 async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
+    snapshot = exchange.snapshot
     exchange.format = Format.MESSAGES.value
     exchange.token = token = authenticate(request, runtime)
     reach = runtime.reach(token.group)
-    headers = crossing(request, Format.MESSAGES, runtime.config.server)
+    headers = crossing(request, Format.MESSAGES, snapshot.config.server)
     body = await read_json(request)
     prompt = CODEC.parse_count(body)
     exchange.ask(prompt)
-    candidate = runtime.router.route(prompt.model, Format.MESSAGES, reach)
+    route = snapshot.router.route(prompt.model, Format.MESSAGES, reach)
+    candidate = _best(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
     if candidate.lane is Lane.NATIVE:
         question = CODEC.patch_prompt(body, prompt, candidate.target)
         counted = await _ask(request, candidate, question, headers)
     elif (translation := _translate(prompt, candidate)) is not None:
-        headers = translated_crossing(candidate.format, runtime.config.server)
+        headers = translated_crossing(candidate.format, snapshot.config.server)
         counted = await _ask(request, candidate, translation, headers)
     else:
         counted = None
@@ -92,6 +96,14 @@ async def count_tokens(request: web.Request) -> web.Response:
         return _answer(counted)
     estimated = runtime.estimates.estimate(candidate.model, prompt)
     return _answer({"input_tokens": estimated}, **{ESTIMATED: "true"})
+
+
+def _best(route: Route, runtime: Runtime) -> Candidate:
+    """The first that may be asked. Counting tells nothing about an account."""
+    now = asyncio.get_running_loop().time()
+    usable = runtime.health.usable(route.places, route.model, now)
+    by_place = {candidate.place: candidate for candidate in route.candidates}
+    return by_place[usable[0]] if usable else route.candidates[0]
 
 
 def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
@@ -120,13 +132,13 @@ async def _ask(
     payload, path = write_object(question), _PATHS[candidate.format]
     exchange.intend(candidate)
     try:
-        asking = runtime.line.ask(candidate, path, payload, headers, query)
+        asking = request[EXCHANGE].snapshot.line.ask(candidate, path, payload, headers, query)
         answer = await within(runtime, PATIENCE, asking)
     except AttemptFailed as attempt:
         failure = attempt.failure
         if native and failure.kind is FailureKind.SAID and failure.status == 400:
             exchange.fail(failure)
-            raise client_error(failure, runtime.redactor.everything) from attempt
+            raise client_error(failure, request[EXCHANGE].snapshot.redactor.everything) from attempt
         exchange.fault = f"estimated, for the upstream did not count: {failure.message}"
         return None
     if not _is_count(tokens := answer.get("input_tokens")):

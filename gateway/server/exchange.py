@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Set
-from typing import Final
+from collections.abc import Coroutine, Set
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -23,7 +23,7 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.address import client_address
 from gateway.server.losses import spelled
-from gateway.store.records import ExchangeState, Intent, Settlement, Token
+from gateway.store.records import Attempted, ExchangeState, Intent, Settlement, Token
 
 COMMIT_PATIENCE: Final = 0.25
 """Seconds that the first byte of a reply waits for its intent row; then it leaves regardless."""
@@ -41,8 +41,13 @@ class Exchange:
     """Collects what the row will say while the request passes through the house."""
 
     __slots__ = (
+        "_affinity",
+        "_affinity_kept",
+        "_asked_at",
+        "_attempts",
         "_candidate",
         "_clock",
+        "_drain",
         "_dropped",
         "_ended",
         "_error",
@@ -54,7 +59,9 @@ class Exchange:
         "_runtime",
         "_started",
         "_stop",
+        "_upstream",
         "_usage",
+        "attempts_made",
         "bytes_in",
         "bytes_out",
         "client_request_id",
@@ -63,7 +70,10 @@ class Exchange:
         "fault",
         "format",
         "id",
+        "opened",
         "remote",
+        "reply_id",
+        "snapshot",
         "state",
         "status",
         "token",
@@ -72,12 +82,14 @@ class Exchange:
 
     def __init__(self, runtime: Runtime, request: web.Request) -> None:
         self._runtime = runtime
+        self.snapshot = runtime.current
+        self.snapshot.requests += 1
         self._started = runtime.now()
         self._clock = time.perf_counter()
         self.id = new_request_id(self._started)
         self.endpoint = request.path
         self.format = ""
-        self.remote = client_address(request, runtime.config.server.trusted_proxies)
+        self.remote = client_address(request, self.snapshot.config.server.trusted_proxies)
         headers = request.headers
         self.user_agent = headers.get("user-agent", "")[:_LONGEST_AGENT]
         self.client_request_id = _well_formed(headers.get("x-request-id"))
@@ -87,7 +99,10 @@ class Exchange:
         self.bytes_in = 0
         self.bytes_out = 0
         self.committed = False
+        self.opened = False
+        self.attempts_made = 0
         self.fault: str | None = None
+        self.reply_id = ""
         self._prompt: Prompt | None = None
         self._candidate: Candidate | None = None
         self._intent: asyncio.Future[None] | None = None
@@ -99,6 +114,12 @@ class Exchange:
         self._error: GatewayError | None = None
         self._failure: Failure | None = None
         self._dropped: set[str] = set()
+        self._attempts: list[Attempted] = []
+        self._upstream = 0.0
+        self._asked_at: float | None = None
+        self._drain: asyncio.Future[None] | None = None
+        self._affinity: str | None = None
+        self._affinity_kept: str | None = None
 
     def take_in(self, size: int) -> None:
         """The body has `size` bytes, as far as one knows."""
@@ -108,11 +129,54 @@ class Exchange:
     def ask(self, prompt: Prompt) -> None:
         self._prompt = prompt
 
+    def belong(self, clue: str | None, kept: str | None) -> None:
+        """By which clue the conversation was recognised, and whether it stays where it was."""
+        self._affinity, self._affinity_kept = clue, kept
+
     def intend(self, candidate: Candidate) -> None:
-        """Puts the intent on record; call it before the upstream is contacted."""
+        """The candidate is asked now. The first time that puts the intent on record; call it before
+        the upstream is contacted."""
         self._candidate = candidate
-        self._recorded = self._row()
-        self._intent = self._runtime.recorder.intend(self._recorded)
+        self.attempts_made += 1
+        self._asked_at = time.perf_counter()
+        if self._recorded is None:
+            self._recorded = self._row()
+            self._intent = self._runtime.recorder.intend(self._recorded)
+
+    @property
+    def clock(self) -> float:
+        """Seconds since it began."""
+        return time.perf_counter() - self._clock
+
+    def tried(self, attempt: Attempted) -> None:
+        """An attempt has ended."""
+        self._attempts.append(attempt)
+
+    def follow(self, step: str) -> None:
+        """What was done after the attempt that ended last."""
+        self._attempts[-1] = self._attempts[-1]._replace(next=step)
+
+    def await_upstream(self, seconds: float) -> None:
+        """So long nothing could be done but wait for it."""
+        self._upstream += seconds
+        self._asked_at = None
+
+    def timing(self) -> str:
+        """The house's own part of the time so far, and the upstream's, as `server-timing` has
+        them: in milliseconds."""
+        now, asked = time.perf_counter(), self._asked_at
+        upstream = self._upstream + (0.0 if asked is None else now - asked)
+        own = max(0.0, now - self._clock - upstream)
+        return f"gateway;dur={own * 1e3:.1f}, upstream;dur={upstream * 1e3:.1f}"
+
+    @property
+    def channel(self) -> str | None:
+        return self._candidate.channel if self._candidate else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """What the upstream did wrong after the reply had begun."""
+        return self._failure
 
     async def intent_on_record(self) -> None:
         """Holds the reply back until the intent is committed, but never for long: a full disk must
@@ -136,11 +200,22 @@ class Exchange:
         self.committed = True
         self._first_event = time.perf_counter()
 
+    def open(self) -> None:
+        """The head leaves, and with it the status: errors are spoken in-band from now on."""
+        self.opened = True
+
+    def stuck(self) -> None:
+        """The client takes nothing any more."""
+        self.state = ExchangeState.CLIENT_SLOW
+        self.status = OK
+        self._ended = time.perf_counter()
+
     def complete(self) -> None:
         """The client has everything that it was to get."""
         if self._error is None:
             self.state = ExchangeState.OK
             self.status = OK
+            self._failure = None  # an earlier attempt's, of which the client knows nothing
         self._ended = time.perf_counter()
 
     def learn(self, usage: Usage | None, stop: StopReason | None) -> None:
@@ -170,7 +245,7 @@ class Exchange:
     def refuse(self, error: GatewayError) -> None:
         """What the client is told instead of a reply."""
         self._error = error
-        self.status = OK if self.committed else error.status
+        self.status = OK if self.opened else error.status
         if self._recorded is None:
             self.state = ExchangeState.REJECTED
 
@@ -178,11 +253,27 @@ class Exchange:
         """The client is gone; that counts only while it was still to get something."""
         if self._ended is None:
             self.state = ExchangeState.CLIENT_GONE
-            self.status = OK if self.committed else CLIENT_CLOSED_REQUEST
+            self.status = OK if self.opened else CLIENT_CLOSED_REQUEST
+
+    def go_on(self, drain: Coroutine[Any, Any, None]) -> None:
+        """The client has left, but the upstream is heard to its end: the row waits for that."""
+        self._drain = asyncio.ensure_future(drain)
+        self._runtime.drains.add(self._drain)
+        self._drain.add_done_callback(self._drained)
+
+    def _drained(self, drain: asyncio.Future[None]) -> None:
+        self._runtime.drains.discard(drain)
+        if not drain.cancelled() and (fault := drain.exception()) is not None:
+            log.error("%s: draining failed", self.id, exc_info=fault)
+        self._drain = None
+        self.settle()
 
     def settle(self) -> None:
         """Writes the row's end; an exchange that no key opened leaves no row."""
+        if self._drain is not None:
+            return
         self._runtime.bytes_in_flight -= self.bytes_in
+        self._runtime.leave(self.snapshot)
         if self.token is None:
             return
         settlement = self._settlement(self.token)
@@ -214,7 +305,7 @@ class Exchange:
 
     def _settlement(self, token: Token) -> Settlement:
         usage = self._usage or _NO_USAGE
-        failure, first = self._failure, self._first_event
+        failure, first, candidate = self._failure, self._first_event, self._candidate
         return Settlement(
             id=self.id,
             token_id=token.id,
@@ -235,6 +326,15 @@ class Exchange:
             upstream_status=failure.status if failure else None,
             upstream_error=self._upstream_error(),
             dropped=spelled(self._dropped),
+            upstream_format=candidate.format.value if candidate else None,
+            channel=candidate.channel if candidate else None,
+            account=candidate.account if candidate else None,
+            upstream_model=candidate.target.model if candidate else None,
+            lane=candidate.lane.value if candidate else None,
+            affinity=self._affinity,
+            affinity_kept=self._affinity_kept,
+            config_hash=self.snapshot.hash,
+            attempts=tuple(self._attempts),
         )
 
     def _end_reason(self) -> str:
@@ -254,7 +354,7 @@ class Exchange:
             text = self._error.detail
         else:
             text = self.fault
-        return None if text is None else self._runtime.redactor.secrets(text)
+        return None if text is None else self.snapshot.redactor.secrets(text)
 
 
 def _well_formed(request_id: str | None) -> str | None:

@@ -64,7 +64,7 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
         log.exception("%s: unexpected fault", exchange.id)
         row = InternalError(detail=f"{type(fault).__name__}: {fault}")
         exchange.refuse(row)
-        if exchange.committed:
+        if exchange.opened:
             raise
         return error_response(request, row)
     finally:
@@ -84,6 +84,11 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
     headers = response.headers
     headers["request-id"] = headers["x-request-id"] = exchange.id
     headers["server"] = SERVER
+    if exchange.attempts_made:
+        headers["x-gateway-attempts"] = str(exchange.attempts_made)
+        headers["server-timing"] = exchange.timing()
+        if exchange.channel and exchange.snapshot.config.server.show_channel:
+            headers["x-gateway-channel"] = exchange.channel
     if exchange.client_request_id:
         headers["x-client-request-id"] = exchange.client_request_id
 

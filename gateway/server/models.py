@@ -46,7 +46,7 @@ async def show_model(request: web.Request) -> web.Response:
     runtime = request.app[RUNTIME]
     usable = _usable(request, runtime)
     sent = request.match_info["id"]
-    model = runtime.catalog.resolve(sent)
+    model = runtime.current.catalog.resolve(sent)
     if model is None or model not in usable:
         raise UnknownModelId(sent)
     return _answer(request, _entry(model) | {"id": sent})
@@ -57,7 +57,7 @@ def _usable(request: web.Request, runtime: Runtime) -> list[Model]:
     exchange.format = "models"
     exchange.token = token = authenticate(request, runtime)
     reach = runtime.reach(token.group)
-    return [model for model in runtime.catalog if model.id in reach.members]
+    return [model for model in runtime.current.catalog if model.id in reach.members]
 
 
 def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]:

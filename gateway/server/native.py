@@ -6,6 +6,8 @@ It must not know the other formats.
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
+from functools import partial
 
 import aiohttp
 
@@ -19,16 +21,20 @@ from gateway.routing.verdict import client_error, may_be_told
 from gateway.runtime import Runtime
 from gateway.server.attempt import (
     EVENT_STREAM,
+    JSON,
     Asked,
     Attempt,
     WholeReply,
-    garbage,
     json_object,
+    readable,
     spelled,
 )
 from gateway.server.body import write_object
 from gateway.server.crossing import crossing_back
+from gateway.server.folding import Folding
+from gateway.server.stamping import overridden, stamp
 from gateway.upstream.client import AttemptFailed
+from gateway.wire.translated import synthesise, with_usage
 from gateway.wire.translator import NativeTranslator
 
 
@@ -37,15 +43,22 @@ class NativeAttempt(Attempt):
     the client's."""
 
     dropped: Set[str] = frozenset()
-    streams = (EVENT_STREAM,)
+    streams = (EVENT_STREAM, JSON)
     finished = False
 
-    def __init__(self, runtime: Runtime, asked: Asked, candidate: Candidate) -> None:
-        patched = asked.codec.patch_prompt(asked.body, asked.prompt, candidate.target)
-        self.payload = write_object(patched)
+    def __init__(
+        self, runtime: Runtime, asked: Asked, candidate: Candidate, *, streamed: bool
+    ) -> None:
+        body, prompt = asked.body, asked.prompt
+        if streamed and not prompt.stream:
+            body, prompt = body | {"stream": True}, replace(prompt, stream=True)
+        patched = asked.codec.patch_prompt(body, prompt, candidate.target)
+        self.payload = write_object(overridden(patched, asked, candidate))
         self.crossing, self.query = asked.crossing, asked.query
+        self.streamed = prompt.stream
         self._asked = asked
-        self._clean = runtime.redactor.everything
+        self._clean = asked.snapshot.redactor.everything
+        self._stamp = partial(stamp, runtime, asked, candidate)
 
     def translator(self) -> NativeTranslator:
         codec = self._asked.codec
@@ -66,10 +79,20 @@ class NativeAttempt(Attempt):
         except Exception as error:  # the tap may never break the pipe
             fault = spelled(error)
         out = codec.rename_reply(body, data, self._asked.prompt)
-        return WholeReply(body=out, stop=stop, usage=usage, fault=fault)
+        named = data.get("id")
+        id = named if isinstance(named, str) else ""
+        return WholeReply(body=out, stop=stop, usage=usage, fault=fault, id=id)
 
     def synthesised(self, body: bytes) -> WholeReply:
-        raise garbage("the reply is no stream", body)
+        bears, codec = self._stamp(), self._asked.codec
+        encoder = codec.encoder(self._asked.prompt, bears)
+        with readable(body):
+            reply = codec.parse_reply(json_object(body))
+            frames = synthesise(with_usage(reply, bears.input_tokens), encoder)
+        return WholeReply(body=frames, kind=EVENT_STREAM, stop=reply.stop, usage=reply.usage)
+
+    def folding(self) -> Folding:
+        return Folding(self._asked, self._stamp(), self._asked.codec.decoder())
 
     def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
         return crossing_back(answer)

@@ -5,7 +5,10 @@ Other formats have no such prompt, so their upstreams are not asked. It must not
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
+from aiohttp import web
 
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
@@ -14,8 +17,13 @@ from gateway.core.reply import Reply
 from gateway.core.usage import Usage
 from gateway.routing.router import Candidate
 from gateway.server.attempt import EVENT_STREAM, Asked, WholeReply
-from gateway.wire.codec import Stamp
+from gateway.server.clientstream import ClientStream
+from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.stamping import stamp
+from gateway.server.whole import deliver, deliver_stream
 from gateway.wire.translated import synthesise
+
+_NEVER: Final = 10.0**7
 
 
 def is_vain(prompt: Prompt, candidate: Candidate) -> bool:
@@ -24,13 +32,22 @@ def is_vain(prompt: Prompt, candidate: Candidate) -> bool:
     return is_prewarm and candidate.format is not Format.MESSAGES
 
 
-def prewarmed(asked: Asked, stamp: Stamp) -> WholeReply:
-    """The reply that says nothing, in the form that the client asked for."""
+async def answer_prewarm(
+    request: web.Request, asked: Asked, candidate: Candidate
+) -> web.StreamResponse:
+    """A reply that says nothing, in the form that the client asked for."""
+    bears = stamp(request.app[RUNTIME], asked, candidate)
     prompt, codec = asked.prompt, asked.codec
-    usage = Usage(input_tokens=stamp.input_tokens)
+    usage = Usage(input_tokens=bears.input_tokens)
     reply = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
-    if prompt.stream:
-        frames = synthesise(reply, codec.encoder(prompt, stamp))
-        return WholeReply(body=frames, kind=EVENT_STREAM, stop=reply.stop)
-    rendered, _ = codec.render_reply(reply, prompt, stamp)
-    return WholeReply(body=orjson.dumps(rendered), stop=reply.stop)
+    if not prompt.stream:
+        rendered, _ = codec.render_reply(reply, prompt, bears)
+        return await deliver(request, WholeReply(body=orjson.dumps(rendered), stop=reply.stop), {})
+    encoder = codec.encoder(prompt, bears)
+    client = ClientStream(request, request[EXCHANGE], encoder.ping, _NEVER)
+    try:
+        frames = synthesise(reply, encoder)
+        whole = WholeReply(body=frames, kind=EVENT_STREAM, stop=reply.stop)
+        return await deliver_stream(request, client, whole, {})
+    finally:
+        client.close()

@@ -1,67 +1,86 @@
 """Passes one streamed reply from the upstream to the client.
 
-Nothing leaves before the first real event, every write is one upstream chunk's whole frames, and an
-upstream that breaks off is never made to look complete. It must not know formats or lanes: the
-attempt does.
+Nothing of it leaves before the first real event, every write is one upstream chunk's whole frames,
+and an upstream that breaks off is never made to look complete. It must not know formats or lanes:
+the attempt does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Final
 
 import aiohttp
 from aiohttp import web
 
-from gateway.config import Timeouts
+from gateway.config import Channel
+from gateway.core.failure import Failure, FailureKind
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.attempt import JSON, Attempt
-from gateway.server.eventstream import EventStream, open_stream
+from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import Exchange
 from gateway.server.patience import Patience, out_of_time, within
 from gateway.server.whole import check_kind, relay_synthesised
 from gateway.upstream.client import AttemptFailed, failures, unread
 
-PING_INTERVAL: Final = 12.0
-"""Seconds of silence after which a stream shows that it is alive."""
-
 GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
 used again; the client does not wait for it."""
 
+_GLANCE: Final = 15.0
+"""Seconds after which a stream in which nothing happens is looked at."""
+
 
 class StreamRelay:
-    """One streaming reply. Its clock starts when it is made, for the upstream is asked next."""
+    """One streaming reply. Its clock starts when it is made, for the upstream is asked next.
+
+    `heard` is when its first event came, by the loop's clock, or None."""
 
     def __init__(
-        self, runtime: Runtime, exchange: Exchange, attempt: Attempt, limits: Timeouts
+        self,
+        runtime: Runtime,
+        exchange: Exchange,
+        client: ClientStream,
+        attempt: Attempt,
+        channel: Channel,
     ) -> None:
         self._runtime = runtime
         self._exchange = exchange
-        self._limits = limits
+        self._client = client
+        self._limits = channel.timeouts
+        self._drains = channel.on_disconnect == "drain"
         self._attempt = attempt
+        self._headers: Mapping[str, str] = {}
         self._translator = attempt.translator()
-        self._stream: EventStream | None = None
         self._loop = asyncio.get_running_loop()
-        self._asked = self._heard = self._moved = self._loop.time()
+        self._asked = self._moved = self._loop.time()
+        self.heard: float | None = None
+
+    @property
+    def seconds_to_first_event(self) -> float | None:
+        return None if self.heard is None else self.heard - self._asked
 
     async def run(
         self, request: web.Request, sending: Awaitable[aiohttp.ClientResponse]
     ) -> web.StreamResponse:
         """Relays until the upstream or the client ends. Raises `GatewayError` or `AttemptFailed`
-        only while nothing has left."""
+        only while nothing of the reply has left."""
+        answer: aiohttp.ClientResponse | None
         answer = await within(self._runtime, self._limits.first_event, sending)
         if check_kind(answer, self._attempt.streams) == JSON:
-            return await relay_synthesised(request, self._attempt, self._limits, answer)
+            return await relay_synthesised(
+                request, self._client, self._attempt, self._limits, answer
+            )
         try:
             # Before the first read, not the first write: here no window ends that would lose bytes,
             # and what the upstream says meanwhile waits in the connection.
             await self._exchange.intent_on_record()
-            self._heard = self._loop.time()
-            await self._pump(request, answer)
+            self._headers = self._attempt.headers(answer, frozenset())
+            self._moved = self._loop.time()
+            await self._pump(answer)
             reply = await self._finish(self._error())
             if not self._attempt.finished:
                 await _end_of(answer)
@@ -71,35 +90,54 @@ class StreamRelay:
             return await self._finish(self._error())
         except ServiceUnavailable as error:
             return await self._finish(error)
+        except (asyncio.CancelledError, aiohttp.ClientConnectionResetError):
+            left = self._drains and not self._runtime.hurried
+            if left and self._translator.end is None and self._translator.failure is None:
+                self._exchange.go_on(self._drain(answer))
+                answer = None
+            raise
+        finally:
+            if answer is not None:
+                answer.close()
+                self._note()
+
+    async def _drain(self, answer: aiohttp.ClientResponse) -> None:
+        """The client has left; what the reply costs is told at its end alone."""
+        translator = self._translator
+        try:
+            with suppress(AttemptFailed, TimeoutError), failures():
+                async with asyncio.timeout_at(self._asked + self._limits.total):
+                    while translator.end is None and translator.failure is None:
+                        chunk = await asyncio.wait_for(answer.content.readany(), self._limits.idle)
+                        if not chunk:
+                            break
+                        translator.receive(chunk)
+                    translator.close()
         finally:
             answer.close()
-            if self._stream is not None:
-                self._stream.stop_streaming()
             self._note()
 
-    async def _pump(self, request: web.Request, answer: aiohttp.ClientResponse) -> None:
+    async def _pump(self, answer: aiohttp.ClientResponse) -> None:
         while True:
             try:
                 async with Patience(self._runtime, self._deadline()):
-                    return await self._pass(request, answer)
+                    return await self._pass(answer)
             except TimeoutError:
-                await self._quiet()
+                self._look(answer)
 
     def _deadline(self) -> float:
-        """When to look again whether the stream is silent or has lasted for too long; before it is
-        open that is after a ping's time too, for it may open meanwhile."""
-        moved = self._loop.time() if self._stream is None else self._moved
-        idle, end = self._heard + self._limits.idle, self._asked + self._limit()
-        return min(moved + PING_INTERVAL, idle, end)
+        """When to look again whether the stream is silent, stuck, or has lasted for too long."""
+        glance = self._loop.time() + _GLANCE
+        return min(glance, self._moved + self._limits.idle, self._asked + self._limit())
 
     def _limit(self) -> float:
         limits = self._limits
         begun = self._translator.begun
         return limits.total if begun else min(limits.first_event, limits.total)
 
-    async def _pass(self, request: web.Request, answer: aiohttp.ClientResponse) -> None:
+    async def _pass(self, answer: aiohttp.ClientResponse) -> None:
         """The hot path: one read, one translation, one write for every upstream chunk."""
-        translator, exchange = self._translator, self._exchange
+        translator, client = self._translator, self._client
         read, now = answer.content.readany, self._loop.time
         while True:
             broken: Exception | None = None
@@ -107,65 +145,84 @@ class StreamRelay:
                 chunk = await read()
             except aiohttp.ClientError as error:
                 broken, chunk = error, unread(answer)
+            except RuntimeError as error:  # the parser gave the connection up, and said no more
+                broken, chunk = aiohttp.ClientPayloadError(str(error)), unread(answer)
             out = translator.receive(chunk) if chunk or broken else translator.close()
-            self._heard = now()
+            self._moved = now()
             if out:
-                stream = self._stream
-                if stream is None:
-                    exchange.commit()
-                    headers = self._attempt.headers(answer, frozenset())
-                    stream = self._stream = await open_stream(request, headers)
-                self._moved = self._heard
-                exchange.bytes_out += len(out)
-                await stream.write(out)
+                if self.heard is None:
+                    self._begin()
+                await client.write(out, self._headers)
             if broken is not None and translator.end is None:
                 with failures():
                     raise broken
             if not chunk or translator.failure is not None or translator.end is not None:
                 return
 
-    async def _quiet(self) -> None:
-        """A deadline passed: time to ping, to give up, or to shut down."""
+    def _begin(self) -> None:
+        """The commit: nobody else is asked from now on."""
+        self.heard = self._moved
+        self._exchange.commit()
+        self._client.ping = self._translator.ping
+
+    def _look(self, answer: aiohttp.ClientResponse) -> None:
+        """Time to give up, to shut down, or to go on waiting."""
         now = self._loop.time()
         if self._runtime.hurried or now >= self._asked + self._limit():
             raise out_of_time(self._runtime, self._limit())
-        if now >= self._heard + self._limits.idle:
+        writing = self._client.writing
+        if writing is not None:
+            if now >= writing + self._limits.write:
+                self._exchange.stuck()
+                self._client.abort()
+                raise aiohttp.ClientConnectionResetError("the client takes nothing any more")
+            return
+        if now >= self._moved + self._limits.idle:
             raise out_of_time(self._runtime, self._limits.idle)
-        if self._stream is not None and now >= self._moved + PING_INTERVAL:
-            self._moved = now
-            await self._stream.write(self._translator.ping())
+        if _is_gone(answer):
+            message = "the connection is gone, in the middle of the body"
+            raise AttemptFailed(Failure(kind=FailureKind.CUT, message=message))
 
     def _error(self) -> GatewayError | None:
         failure = self._translator.failure
         if failure is None or self._translator.end is not None:
             return None
+        if not self._exchange.committed:
+            raise AttemptFailed(failure)
         self._exchange.fail(failure)
         return self._attempt.error(failure)
 
     async def _finish(self, error: GatewayError | None) -> web.StreamResponse:
-        if self._stream is None:
+        if not self._exchange.committed:
             raise error or EmptyUpstreamReply()
         last = b""
         if error is not None:
             self._exchange.refuse(error)
             last = self._translator.abort(error)
-        self._exchange.bytes_out += len(last)
-        await self._stream.write_last(last)
+        stream = await self._client.finish(last, self._headers)
         self._exchange.complete()
-        return self._stream
+        return stream
 
     def _note(self) -> None:
         translator = self._translator
         self._exchange.fault = translator.fault
         self._exchange.lose(translator.dropped)
         end = translator.end
+        self._exchange.reply_id = translator.reply_id
         self._exchange.learn(translator.usage, end.stop if end else None)
+
+
+def _is_gone(answer: aiohttp.ClientResponse) -> bool:
+    """Whether nothing can come any more although the body has not ended."""
+    connection = answer.connection
+    gone = connection is None or connection.transport is None or connection.transport.is_closing()
+    return gone and not answer.content.at_eof() and answer.content.exception() is None
 
 
 async def _end_of(answer: aiohttp.ClientResponse) -> None:
     if answer.content.at_eof():
         return
-    with suppress(aiohttp.ClientError, TimeoutError):
+    with suppress(aiohttp.ClientError, RuntimeError, TimeoutError):
         async with asyncio.timeout(GRACE):
             while await answer.content.readany():
                 pass

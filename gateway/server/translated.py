@@ -5,9 +5,8 @@ It must not know any format: the two codecs do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Set
+from dataclasses import replace
 
 import aiohttp
 import orjson
@@ -15,7 +14,7 @@ import orjson
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, ReplyFailed
+from gateway.core.reply import Reply
 from gateway.errors import GatewayError, PreviousResponseNotFound, ThreadUnsupported
 from gateway.routing.router import Candidate
 from gateway.routing.verdict import client_error
@@ -26,20 +25,17 @@ from gateway.server.attempt import (
     Asked,
     Attempt,
     WholeReply,
-    garbage,
     json_object,
-    spelled,
+    readable,
 )
 from gateway.server.body import write_object
 from gateway.server.crossing import translated_crossing
+from gateway.server.folding import Folding
 from gateway.server.losses import told
-from gateway.upstream.client import AttemptFailed
-from gateway.wire.codec import Stamp
+from gateway.server.stamping import overridden, stamp
 from gateway.wire.codecs import CODECS
 from gateway.wire.restore import restore_reply, restorer
 from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
-
-_OWN_PREFIX: Final = "req_"
 
 
 class TranslatedAttempt(Attempt):
@@ -47,20 +43,24 @@ class TranslatedAttempt(Attempt):
 
     streams = (EVENT_STREAM, JSON)
 
-    def __init__(self, runtime: Runtime, asked: Asked, candidate: Candidate) -> None:
+    def __init__(
+        self, runtime: Runtime, asked: Asked, candidate: Candidate, *, streamed: bool
+    ) -> None:
         """Raises `CannotConvert`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
         _check_memory(asked.prompt)
+        prompt = asked.prompt if asked.prompt.stream else replace(asked.prompt, stream=streamed)
         self._upstream = CODECS[candidate.format]
-        self._rendering = self._upstream.render_prompt(asked.prompt, candidate.target)
-        self.payload = write_object(self._rendering.body)
+        self._rendering = self._upstream.render_prompt(prompt, candidate.target)
+        self.payload = write_object(overridden(self._rendering.body, asked, candidate))
         same = candidate.format is asked.prompt.format
-        self.crossing = translated_crossing(candidate.format, runtime.config.server)
+        self.crossing = translated_crossing(candidate.format, asked.snapshot.config.server)
         if same:
             self.crossing |= asked.crossing
         self.query = asked.query if same else ""
         self.dropped = self._rendering.dropped
+        self.streamed = prompt.stream
         self._asked = asked
-        self._clean = runtime.redactor.everything
+        self._clean = asked.snapshot.redactor.everything
         self._restorer = restorer(asked.prompt, self._rendering)
         self._stamp = stamp(runtime, asked, candidate)
 
@@ -77,7 +77,7 @@ class TranslatedAttempt(Attempt):
         )
 
     def whole(self, body: bytes) -> WholeReply:
-        with _readable(body):
+        with readable(body):
             reply = self._read(body)
             told = with_usage(reply, self._stamp.input_tokens)
             data, dropped = self._asked.codec.render_reply(told, self._asked.prompt, self._stamp)
@@ -86,7 +86,7 @@ class TranslatedAttempt(Attempt):
 
     def synthesised(self, body: bytes) -> WholeReply:
         encoder = self._asked.codec.encoder(self._asked.prompt, self._stamp)
-        with _readable(body):
+        with readable(body):
             reply = self._read(body)
             frames = synthesise(with_usage(reply, self._stamp.input_tokens), encoder)
         return WholeReply(
@@ -97,6 +97,9 @@ class TranslatedAttempt(Attempt):
             dropped=encoder.dropped,
         )
 
+    def folding(self) -> Folding:
+        return Folding(self._asked, self._stamp, self._upstream.decoder(), self._restorer)
+
     def _read(self, body: bytes) -> Reply:
         reply = self._upstream.parse_reply(json_object(body))
         return restore_reply(reply, self._asked.prompt, self._rendering)
@@ -106,30 +109,6 @@ class TranslatedAttempt(Attempt):
 
     def error(self, failure: Failure) -> GatewayError:
         return client_error(failure, self._clean, self._asked.body.keys())
-
-
-@contextmanager
-def _readable(body: bytes) -> Iterator[None]:
-    """Makes `AttemptFailed` of whatever stands in the way from an upstream's reply to the client's:
-    there are no bytes to fall back on."""
-    try:
-        yield
-    except AttemptFailed:
-        raise
-    except ReplyFailed as failed:
-        raise AttemptFailed(failed.failure) from failed
-    except Exception as fault:
-        raise garbage(f"the reply cannot be read: {spelled(fault)}", body) from fault
-
-
-def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
-    """What a reply bears that the house writes itself."""
-    return Stamp(
-        reply_id=asked.exchange_id.removeprefix(_OWN_PREFIX),
-        created=runtime.now() // 1_000_000,
-        origin=candidate.target.origin,
-        input_tokens=runtime.estimates.estimate(candidate.model, asked.prompt),
-    )
 
 
 def _check_memory(prompt: Prompt) -> None:

@@ -3,17 +3,17 @@ the attempt does."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 import aiohttp
 from aiohttp import web
 
 from gateway.config import Timeouts
 from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, WholeReply, garbage
-from gateway.server.eventstream import open_stream
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.clientstream import ClientStream
+from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.patience import within
-from gateway.upstream.client import read_whole
+from gateway.upstream.client import failures, read_whole
 
 
 async def relay_whole(
@@ -24,58 +24,87 @@ async def relay_whole(
 ) -> web.StreamResponse:
     """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
     runtime = request.app[RUNTIME]
-    limit = runtime.config.server.max_response
-    answer, body = await within(runtime, limits.whole, _read(sending, limit))
-    reply = attempt.whole(body)
+    limit = request[EXCHANGE].snapshot.config.server.max_response
+    answer, reply = await within(runtime, limits.whole, _read(sending, attempt, limit))
     return await deliver(request, reply, attempt.headers(answer, reply.dropped))
 
 
 async def relay_synthesised(
-    request: web.Request, attempt: Attempt, limits: Timeouts, answer: aiohttp.ClientResponse
+    request: web.Request,
+    client: ClientStream,
+    attempt: Attempt,
+    limits: Timeouts,
+    answer: aiohttp.ClientResponse,
 ) -> web.StreamResponse:
     """The same for a client that wants a stream of an upstream that gives none."""
-    runtime = request.app[RUNTIME]
+    exchange = request[EXCHANGE]
     async with answer:
-        reading = read_whole(answer, runtime.config.server.max_response)
-        body = await within(runtime, limits.whole, reading)
+        reading = read_whole(answer, exchange.snapshot.config.server.max_response)
+        body = await within(request.app[RUNTIME], limits.whole, reading)
     reply = attempt.synthesised(body)
-    return await deliver(request, reply, attempt.headers(answer, reply.dropped))
-
-
-async def _read(
-    sending: Awaitable[aiohttp.ClientResponse], limit: int
-) -> tuple[aiohttp.ClientResponse, bytes]:
-    answer = await sending
-    check_kind(answer, (JSON,))
-    async with answer:
-        return answer, await read_whole(answer, limit)
+    headers = attempt.headers(answer, reply.dropped)
+    return await deliver_stream(request, client, reply, headers)
 
 
 async def deliver(
-    request: web.Request, reply: WholeReply, headers: dict[str, str]
+    request: web.Request, reply: WholeReply, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     """Sends it once the exchange is on record. Written here and not by the framework, so that the
     exchange lasts until the client has everything."""
     exchange = request[EXCHANGE]
-    exchange.fault = reply.fault
-    exchange.lose(reply.dropped)
-    exchange.learn(reply.usage, reply.stop)
+    _note(exchange, reply)
     await exchange.intent_on_record()
     exchange.commit()
+    exchange.open()
     exchange.bytes_out = len(reply.body)
-    if reply.kind == EVENT_STREAM:
-        stream = await open_stream(request, headers)
-        try:
-            await stream.write_last(reply.body)
-        finally:
-            stream.stop_streaming()
-        exchange.complete()
-        return stream
     answer = web.Response(body=reply.body, content_type=JSON, headers=headers)
     await answer.prepare(request)
     await answer.write_eof()
     exchange.complete()
     return answer
+
+
+async def deliver_stream(
+    request: web.Request, client: ClientStream, reply: WholeReply, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """The same where all of it is a stream."""
+    exchange = request[EXCHANGE]
+    _note(exchange, reply)
+    await exchange.intent_on_record()
+    exchange.commit()
+    stream = await client.finish(reply.body, headers)
+    exchange.complete()
+    return stream
+
+
+def _note(exchange: Exchange, reply: WholeReply) -> None:
+    exchange.fault = reply.fault
+    exchange.lose(reply.dropped)
+    exchange.learn(reply.usage, reply.stop)
+    exchange.reply_id = reply.id
+
+
+async def _read(
+    sending: Awaitable[aiohttp.ClientResponse], attempt: Attempt, limit: int
+) -> tuple[aiohttp.ClientResponse, WholeReply]:
+    """Some upstreams stream whatever they were asked for, and some were asked to."""
+    answer = await sending
+    kind = check_kind(answer, (JSON, EVENT_STREAM))
+    async with answer:
+        if kind == JSON:
+            return answer, attempt.whole(await read_whole(answer, limit))
+        folding = attempt.folding()
+        size = 0
+        with failures():
+            async for chunk in answer.content.iter_any():
+                size += len(chunk)
+                if size > limit:
+                    raise garbage("the reply is too large")
+                folding.receive(chunk)
+                if folding.over:
+                    break
+        folding.close()
+        return answer, folding.whole()
 
 
 def check_kind(answer: aiohttp.ClientResponse, expected: tuple[str, ...]) -> str:
@@ -89,4 +118,4 @@ def check_kind(answer: aiohttp.ClientResponse, expected: tuple[str, ...]) -> str
         if named.lower().startswith(kind):
             return kind
     answer.close()
-    raise garbage(f"the upstream answered {named!r} instead of {' or '.join(expected)}")
+    raise garbage(f"the upstream answered {named!r} instead of {' or '.join(expected)}", status=200)

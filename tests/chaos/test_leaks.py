@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle, islice, product
 from pathlib import Path
+from typing import Any
 
 import psutil
 from aiohttp import ClientError, ClientSession
@@ -69,18 +70,31 @@ class Belongings:
         return any(held > before + 2 for held, before in zip(mine, theirs, strict=True))
 
 
+def model_of(spoken: Format) -> str:
+    """Each channel has one of its own, so that nobody stands in for it."""
+    return f"beta-{spoken}"
+
+
+def apart(address: str) -> list[dict[str, Any]]:
+    return [
+        channel | {"models": {model_of(spoken): "upstream-model"}}
+        for spoken, channel in zip(Format, channels(address), strict=True)
+    ]
+
+
 async def request(house: House, spoken: Format, name: str) -> None:
     kind = name.partition("/")[0]
     stream = "whole" not in kind
     if kind.startswith("silent"):
-        client = await RawClient.ask(house.address, house.key, spoken, name, stream=stream)
+        asked = {"stream": stream, "model": model_of(spoken)}
+        client = await RawClient.ask(house.address, house.key, spoken, name, **asked)
         await asyncio.sleep(0.05)
         client.leave(Leave.RESET)
         return
     async with ClientSession(house.address) as http:
         answer = await http.post(
             PATHS[spoken],
-            json=asking(spoken, name, stream=stream),
+            json=asking(spoken, name, stream=stream, model=model_of(spoken)),
             headers=headers(house.key, name.replace("/", "-")),
         )
         body = await answer.read()
@@ -106,7 +120,11 @@ async def many(house: House, count: int, prefix: str) -> None:
 
 
 async def test_nothing_stays_behind(tmp_path: Path) -> None:
-    async with upstream(misbehave) as model, open_house(tmp_path, channels(model.address)) as house:
+    models = [{"id": model_of(spoken), "family": "beta"} for spoken in Format]
+    async with (
+        upstream(misbehave) as model,
+        open_house(tmp_path, apart(model.address), models=models) as house,
+    ):
         await many(house, len(KINDS) * len(Format), "warm")
         await house.rows(len(KINDS) * len(Format))
         before = Belongings.now()

@@ -122,7 +122,7 @@ async def test_refused_by_the_upstream(house: House, upstream: ScriptedUpstream)
         status=503,
         error_code="no_available_accounts",
         end_reason="upstream_said",
-        channel="chat-main",
+        attempts=3,
         upstream_status=429,
         upstream_error='{"error":{"message":"spent","type":"insufficient_quota"}}',
     )

@@ -1,4 +1,4 @@
-"""Probes: no key asked, nothing told."""
+"""Probes: no key asked, so little is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ async def test_alive_and_ready(house: House) -> None:
     for path in ("/healthz", "/readyz"):
         async with house.http.get(path) as answer:
             assert answer.status == 200
-            assert set(await answer.json()) == {"status"}
+            told = await answer.json()
+            config = told.pop("config", None)
+            assert told == {"status": "ok" if path == "/healthz" else "ready"}
+            assert (config is None) is (path == "/healthz")
             assert "x-request-id" in answer.headers
         async with house.http.head(path) as answer:
             assert answer.status == 200
@@ -23,6 +26,20 @@ async def test_not_ready_without_channels(tmp_path: Path) -> None:
         answer = await house.get("/readyz")
         assert answer.status == 503
         assert answer.headers["retry-after"] == "5"
+
+
+async def test_the_configuration_in_force(house: House) -> None:
+    runtime = house.daemon.runtime
+    runtime.loaded_at = 1_790_000_000_123_456
+    told = {"hash": runtime.current.hash, "loaded_at": "2026-09-21T14:13:20Z"}
+    async with house.http.get("/readyz") as answer:
+        assert (await answer.json())["config"] == told
+    runtime.refused = "channels.yaml:12: 3 mistakes, told in the log"
+    for draining, status in ((False, 200), (True, 503)):
+        runtime.draining = draining
+        async with house.http.get("/readyz") as answer:
+            assert answer.status == status
+            assert (await answer.json())["config"] == told | {"error": runtime.refused}
 
 
 async def test_not_ready_while_draining(house: House) -> None:

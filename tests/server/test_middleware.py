@@ -140,7 +140,8 @@ async def test_what_an_upstream_does(house: House, upstream: ScriptedUpstream, c
     for spoken in Format:
         await assert_told(await house.ask(spoken), spoken, row)
         await assert_told(await house.ask(spoken, stream=True), spoken, row)
-    assert len(upstream.seen) == 6, "nothing is tried again"
+    client_faults = 400 <= row.status < 500
+    assert len(upstream.seen) == 6 if client_faults else 6 <= len(upstream.seen) <= 6 + 3
     for kept in await house.rows(6):
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
@@ -314,7 +315,7 @@ async def test_a_fault_of_ours_is_not_shown(
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(house.daemon.runtime.registry, "version", -5)
-    house.daemon.runtime.router.reach = broken  # type: ignore[method-assign,assignment]
+    house.daemon.runtime.current.router.reach = broken  # type: ignore[method-assign,assignment]
     answer = await house.ask(Format.MESSAGES)
     row = Row(
         status=500,

@@ -7,9 +7,12 @@ import asyncio
 import pytest
 from aiohttp import ClientPayloadError
 
-import gateway.server.relay
+import gateway.server.clientstream
 from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.core.reply import fold
 from gateway.store.records import ExchangeState
+from gateway.wire.codecs import CODECS
 from tests.house import PATHS, House, prompt
 from tests.scripted import (
     CUTS,
@@ -21,6 +24,7 @@ from tests.scripted import (
     reply_stream,
     stream,
 )
+from tests.wire.streams import decode
 
 TERMINAL = {
     Format.CHAT: b"[DONE]",
@@ -108,7 +112,7 @@ async def test_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
     spoken: Format,
 ) -> None:
-    monkeypatch.setattr(gateway.server.relay, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.05)
     frames = by_frame(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
     upstream.play(frames.but(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
     body = await (await house.ask(spoken, stream=True)).read()
@@ -120,12 +124,20 @@ async def test_signs_of_life(
     assert body.count(ping) >= 2
 
 
-async def test_a_reply_that_is_asked_whole_but_streamed_is_no_reply(
-    house: House, upstream: ScriptedUpstream
+@pytest.mark.parametrize("spoken", Format)
+async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_round(
+    house: House, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream("chat"), reply("chat"))
-    assert (await house.ask(Format.CHAT)).status == 502
-    assert (await house.ask(Format.CHAT, stream=True)).status == 502
+    upstream.play(reply_stream(spoken), reply(spoken))
+    answer = await house.ask(spoken)
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    told = CODECS[spoken].parse_reply(await answer.json())
+    assert [part.text for part in told.parts if isinstance(part, Text)] == ["Hello, world!"]
+    streamed = await house.ask(spoken, stream=True)
+    assert (streamed.status, streamed.content_type) == (200, "text/event-stream")
+    again = fold(decode(CODECS[spoken].decoder(), await streamed.read()))
+    assert [part.text for part in again.parts if isinstance(part, Text)] == ["Hello, world!"]
+    assert again.usage == (None if spoken is Format.CHAT else told.usage), "chat did not ask for it"
 
 
 async def test_an_event_without_end(house: House, upstream: ScriptedUpstream) -> None:

@@ -1,0 +1,32 @@
+"""What the house itself writes into prompts and replies. It must not know formats."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.routing.router import Candidate
+from gateway.runtime import Runtime
+from gateway.server.attempt import Asked
+from gateway.wire.codec import Stamp
+from gateway.wire.fields import Payload
+
+_OWN_PREFIX: Final = "req_"
+
+
+def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
+    """What a reply bears that the house writes itself."""
+    return Stamp(
+        reply_id=asked.exchange_id.removeprefix(_OWN_PREFIX),
+        created=runtime.now() // 1_000_000,
+        origin=candidate.target.origin,
+        input_tokens=runtime.estimates.estimate(candidate.model, asked.prompt),
+    )
+
+
+def overridden(body: Payload, asked: Asked, candidate: Candidate) -> Payload:
+    """The body with what the operator wants to stand in every body of the channel."""
+    params = asked.snapshot.line.channel(candidate).params
+    if not params:
+        return body
+    kept = {name: value for name, value in body.items() if name not in params}
+    return kept | {name: value for name, value in params.items() if value is not None}

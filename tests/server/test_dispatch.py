@@ -1,0 +1,217 @@
+"""The loop around attempts: what is hidden, what is never repeated, and how the client is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+import gateway.server.clientstream
+from gateway.core.events import End, Fail
+from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.core.reply import fold
+from gateway.store.records import ExchangeState
+from gateway.wire.codecs import CODECS
+from tests.faults.upstream import FaultUpstream, fault_upstream
+from tests.house import ALPHA, PATHS, UPSTREAM_MODEL, House, open_house, prompt
+from tests.wire.streams import decode
+
+PINGS = {
+    Format.CHAT: b": keepalive\n\n",
+    Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
+    Format.RESPONSES: b": keepalive\n\n",
+}
+
+each_format = pytest.mark.parametrize("spoken", list(Format))
+
+
+def accounts(
+    upstream: FaultUpstream, spoken: Format, *plans: str, **changes: Any
+) -> list[dict[str, Any]]:
+    """One channel for each plan, the first to be asked first."""
+    return [
+        {
+            "name": f"c{number}",
+            "format": spoken.value,
+            "base_url": upstream.base_url(spoken, plan),
+            "models": {ALPHA: UPSTREAM_MODEL, "beta-5.4": UPSTREAM_MODEL},
+            "accounts": [{"name": "a", "key": f"key-{number}"}],
+            "priority": -number,
+            **changes,
+        }
+        for number, plan in enumerate(plans)
+    ]
+
+
+def house_before(
+    folder: Path, channels: list[dict[str, Any]], **config: Any
+) -> AbstractAsyncContextManager[House]:
+    return open_house(folder, channels, **config)
+
+
+async def asked(house: House, spoken: Format, **fields: Any) -> tuple[int, bytes]:
+    answer = await house.ask(spoken, model="beta-5.4", **fields)
+    return answer.status, await answer.read()
+
+
+@each_format
+async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: Format) -> None:
+    """And the next account may still be asked: its reply follows, unspliced."""
+    async with (
+        fault_upstream() as upstream,
+        house_before(
+            tmp_path,
+            accounts(upstream, spoken, "stall:begun", "ok", timeouts={"first_event": 0.6}),
+            server={"commit_after": 0.2},
+        ) as house,
+    ):
+        status, body = await asked(house, spoken, stream=True)
+        row = await house.row()
+    assert status == 200
+    assert body.startswith(PINGS[spoken])
+    events = decode(CODECS[spoken].decoder(), body)
+    assert sum(isinstance(event, End) for event in events) == 1
+    assert [part.text for part in fold(events).parts if isinstance(part, Text)] == ["Hello, world!"]
+    assert (row.state, row.status, row.attempts, row.channel) == (ExchangeState.OK, 200, 2, "c1")
+
+
+@each_format
+async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
+    tmp_path: Path, spoken: Format
+) -> None:
+    async with (
+        fault_upstream() as upstream,
+        house_before(
+            tmp_path,
+            accounts(upstream, spoken, "stall:head", timeouts={"first_event": 0.5}),
+            server={"commit_after": 0.1},
+        ) as house,
+    ):
+        status, body = await asked(house, spoken, stream=True)
+        row = await house.row()
+    assert status == 200
+    (fail,) = [event for event in decode(CODECS[spoken].decoder(), body) if isinstance(event, Fail)]
+    assert fail.failure.message == "Service unavailable"
+    assert (row.state, row.error_code) == (ExchangeState.ERROR, "upstream_timeout")
+
+
+@each_format
+async def test_silence_in_the_middle_is_filled_with_pings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format
+) -> None:
+    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.1)
+    async with (
+        fault_upstream() as upstream,
+        house_before(
+            tmp_path, accounts(upstream, spoken, "stall:text", timeouts={"idle": 0.6})
+        ) as house,
+    ):
+        _, body = await asked(house, spoken, stream=True)
+    events = decode(CODECS[spoken].decoder(), body)
+    assert isinstance(events[-1], Fail)
+    named = b"response.in_progress" if spoken is Format.RESPONSES else PINGS[spoken]
+    assert body.count(named) >= 3
+
+
+@each_format
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_upstreams_that_only_stream_are_found_out(
+    tmp_path: Path, spoken: Format, streamed: bool
+) -> None:
+    async with (
+        fault_upstream() as upstream,
+        house_before(tmp_path, accounts(upstream, spoken, "stream_only")) as house,
+    ):
+        for _ in range(2):
+            status, _ = await asked(house, spoken, stream=streamed)
+            assert status == 200
+        assert len(upstream.calls) == (2 if streamed else 3), "found out once"
+
+
+@each_format
+async def test_a_channel_may_be_streamed_always(tmp_path: Path, spoken: Format) -> None:
+    async with (
+        fault_upstream() as upstream,
+        house_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as house,
+    ):
+        answer = await house.ask(spoken, model="beta-5.4")
+        reply = CODECS[spoken].parse_reply(await answer.json())
+        assert upstream.calls[0].streamed
+    assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
+    assert reply.usage is not None
+
+
+@each_format
+async def test_whoever_leaves_may_leave_the_upstream_talking(
+    tmp_path: Path, spoken: Format
+) -> None:
+    """With `on_disconnect: drain` what the reply cost is on record, though nobody heard it."""
+    async with (
+        fault_upstream() as upstream,
+        house_before(
+            tmp_path, accounts(upstream, spoken, "ok:pause=0.02", on_disconnect="drain")
+        ) as house,
+        ClientSession() as http,
+    ):
+        answer = await http.post(
+            house.address + PATHS[spoken],
+            json=prompt(spoken, stream=True, model="beta-5.4"),
+            headers={"authorization": f"Bearer {house.key}", "anthropic-version": "2023-06-01"},
+        )
+        await answer.content.readany()
+        answer.close()
+        row = await house.row()
+    assert row.state is ExchangeState.CLIENT_GONE
+    assert row.output_tokens > 0
+
+
+async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None:
+    """Every upstream fails: the retries stay a fifth of the requests."""
+    requests = 400
+    async with (
+        fault_upstream() as upstream,
+        house_before(tmp_path, accounts(upstream, Format.CHAT, *["refuse:500"] * 3)) as house,
+    ):
+        began = perf_counter()
+        gate = asyncio.Semaphore(40)
+
+        async def one() -> int:
+            async with gate:
+                status, _ = await asked(house, Format.CHAT)
+                return status
+
+        statuses = await asyncio.gather(*(one() for _ in range(requests)))
+        assert set(statuses) == {503}
+        assert perf_counter() - began < 30
+        assert len(upstream.calls) <= 1.25 * requests + 3
+
+
+async def test_answers_tell_how_they_came(tmp_path: Path) -> None:
+    async with (
+        fault_upstream() as upstream,
+        house_before(
+            tmp_path,
+            accounts(upstream, Format.CHAT, "refuse:500", "ok"),
+            server={"show_channel": True},
+        ) as house,
+    ):
+        answer = await house.ask(Format.CHAT, model="beta-5.4")
+        assert answer.headers["x-gateway-attempts"] == "2"
+        assert answer.headers["x-gateway-channel"] == "c1"
+        assert answer.headers["server-timing"].startswith("gateway;dur=")
+        (row,) = await house.rows()
+        first, second = await house.desk.attempts(row.id)
+    assert (first.channel, first.status, first.verdict, first.next) == (
+        "c0",
+        500,
+        "server error",
+        "other account",
+    )
+    assert (second.channel, second.status, second.verdict) == ("c1", 200, "ok")
+    assert row.affinity_kept is not None
