@@ -9,42 +9,50 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gateway.admin.api import build_admin
 from gateway.admin.desk import Desk
+from gateway.admin.live import add_live
+from gateway.admin.reload import Reloader, Source
 from gateway.admin.socket import serve_admin
 from gateway.app import build_app
 from gateway.config import Config
-from gateway.routing.catalog import Catalog
-from gateway.routing.router import Router
-from gateway.runtime import Runtime, unix_microseconds
+from gateway.routing.affinity import Affinities
+from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
 from gateway.server.patience import hurry
+from gateway.server.tryout import try_account
 from gateway.store.database import Database
 from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
-from gateway.upstream.client import Line
-from gateway.upstream.redaction import Redactor
 
 LOCK_PATIENCE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A gateway that serves. `address` is host and port, port 0 resolved."""
+    """A gateway that serves. `address` is host and port, port 0 resolved; without a `reloader` the
+    configuration stays what it is."""
 
     runtime: Runtime
     desk: Desk
     door: Door
+    reloader: Reloader | None = None
 
     def hurry(self) -> None:
         """Ends what still runs, in-band and now, instead of after the drain time."""
         hurry(self.runtime)
+
+    def reload(self) -> None:
+        """Has the configuration's file read again, soon; what comes of it is in the log."""
+        if self.reloader is not None:
+            self.reloader.ask()
 
     @property
     def address(self) -> str:
@@ -53,11 +61,11 @@ class Daemon:
 
 
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Daemon]:
+async def running(config: Config, source: Source | None = None) -> AsyncIterator[Daemon]:
     """A gateway that serves until the block is left; then it drains and flushes the ledger.
 
-    Raises `StoreError` (locked, damaged or newer state), `AdminSocketError`, or `CannotListen`
-    where the port is taken.
+    The configuration was read from `source`, which is followed from then on. Raises `StoreError`
+    (locked, damaged or newer state), `AdminSocketError`, or `CannotListen` where the port is taken.
     """
     async with AsyncExitStack() as house:
         await _hold(house, config.state_dir)
@@ -67,26 +75,27 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         recorder = Recorder(database)
         await recorder.start()
         house.push_async_callback(recorder.close)
-        line = Line(config)
-        house.push_async_callback(line.close)
-        catalog = Catalog.of(config.models)
-        runtime = Runtime(
-            config=config,
-            catalog=catalog,
-            router=Router(catalog, config.channels, config.families),
-            line=line,
-            redactor=Redactor.of(config),
-            registry=registry,
-            recorder=recorder,
-        )
+        known = Affinities(config.affinity.headers)
+        runtime = Runtime(Snapshot.of(config), registry, recorder, affinities=known)
+        house.push_async_callback(runtime.hang_up)
         desk = Desk(database, registry, unix_microseconds)
-        await house.enter_async_context(serve_admin(build_admin(desk), config.state_dir))
+        reloader = None
+        if source is not None:
+            reloader = Reloader(runtime, source)
+            await house.enter_async_context(reloader.following())
+        admin = build_admin(desk, reloader)
+        add_live(admin, runtime, partial(try_account, runtime))
+        await house.enter_async_context(serve_admin(admin, config.state_dir))
         server = config.server
         door = await house.enter_async_context(
             listening(build_app(runtime), server.host, server.port)
         )
-        house.push_async_callback(door.drain, runtime, server.drain_timeout)
-        yield Daemon(runtime, desk, door)
+        house.push_async_callback(_drain, door, runtime)
+        yield Daemon(runtime, desk, door, reloader)
+
+
+async def _drain(door: Door, runtime: Runtime) -> None:
+    await door.drain(runtime, runtime.config.server.drain_timeout)
 
 
 async def _hold(house: AsyncExitStack, state_dir: Path) -> None:

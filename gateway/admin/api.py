@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
@@ -23,33 +23,46 @@ from gateway.admin.desk import (
     DeskError,
     GroupExists,
     GroupInUse,
+    NothingToReload,
+    UnknownAccount,
     UnknownGroup,
     UnknownKey,
+    UnknownModel,
     UnknownRequest,
 )
 from gateway.admin.forms import FormError, GroupForm, MintForm, PageForm, PatternsForm, fill
+from gateway.config import ConfigMistakes
 from gateway.store.errors import StoreError
 from gateway.store.records import Token
+
+if TYPE_CHECKING:  # a command that stands in for the gateway needs nothing of what reloads
+    from gateway.admin.reload import Reloader
 
 log = logging.getLogger(__name__)
 
 DESK = web.AppKey("desk", Desk)
+RELOADER: web.AppKey[Reloader] = web.AppKey("reloader")
 
 _STATUSES: dict[type[DeskError], int] = {
     UnknownKey: 404,
     UnknownRequest: 404,
     UnknownGroup: 404,
+    UnknownAccount: 404,
+    UnknownModel: 404,
     GroupExists: 409,
     GroupInUse: 409,
+    NothingToReload: 409,
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_admin(desk: Desk) -> web.Application:
-    """The admin application over a desk."""
+def build_admin(desk: Desk, reloader: Reloader | None = None) -> web.Application:
+    """The admin application over a desk; without a reloader there is nothing to reload."""
     app = web.Application(middlewares=[_refusals])
     app[DESK] = desk
+    if reloader is not None:
+        app[RELOADER] = reloader
     app.router.add_get(ROOT, hello)
     app.router.add_get(f"{ROOT}/keys", list_keys)
     app.router.add_post(f"{ROOT}/keys", mint_key)
@@ -60,8 +73,10 @@ def build_admin(desk: Desk) -> web.Application:
     app.router.add_get(f"{ROOT}/groups/{{name}}", show_group)
     app.router.add_put(f"{ROOT}/groups/{{name}}", set_group)
     app.router.add_delete(f"{ROOT}/groups/{{name}}", remove_group)
+    app.router.add_post(f"{ROOT}/reload", reload)
     app.router.add_get(f"{ROOT}/requests", list_requests)
     app.router.add_get(f"{ROOT}/requests/{{id}}", show_request)
+    app.router.add_get(f"{ROOT}/requests/{{id}}/attempts", list_attempts)
     return app
 
 
@@ -113,6 +128,17 @@ async def remove_group(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
+async def reload(request: web.Request) -> web.Response:
+    """What came of it, in the form of `gateway check --json`: a file that is wrong changes nothing
+    and is no error of whoever asked."""
+    if (reloader := request.app.get(RELOADER)) is None:
+        raise NothingToReload
+    try:
+        return _answer({"ok": True, **asdict(await reloader.reload())})
+    except ConfigMistakes as found:
+        return _answer({"ok": False, "mistakes": found.mistakes})
+
+
 async def list_requests(request: web.Request) -> web.Response:
     form = fill(PageForm, dict(request.query))
     return _answer({"requests": await request.app[DESK].requests(form.page())})
@@ -120,6 +146,11 @@ async def list_requests(request: web.Request) -> web.Response:
 
 async def show_request(request: web.Request) -> web.Response:
     return _answer(await request.app[DESK].request(request.match_info["id"]))
+
+
+async def list_attempts(request: web.Request) -> web.Response:
+    attempts = await request.app[DESK].attempts(request.match_info["id"])
+    return _answer({"attempts": [attempted._asdict() for attempted in attempts]})
 
 
 @web.middleware

@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.store import groups, keys, logs, tokens
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME
-from gateway.store.records import ExchangeState, Group, RequestRow, Token, TokenState
+from gateway.store.records import Attempted, ExchangeState, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
 
@@ -47,6 +47,32 @@ class UnknownRequest(DeskError):
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"The ledger has no request {request_id}.")
+
+
+class UnknownAccount(DeskError):
+    """`name` is channel/account."""
+
+    code = "account_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The running configuration has no account {name}.")
+
+
+class UnknownModel(DeskError):
+    """`known` are the models that the channel has; `sent` is None where it was to be any."""
+
+    code = "model_not_found"
+
+    def __init__(self, channel: str, sent: str | None, known: Sequence[str]) -> None:
+        what = f"no model {sent}" if sent is not None else "no model of the catalog"
+        super().__init__(f"Channel {channel} has {what}; it has: {', '.join(known)}.")
+
+
+class NothingToReload(DeskError):
+    code = "nothing_to_reload"
+
+    def __init__(self) -> None:
+        super().__init__("No gateway that was started with a configuration file serves here.")
 
 
 class GroupExists(DeskError):
@@ -176,6 +202,11 @@ class Desk:
         if row is None:
             raise UnknownRequest(request_id)
         return row
+
+    async def attempts(self, request_id: str) -> list[Attempted]:
+        """In their order; none while the exchange is open."""
+        await self.request(request_id)
+        return await logs.attempts(self._database, request_id)
 
     def _existing_group(self, name: str) -> Group:
         group = self._registry.group(name)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from gateway.admin.desk import Page
-from gateway.core.formats import Family
+from gateway.core.formats import Family, Format
 from gateway.store.records import ExchangeState
 
 _PAGE_LIMIT = 1000
@@ -92,6 +92,20 @@ class PageForm(Form):
 
     def page(self) -> Page:
         return Page(**dict(self))
+
+
+class TryForm(Form):
+    """The query of a try: without a model the channel's first is asked for."""
+
+    model: str | None = None
+
+
+class RouteForm(Form):
+    """The query of a forecast; without a group every model is reached."""
+
+    group: GroupName | None = None
+    model: str
+    format: Format
 
 
 F = TypeVar("F", bound=Form)

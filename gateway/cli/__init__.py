@@ -14,8 +14,11 @@ import gateway
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "serve": ("gateway.cli.serve:serve", "Serve requests until told to stop."),
     "check": ("gateway.cli.check:check", "Say whether a configuration is right, or all mistakes."),
+    "reload": ("gateway.cli.reload:reload", "Have the running gateway read its file again."),
     "key": ("gateway.cli.key:key", "Mint, list, show and revoke the keys that clients use."),
     "group": ("gateway.cli.group:group", "Say which models the keys of a group reach."),
+    "account": ("gateway.cli.account:account", "See, reset, disable and try upstream accounts."),
+    "route": ("gateway.cli.route:route", "Say whom a request would reach, and why."),
     "logs": ("gateway.cli.logs:logs", "Read the ledger: list, show, tail."),
 }
 """Name → where the command is (`module:attribute`), and what it does in one line."""

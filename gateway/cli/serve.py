@@ -1,4 +1,7 @@
-"""`gateway serve`: runs the daemon until SIGTERM or SIGINT. It must not know what serving means."""
+"""`gateway serve`: runs the daemon until SIGTERM or SIGINT; at SIGHUP it reads its file again.
+
+It must not know what serving means.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Final, NoReturn
 import click
 from aiohttp import web
 
+from gateway.admin.reload import Source
 from gateway.admin.socket import AdminSocketError, socket_path
 from gateway.cli.demo import tell_demo
 from gateway.cli.mistakes import EX_CONFIG, mistakes_told
@@ -51,9 +55,10 @@ def serve(
         if demo:
             _run(_demo(state_dir or DEMO_STATE, asked))
         else:
+            source = _source(find_config(config), state_dir, asked)
             with mistakes_told():
-                found = load_config(find_config(config), state_dir=state_dir)
-            _run(_serve(_moved(found, asked)))
+                found = source.read()
+            _run(_serve(found, source))
     except StateLocked as error:
         _leave(str(error), 1)
     except (StoreError, AdminSocketError) as error:
@@ -81,13 +86,20 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config) -> None:
+def _source(file: Path | None, state_dir: Path | None, asked: Mapping[str, object]) -> Source:
+    """Whenever the file is read, what the command line says goes before it."""
+    return Source(file, lambda: _moved(load_config(file, state_dir=state_dir), asked))
+
+
+async def _serve(config: Config, source: Source) -> None:
     for warning in config.warnings:
         log.warning(warning)
-    async with running(config) as daemon, supervised(daemon):
-        public = config.server.public_url
-        log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
-        await _until_told_to_stop(daemon)
+    async with running(config, source) as daemon:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
+        async with supervised(daemon):
+            public = config.server.public_url
+            log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
+            await _until_told_to_stop(daemon)
 
 
 async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:

@@ -16,7 +16,7 @@ from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.registry import Registry
-from tests.store.ledger import intent, settlement
+from tests.store.ledger import failed, intent, settlement
 
 
 class Clock:
@@ -66,11 +66,13 @@ async def client(office: Office, state_dir: Path) -> AsyncIterator[aiohttp.Clien
 @pytest.fixture
 def exchanges() -> list[tuple[Intent, Settlement | None]]:
     """Four in the order of their ids: fine, another key's, failed upstream, still running."""
-    failed = settlement(3, "tok_a", state=ExchangeState.ERROR, status=503)
-    failed = failed._replace(upstream_status=529, upstream_error="no \x1b[31m room")
+    refused = settlement(3, "tok_a", state=ExchangeState.ERROR, status=503)
+    refused = refused._replace(
+        upstream_status=529, upstream_error="no \x1b[31m room", attempts=(failed(), failed())
+    )
     return [
         (intent(1, "tok_a"), settlement(1, "tok_a")),
         (intent(2, "tok_b", model="beta-5.4"), settlement(2, "tok_b")),
-        (intent(3, "tok_a", stream=False), failed),
+        (intent(3, "tok_a", stream=False), refused),
         (intent(4, "tok_a"), None),
     ]

@@ -14,6 +14,7 @@ import pytest
 from gateway.store.keys import digest, well_formed
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
+from tests.store.ledger import failed
 
 TOKEN_FIELDS = {
     "id",
@@ -106,6 +107,14 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
     assert await found(status=503) == [ids[2]]
     status, row = await call(client, "GET", f"requests/{ids[2]}")
     assert (status, row["upstream_error"], row["stream"]) == (200, "no \x1b[31m room", False)
+    assert row["attempts"] == 2
+    status, content = await call(client, "GET", f"requests/{ids[2]}/attempts")
+    assert (status, [each["verdict"] for each in content["attempts"]]) == (
+        200,
+        ["rate limited"] * 2,
+    )
+    assert content["attempts"][0] == failed()._asdict()
+    assert await call(client, "GET", f"requests/{ids[3]}/attempts") == (200, {"attempts": []})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +154,7 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
         ("GET", "requests?state=gone", None, (400, "invalid_request", "state: Input should be")),
         ("GET", "requests?colour=red", None, (400, "invalid_request", "colour: Extra")),
         ("GET", "requests/req_x", None, (404, "request_not_found", "The ledger has no")),
+        ("GET", "requests/req_x/attempts", None, (404, "request_not_found", "The ledger has no")),
         ("GET", "nothing", None, (404, "not_found", "Not Found")),
         ("PATCH", "keys", None, (405, "method_not_allowed", "Method Not Allowed")),
     ],

@@ -1,0 +1,160 @@
+"""Replaces the configuration of a running gateway by what its file says now: whole, or not at all.
+
+It must not know who asked for it: a signal, a command, or the file by having changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from gateway.admin.changes import Changes, changes, settled
+from gateway.config import Config, ConfigMistakes, Mistake
+from gateway.runtime import Runtime, unix_microseconds
+
+log = logging.getLogger(__name__)
+
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Source:
+    """The file that a configuration comes from, and how it is read: `load` raises ConfigMistakes.
+    Every `period` seconds somebody looks whether it has changed."""
+
+    file: Path | None
+    load: Callable[[], Config]
+    period: float = 2.0
+    _read: _Stamp | None = field(default=None, init=False)
+    _seen: _Stamp | None = field(default=None, init=False)
+
+    def read(self) -> Config:
+        """What the file says now."""
+        self._read = self._stamp()  # first: what is written meanwhile is seen as a change
+        return self.load()
+
+    def changed(self) -> bool:
+        """Whether the file is another than the one that was read, and the same as at the last look:
+        half of what is being written could be taken for a whole."""
+        before, self._seen = self._seen, self._stamp()
+        return self._seen == before != self._read
+
+    def _stamp(self) -> _Stamp | None:
+        with suppress(OSError):
+            if self.file is not None:
+                now = os.stat(self.file)
+                return now.st_ino, now.st_size, now.st_mtime_ns
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """A reload that went well. `hash` is that of the configuration in force; `warnings` are
+    sentences."""
+
+    file: str
+    hash: str
+    changes: Changes
+    warnings: tuple[str, ...]
+
+
+class Reloader:
+    """One gateway's configuration and the file it follows; one reload at a time."""
+
+    def __init__(self, runtime: Runtime, source: Source) -> None:
+        self._runtime = runtime
+        self._source = source
+        self._turn = asyncio.Lock()
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """For a reload soon, while somebody is `following`; what comes of it is in the log."""
+        self._asked.set()
+
+    async def reload(self) -> Reloaded:
+        """Raises ConfigMistakes; then everything is as it was. Both are told in the log."""
+        async with self._turn:
+            try:
+                config = await asyncio.to_thread(self._source.read)
+                self._check(config)
+            except ConfigMistakes as found:
+                self._runtime.refused = _for_everybody(found)
+                log.error("the configuration stays as it was, for its file is wrong:\n%s", found)
+                raise
+            reloaded = self._take(config)
+        for warning in reloaded.warnings:
+            log.warning(warning)
+        what = str(reloaded.changes) or "nothing has changed"
+        log.info("configuration %s is in force: %s", reloaded.hash, what)
+        return reloaded
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Until the block ends, the file is read again when it has changed, and when asked."""
+        task = asyncio.ensure_future(self._follow())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _check(self, config: Config) -> None:
+        """An empty file is right for a start, but a slip where requests are being served."""
+        if self._runtime.config.channels and not config.channels:
+            text = "none is left: a running gateway keeps those that it has"
+            raise ConfigMistakes([Mistake("channels", str(self._source.file), 0, text)])
+
+    def _take(self, config: Config) -> Reloaded:
+        runtime = self._runtime
+        old = runtime.config
+        config, fixed = settled(config, old)
+        if config != old:
+            runtime.replace(config)
+        runtime.loaded_at = unix_microseconds()
+        runtime.refused = None
+        return Reloaded(
+            file=str(self._source.file),
+            hash=runtime.current.hash,
+            changes=changes(old, config),
+            warnings=(
+                *config.warnings,
+                *(f"{name} stays as it is until the gateway is started again." for name in fixed),
+            ),
+        )
+
+    async def _follow(self) -> NoReturn:
+        while True:
+            asked = await self._asked_meanwhile()
+            if self._source.changed() or asked:
+                await self._try()
+
+    async def _asked_meanwhile(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._source.period):
+                await self._asked.wait()
+        asked = self._asked.is_set()
+        self._asked.clear()
+        return asked
+
+    async def _try(self) -> None:
+        try:
+            await self.reload()
+        except ConfigMistakes:
+            return  # it is told
+        except Exception:
+            log.exception("the configuration stays as it was: its file could not be taken")
+
+
+def _for_everybody(found: ConfigMistakes) -> str:
+    """Where the first mistake is and how many there are: probes show no key, so neither the texts
+    nor the key paths, in which something misplaced may stand, nor the file's directory are theirs.
+    """
+    first, count = found.mistakes[0], len(found.mistakes)
+    place = f"{Path(first.file).name}:{first.line}" if first.line else Path(first.file).name
+    return f"{place}: {count} mistake{'s' if count > 1 else ''}, told in the log"

@@ -1,0 +1,123 @@
+"""`gateway route`: whom a request would reach, and why. It must not know how that is decided, and
+sends nothing to anybody upstream.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import orjson
+from click.core import ParameterSource
+
+from gateway.cli.client import Client, Refused, Unreachable, connect, part
+from gateway.cli.key import pick
+from gateway.cli.mistakes import mistakes_told
+from gateway.cli.options import Place, in_json, placed
+from gateway.cli.screen import note, print_json, print_tree
+from gateway.config import load_config
+from gateway.core.formats import Format
+
+Answer = dict[str, Any]
+
+_EVERY_MODEL = ("*",)
+
+
+@click.command()
+@click.option("--key", "key", metavar="ID|NAME", help="Whose request: a key's id or name.")
+@click.option("--group", help="The same by the name of a group; without either, every model.")
+@click.option("--model", required=True, help="The model as a client names it.")
+@click.option(
+    "--format",
+    "spoken",
+    type=click.Choice([each.value for each in Format]),
+    required=True,
+    help="The format in which the client asks.",
+)
+@in_json
+@placed
+def route(
+    place: Place, key: str | None, group: str | None, model: str, spoken: str, as_json: bool
+) -> None:
+    """Say who would be asked for a model, in which order, and why; nothing is sent.
+
+    The running gateway tells, and knows how its accounts are. With --config the file alone tells,
+    whether a gateway runs or not, as if all accounts were well.
+    """
+    if key is not None and group is not None:
+        raise click.UsageError("--key has a group of its own: name one or the other.")
+    source = click.get_current_context().get_parameter_source("config")
+    if source is ParameterSource.COMMANDLINE:
+        told = _by_file(place, key, group, model, Format(spoken))
+    else:
+        told = _by_gateway(place, key, group, model, spoken)
+    if as_json:
+        print_json(told)
+    else:
+        print_tree(_opening(told), _branches(told))
+    if told["status"] is not None:
+        sys.exit(1)
+
+
+def _by_gateway(
+    place: Place, key: str | None, group: str | None, model: str, spoken: str
+) -> Answer:
+    try:
+        with connect(place.state_dir, may_serve=False) as client:
+            name = _group(client, key, group)
+            told: Answer = client.get("/route", group=name, model=model, format=spoken)
+    except Unreachable as error:
+        hint = "What a file says can be asked without it: name the file with --config."
+        raise Unreachable(f"{error.message} {hint}") from None
+    return told
+
+
+def _by_file(
+    place: Place, key: str | None, group: str | None, model: str, spoken: Format
+) -> Answer:
+    # Imported here: with a gateway to ask, this is all of a command's start.
+    from gateway.admin.forecast import Unknown, forecast
+    from gateway.routing.catalog import Catalog
+    from gateway.routing.router import Router
+
+    with mistakes_told():
+        config = load_config(place.config, state_dir=place.state_dir, resolve_secrets=False)
+    patterns: Sequence[str] = _EVERY_MODEL
+    if key is not None or group is not None:
+        with connect(place.state_dir) as client:
+            name = _group(client, key, group)
+            patterns = client.get(f"/groups/{part(name or '')}")["patterns"]
+    catalog = Catalog.of(config.models)
+    router = Router(catalog, config.channels, config.families)
+    told = forecast(config, catalog, router, patterns, model, spoken, Unknown())
+    note(f"As {place.config} says; how the accounts are is not known.")
+    answer: Answer = orjson.loads(orjson.dumps(told))
+    return answer
+
+
+def _group(client: Client, key: str | None, group: str | None) -> str | None:
+    if key is None:
+        return group
+    found = pick(client.get("/keys")["keys"], key)
+    if found["state"] != "active":
+        raise Refused(f"{found['name']} ({found['id']}) is revoked: its requests get a 401.")
+    name: str = found["group"]
+    return name
+
+
+def _opening(told: Answer) -> str:
+    if told["status"] is None:
+        return str(told["decision"])
+    return f"{told['decision']} The client would get {told['status']}: {told['message']}"
+
+
+def _branches(told: Answer) -> Iterator[tuple[str, Sequence[str]]]:
+    for stop in told["candidates"]:
+        turn = f"{stop['turn']}. " if stop["turn"] is not None else "-  "
+        verdict, *more = stop["why"]
+        who = f"{stop['channel']}/{stop['account']} for {stop['upstream_model']}"
+        yield f"{turn}{who}: {verdict}.", [f"{each}." for each in more]
+    for stranger in told["others"]:
+        yield f"-  {stranger['channel']}: {stranger['why']}.", ()

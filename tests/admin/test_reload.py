@@ -1,0 +1,309 @@
+"""A new configuration in a gateway that serves: whole or not at all, and nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.admin.reload import Source
+from gateway.admin.socket import socket_path
+from gateway.config import ConfigMistakes, parse_config
+from gateway.core.formats import Format
+from gateway.routing.gate import State
+from tests.admin.reloading import NAME, Following, following, line, write
+from tests.chaos.speech import complete
+from tests.faults.upstream import FaultUpstream, fault_upstream
+from tests.house import PATHS, prompt
+
+SECRET = "sk-live-4471aa99"
+BROKEN = {
+    "nothing": "",
+    "no channels": "server: {port: 0}\n",
+    "half a line": "channels:\n  - {name: a, form",
+    "no YAML": "a: b: c\n",
+    "no text": b"\xff\xfe\x00",
+    "a list": "- 1\n",
+    "an unknown key": f"chanels: []\nserver: {{key: {SECRET}}}\n",
+    "a repeated key": "channels: []\nchannels: []\n",
+    "a wrong type": "channels: 7\nserver: {port: none}\n",
+    "no accounts": "channels: [{name: a, format: chat, base_url: 'http://a/v1', models: [m]}]\n",
+    "a variable that is not set": (
+        "channels: [{name: a, format: messages, base_url: 'http://127.0.0.1:1',"
+        " models: [alpha-sonnet-4-6], accounts: [{name: a, key: '${GATEWAY_TEST_UNSET}'}]}]\n"
+    ),
+    "an anchor": "channels: &a []\nmodels: *a\n",
+}
+
+
+@pytest.fixture
+async def faulty() -> AsyncIterator[FaultUpstream]:
+    async with fault_upstream() as upstream:
+        yield upstream
+
+
+async def test_broken_files_under_load_fail_no_request(
+    tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(tmp_path, line(faulty, "one", "two")) as it:
+        statuses: list[int] = []
+        done = asyncio.Event()
+
+        async def ask_on(stream: bool) -> None:
+            while not done.is_set():
+                answer = await it.house.ask(Format.MESSAGES, stream=stream)
+                sound = not stream or complete(Format.MESSAGES, await answer.read())
+                statuses.append(answer.status if sound else 0)
+
+        current, (_, before) = it.runtime.current, await it.ready()
+        asking = [asyncio.ensure_future(ask_on(bool(n % 2))) for n in range(4)]
+        try:
+            for text in BROKEN.values():
+                it.write(text)
+                asked = len(statuses)
+                with pytest.raises(ConfigMistakes):
+                    await it.reloader.reload()
+                assert it.runtime.current is current
+                status, config = await it.ready()
+                assert status == 200
+                assert re.fullmatch(
+                    r"channels\.yaml(:\d+)?: \d mistakes?, told in the log", config.pop("error")
+                )
+                assert config == before
+                await it.until(lambda asked=asked: len(statuses) > asked + 8)
+        finally:
+            done.set()
+            await asyncio.gather(*asking)
+        assert set(statuses) == {200}
+        assert {row.config_hash for row in await it.house.rows()} == {before["hash"]}
+        assert caplog.text.count("the configuration stays as it was") == len(BROKEN) == 12
+        assert f"{it.file}:2: server.key: unknown key" in caplog.text
+        assert SECRET not in caplog.text
+        await it.reload(line(faulty, "one", "two"))
+        assert "error" not in (await it.ready())[1]
+
+
+async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultUpstream) -> None:
+    async with following(tmp_path, line(faulty, "old", plan="tick:0.02:25")) as it:
+        old, house = it.runtime.current, it.house
+        async with house.http.post(
+            PATHS[Format.MESSAGES],
+            json=prompt(Format.MESSAGES, stream=True),
+            headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
+        ) as running:
+            begun = await running.content.readany()
+            reloaded = await it.reload(line(faulty, "new"))
+            assert reloaded.changes.added == (f"account {NAME}/new",)
+            assert reloaded.changes.removed == (f"account {NAME}/old",)
+            assert (await house.ask(Format.MESSAGES)).status == 200
+            assert [call.key for call in faulty.calls] == ["old", "new"]
+            assert (old.requests, old.line._pooled.closed) == (1, False)
+            assert complete(Format.MESSAGES, begun + await running.read())
+        await it.until(lambda: old.line._pooled.closed and old.line._fresh.closed)
+        first, second = await house.rows(2)
+        assert (first.account, first.state, second.account) == ("old", "ok", "new")
+        assert first.config_hash == old.hash
+        assert second.config_hash == it.runtime.current.hash == reloaded.hash != old.hash
+
+
+async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstream) -> None:
+    async with following(tmp_path, line(faulty, "one")) as it:
+        assert (await it.house.ask(Format.MESSAGES)).status == 200
+        await it.house.rows()
+        old = it.runtime.current
+        await it.reload(line(faulty, "one", priority=3))
+        await it.until(lambda: old.line._pooled.closed)
+
+
+async def test_a_new_key_counts_at_once_and_ends_a_ban(
+    tmp_path: Path, faulty: FaultUpstream
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("first\n")
+    accounts = [{"name": "one", "key": f"file:{secret}"}]
+    faulty.play("refuse:401", key="first")
+    async with following(tmp_path, line(faulty, accounts=accounts)) as it:
+        place, model = (NAME, "one"), "alpha-sonnet-4-6"
+        assert (await it.house.ask(Format.MESSAGES)).status >= 500
+        now = asyncio.get_running_loop().time()
+        assert it.runtime.health.standing(place, model, now).state is State.BANNED
+        secret.write_text("second\n")
+        reloaded = await it.reloader.reload()
+        assert reloaded.changes.changed == (f"account {NAME}/one",)
+        assert it.runtime.health.standing(place, model, now).state is State.OPEN
+        assert (await it.house.ask(Format.MESSAGES)).status == 200
+        assert faulty.calls[-1].key == "second"
+
+
+async def test_what_is_known_of_accounts_stays_where_they_stay(
+    tmp_path: Path, faulty: FaultUpstream
+) -> None:
+    faulty.play("refuse:401", key="bad")
+    async with following(tmp_path, line(faulty, "bad", "off", "good")) as it:
+        health, now = it.runtime.health, asyncio.get_running_loop().time()
+
+        def states() -> list[str]:
+            return [health.standing((NAME, name), "m", now).state for name in ("bad", "off")]
+
+        health.disable((NAME, "off"))
+        for number in range(30):
+            await it.house.ask(Format.MESSAGES, system=f"conversation {number}")
+            if states()[0] is State.BANNED:
+                break
+        assert states() == [State.BANNED, State.DISABLED]
+        await it.reload(line(faulty, "bad", "off", "good", weight=3))
+        assert states() == [State.BANNED, State.DISABLED]
+        await it.reload(line(faulty, "bad", "off", "good", headers={"x-more": "1"}))
+        assert states() == [State.OPEN, State.DISABLED]
+        await it.reload(line(faulty, "good"))
+        await it.reload(line(faulty, "bad", "off", "good"))
+        assert states() == [State.OPEN, State.OPEN]
+
+
+async def test_what_counts_until_the_end(
+    tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(tmp_path, line(faulty, "one")) as it:
+        old = it.runtime.config
+        server = {"port": 1, "max_body": "1KiB", "commit_after": 3, "drain_timeout": 1}
+        state_dir = str(tmp_path / "elsewhere")
+        reloaded = await it.reload(line(faulty, "one"), server=server, state_dir=state_dir)
+        assert reloaded.warnings == tuple(
+            f"{name} stays as it is until the gateway is started again."
+            for name in ("server.port", "server.max_body", "state_dir")
+        )
+        assert all(warning in caplog.text for warning in reloaded.warnings)
+        new = it.runtime.config
+        assert (new.server.port, new.server.max_body) == (0, old.server.max_body)
+        assert (new.state_dir, new.server.commit_after) == (old.state_dir, 3)
+        assert (await it.house.ask(Format.MESSAGES, system="x" * 3000)).status == 200
+
+
+async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: FaultUpstream) -> None:
+    named = {"x-thread": "t-1"}
+    affinity = {"headers": ["X-Thread"]}
+    async with following(tmp_path, line(faulty, "one"), affinity=affinity) as it:
+        await it.house.ask(Format.MESSAGES, headers=named)
+        await it.reload(line(faulty, "one"), affinity={"headers": ["x-other"]})
+        await it.house.ask(Format.MESSAGES, headers=named)
+        await it.reload(line(faulty, "one"), affinity=affinity)
+        await it.house.ask(Format.MESSAGES, headers=named)
+        told = [row.affinity for row in await it.house.rows(3)]
+        assert told == ["session header", "prompt prefix", "session header"]
+
+
+async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None:
+    async with following(tmp_path, line(faulty, "one")) as it:
+        before = await (await it.house.get("/v1/models")).json()
+        reloaded = await it.reload(
+            line(faulty, "one", models=["alpha-x"]), models=[{"id": "alpha-x", "family": "alpha"}]
+        )
+        after = await (await it.house.get("/v1/models")).json()
+        assert [model["id"] for model in after["data"]] == ["alpha-x"] != before["data"]
+        assert "model alpha-x" in reloaded.changes.added
+        assert (await it.house.ask(Format.MESSAGES)).status == 503
+
+
+async def test_the_same_again_changes_nothing(
+    tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with following(tmp_path, line(faulty, "one")) as it:
+        current = it.runtime.current
+        first, second = await asyncio.gather(it.reloader.reload(), it.reloader.reload())
+        assert first == second
+        assert it.runtime.current is current
+        assert caplog.text.count(f"{current.hash} is in force: nothing has changed") == 2
+
+
+async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> None:
+    async with following(tmp_path, line(faulty, "one"), period=0.03) as it:
+        first = it.runtime.current.hash
+
+        async def asked_with() -> str:
+            assert (await it.house.ask(Format.MESSAGES)).status == 200
+            return faulty.calls[-1].key
+
+        it.configure(line(faulty, "two"))
+        await it.until(lambda: it.runtime.current.hash != first)
+        assert await asked_with() == "two"
+        it.file.unlink()
+        await it.until(lambda: it.runtime.refused == "channels.yaml: 1 mistake, told in the log")
+        assert await asked_with() == "two"
+        it.configure(line(faulty, "one"))
+        await it.until(lambda: it.runtime.current.hash == first)
+        assert it.runtime.refused is None
+        assert await asked_with() == "one"
+
+
+async def test_a_file_that_is_wrong_is_told_once(
+    tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(tmp_path, line(faulty, "one"), period=0.01) as it:
+        it.write("channels: 7\n")
+        await it.until(lambda: it.runtime.refused is not None)
+        await asyncio.sleep(0.2)
+        assert caplog.text.count("channels: must be a list") == 1
+
+
+async def test_a_fault_of_our_own_ends_nothing(
+    tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(tmp_path, line(faulty, "one")) as it:
+        sound = it.reloader._source.load
+
+        def fault() -> None:
+            raise KeyError
+
+        it.reloader._source.load = fault
+        it.house.daemon.reload()
+        await it.until(lambda: "its file could not be taken" in caplog.text)
+        it.reloader._source.load = sound
+        it.configure(line(faulty, "two"))
+        it.house.daemon.reload()
+        await it.until(lambda: it.runtime.config.channels[0].accounts[0].name == "two")
+
+
+def test_a_file_has_changed_when_it_has_come_to_rest(tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    write(file, "models: []")
+    source = Source(file, lambda: parse_config("{}"))
+    source.read()
+    assert [source.changed() for _ in range(3)] == [False] * 3
+    write(file, "half")
+    assert not source.changed()
+    write(file, "half, and the rest")
+    assert not source.changed()
+    assert source.changed()
+    source.read()
+    assert not source.changed()
+    file.unlink()
+    assert [source.changed() for _ in range(2)] == [False, True]
+
+
+async def test_over_the_socket(tmp_path: Path, faulty: FaultUpstream) -> None:
+    async with following(tmp_path, line(faulty, "one")) as it:
+        status, answer = await over_the_socket(it)
+        assert (status, answer["ok"], answer["hash"]) == (200, True, it.runtime.current.hash)
+        assert answer["changes"] == {"added": [], "removed": [], "changed": []}
+        it.write("channels: 7\n")
+        status, answer = await over_the_socket(it)
+        assert (status, answer["ok"]) == (200, False)
+        (mistake,) = answer["mistakes"]
+        assert (mistake["path"], mistake["line"]) == ("channels", 1)
+        assert mistake["file"] == str(it.file)
+
+
+async def over_the_socket(it: Following) -> tuple[int, dict[str, Any]]:
+    connector = aiohttp.UnixConnector(str(socket_path(it.file.parent / "state")))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post("http://gateway/admin/api/reload", data=b"{}") as answer,
+    ):
+        return answer.status, await answer.json()

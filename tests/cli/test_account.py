@@ -1,0 +1,196 @@
+"""`gateway account`, as operators and scripts see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.cli.living import Living, living
+from tests.cli.shell import Shell
+from tests.faults.upstream import FaultUpstream
+from tests.house import ALPHA, BETA, UPSTREAM_MODEL
+
+FIRST, SECOND = "first-secret-4471", "second-secret-4472"
+
+
+def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
+    """`main` is an account of two channels, `spare` of one."""
+    models = {ALPHA: UPSTREAM_MODEL, BETA: UPSTREAM_MODEL}
+    main, spare = {"name": "main", "key": FIRST}, {"name": "spare", "key": SECOND, "concurrency": 3}
+    return [
+        {
+            "name": f"{spoken}-up",
+            "format": spoken.value,
+            "base_url": upstream.base_url(spoken),
+            "models": models,
+            "accounts": [main, spare] if spoken is Format.CHAT else [main],
+        }
+        for spoken in Format
+    ]
+
+
+@pytest.fixture
+def gateway(shell: Shell) -> Iterator[Living]:
+    with living(shell.state_dir, channels) as gateway:
+        yield gateway
+
+
+def ban(gateway: Living) -> None:
+    """The first account of chat is refused its key, and the other answers."""
+    gateway.upstream.play("refuse:401", key=FIRST)
+
+    async def ask() -> None:
+        for number in range(64):  # conversations, until one belongs to it
+            turns = [{"role": "user", "content": f"Hello {number}"}]
+            assert (await gateway.house.ask(Format.CHAT, messages=turns)).status == 200
+            if gateway.upstream.of(key=FIRST):
+                return
+
+    gateway.do(ask)
+
+
+def states(shell: Shell) -> dict[str, str]:
+    rows = shell.json("account", "list")
+    return {f"{row['channel']}/{row['account']}": row["state"] for row in rows}
+
+
+def test_all_accounts_are_listed_well_or_not(shell: Shell, gateway: Living) -> None:
+    rows = shell.json("account", "list")
+    assert [(row["channel"], row["account"]) for row in rows] == [
+        ("chat-up", "main"),
+        ("chat-up", "spare"),
+        ("messages-up", "main"),
+        ("responses-up", "main"),
+    ]
+    assert rows[1] == {
+        "channel": "chat-up",
+        "account": "spare",
+        "model": None,
+        "state": "open",
+        "until": None,
+        "reason": None,
+        "error": None,
+        "succeeded": 0,
+        "failed": 0,
+        "under_way": 0,
+        "concurrency": 3,
+    }
+
+
+def test_what_is_held_against_an_account_is_listed(shell: Shell, gateway: Living) -> None:
+    ban(gateway)
+    first, second, *_ = shell.json("account", "list")
+    assert (first["model"], first["state"], first["reason"]) == (BETA, "banned", "key refused")
+    assert first["failed"] == 1
+    assert first["error"]
+    assert 1700e6 < first["until"] - time.time() * 1e6 < 1800e6
+    assert (second["state"], second["failed"], second["until"]) == ("open", 0, None)
+    assert second["succeeded"] >= 1
+    titles, row, *_ = shell("account", "list").stdout.splitlines()
+    assert " ".join(titles.split()) == (
+        "Account Model State Until Reason Succeeded Failed Under way Last error"
+    )
+    assert row.split()[:3] == ["chat-up/main", BETA, "banned"]
+
+
+def test_a_reset_account_is_asked_again(shell: Shell, gateway: Living) -> None:
+    ban(gateway)
+    result = shell("account", "reset", "chat-up/main")
+    assert (result.exit_code, result.stderr) == (0, "chat-up/main is well again.\n")
+    assert set(states(shell).values()) == {"open"}
+
+
+def test_a_disabled_account_is_asked_no_more(shell: Shell, gateway: Living) -> None:
+    assert shell("account", "disable", "spare").exit_code == 0
+    assert states(shell)["chat-up/spare"] == "disabled"
+
+    async def ask() -> None:
+        for _ in range(5):
+            await gateway.house.ask(Format.CHAT)
+
+    gateway.do(ask)
+    assert len(gateway.upstream.of(key=SECOND)) == 0
+    assert "stays disabled" in shell("account", "reset", "spare").stderr
+    assert states(shell)["chat-up/spare"] == "disabled"
+    (row,) = shell.json("account", "enable", "spare")
+    assert row["state"] == "open"
+
+
+@pytest.mark.parametrize("spoken", Format)
+def test_a_try_asks_the_account_in_its_own_format(
+    shell: Shell, gateway: Living, spoken: Format
+) -> None:
+    tried = shell.json("account", "try", f"{spoken}-up/main")
+    assert (tried["ok"], tried["status"], tried["words"]) == (True, 200, "Hello, world!")
+    assert tried["model"] == ALPHA
+    assert (tried["upstream_model"], tried["format"]) == (UPSTREAM_MODEL, spoken.value)
+    (call,) = gateway.upstream.calls
+    assert call.key == FIRST
+    assert call.model == UPSTREAM_MODEL
+    rows = shell.json("logs", "list")
+    assert rows == []
+
+
+def test_a_try_that_succeeds_resets_the_account(shell: Shell, gateway: Living) -> None:
+    ban(gateway)
+    gateway.upstream.forget_rules()
+    result = shell("account", "try", "chat-up/main", "--model", BETA)
+    assert result.exit_code == 0
+    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert told["Account"] == "chat-up/main"
+    assert told["Words"] == "Hello, world!"
+    assert states(shell)["chat-up/main"] == "open"
+
+
+@pytest.mark.parametrize("plan", ["whole_anyway", "stream_only"])
+def test_a_try_takes_the_answer_whole_or_streamed(shell: Shell, gateway: Living, plan: str) -> None:
+    gateway.upstream.play(plan)
+    assert shell.json("account", "try", "spare")["words"] == "Hello, world!"
+
+
+def test_a_try_that_fails_tells_the_real_error_and_counts_for_nobody(
+    shell: Shell, gateway: Living
+) -> None:
+    gateway.upstream.play("refuse:401")
+    result = shell("account", "try", "spare")
+    assert result.exit_code == 1
+    assert "key refused (account)" in result.stdout
+    assert "401" in result.stdout
+    assert SECOND not in result.stdout
+    assert states(shell)["chat-up/spare"] == "open"
+
+
+def test_a_try_of_an_empty_reply(shell: Shell, gateway: Living) -> None:
+    gateway.upstream.play("empty")
+    result = shell("account", "try", "spare", "--json")
+    assert result.exit_code == 1
+    assert '"ok": false' in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("reset", "main"), "3 channels have an account main: name one of\n  chat-up/main\n"),
+        (("enable", "nobody"), "There is no account nobody; there are\n  chat-up/main\n"),
+        (("disable", "chat-up/nobody"), "There is no account chat-up/nobody"),
+        (("try", "spare", "--model", "x?y&z"), "Channel chat-up has no model x?y&z; it has: alpha"),
+    ],
+)
+def test_what_is_refused(
+    shell: Shell, gateway: Living, arguments: tuple[str, ...], message: str
+) -> None:
+    result = shell("account", *arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("reset", "main"), ("try", "main")])
+def test_without_a_gateway(shell: Shell, arguments: tuple[str, ...]) -> None:
+    shell.mint("alice")
+    result = shell("account", *arguments)
+    assert result.exit_code == 69
+    assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr

@@ -1,0 +1,99 @@
+"""`gateway reload`: what it tells, and with which exit code; and SIGHUP, which tells the log."""
+
+from __future__ import annotations
+
+import signal
+import urllib.request
+from pathlib import Path
+
+import orjson
+
+from tests.admin.reloading import write
+from tests.chaos.process import GatewayProcess, write_config
+from tests.cli.shell import Shell, Standing
+from tests.house import channels
+
+
+def write_channels(folder: Path, *accounts: str, **server: object) -> Path:
+    """The configuration with these accounts on each channel."""
+    named = [{"name": name, "key": f"secret-of-{name}"} for name in accounts]
+    state = {"state_dir": str(folder / "state"), "server": {"port": 0} | server}
+    line = channels("http://127.0.0.1:1", accounts=named)
+    write(folder / "channels.yaml", orjson.dumps(state | {"channels": line}))
+    return folder / "channels.yaml"
+
+
+def ready(gateway: GatewayProcess) -> dict[str, object]:
+    with urllib.request.urlopen(f"{gateway.address()}/readyz", timeout=5) as answer:
+        told: dict[str, object] = orjson.loads(answer.read())["config"]
+        return told
+
+
+def test_every_way_to_reload(shell: Shell, tmp_path: Path) -> None:
+    file = write_channels(tmp_path, "one")
+    where = ("--config", str(file), "--state-dir", str(tmp_path / "state"))
+    with GatewayProcess(tmp_path, "--config", file) as gateway:
+        first = ready(gateway)
+
+        write_channels(tmp_path, "two", port=1)
+        done = shell("reload", *where)
+        assert (done.exit_code, done.stdout) == (0, "")
+        (warning, in_force, added, removed) = done.stderr.splitlines()
+        assert warning == "Warning: server.port stays as it is until the gateway is started again."
+        assert in_force == f"{file}: configuration {ready(gateway)['hash']} is in force."
+        assert added == (
+            "Added: account chat-main/two, account messages-main/two, account responses-main/two."
+        )
+        assert removed.startswith("Removed: account chat-main/one, ")
+        assert ready(gateway)["hash"] != first["hash"]
+
+        write(file, "channels: 7\nserver: {key: sk-4471}\n")
+        done = shell("reload", *where)
+        assert (done.exit_code, done.stdout) == (78, "")
+        assert done.stderr.splitlines() == [
+            f"{file}:1: channels: must be a list",
+            f"{file}:2: server.key: unknown key",
+        ]
+        done = shell("reload", *where, "--json")
+        assert done.exit_code == 78
+        assert orjson.loads(done.stdout)["ok"] is False
+        assert ready(gateway)["error"] == "channels.yaml:1: 2 mistakes, told in the log"
+
+        write_channels(tmp_path, "one")
+        told = shell.json("reload", *where)
+        assert (told["ok"], told["hash"], told["file"]) == (True, first["hash"], str(file))
+        assert told["changes"]["added"][0] == "account chat-main/one"
+        assert told["warnings"] == []
+        assert "Nothing was added, removed or changed." in shell("reload", *where).stderr
+
+        write_channels(tmp_path, "three")
+        gateway.signal(signal.SIGHUP)
+        gateway.has_told(r"configuration \w+ is in force: added account chat-main/three")
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0
+    assert "secret-of" not in gateway.log + done.output
+
+
+def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
+    file = write_config(tmp_path, "http://127.0.0.1:1")
+    state = tmp_path / "named"
+    arguments = ("--config", file, "--port", "0", "--state-dir", state)
+    with GatewayProcess(tmp_path, *arguments) as gateway:
+        gateway.address()
+        write_config(tmp_path, "http://127.0.0.1:1", port=7, commit_after=2)
+        gateway.signal(signal.SIGHUP)
+        gateway.has_told(r"is in force: changed server\n")
+        assert "until the gateway is started again" not in gateway.log
+
+
+def test_no_gateway_runs(shell: Shell) -> None:
+    shell.mint("alice")
+    done = shell("reload")
+    assert done.exit_code == 69
+    assert f"No gateway runs on the state directory {shell.state_dir}." in done.stderr
+
+
+def test_a_gateway_without_a_file(shell: Shell, gateway: Standing) -> None:
+    done = shell("reload")
+    assert done.exit_code == 1
+    assert "No gateway that was started with a configuration file serves here." in done.stderr
