@@ -7,8 +7,9 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.core.formats import Format
-from gateway.errors import InvalidUrl, MethodNotAllowed, UpgradeRequired
+from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
+from gateway.server.auth import authenticate
 from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_tokens
 from gateway.server.exchange import RUNTIME
@@ -35,7 +36,7 @@ def build_app(runtime: Runtime) -> web.Application:
     allow_origins(app, runtime.config.server)
     router = app.router
     for spoken, path in _GENERATE.items():
-        router.add_post(path, generate(CODECS[spoken]))
+        router.add_post(path, generate(CODECS[spoken]), expect_handler=go_on)
     router.add_post("/v1/messages/count_tokens", count_tokens)
     router.add_get("/v1/responses", upgrade, allow_head=False)
     router.add_get("/v1/models", list_models, allow_head=False)
@@ -46,6 +47,20 @@ def build_app(runtime: Runtime) -> web.Application:
     router.add_head("/", probe)
     router.add_head("/v1/{anything:.*}", probe)
     return app
+
+
+async def go_on(request: web.Request) -> None:
+    """Who sends `Expect: 100-continue` waits for a word before the body, and gets it only where the
+    key is good and the body is not too large: else the handler answers at once."""
+    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed(text="")
+    runtime = request.app[RUNTIME]
+    try:
+        authenticate(request, runtime)
+    except GatewayError:
+        return
+    if (request.content_length or 0) <= runtime.config.server.max_body and request.transport:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 async def probe(request: web.Request) -> web.Response:

@@ -19,6 +19,9 @@ from gateway.routing.overflow import overflow
 LONGEST_WAIT_THERE: Final = 3.0
 """Seconds up to which it is worth waiting for the same account."""
 
+CONTENT_POLICY: Final = "content policy"
+"""The reason of what an upstream will not talk about."""
+
 _READ: Final = 2000
 """Characters of a message that are searched."""
 
@@ -230,7 +233,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("account closed",    _CLOSED,                   _ACCOUNT,   _YES,   _BAN, alert=True),
     _Row("quota spent",       _SPENT,                    _ACCOUNT,   _YES,   _RESET),
     _Row("context overflow",  overflow,                  _CLIENT,    _NEVER, _NONE),
-    _Row("content policy",    _POLICY,                   _CLIENT,    _NEVER, _NONE),
+    _Row(CONTENT_POLICY,      _POLICY,                   _CLIENT,    _NEVER, _NONE),
     _Row("key refused",       _KEY,                      _ACCOUNT,   _YES,   _BAN, alert=True),
     _Row("overloaded",        _BUSY,                     _CAPACITY,  _YES,   _FAILURE, _SOON),
     # What the status alone says.

@@ -25,6 +25,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
+from gateway.routing.judgement import CONTENT_POLICY, Blame, Judge
 from gateway.routing.overflow import overflow
 
 _LINE_FAULTS: dict[FailureKind, type[GatewayError]] = {
@@ -43,6 +44,8 @@ _FORBIDDEN = frozenset({401, 403})
 _TIMEOUTS = frozenset({408, 504, 524})
 _SPENT = frozenset({402, 429})
 
+_JUDGE: Final = Judge()
+
 _CONVERSATION: Final = ("messages", "input")
 _FIELD: Final = re.compile(r"[.\[]")
 
@@ -59,26 +62,32 @@ def client_error(
     it was translated: only these may be named to it."""
     if failure.kind is not FailureKind.SAID:
         return _LINE_FAULTS[failure.kind](detail=failure.message)
-    if _is_spent(failure):
+    verdict = _JUDGE.judge(failure)
+    if verdict.blame is Blame.CLIENT:
+        return _clients_fault(failure, verdict.reason, clean, asked)
+    if verdict.blame is Blame.ACCOUNT and verdict.alert:
+        return UpstreamForbidden()
+    if verdict.blame is Blame.ACCOUNT or _is_spent(failure):
         return NoAvailableAccounts(retry_after=failure.retry_after)
-    return _clients_fault(failure, clean, asked) or _upstreams_fault(failure)
+    return _upstreams_fault(failure)
 
 
 def _clients_fault(
-    failure: Failure, clean: Callable[[str], str], asked: Collection[str] | None
-) -> GatewayError | None:
+    failure: Failure, reason: str, clean: Callable[[str], str], asked: Collection[str] | None
+) -> GatewayError:
     message = clean(failure.message)[:_LONGEST_MESSAGE]
     param = _param(failure.param, asked)
-    if failure.status not in _FORBIDDEN and (long := overflow(failure)):
+    if long := overflow(failure):
         param = param or next((field for field in _CONVERSATION if field in (asked or ())), None)
         return ContextLengthExceeded(
             message, used=long.used, most=long.most, param=_word(param, clean)
         )
-    if failure.status not in _CLIENT_FAULTS:
-        return None
-    return UpstreamRefusal(
-        failure.status, message, code=_word(failure.code, clean), param=_word(param, clean)
-    )
+    status, code = failure.status, failure.code
+    if status not in _CLIENT_FAULTS:
+        status = 400
+    if reason == CONTENT_POLICY:
+        status, code = 400, code if failure.status in _CLIENT_FAULTS else "content_policy_violation"
+    return UpstreamRefusal(status, message, code=_word(code, clean), param=_word(param, clean))
 
 
 def _param(said: str | None, asked: Collection[str] | None) -> str | None:

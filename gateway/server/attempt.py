@@ -139,6 +139,15 @@ def garbage(message: str, body: bytes = b"", *, status: int | None = None) -> At
     return AttemptFailed(failure)
 
 
+def is_nothing(stop: StopReason, usage: Usage | None) -> bool:
+    """Whether a reply that says nothing would be one that failed: it cost nothing either."""
+    return stop is StopReason.END_TURN and usage in (None, Usage())
+
+
+def empty() -> AttemptFailed:
+    return AttemptFailed(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
+
+
 def spelled(fault: Exception) -> str:
     """A fault as the row tells it."""
     return f"{type(fault).__name__}: {fault}"[:_LONGEST_FAULT]

@@ -25,6 +25,8 @@ from gateway.server.attempt import (
     Asked,
     Attempt,
     WholeReply,
+    empty,
+    is_nothing,
     json_object,
     readable,
     spelled,
@@ -74,6 +76,10 @@ class NativeAttempt(Attempt):
         fault: str | None = None
         try:
             stop, usage = codec.measure_reply(data)
+            if is_nothing(stop, usage) and not codec.parse_reply(data).parts:
+                raise empty()
+        except AttemptFailed:
+            raise
         except ReplyFailed as failed:
             raise AttemptFailed(failed.failure) from failed
         except Exception as error:  # the tap may never break the pipe

@@ -19,18 +19,23 @@ T = TypeVar("T")
 
 
 class Patience:
-    """`async with Patience(runtime, when)`: raises `TimeoutError` at the loop's time `when`, or as
-    soon as the runtime is hurried."""
+    """`async with Patience(runtime, when)`: raises `TimeoutError` at the loop's time `when`, as
+    soon as it is told to `end`, or as soon as the runtime is hurried."""
 
     __slots__ = ("_runtime", "_timeout")
 
-    def __init__(self, runtime: Runtime, when: float) -> None:
+    def __init__(self, runtime: Runtime, when: float | None) -> None:
         self._runtime = runtime
         self._timeout = asyncio.timeout_at(0.0 if runtime.hurried else when)
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Patience:
         self._runtime.patience.add(self._timeout)
         await self._timeout.__aenter__()
+        return self
+
+    def end(self) -> None:
+        """The wait is over now."""
+        self._timeout.reschedule(0.0)
 
     async def __aexit__(
         self,

@@ -16,7 +16,6 @@ import aiohttp
 from aiohttp import web
 
 from gateway.config import Channel
-from gateway.core.failure import Failure, FailureKind
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.attempt import JSON, Attempt
@@ -25,6 +24,7 @@ from gateway.server.exchange import Exchange
 from gateway.server.patience import Patience, out_of_time, within
 from gateway.server.whole import check_kind, relay_synthesised
 from gateway.upstream.client import AttemptFailed, failures, unread
+from gateway.upstream.watch import watched
 
 GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
@@ -118,17 +118,32 @@ class StreamRelay:
             self._note()
 
     async def _pump(self, answer: aiohttp.ClientResponse) -> None:
-        while True:
-            try:
-                async with Patience(self._runtime, self._deadline()):
-                    return await self._pass(answer)
-            except TimeoutError:
-                self._look(answer)
+        with watched(answer):
+            while True:
+                try:
+                    async with Patience(self._runtime, None) as patience:
+                        self._timer = self._loop.call_at(self._deadline(), self._glance, patience)
+                        return await self._pass(answer)
+                except TimeoutError:
+                    self._look()
+                finally:
+                    self._timer.cancel()
 
     def _deadline(self) -> float:
         """When to look again whether the stream is silent, stuck, or has lasted for too long."""
         glance = self._loop.time() + _GLANCE
         return min(glance, self._moved + self._limits.idle, self._asked + self._limit())
+
+    def _glance(self, patience: Patience) -> None:
+        """A write is never cut short: what a slow client has not taken yet would be lost."""
+        now, writing = self._loop.time(), self._client.writing
+        if writing is None:
+            patience.end()
+            return
+        if now >= writing + self._limits.write:
+            self._exchange.stuck()
+            self._client.abort()
+        self._timer = self._loop.call_at(now + min(1.0, self._limits.write), self._glance, patience)
 
     def _limit(self) -> float:
         limits = self._limits
@@ -165,23 +180,13 @@ class StreamRelay:
         self._exchange.commit()
         self._client.ping = self._translator.ping
 
-    def _look(self, answer: aiohttp.ClientResponse) -> None:
+    def _look(self) -> None:
         """Time to give up, to shut down, or to go on waiting."""
         now = self._loop.time()
         if self._runtime.hurried or now >= self._asked + self._limit():
             raise out_of_time(self._runtime, self._limit())
-        writing = self._client.writing
-        if writing is not None:
-            if now >= writing + self._limits.write:
-                self._exchange.stuck()
-                self._client.abort()
-                raise aiohttp.ClientConnectionResetError("the client takes nothing any more")
-            return
         if now >= self._moved + self._limits.idle:
             raise out_of_time(self._runtime, self._limits.idle)
-        if _is_gone(answer):
-            message = "the connection is gone, in the middle of the body"
-            raise AttemptFailed(Failure(kind=FailureKind.CUT, message=message))
 
     def _error(self) -> GatewayError | None:
         failure = self._translator.failure
@@ -210,13 +215,6 @@ class StreamRelay:
         end = translator.end
         self._exchange.reply_id = translator.reply_id
         self._exchange.learn(translator.usage, end.stop if end else None)
-
-
-def _is_gone(answer: aiohttp.ClientResponse) -> bool:
-    """Whether nothing can come any more although the body has not ended."""
-    connection = answer.connection
-    gone = connection is None or connection.transport is None or connection.transport.is_closing()
-    return gone and not answer.content.at_eof() and answer.content.exception() is None
 
 
 async def _end_of(answer: aiohttp.ClientResponse) -> None:

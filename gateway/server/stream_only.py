@@ -11,6 +11,7 @@ _WORDS: Final = re.compile(
     r"stream\W{0,4}(?:\w+ ){0,4}(?:must|should|has to|needs? to) be (?:set to )?\W?true"
     r"|(?:only|must|requires?)\W+(?:\w+\W+){0,4}stream(?:ing|ed|s)?\b"
     r"|stream(?:ing)?\W+(?:\w+\W+){0,2}(?:only|is required|required|true)"
+    r"|for non-streaming calls|not support http call"
     r"|non-?stream\w*\W+(?:\w+\W+){0,6}(?:not|unsupported|unavailable)",
     re.IGNORECASE,
 )

@@ -25,6 +25,8 @@ from gateway.server.attempt import (
     Asked,
     Attempt,
     WholeReply,
+    empty,
+    is_nothing,
     json_object,
     readable,
 )
@@ -79,6 +81,8 @@ class TranslatedAttempt(Attempt):
     def whole(self, body: bytes) -> WholeReply:
         with readable(body):
             reply = self._read(body)
+            if is_nothing(reply.stop, reply.usage) and not reply.parts:
+                raise empty()
             told = with_usage(reply, self._stamp.input_tokens)
             data, dropped = self._asked.codec.render_reply(told, self._asked.prompt, self._stamp)
             rendered = orjson.dumps(data)

@@ -14,6 +14,7 @@ from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.patience import within
 from gateway.upstream.client import failures, read_whole
+from gateway.upstream.watch import watched
 
 
 async def relay_whole(
@@ -91,20 +92,27 @@ async def _read(
     answer = await sending
     kind = check_kind(answer, (JSON, EVENT_STREAM))
     async with answer:
-        if kind == JSON:
-            return answer, attempt.whole(await read_whole(answer, limit))
-        folding = attempt.folding()
-        size = 0
-        with failures():
-            async for chunk in answer.content.iter_any():
-                size += len(chunk)
-                if size > limit:
-                    raise garbage("the reply is too large")
-                folding.receive(chunk)
-                if folding.over:
-                    break
-        folding.close()
-        return answer, folding.whole()
+        with watched(answer):
+            return answer, await _read_body(answer, kind, attempt, limit)
+
+
+async def _read_body(
+    answer: aiohttp.ClientResponse, kind: str, attempt: Attempt, limit: int
+) -> WholeReply:
+    if kind == JSON:
+        return attempt.whole(await read_whole(answer, limit))
+    folding = attempt.folding()
+    size = 0
+    with failures():
+        async for chunk in answer.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                raise garbage("the reply is too large")
+            folding.receive(chunk)
+            if folding.over:
+                break
+    folding.close()
+    return folding.whole()
 
 
 def check_kind(answer: aiohttp.ClientResponse, expected: tuple[str, ...]) -> str:

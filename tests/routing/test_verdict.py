@@ -162,8 +162,12 @@ def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
-def test_credentials_and_limits_are_never_a_long_prompt(status: int) -> None:
-    assert not isinstance(told(status=status, message=LONG), ContextLengthExceeded)
+def test_a_long_prompt_is_the_clients_however_it_is_dressed(status: int) -> None:
+    assert isinstance(told(status=status, message=LONG), ContextLengthExceeded)
+
+
+def test_a_closed_account_is_never_the_clients() -> None:
+    assert isinstance(told(status=400, message="Your account has been disabled"), UpstreamForbidden)
 
 
 @pytest.mark.parametrize("status", SAID)

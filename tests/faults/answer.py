@@ -1,0 +1,111 @@
+"""One answer on the wire, sound or not: heads, pieces and all the ways to stop.
+
+It must not know what is said, nor why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterable
+from enum import Enum
+
+SLICE = 64 * 1024
+"""Bytes of one write, so that a huge piece is taken by and by."""
+
+_LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
+_ABORT = struct.pack("ii", 1, 0)
+_READ_TIME = 0.05
+"""Seconds for the peer to read what was said: a reset discards what it has not read yet."""
+
+
+class Framing(Enum):
+    """How the end of a body is told."""
+
+    CHUNKED = "chunked"
+    LENGTH = "length"
+    CLOSE = "close"
+
+
+class Answer:
+    """`sent` counts bytes of the body that the socket took; `goes_on` tells whether the connection
+    may carry another request, `idle` after how many seconds without one it is closed."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        # Every drain waits until the socket has taken all of it: what is counted has left. Not 0:
+        # with that TLS waits for ever.
+        writer.transport.set_write_buffer_limits(high=1)
+        self._writer = writer
+        self._framing = Framing.CLOSE
+        self.sent = 0
+        self.goes_on = True
+        self.idle: float | None = None
+
+    async def raw(self, data: bytes) -> None:
+        """Any bytes, as they are."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def head(
+        self,
+        status: int = 200,
+        kind: str | None = "application/json",
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        framing: Framing = Framing.CHUNKED,
+        length: int = 0,
+    ) -> None:
+        """`kind` is the content type; `length` counts with `Framing.LENGTH` alone."""
+        lines = [f"HTTP/1.1 {status} Fault"]
+        lines += [f"content-type: {kind}"] if kind else []
+        lines += [f"{name}: {value}" for name, value in headers]
+        match framing:
+            case Framing.CHUNKED:
+                lines.append("transfer-encoding: chunked")
+            case Framing.LENGTH:
+                lines.append(f"content-length: {length}")
+            case Framing.CLOSE:
+                lines.append("connection: close")
+        self._framing = framing
+        await self.raw("\r\n".join([*lines, "", ""]).encode("latin-1"))
+
+    async def say(self, data: bytes) -> None:
+        """A piece of the body."""
+        for start in range(0, len(data), SLICE):
+            piece = data[start : start + SLICE]
+            chunked = self._framing is Framing.CHUNKED
+            await self.raw(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            self.sent += len(piece)
+
+    async def end(self) -> None:
+        """The body's end, as the framing wants it."""
+        match self._framing:
+            case Framing.CHUNKED:
+                await self.raw(b"0\r\n\r\n")
+            case Framing.CLOSE:
+                self.goes_on = False
+            case Framing.LENGTH:
+                pass
+
+    async def whole(
+        self,
+        status: int,
+        kind: str | None,
+        body: bytes,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """All at once."""
+        await self.head(status, kind, headers, framing=Framing.LENGTH, length=len(body))
+        await self.say(body)
+
+    def hang_up(self) -> None:
+        """FIN, whatever was promised."""
+        self.goes_on = False
+
+    async def reset(self, after: float = _READ_TIME) -> None:
+        """RST."""
+        await asyncio.sleep(after)
+        self.goes_on = False
+        self._writer.get_extra_info("socket").setsockopt(*_LINGER, _ABORT)
+        self._writer.transport.abort()

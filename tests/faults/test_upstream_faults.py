@@ -1,0 +1,170 @@
+"""Every row of docs/faults.md about upstreams, in every format: who replies, or what is told, and
+what the account and the ledger make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.core.formats import Format
+from gateway.routing.gate import State
+from gateway.routing.judgement import Effect
+from gateway.store.records import ExchangeState
+from tests.faults.hearing import assert_told, assert_told_in_band, text_of
+from tests.faults.outcomes import INVALID, Told
+from tests.faults.pools import ALONE, FAULTY, SOUND, Outcome, Pool, arranged, ask_both
+from tests.faults.speech import STREAMS
+from tests.faults.upstream import FaultUpstream, fault_upstream
+from tests.faults.upstream_faults import FAULTS, By, Fault
+from tests.house import House, open_house
+
+SOUND_TEXT = orjson.loads((STREAMS / "text_unicode" / "messages.json").read_bytes())["content"][0][
+    "text"
+]
+STATES = {
+    Effect.NONE: State.OPEN,
+    Effect.FAILURE: State.OPEN,
+    Effect.COOL: State.COOLING,
+    Effect.OPEN: State.BROKEN,
+    Effect.BAN: State.BANNED,
+}
+
+pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    house: House
+    upstream: FaultUpstream
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with (
+        fault_upstream() as upstream,
+        open_house(tmp_path_factory.mktemp("faults"), []) as house,
+    ):
+        yield Place(house, upstream)
+
+
+def cases() -> Iterator[Any]:
+    for fault in FAULTS:
+        for spoken in fault.formats:
+            for streamed in fault.asked.streamed:
+                name = f"{fault.what}-{spoken}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(fault, spoken, streamed, id=name.replace("`", ""))
+
+
+@pytest.mark.parametrize(("fault", "spoken", "streamed"), [*cases()])
+async def test_fault(place: Place, fault: Fault, spoken: Format, streamed: bool) -> None:
+    house, upstream = place.house, place.upstream
+    async with arranged(
+        house,
+        upstream,
+        spoken,
+        plan=fault.plan or "ok",
+        on=fault.line,
+        timeouts=fault.timeouts,
+    ):
+        pool = await ask_both(house, upstream, spoken, stream=streamed, warm=fault.warm)
+    await check_client(fault, spoken, streamed, pool)
+    check_attempts(fault, pool)
+    check_account(fault, pool)
+    check_row(fault, spoken, pool.among_two, FAULTY, fault.by)
+    check_row(fault, spoken, pool.alone, ALONE, _alone_by(fault))
+
+
+def _alone_by(fault: Fault) -> By:
+    return By.SAME if fault.alone_tries[-1] == "ok" else By.NOBODY
+
+
+async def check_client(fault: Fault, spoken: Format, streamed: bool, pool: Pool) -> None:
+    for outcome, by in ((pool.among_two, fault.by), (pool.alone, _alone_by(fault))):
+        answer = outcome.answer
+        if by is By.NOBODY:
+            assert fault.told is not None
+            if fault.in_band:
+                said = await assert_told_in_band(answer, spoken, fault.told, fault.passed_on)
+                assert SOUND_TEXT[:3] not in said, "two replies in one"
+            else:
+                await assert_told(answer, spoken, fault.told, vague=fault.vague)
+        else:
+            text = await text_of(answer, spoken, streamed=streamed)
+            if by is By.OTHER:
+                assert text == SOUND_TEXT
+            elif fault.text is not None:
+                assert text == fault.text
+        assert answer.headers["x-gateway-attempts"] == _made(fault, outcome)
+
+
+def _made(fault: Fault, outcome: Outcome) -> str:
+    """An answer tells how many attempts were made before its head left."""
+    return str(len(outcome.attempts))
+
+
+def check_attempts(fault: Fault, pool: Pool) -> None:
+    on_other = ("ok",) if fault.by is By.OTHER else ()
+    assert pool.among_two.words == fault.tries + on_other
+    assert pool.alone.words == fault.alone_tries
+    made = pool.among_two.attempts
+    assert [attempt.account for attempt in made] == [
+        *[FAULTY] * len(fault.tries),
+        *[SOUND] * len(on_other),
+    ]
+    steps = [attempt.next for attempt in made]
+    here = ["same account"] * (len(fault.tries) - 1)
+    last = {By.OTHER: ["other account", None], By.SAME: [None], By.NOBODY: ["told the client"]}
+    assert steps == here + last[fault.by]
+    assert len(pool.sound_calls) == len(on_other)
+    if not fault.line:
+        assert len(pool.among_two.calls) == (fault.calls or len(fault.tries))
+        assert len(pool.alone.calls) == (fault.calls or len(fault.alone_tries))
+
+
+def check_account(fault: Fault, pool: Pool) -> None:
+    """Both accounts, unless a later try has put it right."""
+    failed = sum(word not in ("ok", "answers streams alone") for word in fault.tries)
+    report = pool.among_two.report
+    assert report.standing.state is STATES[fault.effect]
+    assert report.failed == (0 if fault.effect is Effect.NONE else failed)
+    if fault.closed is not None:
+        until = report.standing.until - fault.closed
+        assert pool.before - fault.vague <= until <= pool.after + fault.vague
+    if _alone_by(fault) is By.NOBODY:
+        assert pool.alone.report.standing.state is STATES[fault.effect]
+    else:
+        assert pool.alone.report.standing.state is State.OPEN
+
+
+def _codes(told: Told, spoken: Format) -> tuple[str | None, ...]:
+    """An upstream of messages has no codes; what it refuses is passed on as it says it."""
+    nameless = spoken is Format.MESSAGES and told.type == INVALID
+    return (told.code, None) if nameless else (told.code,)
+
+
+def check_row(fault: Fault, spoken: Format, outcome: Outcome, failing: str, by: By) -> None:
+    row = outcome.row
+    if by is By.NOBODY:
+        assert fault.told is not None
+        cut = fault.in_band and fault.tries == ("broken off",)
+        assert row.state is (ExchangeState.UPSTREAM_CUT if cut else ExchangeState.ERROR)
+        assert row.status == (200 if fault.in_band else fault.told.status)
+        assert row.error_code in _codes(fault.told, spoken)
+        assert row.account == failing
+        # Only this format says at its beginning how long the prompt was.
+        counted = (fault.in_band or fault.opened) and row.stream and spoken is Format.MESSAGES
+    else:
+        assert (row.state, row.status) == (ExchangeState.OK, 200)
+        assert (row.error_code, row.end_reason) == (None, "complete")
+        assert row.account == (SOUND if by is By.OTHER else failing)
+        counted = by is By.OTHER or fault.counted
+    assert row.usage_source == ("upstream" if counted else "none")
+    assert (row.input_tokens > 0) is counted
+    assert row.attempts == len(outcome.attempts)
+    assert "key-of-the" not in f"{row} {outcome.attempts}"
