@@ -19,6 +19,8 @@ from gateway.errors import (
     CannotConvert,
     GatewayError,
     NoAvailableAccounts,
+    PreviousResponseNotFound,
+    ThreadUnsupported,
 )
 from gateway.routing.affinity import Affinity
 from gateway.routing.budget import MOST_WAITING, backoff
@@ -132,7 +134,7 @@ class Dispatch:
                 streamed=self._asked.prompt.stream or forced or known,
             )
             check_strict(self._request, attempt.dropped)
-        except CannotConvert as refused:
+        except (CannotConvert, PreviousResponseNotFound, ThreadUnsupported) as refused:
             self._last = self._last or refused
             return None
         return attempt

@@ -12,6 +12,7 @@ from aiohttp import web
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from gateway.routing.health import Health
 from gateway.simulator import build_simulator
 from tests.house import channels
 from tests.scripted import ScriptedUpstream, scripted_upstream
@@ -83,8 +84,9 @@ async def scripted_clients(
 
 
 @pytest.fixture
-def upstream(scripted: ScriptedUpstream) -> ScriptedUpstream:
+def upstream(scripted: ScriptedUpstream, scripted_clients: Clients) -> ScriptedUpstream:
     """As if nobody had asked it before."""
+    scripted_clients.house.daemon.runtime.health = Health()
     scripted.play()
     scripted.seen.clear()
     return scripted

@@ -4,6 +4,7 @@ raise the class that a program expects, and never take half an answer for a whol
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.formats import Format
+from gateway.routing.budget import Budget
+from gateway.routing.health import Health
 from tests.sdk.clients.talk import How, Talk, Tool, Wish
 from tests.sdk.pairs import Clients, Pair, clients_of, pair_config
 from tests.sdk.said import Called, Thought, say
@@ -85,6 +88,15 @@ def check_status(error: Exception, client: Format, told: Told) -> None:
         assert told.code == (error.type if told.status == 400 else error.code)
         assert told.message in error.message
         assert error.request_id is not None
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def nobody_tries_again(wary: Clients) -> None:
+    """The house's retries are spent, so that each test hears of its own error at once."""
+    runtime = wary.house.daemon.runtime
+    runtime.health, runtime.budget = Health(), Budget()
+    while runtime.budget.may_retry(asyncio.get_running_loop().time()):
+        pass
 
 
 troubles = pytest.mark.parametrize("trouble", Trouble, ids=lambda trouble: str(trouble.value))
