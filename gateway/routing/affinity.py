@@ -14,10 +14,9 @@ from hashlib import blake2b
 from math import inf, log
 from typing import Final
 
-import orjson
-
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role
+from gateway.core.session import session_of
 from gateway.routing.health import Place
 
 SESSION_HEADERS: Final = (
@@ -39,7 +38,6 @@ _REMEMBERED: Final = 50_000
 _SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
 _ROTATING: Final = re.compile(r"x-[a-z]+-billing-header:")
 """How a system text begins that changes with every request of some agents."""
-_SESSION: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
 
 
 class Clue(StrEnum):
@@ -115,7 +113,7 @@ class Affinities:
     ) -> Iterator[tuple[Clue, str | None]]:
         yield Clue.CACHE_KEY, prompt.cache_key
         yield Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
-        yield Clue.USER, _session(prompt.user or "")
+        yield Clue.USER, session_of(prompt.user or "")
         for name in self._headers:
             yield Clue.HEADER, headers.get(name)
         yield Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
@@ -181,20 +179,6 @@ def _previous_message(prompt: Prompt) -> str | None:
     thread = pocket.get("thread") if isinstance(pocket, dict) else None
     previous = thread.get("previous_message_id") if isinstance(thread, dict) else None
     return previous if isinstance(previous, str) else None
-
-
-def _session(user: str) -> str | None:
-    """The conversation that coding agents hide in their user."""
-    if found := _SESSION.search(user):
-        return found[1]
-    if not user.startswith("{"):
-        return None
-    try:
-        said = orjson.loads(user)
-    except orjson.JSONDecodeError:
-        return None
-    session = said.get("session_id") or said.get("session")
-    return session if isinstance(session, str) else None
 
 
 def _digest(*texts: str) -> bytes:

@@ -55,14 +55,18 @@ _LONGEST_WORD: Final = 200
 
 
 def client_error(
-    failure: Failure, clean: Callable[[str], str], asked: Collection[str] | None = None
+    failure: Failure,
+    clean: Callable[[str], str],
+    asked: Collection[str] | None = None,
+    *,
+    judge: Judge = _JUDGE,
 ) -> GatewayError:
     """The row of the error table that the client is told; `clean` takes addresses, account names
     and keys out of an upstream's own words. `asked` are the fields of the client's own body where
-    it was translated: only these may be named to it."""
+    it was translated: only these may be named to it. `judge` knows the operator's rules."""
     if failure.kind is not FailureKind.SAID:
         return _LINE_FAULTS[failure.kind](detail=failure.message)
-    verdict = _JUDGE.judge(failure)
+    verdict = judge.judge(failure)
     if verdict.blame is Blame.CLIENT:
         return _clients_fault(failure, verdict.reason, clean, asked)
     if verdict.blame is Blame.ACCOUNT and verdict.alert:

@@ -138,7 +138,9 @@ async def _ask(
         failure = attempt.failure
         if native and failure.kind is FailureKind.SAID and failure.status == 400:
             exchange.fail(failure)
-            raise client_error(failure, request[EXCHANGE].snapshot.redactor.everything) from attempt
+            snapshot = request[EXCHANGE].snapshot
+            error = client_error(failure, snapshot.redactor.everything, judge=snapshot.judge)
+            raise error from attempt
         exchange.fault = f"estimated, for the upstream did not count: {failure.message}"
         return None
     if not _is_count(tokens := answer.get("input_tokens")):

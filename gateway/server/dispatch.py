@@ -70,7 +70,6 @@ class Dispatch:
         self._last: GatewayError | None = None
         self._only_once = False
         self._here_again = False
-        self._attempts = 0
         self._waited = 0.0
 
     async def run(self) -> web.StreamResponse:
@@ -200,7 +199,6 @@ class Dispatch:
         candidate, line = choice.candidate, self._asked.snapshot.line
         self._exchange.lose(attempt.dropped)
         self._exchange.intend(candidate)
-        self._attempts += 1
         self._tried.add(candidate.place)
         channel = line.channel(candidate)
         sending = line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
@@ -250,11 +248,11 @@ class Dispatch:
         if all(choice.reason is Reason.CLOSED for choice in self._left):
             return None
         self._only_once = others is Others.ONCE
-        return backoff(self._attempts, self._runtime.chance())
+        return backoff(self._exchange.attempts_made, self._runtime.chance())
 
     def _may_go_on(self, wait: float) -> bool:
         """Takes one of the house's retries, if there is one for this request."""
-        if self._attempts >= MOST_ATTEMPTS or self._waited + wait > MOST_WAITING:
+        if self._exchange.attempts_made >= MOST_ATTEMPTS or self._waited + wait > MOST_WAITING:
             return False
         return not self._runtime.draining and self._runtime.budget.may_retry(self._loop.time())
 

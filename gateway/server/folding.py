@@ -5,9 +5,8 @@ Some upstreams only stream. It must not know which, nor any format: the codecs d
 
 from __future__ import annotations
 
-import orjson
-
 from gateway.server.attempt import Asked, WholeReply
+from gateway.server.spoken import as_body
 from gateway.upstream.client import AttemptFailed
 from gateway.wire.codec import Decoder, Stamp
 from gateway.wire.collector import Collector
@@ -42,11 +41,7 @@ class Folding:
 
     def whole(self) -> WholeReply:
         """Raises `AttemptFailed` where the stream came to no good end."""
-        translator, codec = self._translator, self._asked.codec
+        translator = self._translator
         if translator.failure is not None:
             raise AttemptFailed(translator.failure)
-        reply = self._collector.reply
-        data, dropped = codec.render_reply(reply, self._asked.prompt, self._stamp)
-        return WholeReply(
-            body=orjson.dumps(data), stop=reply.stop, usage=translator.usage, dropped=dropped
-        )
+        return as_body(self._asked, self._stamp, self._collector.reply, translator.usage)

@@ -34,9 +34,9 @@ from gateway.server.attempt import (
 from gateway.server.body import write_object
 from gateway.server.crossing import crossing_back
 from gateway.server.folding import Folding
+from gateway.server.spoken import as_stream
 from gateway.server.stamping import overridden, stamp
 from gateway.upstream.client import AttemptFailed
-from gateway.wire.translated import synthesise, with_usage
 from gateway.wire.translator import NativeTranslator
 
 
@@ -90,12 +90,9 @@ class NativeAttempt(Attempt):
         return WholeReply(body=out, stop=stop, usage=usage, fault=fault, id=id)
 
     def synthesised(self, body: bytes) -> WholeReply:
-        bears, codec = self._stamp(), self._asked.codec
-        encoder = codec.encoder(self._asked.prompt, bears)
         with readable(body):
-            reply = codec.parse_reply(json_object(body))
-            frames = synthesise(with_usage(reply, bears.input_tokens), encoder)
-        return WholeReply(body=frames, kind=EVENT_STREAM, stop=reply.stop, usage=reply.usage)
+            reply = self._asked.codec.parse_reply(json_object(body))
+            return as_stream(self._asked, self._stamp(), reply, reply.usage)
 
     def folding(self) -> Folding:
         return Folding(self._asked, self._stamp(), self._asked.codec.decoder())
@@ -104,4 +101,4 @@ class NativeAttempt(Attempt):
         return crossing_back(answer)
 
     def error(self, failure: Failure) -> GatewayError:
-        return client_error(failure, self._clean)
+        return client_error(failure, self._clean, judge=self._asked.snapshot.judge)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
 from aiohttp import web
 
 from gateway.core.events import StopReason
@@ -16,12 +15,12 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.usage import Usage
 from gateway.routing.router import Candidate
-from gateway.server.attempt import EVENT_STREAM, Asked, WholeReply
+from gateway.server.attempt import Asked
 from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.spoken import as_body, as_stream
 from gateway.server.stamping import stamp
 from gateway.server.whole import deliver, deliver_stream
-from gateway.wire.translated import synthesise
 
 _NEVER: Final = 10.0**7
 
@@ -37,17 +36,13 @@ async def answer_prewarm(
 ) -> web.StreamResponse:
     """A reply that says nothing, in the form that the client asked for."""
     bears = stamp(request.app[RUNTIME], asked, candidate)
-    prompt, codec = asked.prompt, asked.codec
     usage = Usage(input_tokens=bears.input_tokens)
     reply = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
-    if not prompt.stream:
-        rendered, _ = codec.render_reply(reply, prompt, bears)
-        return await deliver(request, WholeReply(body=orjson.dumps(rendered), stop=reply.stop), {})
-    encoder = codec.encoder(prompt, bears)
-    client = ClientStream(request, request[EXCHANGE], encoder.ping, _NEVER)
+    if not asked.prompt.stream:
+        return await deliver(request, as_body(asked, bears, reply, None), {})
+    ping = asked.codec.rewriter(asked.prompt).ping
+    client = ClientStream(request, request[EXCHANGE], ping, _NEVER)
     try:
-        frames = synthesise(reply, encoder)
-        whole = WholeReply(body=frames, kind=EVENT_STREAM, stop=reply.stop)
-        return await deliver_stream(request, client, whole, {})
+        return await deliver_stream(request, client, as_stream(asked, bears, reply, None), {})
     finally:
         client.close()

@@ -9,7 +9,6 @@ from collections.abc import Set
 from dataclasses import replace
 
 import aiohttp
-import orjson
 
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
@@ -34,10 +33,11 @@ from gateway.server.body import write_object
 from gateway.server.crossing import translated_crossing
 from gateway.server.folding import Folding
 from gateway.server.losses import told
+from gateway.server.spoken import as_body, as_stream
 from gateway.server.stamping import overridden, stamp
 from gateway.wire.codecs import CODECS
 from gateway.wire.restore import restore_reply, restorer
-from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
+from gateway.wire.translated import TranslatedTranslator
 
 
 class TranslatedAttempt(Attempt):
@@ -83,23 +83,12 @@ class TranslatedAttempt(Attempt):
             reply = self._read(body)
             if is_nothing(reply.stop, reply.usage) and not reply.parts:
                 raise empty()
-            told = with_usage(reply, self._stamp.input_tokens)
-            data, dropped = self._asked.codec.render_reply(told, self._asked.prompt, self._stamp)
-            rendered = orjson.dumps(data)
-        return WholeReply(body=rendered, stop=reply.stop, usage=reply.usage, dropped=dropped)
+            return as_body(self._asked, self._stamp, reply, reply.usage)
 
     def synthesised(self, body: bytes) -> WholeReply:
-        encoder = self._asked.codec.encoder(self._asked.prompt, self._stamp)
         with readable(body):
             reply = self._read(body)
-            frames = synthesise(with_usage(reply, self._stamp.input_tokens), encoder)
-        return WholeReply(
-            body=frames,
-            kind=EVENT_STREAM,
-            stop=reply.stop,
-            usage=reply.usage,
-            dropped=encoder.dropped,
-        )
+            return as_stream(self._asked, self._stamp, reply, reply.usage)
 
     def folding(self) -> Folding:
         return Folding(self._asked, self._stamp, self._upstream.decoder(), self._restorer)
@@ -112,7 +101,8 @@ class TranslatedAttempt(Attempt):
         return told(self.dropped | dropped)
 
     def error(self, failure: Failure) -> GatewayError:
-        return client_error(failure, self._clean, self._asked.body.keys())
+        asked = self._asked
+        return client_error(failure, self._clean, asked.body.keys(), judge=asked.snapshot.judge)
 
 
 def _check_memory(prompt: Prompt) -> None:

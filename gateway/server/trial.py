@@ -6,6 +6,7 @@ It must not know what follows for the request.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from gateway.core.failure import Failure
 from gateway.core.formats import Lane
@@ -17,7 +18,8 @@ from gateway.server.exchange import Exchange
 from gateway.server.relay import StreamRelay
 from gateway.store.records import Attempted
 
-_LONGEST_ERROR = 8192
+LONGEST_ERROR: Final = 8192
+"""Characters of what an upstream really said that are kept."""
 
 
 class Trial:
@@ -100,6 +102,6 @@ class Trial:
                 verdict=word,
                 blame=verdict.blame.value if verdict else None,
                 effect=verdict.effect.value if verdict else None,
-                error=None if error is None else redact(error)[:_LONGEST_ERROR],
+                error=None if error is None else redact(error)[:LONGEST_ERROR],
             )
         )

@@ -7,11 +7,9 @@ for nobody. It must not know who wants to know.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-import aiohttp
 import orjson
 
 from gateway.core.failure import Failure
@@ -20,12 +18,12 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.reply import Reply
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot, new_request_id
-from gateway.server.attempt import JSON, Asked, Attempt, garbage
+from gateway.server.attempt import Asked
 from gateway.server.patience import within
 from gateway.server.translated import TranslatedAttempt
-from gateway.server.whole import check_kind
-from gateway.upstream.client import AccountFull, AttemptFailed, failures, read_whole
-from gateway.wire.codec import Codec
+from gateway.server.trial import LONGEST_ERROR
+from gateway.server.whole import hear_out
+from gateway.upstream.client import AccountFull, AttemptFailed
 from gateway.wire.codecs import CODECS
 
 PATIENCE: Final = 25.0
@@ -34,7 +32,6 @@ PATIENCE: Final = 25.0
 _PROMPT: Final = "Say hello."
 _MOST_TOKENS: Final = 64
 _FIRST_WORDS: Final = 200
-_LONGEST_ERROR: Final = 8192
 _SUCCESS: Final = 200
 
 
@@ -91,7 +88,8 @@ async def _ask(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Re
     )
     attempt = TranslatedAttempt(runtime, asked, candidate, streamed=True)
     sending = snapshot.line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
-    return await _read(sending, attempt, codec, snapshot.config.server.max_response)
+    _, whole = await hear_out(sending, attempt, snapshot.config.server.max_response)
+    return codec.parse_reply(orjson.loads(whole.body))
 
 
 def _prompt(candidate: Candidate) -> Prompt:
@@ -104,30 +102,6 @@ def _prompt(candidate: Candidate) -> Prompt:
         include_usage=True,
         max_tokens=_MOST_TOKENS,
     )
-
-
-async def _read(
-    sending: Awaitable[aiohttp.ClientResponse], attempt: Attempt, codec: Codec, limit: int
-) -> Reply:
-    answer = await sending
-    kind = check_kind(answer, attempt.streams)
-    async with answer:
-        if kind == JSON:
-            whole = attempt.whole(await read_whole(answer, limit))
-        else:
-            folding = attempt.folding()
-            size = 0
-            with failures():
-                async for chunk in answer.content.iter_any():
-                    size += len(chunk)
-                    if size > limit:
-                        raise garbage("the reply is too large")
-                    folding.receive(chunk)
-                    if folding.over:
-                        break
-            folding.close()
-            whole = folding.whole()
-    return codec.parse_reply(orjson.loads(whole.body))
 
 
 def _answered(reply: Reply, total_us: int) -> Tried:
@@ -151,7 +125,7 @@ def _failed(snapshot: Snapshot, failure: Failure, total_us: int) -> Tried:
         ok=False,
         status=failure.status,
         total_us=total_us,
-        error=said[:_LONGEST_ERROR],
+        error=said[:LONGEST_ERROR],
         verdict=verdict.reason,
         blame=verdict.blame.value,
     )

@@ -26,7 +26,7 @@ async def relay_whole(
     """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
     runtime = request.app[RUNTIME]
     limit = request[EXCHANGE].snapshot.config.server.max_response
-    answer, reply = await within(runtime, limits.whole, _read(sending, attempt, limit))
+    answer, reply = await within(runtime, limits.whole, hear_out(sending, attempt, limit))
     return await deliver(request, reply, attempt.headers(answer, reply.dropped))
 
 
@@ -85,18 +85,19 @@ def _note(exchange: Exchange, reply: WholeReply) -> None:
     exchange.reply_id = reply.id
 
 
-async def _read(
+async def hear_out(
     sending: Awaitable[aiohttp.ClientResponse], attempt: Attempt, limit: int
 ) -> tuple[aiohttp.ClientResponse, WholeReply]:
-    """Some upstreams stream whatever they were asked for, and some were asked to."""
+    """All of a reply, at most `limit` bytes of it. Some upstreams stream whatever they were asked
+    for, and some were asked to. Raises `AttemptFailed`."""
     answer = await sending
     kind = check_kind(answer, (JSON, EVENT_STREAM))
     async with answer:
         with watched(answer):
-            return answer, await _read_body(answer, kind, attempt, limit)
+            return answer, await _hear(answer, kind, attempt, limit)
 
 
-async def _read_body(
+async def _hear(
     answer: aiohttp.ClientResponse, kind: str, attempt: Attempt, limit: int
 ) -> WholeReply:
     if kind == JSON:

@@ -10,10 +10,9 @@ import re
 from hashlib import sha256
 from typing import Final
 
-import orjson
+from gateway.core.session import session_of
 
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]")
-_SESSION: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
 _LONGEST: Final = 64
 
 
@@ -35,21 +34,8 @@ def short_user(user: str) -> str:
 def conversation(user: str | None) -> str | None:
     """The name of the conversation that coding agents hide in their user: in a JSON text, or at the
     end of `user_…_account_…_session_…`."""
-    session = _session(user or "")
+    session = session_of(user or "")
     return _digest(session, 32) if session else None
-
-
-def _session(user: str) -> str | None:
-    if found := _SESSION.search(user):
-        return found[1]
-    if not user.startswith("{"):
-        return None
-    try:
-        said = orjson.loads(user)
-    except orjson.JSONDecodeError:
-        return None
-    session = said.get("session_id") or said.get("session")
-    return session if isinstance(session, str) else None
 
 
 def _digest(name: str, digits: int) -> str:

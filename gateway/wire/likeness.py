@@ -83,11 +83,13 @@ class Likeness:
         """Whether the frame at `start` begins like the one that was learned."""
         return bool(self._start) and frames.startswith(self._start, start)
 
-    def run(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
+    def run(
+        self, frames: bytes, start: int, stop: int | None = None
+    ) -> tuple[int, list[bytes]] | None:
         """Where a run of recognised frames ends that begins at `start` with one that fits, and
         their texts as JSON spells them; None where it cannot be told apart. `frames` are whole
-        frames."""
-        rest = frames[start:]
+        frames, of which those before `stop` are looked at."""
+        rest = frames[start:stop]
         alike = _PASSING.sub(b"", rest) if self._varies else rest
         if not alike.startswith(self._head):
             return None
@@ -96,17 +98,13 @@ class Likeness:
             return None
         if self._varies:
             *_, beyond = rest.split(self._blank, len(texts))
-            return len(frames) - len(beyond), texts
+            return start + len(rest) - len(beyond), texts
         inside = sum(map(len, texts)) + (len(texts) - 1) * len(self._gap)
         return start + len(self._head) + inside + len(self._tail), texts
 
     def one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """The same for the single frame at `start`."""
-        if self._varies:
-            return self._all(frames, start, frames.find(self._blank, start) + len(self._blank))
-        tail = frames.find(self._tail, start + len(self._head) - 1)
-        texts = self._texts(frames, start, tail)
-        return None if texts is None else (tail + len(self._tail), texts)
+        return self.run(frames, start, frames.find(self._blank, start) + len(self._blank))
 
     def edited(self, frames: bytes, start: int, end: int) -> bytes:
         """What leaves for a run that was recognised."""
@@ -122,31 +120,11 @@ class Likeness:
         text, _, _ = texts[last].partition(b'"')
         if not texts[last].startswith(self._tail, len(text)):
             return None
-        return self._checked([*texts[:last], text])
-
-    def _all(self, frames: bytes, start: int, end: int) -> tuple[int, list[bytes]] | None:
-        """The same where everything between start and end has to be the run."""
-        alike = _PASSING.sub(b"", frames[start:end])
-        if not (alike.startswith(self._head) and alike.endswith(self._tail)):
-            return None
-        texts = self._texts(alike, 0, len(alike) - len(self._tail))
-        return None if texts is None else (end, texts)
-
-    def _texts(self, frames: bytes, start: int, tail: int) -> list[bytes] | None:
-        if tail < start + len(self._head):
-            return None
-        return self._checked(frames[start + len(self._head) : tail].split(self._gap))
-
-    def _checked(self, texts: list[bytes]) -> list[bytes] | None:
-        # A quote or a line end in a text would make it another frame, and a backslash at its end
-        # would swallow the quote behind it.
+        texts = [*texts[:last], text]
+        # A line end in a text would make it another frame, and a backslash at its end would swallow
+        # the quote behind it.
         side_by_side = b"\n".join(texts)
-        if (
-            b'"' in side_by_side
-            or side_by_side.count(b"\n") != len(texts) - 1
-            or b"\\\n" in side_by_side
-            or texts[-1].endswith(b"\\")
-        ):
+        if side_by_side.count(b"\n") != last or b"\\\n" in side_by_side or text.endswith(b"\\"):
             return None
         self._tries = _TRIES
         return texts
