@@ -15,13 +15,13 @@ from hashlib import blake2b
 
 from gateway.config import Account, Channel, Config
 from gateway.routing.affinity import Affinities
-from gateway.routing.budget import Budget
 from gateway.routing.catalog import Catalog
 from gateway.routing.estimates import Estimates
 from gateway.routing.gate import State
 from gateway.routing.health import Health, Place
 from gateway.routing.judgement import Judge
 from gateway.routing.pace import Paces
+from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Reach, Router
 from gateway.routing.rules import rules_of
 from gateway.store.recorder import Recorder
@@ -80,7 +80,7 @@ class Runtime:
     health: Health = field(default_factory=Health)
     paces: Paces = field(default_factory=Paces)
     affinities: Affinities = field(default_factory=Affinities)
-    budget: Budget = field(default_factory=Budget)
+    retry_budget: RetryBudget = field(default_factory=RetryBudget)
     now: Callable[[], int] = unix_microseconds
     chance: Callable[[], float] = random.random
     draining: bool = False

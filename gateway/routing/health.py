@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import Final
 
-from gateway.routing.budget import Window
 from gateway.routing.gate import Gate, Standing, State, Thresholds
 from gateway.routing.judgement import Effect, Verdict
+from gateway.routing.retry_budget import Window
 
 Place = tuple[str, str]
 """The names of a channel and of one of its accounts."""

@@ -23,10 +23,10 @@ from gateway.errors import (
     ThreadUnsupported,
 )
 from gateway.routing.affinity import Affinity
-from gateway.routing.budget import MOST_WAITING, backoff
 from gateway.routing.health import Admission, Place
 from gateway.routing.judgement import Blame, Effect, Others, Verdict
 from gateway.routing.lineup import Choice, Reason, line_up
+from gateway.routing.retry_budget import MOST_WAITING, backoff
 from gateway.routing.router import Route
 from gateway.server.attempt import Asked, Attempt
 from gateway.server.clientstream import ClientStream
@@ -90,7 +90,7 @@ class Dispatch:
 
     async def _ask_in_turn(self) -> web.StreamResponse:
         runtime = self._runtime
-        runtime.budget.asked(self._loop.time())
+        runtime.retry_budget.asked(self._loop.time())
         self._left = self._lined_up()
         for choice in self._choices():
             answer = await self._ask(choice)
@@ -254,7 +254,9 @@ class Dispatch:
         """Takes one of the house's retries, if there is one for this request."""
         if self._exchange.attempts_made >= MOST_ATTEMPTS or self._waited + wait > MOST_WAITING:
             return False
-        return not self._runtime.draining and self._runtime.budget.may_retry(self._loop.time())
+        return not self._runtime.draining and self._runtime.retry_budget.may_retry(
+            self._loop.time()
+        )
 
     def _prefer_other_channel(self, verdict: Verdict, choice: Choice) -> None:
         """Accounts of one channel share the line to it."""

@@ -20,9 +20,9 @@ from aiohttp import ClientResponse
 from gateway.admin.desk import UnknownRequest
 from gateway.config import parse_config
 from gateway.core.formats import Format
-from gateway.routing.budget import Budget
 from gateway.routing.health import Health, Report
 from gateway.routing.pace import Paces
+from gateway.routing.retry_budget import RetryBudget
 from gateway.runtime import Snapshot
 from gateway.store.records import Attempted, ExchangeState, RequestRow
 from tests.faults.call import Call
@@ -176,7 +176,7 @@ async def _renew(house: House, accounts: list[dict[str, Any]]) -> None:
         Snapshot.of(parse_config(orjson.dumps(written).decode())),
     )
     await before.line.close()
-    runtime.health, runtime.budget, runtime.paces = Health(), Budget(), Paces()
+    runtime.health, runtime.retry_budget, runtime.paces = Health(), RetryBudget(), Paces()
     runtime.stream_only.clear()
     runtime.chance = lambda: 0.0
 

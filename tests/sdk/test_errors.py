@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.formats import Format
-from gateway.routing.budget import Budget
 from gateway.routing.health import Health
+from gateway.routing.retry_budget import RetryBudget
 from tests.sdk.clients.talk import How, Talk, Tool, Wish
 from tests.sdk.pairs import Clients, Pair, clients_of, pair_config
 from tests.sdk.said import Called, Thought, say
@@ -94,8 +94,8 @@ def check_status(error: Exception, client: Format, told: Told) -> None:
 async def nobody_tries_again(wary: Clients) -> None:
     """The house's retries are spent, so that each test hears of its own error at once."""
     runtime = wary.house.daemon.runtime
-    runtime.health, runtime.budget = Health(), Budget()
-    while runtime.budget.may_retry(asyncio.get_running_loop().time()):
+    runtime.health, runtime.retry_budget = Health(), RetryBudget()
+    while runtime.retry_budget.may_retry(asyncio.get_running_loop().time()):
         pass
 
 

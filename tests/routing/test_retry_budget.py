@@ -6,53 +6,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.budget import LEAST, SECONDS, SHARE, Budget, Window, backoff
+from gateway.routing.retry_budget import LEAST, SECONDS, SHARE, RetryBudget, Window, backoff
 
 
-def taken(budget: Budget, now: float, tries: int = 1000) -> int:
+def taken(budget: RetryBudget, now: float, tries: int = 1000) -> int:
     return sum(budget.may_retry(now) for _ in range(tries))
 
 
 def test_three_retries_are_always_allowed() -> None:
-    assert taken(Budget(), 100.0) == LEAST == 3
+    assert taken(RetryBudget(), 100.0) == LEAST == 3
 
 
 def test_retries_are_a_fifth_of_the_requests() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     for request in range(100):
         budget.asked(100.0 + request / 100)
     assert taken(budget, 101.0) == 20
 
 
 def test_few_requests_do_not_lower_the_three() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.asked(100.0)
     assert taken(budget, 100.0) == 3
 
 
 def test_requests_older_than_ten_seconds_no_longer_count() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     for _ in range(100):
         budget.asked(100.5)
     assert taken(budget, 110.5) == LEAST
 
 
 def test_retries_older_than_ten_seconds_no_longer_count() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     assert taken(budget, 100.9) == 3
     assert taken(budget, 110.8) == 0
     assert taken(budget, 111.0) == 3
 
 
 def test_a_long_silence_empties_it() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     for _ in range(100):
         budget.asked(0.0)
     assert taken(budget, 1e9) == LEAST
 
 
 def test_a_clock_read_a_moment_ago_is_no_harm() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.asked(100.01)
     budget.asked(99.99)
     assert taken(budget, 99.98) == 3
@@ -60,7 +60,7 @@ def test_a_clock_read_a_moment_ago_is_no_harm() -> None:
 
 def test_all_upstreams_failing_costs_a_quarter_more_at_most() -> None:
     """200 requests a second for 10 s, every attempt of which fails, three attempts at most."""
-    budget, attempts = Budget(), 0
+    budget, attempts = RetryBudget(), 0
     for request in range(2000):
         now = 50.0 + request / 200
         budget.asked(now)
@@ -76,7 +76,7 @@ def test_all_upstreams_failing_costs_a_quarter_more_at_most() -> None:
 def test_never_exceeded_over_any_ten_seconds(
     steps: list[tuple[float, int, int]], start: float
 ) -> None:
-    budget, now = Budget(), start
+    budget, now = RetryBudget(), start
     asked: list[float] = []
     retried: list[float] = []
     for pause, requests, wishes in steps:

@@ -56,7 +56,7 @@ class Window:
         self._second = second
 
 
-class Budget:
+class RetryBudget:
     """One for the whole house: retries count when they are allowed, not while they run, for an
     attempt that fails at once would give its place back at once."""
 
