@@ -21,15 +21,16 @@ class GatewayError(Exception):
     house: it goes to the log row only. `param` names the offending field (`messages.0.role`);
     `details` are what clients of messages decide by where the type says too little. `retry_after`
     is in seconds; the rendered header is whole seconds, 1 to 60, and the message tells a longer
-    wait.
+    wait. `messages_status` is set where clients of messages know another status for it.
     """
 
     status: int = 500
+    messages_status: ClassVar[int | None] = None
     code: str | None = None
     type: str = "server_error"
     messages_type: str = "api_error"
     text: ClassVar[str] = "Internal server error"
-    permanent: ClassVar[bool] = False
+    permanent: bool = False
     details: ClassVar[Mapping[str, Any] | None] = None
     retry_after: float | None = None
 
@@ -65,13 +66,18 @@ class GatewayError(Exception):
         return headers
 
 
-class InvalidRequest(GatewayError):
-    """A body that cannot be served as it is; `param` is the path of the field."""
+class ClientFault(GatewayError):
+    """What only the client can mend."""
 
     status = 400
-    code = "invalid_value"
     type = "invalid_request_error"
     messages_type = "invalid_request_error"
+
+
+class InvalidRequest(ClientFault):
+    """A body that cannot be served as it is; `param` is the path of the field."""
+
+    code = "invalid_value"
     text = "Invalid request"
 
 
@@ -149,10 +155,9 @@ class PreviousResponseNotFound(InvalidRequest):
         )
 
 
-class NoApiKey(GatewayError):
+class NoApiKey(ClientFault):
     status = 401
     code = "invalid_api_key"
-    type = "invalid_request_error"
     messages_type = "authentication_error"
     text = "Auth rejected: no API key provided"
     permanent = True
@@ -167,20 +172,18 @@ class InvalidToken(NoApiKey):
     text = "Invalid token"
 
 
-class PermissionDenied(GatewayError):
+class PermissionDenied(ClientFault):
     status = 403
     code = "permission_denied"
-    type = "invalid_request_error"
     messages_type = "permission_error"
     text = "This key may not do that"
     permanent = True
 
 
-class InvalidUrl(GatewayError):
+class InvalidUrl(ClientFault):
     """An unknown path; the message names method and path as the specification words it."""
 
     status = 404
-    type = "invalid_request_error"
     messages_type = "not_found_error"
     permanent = True
 
@@ -189,12 +192,11 @@ class InvalidUrl(GatewayError):
         super().__init__(f"{message}: {hint}" if hint else message)
 
 
-class UnknownModelId(GatewayError):
+class UnknownModelId(ClientFault):
     """`GET /v1/models/{id}` for an id that the key cannot use."""
 
     status = 404
     code = "model_not_found"
-    type = "invalid_request_error"
     messages_type = "not_found_error"
     permanent = True
 
@@ -202,10 +204,8 @@ class UnknownModelId(GatewayError):
         super().__init__(f"The model '{model}' does not exist", param="model")
 
 
-class MethodNotAllowed(GatewayError):
+class MethodNotAllowed(ClientFault):
     status = 405
-    type = "invalid_request_error"
-    messages_type = "invalid_request_error"
     text = "Method not allowed"
     permanent = True
 
@@ -217,52 +217,42 @@ class MethodNotAllowed(GatewayError):
         return super().headers() | {"allow": self.allowed}
 
 
-class RequestTimeout(GatewayError):
+class RequestTimeout(ClientFault):
     status = 408
     code = "request_timeout"
-    type = "invalid_request_error"
-    messages_type = "invalid_request_error"
     text = "The request body did not arrive in time"
 
 
-class RequestTooLarge(GatewayError):
+class RequestTooLarge(ClientFault):
     status = 413
     code = "request_too_large"
-    type = "invalid_request_error"
     messages_type = "request_too_large"
     text = "Request entity too large"
     permanent = True
 
 
-class UnsupportedMediaType(GatewayError):
+class UnsupportedMediaType(ClientFault):
     status = 415
     code = "unsupported_media_type"
-    type = "invalid_request_error"
-    messages_type = "invalid_request_error"
     text = "The request body must be application/json without content-encoding"
     permanent = True
 
 
-class UpgradeRequired(GatewayError):
+class UpgradeRequired(ClientFault):
     """A websocket upgrade: 426 makes clients fall back to plain HTTP at once."""
 
     status = 426
     code = "websocket_not_supported"
-    type = "invalid_request_error"
-    messages_type = "invalid_request_error"
     text = "WebSocket is not supported here: use HTTP"
 
     def headers(self) -> dict[str, str]:
         return super().headers() | {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 
-class MalformedRequest(GatewayError):
+class MalformedRequest(ClientFault):
     """Bytes that are no HTTP request we serve; the connection is closed after the answer."""
 
-    status = 400
     code = "malformed_request"
-    type = "invalid_request_error"
-    messages_type = "invalid_request_error"
     text = "Malformed HTTP request"
     permanent = True
 
@@ -348,13 +338,37 @@ class UpstreamTimeout(ServiceUnavailable):
 
 
 class TooManyRequests(GatewayError):
-    """One of our own limits; an upstream's 429 is never passed on as one."""
+    """One of our own limits; an upstream's 429 is never passed on as one. `never`: what was asked
+    would not pass at any other time either."""
 
     status = 429
     code = "rate_limit_exceeded"
     type = "requests"
     messages_type = "rate_limit_error"
     text = "Too Many Requests"
+
+    def __init__(
+        self, *, reason: str = "", retry_after: float | None = None, never: bool = False
+    ) -> None:
+        message = f"{self.text}: {reason}" if reason else None
+        super().__init__(message, retry_after=retry_after)
+        self.permanent = never
+
+
+class TooManyTokens(TooManyRequests):
+    type = "tokens"
+
+
+class InsufficientQuota(GatewayError):
+    """A budget is spent."""
+
+    status = 429
+    messages_status = 402
+    code = "insufficient_quota"
+    type = "insufficient_quota"
+    messages_type = "billing_error"
+    text = "Insufficient quota"
+    permanent = True
 
 
 class UpstreamRefusal(GatewayError):

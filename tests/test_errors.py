@@ -25,6 +25,7 @@ def rows(of: type[GatewayError] = GatewayError) -> Iterator[type[GatewayError]]:
 MESSAGES_TYPES = {
     *("invalid_request_error", "authentication_error", "permission_error", "not_found_error"),
     *("request_too_large", "rate_limit_error", "api_error", "overloaded_error"),
+    "billing_error",
 }
 NEEDS_ARGUMENTS = {
     errors.PreviousResponseNotFound: ("resp_1",),
@@ -45,7 +46,13 @@ def test_every_row_can_be_spoken(row: type[GatewayError]) -> None:
     assert error.message
     assert str(error) == error.message
     assert error.messages_type in MESSAGES_TYPES
-    assert error.type in {"invalid_request_error", "server_error", "requests"}
+    assert error.type in {
+        "invalid_request_error",
+        "server_error",
+        "requests",
+        "tokens",
+        "insufficient_quota",
+    }
     assert (error.type == "server_error") <= (error.status >= 500)
     for name, value in error.headers().items():
         assert name == name.lower()

@@ -10,7 +10,16 @@ from typing import Final
 
 from gateway.config import Config
 
-_SECTIONS: Final = ("server", "families", "rules", "affinity")
+_SECTIONS: Final = (
+    "server",
+    "families",
+    "rules",
+    "affinity",
+    "limits",
+    "user_agents",
+    "money",
+    "logs",
+)
 _FIXED: Final = ("host", "port", "max_body", "cors")
 """Options of `server` that the listening socket and its application were built with."""
 

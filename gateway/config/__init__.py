@@ -3,6 +3,15 @@
 What exists upstream is said here; who may use it is the ledger's business and unknown here.
 """
 
+from gateway.config.allowance import (
+    REGEX,
+    Keeping,
+    Money,
+    Rates,
+    SharedLimits,
+    UserAgents,
+    check_agent,
+)
 from gateway.config.channel import Account, Channel, Timeouts
 from gateway.config.demo import demo_config
 from gateway.config.failure_rule import FailureRule
@@ -23,6 +32,7 @@ from gateway.config.secret import Secrets
 from gateway.config.traits import Traits
 
 __all__ = [
+    "REGEX",
     "SOCKET_NAME",
     "SOCKET_PATH_LIMIT",
     "Account",
@@ -31,14 +41,20 @@ __all__ = [
     "ConfigMistakes",
     "FailureRule",
     "Families",
+    "Keeping",
     "Lifecycle",
     "Mistake",
     "Model",
+    "Money",
+    "Rates",
     "Secrets",
     "Server",
+    "SharedLimits",
     "Stickiness",
     "Timeouts",
     "Traits",
+    "UserAgents",
+    "check_agent",
     "demo_config",
     "find_config",
     "load_config",

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 _WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _reader(units: Mapping[str, float], kind: type[int | float]) -> Callable[[Any], Any]:

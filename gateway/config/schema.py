@@ -21,6 +21,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.address import check_address
+from gateway.config.allowance import (
+    Keeping,
+    Money,
+    Multiplier,
+    Rates,
+    SharedLimits,
+    UserAgents,
+)
 from gateway.config.channel import Channel
 from gateway.config.failure_rule import FailureRule
 from gateway.config.names import HeaderName, ModelId
@@ -52,8 +60,10 @@ class Model(Section):
     """The public id; case counts."""
     family: Family
     """alpha (messages-native) or beta (chat-native)."""
-    multiplier: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """What usage of this model is multiplied by; billing is not in this release."""
+    multiplier: Multiplier = 1.0
+    """What usage of this model is multiplied by, besides its group's multiplier."""
+    rates: Rates = Rates()
+    """What its kinds of tokens cost, where a fresh input token costs 1."""
     context: int | None = Field(default=None, gt=0)
     """Size of the context window in tokens; null where it is not known."""
     max_output: int | None = Field(default=None, gt=0)
@@ -175,6 +185,14 @@ class Config(Section, title="Model Gateway: channels.yaml"):
     """What upstreams' failures mean, where the gateway would take them otherwise."""
     affinity: Stickiness = Stickiness()
     """How conversations are recognised."""
+    limits: SharedLimits = SharedLimits()
+    """What all clients together may use, and whether they may wait for their turn."""
+    user_agents: UserAgents = UserAgents()
+    """Which clients may call, by what they call themselves."""
+    money: Money = Money()
+    """How what is used is billed and shown."""
+    logs: Keeping = Keeping()
+    """What the ledger keeps, and for how long."""
 
     @field_validator("state_dir")
     @classmethod

@@ -11,10 +11,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
+from gateway.core.limits import UNLIMITED, Limits
+
 
 class TokenState(StrEnum):
+    """A disabled key may be enabled again, a revoked one never."""
+
     ACTIVE = "active"
+    DISABLED = "disabled"
     REVOKED = "revoked"
+
+
+class AgentMode(StrEnum):
+    """Whether a list of user agents is only watched, or others are refused."""
+
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
 
 
 class ExchangeState(StrEnum):
@@ -33,24 +45,41 @@ class ExchangeState(StrEnum):
     REJECTED = "rejected"
 
 
-UsageSource = Literal["upstream", "none"]
+UsageSource = Literal["upstream", "estimated", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A named set of reachable models: `patterns` are globs over model ids, or `family:…`."""
+    """A named set of reachable models: `patterns` are globs over model ids, or `family:…`.
+
+    `multiplier` is a decimal number as text, for it is exact. `user_agents` are prefixes, or
+    regular expressions behind `re:`; None allows every one.
+    """
 
     name: str
     patterns: tuple[str, ...]
     created_at: int
+    multiplier: str = "1"
+    limits: Limits = UNLIMITED
+    user_agents: tuple[str, ...] | None = None
+    user_agent_mode: AgentMode = AgentMode.ENFORCE
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """The stored record of a key: its SHA-256 and what may be shown of it, never the key.
 
+    A rotated key leaves its token as it is, totals and limits included: until `old_expires_at` the
+    key of before (`old_…`) opens it too. Where `models` (patterns, as a group's), `addresses`
+    (networks, as CIDR) or `user_agents` (as a group's) are None, all are allowed that the group
+    allows. A `probe` may only look: models, counts of tokens, health.
+
+    `first_…` is who used it first, `changed` in words who came later that was neither, the last of
+    them at `changed_at`.
+
     The totals count every settled exchange, refused ones included; `input_tokens` and
-    `output_tokens` are language-model tokens as in `gateway.core.usage`.
+    `output_tokens` are language-model tokens as in `gateway.core.usage`, `cost_micro` is in
+    micro-units (`gateway.core.limits`).
     """
 
     id: str
@@ -64,14 +93,35 @@ class Token:
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost_micro: int = 0
     last_used_at: int | None = None
+    note: str | None = None
+    expires_at: int | None = None
+    probe: bool = False
+    models: tuple[str, ...] | None = None
+    addresses: tuple[str, ...] | None = None
+    user_agents: tuple[str, ...] | None = None
+    limits: Limits = UNLIMITED
+    old_digest: bytes | None = None
+    old_display: str | None = None
+    old_expires_at: int | None = None
+    first_used_at: int | None = None
+    first_address: str | None = None
+    first_agent: str | None = None
+    changed_at: int | None = None
+    changed: str | None = None
 
 
 class Intent(NamedTuple):
     """The row of an exchange as it opens, before the first upstream call.
 
-    `id` is ours, `req_` and 24 time-ordered characters. Fields from `channel` to `lane` are None
-    where the exchange is refused before a candidate is known.
+    `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
+    `catalog_model` that of the catalog, where there is one. Fields from `channel` to `lane` are
+    None where the exchange is refused before a candidate is known.
+
+    `expected_input_tokens` and `expected_micro` are what the prompt alone is thought to cost: that
+    is what an exchange is billed of which nothing more will ever be known. `tariff` says by which
+    multipliers, `notes` what was odd and let pass.
     """
 
     id: str
@@ -90,6 +140,11 @@ class Intent(NamedTuple):
     user_agent: str | None
     client_request_id: str | None
     bytes_in: int
+    catalog_model: str | None = None
+    expected_input_tokens: int = 0
+    expected_micro: int = 0
+    tariff: str | None = None
+    notes: str | None = None
 
 
 class Attempted(NamedTuple):
@@ -125,7 +180,8 @@ class Settlement(NamedTuple):
 
     `status` is what the client got, `upstream_status` and `upstream_error` what the upstream
     said (redacted, at most 8,192 characters). `dropped` names what could not
-    cross between formats. Where `usage_source` is `none` the counts are zero.
+    cross between formats. Where `usage_source` is `none` the counts are zero. `cost_micro` is what
+    the exchange costs, rounded once, in micro-units.
 
     `affinity` is the clue by which the conversation was recognised, `affinity_kept` is `yes`, or
     `no: ` and why its account was left. `config_hash` tells the configuration that it ran under.
@@ -160,6 +216,8 @@ class Settlement(NamedTuple):
     account: str | None = None
     upstream_model: str | None = None
     lane: str | None = None
+    cache_write_1h_tokens: int = 0
+    cost_micro: int = 0
     attempts: tuple[Attempted, ...] = ()
 
 
@@ -209,3 +267,10 @@ class RequestRow:
     affinity_kept: str | None = None
     config_hash: str | None = None
     attempts: int = 0
+    catalog_model: str | None = None
+    expected_input_tokens: int = 0
+    expected_micro: int = 0
+    tariff: str | None = None
+    notes: str | None = None
+    cache_write_1h_tokens: int = 0
+    cost_micro: int = 0
