@@ -5,11 +5,13 @@ What exists upstream is said here; who may use it is the ledger's business and u
 
 from gateway.config.allowance import (
     REGEX,
+    AgentExpression,
     Keeping,
     Money,
     Rates,
     SharedLimits,
     UserAgents,
+    agent_expression,
     check_agent,
 )
 from gateway.config.channel import Account, Channel, Timeouts
@@ -36,6 +38,7 @@ __all__ = [
     "SOCKET_NAME",
     "SOCKET_PATH_LIMIT",
     "Account",
+    "AgentExpression",
     "Channel",
     "Config",
     "ConfigMistakes",
@@ -54,6 +57,7 @@ __all__ = [
     "Timeouts",
     "Traits",
     "UserAgents",
+    "agent_expression",
     "check_agent",
     "demo_config",
     "find_config",

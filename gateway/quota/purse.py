@@ -1,0 +1,91 @@
+"""What one holder has spent and what its running requests may still spend. It must not know who the
+holder is, nor what anything costs.
+
+Money is in micro-units, times are Unix microseconds. What an exchange costs is spent in the day and
+the month in which it began, as in the ledger; what is reserved weighs on every budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.core.limits import Limits
+from gateway.quota.periods import day_of, month_of
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A budget that has no room: its name (as in `gateway.core.limits.LIMITS`) and value, what is
+    spent and reserved of it, and when it begins anew (None: never)."""
+
+    budget: str
+    value: int
+    spent: int
+    reserved: int
+    resets_at: int | None
+
+
+class Purse:
+    __slots__ = (
+        "_day",
+        "_day_begins",
+        "_day_ends",
+        "_month",
+        "_month_begins",
+        "_month_ends",
+        "reserved",
+        "total",
+    )
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.reserved = 0
+        self._day = self._day_begins = self._day_ends = 0
+        self._month = self._month_begins = self._month_ends = 0
+
+    def load(self, total: int, day: int, month: int, at: int) -> None:
+        """What the ledger knows at a moment: spent in all, in its day and in its month."""
+        self._turn(at)
+        self.total = total
+        self._day = day
+        self._month = month
+
+    def lack(self, limits: Limits, at: int, amount: int) -> Lack | None:
+        """The budget that has no room for `amount`, of several the one that is spent for longest;
+        nothing always fits."""
+        if not amount:
+            return None
+        self._turn(at)
+        budgets = (
+            ("budget", limits.budget, self.total, None),
+            ("budget_month", limits.budget_month, self._month, self._month_ends),
+            ("budget_day", limits.budget_day, self._day, self._day_ends),
+        )
+        for name, value, spent, resets_at in budgets:
+            if value is not None and spent + self.reserved + amount > value:
+                return Lack(name, value, spent, self.reserved, resets_at)
+        return None
+
+    def reserve(self, amount: int) -> None:
+        self.reserved += amount
+
+    def settle(self, reserved: int, spent: int, at: int) -> None:
+        """An exchange that began at `at` has ended: what was reserved for it, what it cost."""
+        self._turn(at)
+        self.reserved -= reserved
+        self.total += spent
+        if at >= self._day_begins:
+            self._day += spent
+        if at >= self._month_begins:
+            self._month += spent
+
+    def _turn(self, at: int) -> None:
+        """A new day begins, and maybe a new month. Time only goes on: an earlier moment changes
+        nothing."""
+        if at < self._day_ends:
+            return
+        day = day_of(at)
+        self._day, self._day_begins, self._day_ends = 0, day.begins, day.ends
+        if at >= self._month_ends:
+            month = month_of(at)
+            self._month, self._month_begins, self._month_ends = 0, month.begins, month.ends

@@ -1,0 +1,392 @@
+"""Requests that are let in or refused by the limits of all who stand behind them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.limits import MICRO, UNLIMITED, Limits
+from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
+from gateway.quota.limits import Holder, HolderKind, Quota
+from tests.quota.asking import (
+    NOON,
+    NOW,
+    gateway,
+    group,
+    key,
+    refusal,
+    requests_left,
+    take,
+    tokens_left,
+)
+
+DAY = 86_400 * MICRO
+
+
+def test_who_has_no_limits_is_let_in() -> None:
+    quota = Quota()
+    for holder in (key(), Holder(HolderKind.KEY, "key_2", "desk", UNLIMITED)):
+        for _ in range(100):
+            take(quota, holder, tokens=10**12, micro=10**15)
+
+
+def test_requests_per_minute() -> None:
+    quota, laptop = Quota(), key(requests_per_minute=2)
+    take(quota, laptop, now=0.0).settle(0, 0)
+    take(quota, laptop, now=10.0)
+    error = refusal(quota, laptop, now=15.5)
+    assert type(error) is TooManyRequests
+    assert error.retry_after == 44.5
+    assert error.message == (
+        "Too Many Requests: key laptop may make 2 requests per minute: all 2 are used, "
+        "there is room again in 45 s"
+    )
+    take(quota, laptop, now=60.0)
+    assert refusal(quota, laptop, now=60.0).retry_after == 10.0
+
+
+def test_tokens_per_minute() -> None:
+    quota, team = Quota(), group(tokens_per_minute=100)
+    take(quota, team, tokens=60, now=0.0)
+    take(quota, team, tokens=40, now=10.0)
+    error = refusal(quota, team, tokens=1, now=20.0)
+    assert type(error) is TooManyTokens
+    assert error.retry_after == 40.0
+    assert error.message == (
+        "Too Many Requests: group team may use 100 tokens per minute: 100 are used and "
+        "this request may take 1, there is room again in 40 s"
+    )
+    take(quota, team, tokens=60, now=60.0)
+
+
+def test_a_request_that_is_larger_than_the_limit_never_fits() -> None:
+    error = refusal(Quota(), group(tokens_per_minute=100), tokens=101)
+    assert type(error) is TooManyTokens
+    assert error.permanent
+    assert error.retry_after is None
+
+
+def test_tokens_are_corrected_by_what_was_used() -> None:
+    quota, laptop = Quota(), key(tokens_per_minute=100)
+    lease = take(quota, laptop, tokens=60)
+    assert tokens_left(quota, laptop) == 40
+    lease.settle(25, 0)
+    assert tokens_left(quota, laptop) == 75
+    take(quota, laptop, tokens=75).settle(95, 0)
+    assert tokens_left(quota, laptop) == 0
+    assert refusal(quota, laptop, tokens=1).retry_after == 60.0
+
+
+def test_requests_at_once() -> None:
+    quota, everybody = Quota(), gateway(concurrent=2)
+    first, second = take(quota, everybody), take(quota, everybody)
+    error = refusal(quota, everybody)
+    assert type(error) is TooManyRequests
+    assert error.retry_after == 1.0
+    assert error.message == (
+        "Too Many Requests: the gateway may have 2 requests at once: 2 are running"
+    )
+    first.settle(1, 1)
+    take(quota, everybody).settle(0, 0)
+    take(quota, everybody)
+    refusal(quota, everybody)
+    second.settle(0, 0)
+    take(quota, everybody)
+
+
+@pytest.mark.parametrize("budget", ["budget", "budget_day", "budget_month"])
+def test_budgets(budget: str) -> None:
+    quota, laptop = Quota(), key(**{budget: 5 * MICRO})
+    take(quota, laptop, micro=4 * MICRO).settle(1, 4 * MICRO)
+    running = take(quota, laptop, micro=MICRO // 2)
+    take(quota, laptop, micro=MICRO // 2).settle(0, 0)
+    error = refusal(quota, laptop, micro=MICRO // 2 + 1)
+    assert type(error) is InsufficientQuota
+    assert error.message.startswith("Insufficient quota: key laptop may spend 5 units ")
+    assert ": 4 are spent and 0.5 reserved by running requests, this one may take 0.500001; " in (
+        error.message
+    )
+    running.settle(1, 2 * MICRO)
+    assert refusal(quota, laptop, micro=1)
+    assert quota.purse(HolderKind.KEY, "key_1").total == 6 * MICRO
+
+
+def test_a_refused_request_may_come_again_on_a_new_day() -> None:
+    quota, laptop = Quota(), key(budget_day=MICRO)
+    take(quota, laptop, micro=MICRO).settle(1, MICRO)
+    error = refusal(quota, laptop, micro=1)
+    assert error.message.endswith("; a new day begins at 2026-11-22T00:00:00Z")
+    take(quota, laptop, micro=1, at=NOON + DAY // 2)
+
+
+def test_an_exchange_is_spent_in_the_day_in_which_it_began() -> None:
+    quota, laptop = Quota(), key(budget_day=MICRO)
+    lease = take(quota, laptop, micro=MICRO)
+    refusal(quota, laptop, micro=MICRO, at=NOON + DAY)
+    lease.settle(1, MICRO)
+    take(quota, laptop, micro=MICRO, at=NOON + DAY)
+    assert quota.purse(HolderKind.KEY, "key_1").total == MICRO
+
+
+def test_what_the_ledger_knows_weighs_on_the_budget() -> None:
+    quota, team = Quota(), group(budget=1000)
+    quota.purse(HolderKind.GROUP, "team").load(950, 0, 950, NOON)
+    refusal(quota, team, micro=51)
+    take(quota, team, micro=50)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        *("requests_per_minute", "tokens_per_minute", "concurrent"),
+        *("budget", "budget_day", "budget_month"),
+    ],
+)
+def test_a_limit_of_0_lets_nothing_pass(limit: str) -> None:
+    error = refusal(Quota(), key(**{limit: 0}), tokens=1, micro=1)
+    assert error.permanent
+    assert error.retry_after is None
+
+
+@pytest.mark.parametrize("limit", ["tokens_per_minute", "budget", "budget_day", "budget_month"])
+@pytest.mark.parametrize("most", [0, 5])
+def test_what_costs_nothing_needs_no_room(limit: str, most: int) -> None:
+    quota, laptop = Quota(), key(**{limit: most})
+    take(quota, key(tokens_per_minute=100), tokens=90, micro=90)
+    refusal(quota, laptop, tokens=1, micro=1)
+    take(quota, laptop, tokens=0, micro=0)
+
+
+def test_what_uses_no_tokens_puts_no_free_minute_off() -> None:
+    quota, laptop = Quota(), key(tokens_per_minute=100)
+    take(quota, laptop, tokens=10, now=NOW)
+    take(quota, laptop, tokens=0, now=NOW + 30)
+    gauge = quota.gauges([laptop], NOW + 30).tokens
+    assert gauge is not None
+    assert gauge.reset == 30.0
+
+
+@pytest.mark.parametrize("limit", ["requests_per_minute", "concurrent"])
+def test_what_costs_nothing_is_a_request_all_the_same(limit: str) -> None:
+    assert refusal(Quota(), key(**{limit: 0}), tokens=0, micro=0).permanent
+
+
+def test_settled_twice_is_settled_once() -> None:
+    quota, laptop = Quota(), key(tokens_per_minute=100, concurrent=1, budget=1000)
+    lease = take(quota, laptop, tokens=60, micro=600)
+    lease.settle(30, 300)
+    running = take(quota, laptop, tokens=70, micro=700)
+    for _ in range(3):
+        lease.settle(1, 1)
+        lease.settle(0, 0)
+    refusal(quota, laptop, tokens=0, micro=0)
+    assert tokens_left(quota, laptop) == 0
+    purse = quota.purse(HolderKind.KEY, "key_1")
+    assert (purse.total, purse.reserved) == (300, 700)
+    running.settle(0, 0)
+    assert (purse.total, purse.reserved) == (300, 0)
+
+
+def test_what_has_used_nothing_was_made_all_the_same() -> None:
+    quota = Quota()
+    laptop = key(requests_per_minute=5, tokens_per_minute=100, concurrent=1, budget=1000)
+    take(quota, laptop, tokens=100, micro=1000).settle(0, 0)
+    assert requests_left(quota, laptop) == 4
+    assert tokens_left(quota, laptop) == 100
+    take(quota, laptop, tokens=100, micro=1000)
+
+
+def test_all_holders_pay() -> None:
+    quota = Quota()
+    holders = (key(tokens_per_minute=500), group(concurrent=3), gateway(requests_per_minute=9))
+    take(quota, *holders, tokens=100, micro=10).settle(90, 7)
+    for holder in holders:
+        assert quota.purse(holder.kind, holder.id).total == 7
+    assert tokens_left(quota, holders[0]) == 410
+    assert requests_left(quota, holders[2]) == 8
+
+
+def test_holders_of_the_same_name_are_not_the_same() -> None:
+    quota = Quota()
+    holders = [Holder(kind, "x", "x", Limits(requests_per_minute=1)) for kind in HolderKind]
+    for holder in holders:
+        take(quota, holder)
+    for holder in holders:
+        refusal(quota, holder)
+
+
+TIGHT = {
+    "requests_per_minute": key(requests_per_minute=5),
+    "tokens_per_minute": group(tokens_per_minute=5),
+    "concurrent": gateway(concurrent=0),
+    "budget": group(budget=5),
+}
+
+
+@pytest.mark.parametrize("tight", TIGHT)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_is_refused_takes_nothing(tight: str, place: int) -> None:
+    """Whoever refuses it, and wherever that one stands among the others."""
+    quota = Quota()
+    others = [
+        Holder(HolderKind.KEY, name, name, Limits(**plenty))
+        for name in ("a", "b")
+        for plenty in [
+            {"requests_per_minute": 100, "tokens_per_minute": 100, "concurrent": 1, "budget": 100}
+        ]
+    ]
+    holder = TIGHT[tight]
+    for _ in range(5):
+        if tight == "requests_per_minute":
+            take(quota, holder, tokens=0, micro=0)
+    holders = [*others[:place], holder, *others[place:]]
+    for _ in range(3):
+        refusal(quota, *holders, tokens=50, micro=50)
+    for each in others:
+        assert requests_left(quota, each) == tokens_left(quota, each) == 100
+        purse = quota.purse(each.kind, each.id)
+        assert (purse.total, purse.reserved) == (0, 0)
+        take(quota, each, tokens=100, micro=100)
+
+
+def test_a_spent_budget_is_told_first() -> None:
+    quota = Quota()
+    error = refusal(quota, key(requests_per_minute=0), group(budget=5), gateway(concurrent=0))
+    assert type(error) is InsufficientQuota
+
+
+def test_of_budgets_the_one_that_is_spent_for_longest() -> None:
+    day, month, whole = (
+        Holder(HolderKind.KEY, name, name, Limits(**{name: 5}))
+        for name in ("budget_day", "budget_month", "budget")
+    )
+    for holders, told in (
+        ((day, month), "a new month"),
+        ((month, day), "a new month"),
+        ((day, whole, month), "not begin anew"),
+        ((day,), "a new day"),
+    ):
+        assert told in refusal(Quota(), *holders).message
+
+
+def test_what_never_fits_is_told_before_what_takes_a_minute() -> None:
+    quota, laptop = Quota(), key(requests_per_minute=1)
+    take(quota, laptop)
+    for holders in (
+        (laptop, group(tokens_per_minute=9), gateway()),
+        (group(tokens_per_minute=9), laptop),
+    ):
+        error = refusal(quota, *holders, tokens=10)
+        assert type(error) is TooManyTokens
+        assert error.permanent
+
+
+def test_what_may_never_run_is_told_before_what_takes_a_minute() -> None:
+    quota, laptop = Quota(), key(requests_per_minute=1)
+    take(quota, laptop)
+    assert refusal(quota, laptop, group(concurrent=0)).permanent
+    assert refusal(quota, group(requests_per_minute=0), laptop).permanent
+
+
+def test_of_limits_the_one_that_takes_longest() -> None:
+    quota = Quota()
+    laptop, team = key(requests_per_minute=1), group(tokens_per_minute=10)
+    everybody = gateway(concurrent=1)
+    take(quota, laptop, everybody, now=0.0)
+    take(quota, team, tokens=10, now=30.0)
+    assert refusal(quota, laptop, team, everybody, now=31.0).retry_after == 59.0
+    assert refusal(quota, team, everybody, laptop, now=31.0).retry_after == 59.0
+    assert refusal(quota, everybody, laptop, now=31.0).retry_after == 29.0
+    other = Holder(HolderKind.KEY, "key_2", "desk", Limits(tokens_per_minute=10))
+    take(quota, other, tokens=10, now=0.0)
+    assert refusal(quota, other, laptop, team, now=31.0, tokens=1).retry_after == 59.0
+    assert type(refusal(quota, laptop, other, team, now=31.0, tokens=1)) is TooManyTokens
+    late = Holder(HolderKind.KEY, "key_3", "late", Limits(requests_per_minute=1))
+    take(quota, late, now=30.5)
+    assert type(refusal(quota, team, late, now=31.0, tokens=1)) is TooManyRequests
+    assert refusal(quota, everybody, key(), now=31.0).retry_after == 1.0
+
+
+@pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute", "concurrent"])
+def test_a_refusal_tells_whose_limit_it_is(limit: str) -> None:
+    quota, team = Quota(), group(**{limit: 1})
+    take(quota, team, tokens=1)
+    error = refusal(quota, key(**{limit: 9}), team, gateway(**{limit: 9}), tokens=1)
+    assert isinstance(error, TooManyRequests)
+    assert error.whose == ("group", "team")
+    error = refusal(quota, key(**{limit: 0}), team)
+    assert isinstance(error, TooManyRequests)
+    assert error.whose == ("key", "key_1")
+
+
+def test_a_limit_that_is_set_later_begins_to_count_then() -> None:
+    quota = Quota()
+    for _ in range(10):
+        take(quota, key(), tokens=100)
+    limited = key(requests_per_minute=1, tokens_per_minute=100)
+    take(quota, limited, tokens=100)
+    error = refusal(quota, limited, tokens=100, now=NOW + 10)
+    assert error.retry_after == 50.0
+
+
+def test_what_runs_counts_for_a_limit_that_is_set_later() -> None:
+    quota = Quota()
+    running = [take(quota, key()) for _ in range(3)]
+    refusal(quota, key(concurrent=3))
+    running.pop().settle(0, 0)
+    take(quota, key(concurrent=3))
+
+
+def test_what_is_spent_counts_for_a_budget_that_is_set_later() -> None:
+    quota = Quota()
+    take(quota, key(), micro=70).settle(1, 60)
+    take(quota, key(), micro=30)
+    refusal(quota, key(budget=100), micro=11)
+    take(quota, key(budget=100), micro=10)
+
+
+def test_leases_survive_that_limits_change() -> None:
+    """From none to some, to none again and back: what was taken comes back, and nothing else."""
+    quota, limited, free = Quota(), key(tokens_per_minute=100, requests_per_minute=10), key()
+    leases = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
+    leases += [take(quota, limited, tokens=30)]
+    for lease in leases:
+        lease.settle(20, 5)
+    assert tokens_left(quota, limited) == 60
+    assert requests_left(quota, limited) == 8
+    purse = quota.purse(HolderKind.KEY, "key_1")
+    assert (purse.total, purse.reserved) == (20, 0)
+    take(quota, key(concurrent=1))
+
+
+def test_a_limit_that_changes_is_the_one_of_now() -> None:
+    quota = Quota()
+    for _ in range(4):
+        take(quota, key(requests_per_minute=4))
+    refusal(quota, key(requests_per_minute=3))
+    refusal(quota, key(requests_per_minute=4))
+    take(quota, key(requests_per_minute=5))
+
+
+def test_without_holders_there_is_nothing_to_settle() -> None:
+    take(Quota()).settle(1, 1)
+
+
+def test_a_request_from_before_a_limit_does_not_forget_what_came_after() -> None:
+    """Such as one whose body was long in coming."""
+    quota = Quota()
+    limited, late = key(requests_per_minute=3, tokens_per_minute=100), key()
+    take(quota, limited, tokens=60)
+    take(quota, late, tokens=70)
+    assert (requests_left(quota, limited), tokens_left(quota, limited)) == (2, 40)
+    take(quota, key(requests_per_minute=3), tokens=70)
+    assert (requests_left(quota, limited), tokens_left(quota, limited)) == (1, 40)
+    take(quota, key(tokens_per_minute=100), tokens=40)
+    assert (requests_left(quota, limited), tokens_left(quota, limited)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("holder", "spelled"),
+    [(key(), "key laptop"), (group(), "group team"), (gateway(), "the gateway")],
+)
+def test_holders_are_named_plainly(holder: Holder, spelled: str) -> None:
+    assert str(holder) == spelled
