@@ -8,11 +8,16 @@ its answer was lost. This room must not know SQL, tasks or clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import add
+from typing import Any, Final, NamedTuple
 
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
 
 Entry = Intent | Settlement
+
+
+HOUR: Final = 3_600_000_000
+"""Microseconds of an hour; hours count from the beginning of Unix time."""
 
 
 class Standing(NamedTuple):
@@ -20,26 +25,39 @@ class Standing(NamedTuple):
 
     state: str
     started_at: int
+    group_name: str
+    catalog_model: str | None
+
+
+class Hour(NamedTuple):
+    """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
+    and model of the catalog ('' where there was none) that started in it."""
+
+    hour: int
+    token_id: str
+    group_name: str
+    model: str
+    requests: int
+    errors: int
+    estimated: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_micro: int
 
 
 class Credit(NamedTuple):
-    """What a batch adds to the totals of one token; `used_at` is Unix µs."""
+    """What is added to the totals of one token; `used_at` is Unix µs."""
 
     token_id: str
     requests: int
     input_tokens: int
     output_tokens: int
+    cost_micro: int
     used_at: int
-
-    def plus(self, other: Credit) -> Credit:
-        """Both credits of the one token as one."""
-        return Credit(
-            self.token_id,
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            max(self.used_at, other.used_at),
-        )
 
 
 class Batch(NamedTuple):
@@ -53,6 +71,7 @@ class Batch(NamedTuple):
     whole: Sequence[tuple[Any, ...]]
     settlements: Sequence[tuple[Any, ...]]
     attempts: Sequence[tuple[Any, ...]]
+    hours: Sequence[Hour]
     credits: Sequence[Credit]
 
 
@@ -71,13 +90,13 @@ def unsettled_elsewhere(entries: Iterable[Entry]) -> list[str]:
 def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch:
     """Intents of rows that are there already and settlements of rows that are not open fall out.
 
-    An intent stands before its settlement. Only what really settles a row earns a credit.
+    An intent stands before its settlement. Only what really settles a row is counted.
     """
     intents: dict[str, Intent] = {}
     whole: list[tuple[Any, ...]] = []
     settlements: dict[str, tuple[Any, ...]] = {}
     attempts: list[tuple[Any, ...]] = []
-    credits: dict[str, Credit] = {}
+    sums = _Sums()
     for entry in entries:
         if isinstance(entry, Intent):
             if entry.id not in standing:
@@ -85,7 +104,7 @@ def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch
         elif (intent := intents.pop(entry.id, None)) is not None:
             whole.append(_whole(intent, entry))
             attempts += _attempts(entry)
-            _credit(credits, entry, intent.started_at)
+            sums.count(entry, intent)
         elif (
             entry.id not in settlements
             and (stands := standing.get(entry.id)) is not None
@@ -93,13 +112,15 @@ def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch
         ):
             settlements[entry.id] = (*entry[:-1], len(entry.attempts))
             attempts += _attempts(entry)
-            _credit(credits, entry, stands.started_at)
+            sums.count(entry, stands)
+    hours = sums.hours()
     return Batch(
         list(intents.values()),
         whole,
         list(settlements.values()),
         attempts,
-        list(credits.values()),
+        hours,
+        credits_of(hours, sums.used_at),
     )
 
 
@@ -119,17 +140,50 @@ def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
         yield (settlement.id, number, *attempted)
 
 
-def _credit(credits: dict[str, Credit], settlement: Settlement, started_at: int) -> None:
-    earned = Credit(
-        settlement.token_id,
-        1,
-        settlement.input_tokens,
-        settlement.output_tokens,
-        started_at + settlement.total_us,
-    )
-    credits[earned.token_id] = (
-        earned if (so_far := credits.get(earned.token_id)) is None else so_far.plus(earned)
-    )
+class _Sums:
+    """Settled exchanges, summed up as the hours want them."""
+
+    __slots__ = ("_counts", "used_at")
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, str, str, str], Iterable[int]] = {}
+        self.used_at: dict[str, int] = {}
+
+    def count(self, settlement: Settlement, opened: Intent | Standing) -> None:
+        token_id = settlement.token_id
+        used_at = opened.started_at + settlement.total_us
+        if used_at > self.used_at.get(token_id, used_at - 1):
+            self.used_at[token_id] = used_at
+        place = (opened.started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
+        counts = (
+            1,
+            0 if settlement.state == ExchangeState.OK else 1,
+            1 if settlement.usage_source == "estimated" else 0,
+            settlement.input_tokens,
+            settlement.cache_read_tokens,
+            settlement.cache_write_tokens,
+            settlement.cache_write_1h_tokens,
+            settlement.output_tokens,
+            settlement.reasoning_tokens,
+            settlement.cost_micro,
+        )
+        so_far = self._counts.get(place)
+        self._counts[place] = counts if so_far is None else tuple(map(add, so_far, counts))
+
+    def hours(self) -> list[Hour]:
+        return [Hour._make((*place, *counts)) for place, counts in self._counts.items()]
+
+
+def credits_of(hours: Iterable[Hour], used_at: Mapping[str, int]) -> list[Credit]:
+    """The same by token, which was last used at (Unix µs): so totals are the sums of hours."""
+    credits: dict[str, Iterable[int]] = {}
+    for hour in hours:
+        counts = (hour.requests, hour.input_tokens, hour.output_tokens, hour.cost_micro)
+        so_far = credits.get(hour.token_id)
+        credits[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
+    return [
+        Credit._make((token_id, *counts, used_at[token_id])) for token_id, counts in credits.items()
+    ]
 
 
 def mended(entry: Entry) -> Entry:

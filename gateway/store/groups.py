@@ -5,31 +5,38 @@ This room must not know what a pattern matches.
 
 from __future__ import annotations
 
-import orjson
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import Connection, delete, exists, insert, select, update
 
+from gateway.store.columns import columns_of, fields_of
 from gateway.store.database import Database
 from gateway.store.errors import GroupInUse
-from gateway.store.records import Group
+from gateway.store.records import AgentMode, Group
 from gateway.store.schema import groups, tokens
+
+_LISTS = ("patterns", "user_agents")
+_MADE = ("name", "created_at")
+"""What a group keeps as long as it lives."""
 
 
 async def all_groups(database: Database) -> list[Group]:
     """Every group, by name."""
     async with database.reader.connect() as connection:
         result = await connection.execute(select(groups).order_by(groups.c.name))
-    return [Group(row.name, tuple(orjson.loads(row.patterns)), row.created_at) for row in result]
+    return [_group(row) for row in result.mappings()]
 
 
 async def put_group(database: Database, group: Group) -> None:
-    """Add the group, or give the one of that name other patterns; it keeps its `created_at`."""
-    fields = {"patterns": orjson.dumps(group.patterns).decode()}
+    """Add the group, or change all of the one of that name but its `created_at`."""
+    added = columns_of({name: getattr(group, name) for name in group.__slots__}, _LISTS)
+    fields = {name: value for name, value in added.items() if name not in _MADE}
 
     def put(connection: Connection) -> None:
         changed = update(groups).where(groups.c.name == group.name).values(fields)
         if connection.execute(changed).rowcount == 0:
-            added = {"name": group.name, "created_at": group.created_at}
-            connection.execute(insert(groups).values(fields | added))
+            connection.execute(insert(groups).values(added))
 
     await database.write(put)
 
@@ -43,3 +50,8 @@ async def remove_group(database: Database, name: str) -> bool:
         return connection.execute(delete(groups).where(groups.c.name == name)).rowcount == 1
 
     return await database.write(remove)
+
+
+def _group(row: Mapping[Any, Any]) -> Group:
+    fields = fields_of(row, _LISTS)
+    return Group(**fields | {"user_agent_mode": AgentMode(fields["user_agent_mode"])})

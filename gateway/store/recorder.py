@@ -14,16 +14,18 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from gateway.store.batch import Credit, Entry, Standing, arrange, mended, unsettled_elsewhere
+from gateway.store.batch import Entry, Standing, arrange, mended, unsettled_elsewhere
 from gateway.store.database import Database
-from gateway.store.records import ExchangeState, Intent, Settlement
-from gateway.store.schema import requests
-from gateway.store.statements import IS_OPEN, LARGEST_LOOKUP, Statements
+from gateway.store.records import Intent, Settlement
+from gateway.store.recovery import interrupt
+from gateway.store.statements import LARGEST_LOOKUP, Statements
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ _WARNING_INTERVAL = 1.0  # seconds
 
 
 class Recorder:
-    """Records exchanges: each gets one row, each settled row moves its token's totals once.
+    """Records exchanges: each gets one row, each settled row moves its token's totals and its
+    hour's sums once.
 
     Made inside the running loop, used by that loop only, between `start` and `close`. There is
     one recorder to a database.
@@ -50,11 +53,14 @@ class Recorder:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._leaving = asyncio.Event()
         self._ripe = False
         self._ripening: asyncio.TimerHandle | None = None
         self._limit = _BATCH
         self._failures = 0
         self._warned_at = float("-inf")
+        self._overtaken = 0
+        self._overtaken_told_at = float("-inf")
 
     @property
     def backlog(self) -> int:
@@ -68,7 +74,8 @@ class Recorder:
 
     async def start(self) -> None:
         """Settle what an earlier boot left open as interrupted, then take up the work."""
-        if count := await self._database.write(self._interrupt):
+        settle = partial(interrupt, statements=self._statements, boot_id=self.boot_id)
+        if count := await self._database.write(settle):
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
         self._launch()
 
@@ -92,11 +99,22 @@ class Recorder:
         self._push(settlement)
         self._hurry_later()
 
+    def overtaken(self, exchange_id: str) -> None:
+        """The exchange goes on before its intent is on record: where the ledger cannot be written
+        there may be hundreds in a second, so one line tells of all of them."""
+        self._overtaken += 1
+        now = self._loop.time()
+        if now - self._overtaken_told_at >= _WARNING_INTERVAL:
+            text = "%d replies went on before their intents were on record, the last of them %s"
+            _log.warning(text, self._overtaken, exchange_id)
+            self._overtaken, self._overtaken_told_at = 0, now
+
     async def close(self, deadline: float = 10.0) -> None:
         """Commit everything queued and stop; after `deadline` seconds what is left is lost."""
         if self._task is None:
             return
         self._closing = True
+        self._leaving.set()
         if self._task.done():
             self._launch()
         self._wake.set()
@@ -169,11 +187,12 @@ class Recorder:
         # A commit whose answer was lost may have happened: after a failure every row is looked at.
         asked = [entry.id for entry in entries] if self._failures else unsettled_elsewhere(entries)
         rows = self._statements.standing.run(connection, asked)
-        batch = arrange(entries, {row[0]: Standing(row[1], row[2]) for row in rows})
+        batch = arrange(entries, {row[0]: Standing(*row[1:]) for row in rows})
         self._statements.intend.run(connection, batch.intents)
         self._statements.complete.run(connection, batch.whole)
         self._statements.settle.run(connection, batch.settlements)
         self._statements.attempt.run(connection, batch.attempts)
+        self._statements.hour.run(connection, batch.hours)
         self._statements.credit.run(connection, batch.credits)
 
     def _acknowledge(self, entries: Iterable[Entry]) -> None:
@@ -184,14 +203,16 @@ class Recorder:
                 future.set_result(None)
 
     async def _recover(self, entries: list[Entry], fault: Exception) -> None:
-        """Repair the rows; else find the one at fault and give that one up; else wait."""
+        """Wait where no row is at fault; else repair them; else find the one that it is and give
+        that one up."""
+        if not _is_of_a_row(fault):
+            self._warn(fault)
+            await self._pause(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
+            return
         repaired = [mended(entry) for entry in entries]
         if repaired != entries:
             for position, entry in enumerate(repaired):
                 self._queue[position] = entry
-        elif not _is_of_a_row(fault):
-            self._warn(fault)
-            await asyncio.sleep(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
         elif len(entries) > 1:
             self._limit = 1
         else:
@@ -200,29 +221,20 @@ class Recorder:
             what = type(lost).__name__.lower()
             _log.error("the ledger cannot hold the %s of %s: %s", what, lost.id, _reason(fault))
 
+    async def _pause(self, seconds: float) -> None:
+        """Whoever closes the ledger meanwhile does not wait for the end of it."""
+        if self._closing:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+
     def _warn(self, fault: Exception) -> None:
         now = self._loop.time()
         if now - self._warned_at >= _WARNING_INTERVAL:
             self._warned_at = now
             _log.warning("the ledger cannot be written, %d wait: %s", self.backlog, _reason(fault))
-
-    def _interrupt(self, connection: Connection) -> int:
-        left_open = (IS_OPEN, requests.c.boot_id != self.boot_id)
-        query = (
-            select(requests.c.token_id, func.count(), func.max(requests.c.started_at))
-            .where(*left_open)
-            .group_by(requests.c.token_id)
-        )
-        credits = [
-            Credit(token_id, count, 0, 0, last)
-            for token_id, count, last in connection.execute(query)
-        ]
-        interrupted = ExchangeState.INTERRUPTED
-        connection.execute(
-            update(requests).where(*left_open).values(state=interrupted, end_reason=interrupted)
-        )
-        self._statements.credit.run(connection, credits)
-        return sum(credit.requests for credit in credits)
 
 
 def _is_of_a_row(fault: Exception) -> bool:

@@ -30,10 +30,7 @@ class AgentMode(StrEnum):
 
 
 class ExchangeState(StrEnum):
-    """How an exchange stands. `open` is the only state that ever changes, and it changes once.
-
-    `client_slow`, the client that read too slowly, is a documented state that nothing sets yet.
-    """
+    """How an exchange stands. `open` is the only state that ever changes, and it changes once."""
 
     OPEN = "open"
     OK = "ok"
@@ -212,12 +209,12 @@ class Settlement(NamedTuple):
     affinity: str | None = None
     affinity_kept: str | None = None
     config_hash: str | None = None
+    cache_write_1h_tokens: int = 0
+    cost_micro: int = 0
     channel: str | None = None
     account: str | None = None
     upstream_model: str | None = None
     lane: str | None = None
-    cache_write_1h_tokens: int = 0
-    cost_micro: int = 0
     attempts: tuple[Attempted, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 Loaded once at the start; whoever changes a token or a group in the database changes it here too
 (`gateway.admin.desk`), so a change binds from the next request on. It must not know the ledger's
-rows or how a token's totals move.
+rows, how a token's totals move, or what time it is.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from gateway.store.tokens import all_tokens
 class Registry:
     """Active tokens by digest and groups by name; every read is a dict lookup.
 
-    A revoked token is not in here: nobody can forget to look at its state. The totals of the
-    tokens are those of their loading. `version` grows whenever a group changes, so that what was
-    derived from groups (reachable models, say) may be kept until then.
+    A revoked or disabled token is not in here: nobody can forget to look at its state. The totals
+    of the tokens are those of their loading. `version` grows whenever a group changes, so that
+    what was derived from groups (reachable models, say) may be kept until then.
     """
 
-    __slots__ = ("_groups", "_tokens", "version")
+    __slots__ = ("_by_digest", "_groups", "_tokens", "version")
 
     def __init__(self, tokens: Iterable[Token] = (), groups: Iterable[Group] = ()) -> None:
-        self._tokens: dict[bytes, Token] = {}
+        self._tokens: dict[str, Token] = {}
+        self._by_digest: dict[bytes, Token] = {}
         self._groups: dict[str, Group] = {group.name: group for group in groups}
         self.version = 0
         for token in tokens:
@@ -37,8 +38,16 @@ class Registry:
         return cls(await all_tokens(database), await all_groups(database))
 
     def find(self, digest: bytes) -> Token | None:
-        """The active token of a key's SHA-256; None for unknown and revoked keys alike."""
-        return self._tokens.get(digest)
+        """The active token of a key's SHA-256; None for unknown and revoked keys alike.
+
+        The key may be the one of before a rotation (`old_digest`): whoever asks must look whether
+        its time, or that of the token, is over.
+        """
+        return self._by_digest.get(digest)
+
+    def token(self, token_id: str) -> Token | None:
+        """The active token of that id."""
+        return self._tokens.get(token_id)
 
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)
@@ -48,11 +57,16 @@ class Registry:
         return tuple(self._groups[name] for name in sorted(self._groups))
 
     def put_token(self, token: Token) -> None:
-        """Adds or replaces a token; one that is no longer active leaves."""
+        """Adds or replaces a token, whose earlier keys open nothing any more; one that is no
+        longer active leaves."""
+        if (known := self._tokens.pop(token.id, None)) is not None:
+            for digest in (known.digest, known.old_digest):
+                self._by_digest.pop(digest or b"", None)
         if token.state is TokenState.ACTIVE:
-            self._tokens[token.digest] = token
-        else:
-            self._tokens.pop(token.digest, None)
+            self._tokens[token.id] = token
+            self._by_digest[token.digest] = token
+            if token.old_digest is not None:
+                self._by_digest[token.old_digest] = token
 
     def put_group(self, group: Group) -> None:
         self._groups[group.name] = group

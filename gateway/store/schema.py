@@ -8,9 +8,14 @@ Types are those that SQLite and PostgreSQL share. Times are Unix microseconds.
 Its ids are time-ordered: new rows go to the end of the tree, paging needs no other index, and the
 table needs no rowid beside them. No foreign key leads out of it: a row of what happened must
 always find its place. `attempts` are written with the end of their exchange and go with its row.
+
+`usage_hours` sums the settled rows by whole Unix hours of their start, where `model` is the
+catalog's or empty. It moves in the transactions that settle rows, and outlives them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sqlalchemy import (
     BigInteger,
@@ -23,10 +28,22 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 
+from gateway.core.limits import LIMITS
+
 metadata = MetaData()
+
+
+def _limits() -> Iterator[Column[int]]:
+    return (Column(name, BigInteger) for name in LIMITS)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
+
 
 groups = Table(
     "groups",
@@ -34,6 +51,10 @@ groups = Table(
     Column("name", Text, primary_key=True),
     Column("patterns", Text, nullable=False, comment="JSON array of strings"),
     Column("created_at", BigInteger, nullable=False),
+    Column("multiplier", Text, nullable=False, server_default="1", comment="a decimal number"),
+    *_limits(),
+    Column("user_agents", Text, comment="JSON array of strings, or all"),
+    Column("user_agent_mode", Text, nullable=False, server_default="enforce"),
 )
 
 tokens = Table(
@@ -47,11 +68,28 @@ tokens = Table(
     Column("state", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
-    Column("requests", BigInteger, nullable=False, server_default="0"),
-    Column("input_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
+    _count("requests"),
+    _count("input_tokens"),
+    _count("output_tokens"),
     Column("last_used_at", BigInteger),
+    _count("cost_micro"),
+    Column("note", Text),
+    Column("expires_at", BigInteger),
+    Column("probe", Boolean, nullable=False, server_default=false()),
+    Column("models", Text, comment="JSON array of strings, or all"),
+    Column("addresses", Text, comment="JSON array of strings, or all"),
+    Column("user_agents", Text, comment="JSON array of strings, or all"),
+    *_limits(),
+    Column("old_digest", LargeBinary),
+    Column("old_display", Text),
+    Column("old_expires_at", BigInteger),
+    Column("first_used_at", BigInteger),
+    Column("first_address", Text),
+    Column("first_agent", Text),
+    Column("changed_at", BigInteger),
+    Column("changed", Text),
 )
+Index("tokens_old_digest", tokens.c.old_digest, unique=True)
 
 requests = Table(
     "requests",
@@ -76,15 +114,15 @@ requests = Table(
     Column("status", Integer),
     Column("stop_reason", Text),
     Column("end_reason", Text),
-    Column("input_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("cache_read_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("cache_write_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("reasoning_tokens", BigInteger, nullable=False, server_default="0"),
+    _count("input_tokens"),
+    _count("cache_read_tokens"),
+    _count("cache_write_tokens"),
+    _count("output_tokens"),
+    _count("reasoning_tokens"),
     Column("usage_source", Text, nullable=False, server_default="none"),
     Column("first_event_us", BigInteger),
     Column("total_us", BigInteger),
-    Column("bytes_out", BigInteger, nullable=False, server_default="0"),
+    _count("bytes_out"),
     Column("error_code", Text),
     Column("upstream_status", Integer),
     Column("upstream_error", Text),
@@ -95,6 +133,13 @@ requests = Table(
     Column("affinity_kept", Text),
     Column("config_hash", Text),
     Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("catalog_model", Text),
+    _count("expected_input_tokens"),
+    _count("expected_micro"),
+    Column("tariff", Text),
+    Column("notes", Text),
+    _count("cache_write_1h_tokens"),
+    _count("cost_micro"),
     sqlite_with_rowid=False,
 )
 Index(
@@ -125,6 +170,26 @@ attempts = Table(
     Column("effect", Text),
     Column("next", Text),
     Column("error", Text),
+    sqlite_with_rowid=False,
+)
+
+usage_hours = Table(
+    "usage_hours",
+    metadata,
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("token_id", Text, primary_key=True),
+    Column("group_name", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    _count("requests"),
+    _count("errors"),
+    _count("estimated"),
+    _count("input_tokens"),
+    _count("cache_read_tokens"),
+    _count("cache_write_tokens"),
+    _count("cache_write_1h_tokens"),
+    _count("output_tokens"),
+    _count("reasoning_tokens"),
+    _count("cost_micro"),
     sqlite_with_rowid=False,
 )
 

@@ -7,14 +7,16 @@ in which order the statements run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
     Column,
+    ColumnElement,
     Connection,
     Dialect,
     Insert,
@@ -22,19 +24,22 @@ from sqlalchemy import (
     Update,
     bindparam,
     case,
+    cast,
     func,
     insert,
+    literal,
     literal_column,
     or_,
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 
-from gateway.store.batch import Credit
+from gateway.store.batch import HOUR, Credit, Hour, Standing
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
-from gateway.store.schema import attempts, requests, tokens
+from gateway.store.schema import attempts, requests, tokens, usage_hours
 
 LARGEST_LOOKUP = 200
 
@@ -49,6 +54,20 @@ ATTEMPT = ("request_id", "number", *Attempted._fields)
 
 IS_OPEN = requests.c.state == literal_column(f"'{ExchangeState.OPEN}'")
 """Spoken as a literal: with a parameter SQLite could not use the partial index."""
+
+PLACE: Mapping[str, ColumnElement[Any]] = {
+    # Spoken as literals: a server would take two parameters for two different expressions.
+    "hour": requests.c.started_at // literal(HOUR, literal_execute=True),
+    "token_id": requests.c.token_id,
+    "group_name": requests.c.group_name,
+    "model": func.coalesce(requests.c.catalog_model, literal("", literal_execute=True)),
+}
+"""Which of the hourly sums a row of `requests` is counted in."""
+
+
+def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
+    """A whole number, 0 of no rows: a server's own sums are decimal numbers, or nothing."""
+    return cast(func.coalesce(func.sum(column), 0), BigInteger)
 
 
 @contextmanager
@@ -89,7 +108,7 @@ class Statement:
 
 
 class Lookup:
-    """How the rows of some ids stand: `(id, state, started_at)` of each that exists."""
+    """How the rows of some ids stand: the id of each that exists and the fields of Standing."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, LARGEST_LOOKUP)]
@@ -106,7 +125,7 @@ class Lookup:
 
 
 def _lookup(size: int, dialect: Dialect) -> str:
-    query = select(requests.c.id, requests.c.state, requests.c.started_at)
+    query = select(requests.c.id, *(requests.c[name] for name in Standing._fields))
     compiled = query.where(requests.c.id.in_([""] * size)).compile(
         dialect=dialect, compile_kwargs={"render_postcompile": True}
     )
@@ -141,6 +160,7 @@ class Statements:
             insert(attempts).values(_parameters(ATTEMPT, attempts)), ATTEMPT, dialect
         )
         self.standing = Lookup(dialect)
+        self.hour = Statement(_hour(dialect), Hour._fields, dialect)
         self.credit = Statement(_credit(), Credit._fields, dialect)
 
 
@@ -173,6 +193,22 @@ def _credit() -> Update:
             requests=tokens.c.requests + _parameter(tokens.c.requests),
             input_tokens=tokens.c.input_tokens + _parameter(tokens.c.input_tokens),
             output_tokens=tokens.c.output_tokens + _parameter(tokens.c.output_tokens),
+            cost_micro=tokens.c.cost_micro + _parameter(tokens.c.cost_micro),
             last_used_at=case((later, used_at), else_=tokens.c.last_used_at),
         )
+    )
+
+
+def _hour(dialect: Dialect) -> Insert:
+    # Both speak the same words here, but Core has a pair of them.
+    insert_of = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
+    adding = insert_of(usage_hours).values(_parameters(Hour._fields, usage_hours))
+    key = usage_hours.primary_key.columns
+    return adding.on_conflict_do_update(
+        index_elements=list(key),
+        set_={
+            column.name: column + adding.excluded[column.name]
+            for column in usage_hours.columns
+            if column.name not in key
+        },
     )

@@ -5,14 +5,37 @@ Their totals move in the recorder's transactions, never here. This room must not
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, exists, insert, or_, select, update
 
+from gateway.core.limits import LIMITS
+from gateway.store.columns import columns_of, fields_of
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
 from gateway.store.records import Token, TokenState
 from gateway.store.schema import groups, tokens
+
+_LISTS = ("models", "addresses", "user_agents")
+
+_SETTABLE = (
+    "name",
+    "digest",
+    "display",
+    "group",
+    "state",
+    "revoked_at",
+    "note",
+    "expires_at",
+    "probe",
+    *_LISTS,
+    *LIMITS,
+    "old_digest",
+    "old_display",
+    "old_expires_at",
+)
+"""What an operator may set; the rest is what happened."""
 
 
 async def all_tokens(database: Database) -> list[Token]:
@@ -20,29 +43,126 @@ async def all_tokens(database: Database) -> list[Token]:
     query = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
     async with database.reader.connect() as connection:
         result = await connection.execute(query)
-    return [Token(**{**row, "state": TokenState(row["state"])}) for row in result.mappings()]
+    return [_token(row) for row in result.mappings()]
+
+
+async def get_token(database: Database, token_id: str) -> Token | None:
+    async with database.reader.connect() as connection:
+        result = await connection.execute(select(tokens).where(tokens.c.id == token_id))
+    row = result.mappings().one_or_none()
+    return None if row is None else _token(row)
+
+
+async def owners(database: Database, digests: Collection[bytes]) -> list[Token]:
+    """The tokens that have one of these digests, or had it before their key was rotated."""
+    async with database.reader.connect() as connection:
+        result = await connection.execute(select(tokens).where(_opened_by(digests)))
+    return [_token(row) for row in result.mappings()]
 
 
 async def add_token(database: Database, token: Token) -> None:
     """Raises UnknownGroup, or TokenExists for an id or a digest that is taken."""
+    await add_tokens(database, (token,))
+
+
+async def add_tokens(database: Database, added: Sequence[Token]) -> None:
+    """All of them or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
+    taken, be it by another of them."""
 
     def add(connection: Connection) -> None:
-        if not connection.scalar(select(exists().where(groups.c.name == token.group))):
-            raise UnknownGroup(f"there is no group '{token.group}'")
-        taken = or_(tokens.c.id == token.id, tokens.c.digest == token.digest)
-        if connection.scalar(select(exists().where(taken))):
-            raise TokenExists("a token with this id or this key exists already")
-        connection.execute(insert(tokens).values(asdict(token)))
+        known = set(connection.scalars(select(groups.c.name)))
+        ids: set[str] = set()
+        digests: set[bytes | None] = set()
+        for row in connection.execute(_like(added)):
+            ids.add(row.id)
+            digests |= {row.digest, row.old_digest}
+        for token in added:
+            if token.group not in known:
+                raise _unknown_group(token)
+            if token.id in ids or not digests.isdisjoint(_digests(token)):
+                raise _exists(token)
+            ids.add(token.id)
+            digests.update(_digests(token))
+        if added:
+            connection.execute(insert(tokens), list(map(_columns, added)))
 
     await database.write(add)
 
 
-async def revoke_token(database: Database, token_id: str, at: int) -> bool:
-    """Revoke for good, at Unix µs `at`. False where it is unknown or was revoked before."""
+async def update_token(database: Database, token: Token) -> bool:
+    """Make the token of that id what an operator says of it; totals, first use and changes of
+    users stay. False where there is none. Raises UnknownGroup, or TokenExists for a digest that
+    another token has, or had before its key was rotated.
+    """
+    columns = _columns(token)
+    fields = {name: columns[name] for name in _SETTABLE}
 
-    def revoke(connection: Connection) -> bool:
-        active = (tokens.c.id == token_id, tokens.c.state == TokenState.ACTIVE)
-        revoked = update(tokens).where(*active).values(state=TokenState.REVOKED, revoked_at=at)
-        return connection.execute(revoked).rowcount == 1
+    def change(connection: Connection) -> bool:
+        if not connection.scalar(select(exists().where(groups.c.name == token.group))):
+            raise _unknown_group(token)
+        taken = _opened_by(_digests(token))
+        if connection.scalar(select(exists().where(taken, tokens.c.id != token.id))):
+            raise _exists(token)
+        changed = update(tokens).where(tokens.c.id == token.id).values(fields)
+        return connection.execute(changed).rowcount == 1
 
-    return await database.write(revoke)
+    return await database.write(change)
+
+
+async def note_use(
+    database: Database,
+    token_id: str,
+    *,
+    first: tuple[int, str | None, str | None] | None = None,
+    changed: tuple[int, str] | None = None,
+) -> None:
+    """Keep who came: `first` (Unix µs, address, user agent) where nobody came before, `changed`
+    (Unix µs, in words) in the place of an earlier one."""
+    of_token = update(tokens).where(tokens.c.id == token_id)
+
+    def note(connection: Connection) -> None:
+        if first is not None:
+            at, address, agent = first
+            connection.execute(
+                of_token.where(tokens.c.first_used_at.is_(None)).values(
+                    first_used_at=at, first_address=address, first_agent=agent
+                )
+            )
+        if changed is not None:
+            connection.execute(of_token.values(changed_at=changed[0], changed=changed[1]))
+
+    await database.write(note)
+
+
+def _columns(token: Token) -> dict[str, Any]:
+    return columns_of({name: getattr(token, name) for name in token.__slots__}, _LISTS)
+
+
+def _token(row: Mapping[Any, Any]) -> Token:
+    fields = fields_of(row, _LISTS)
+    return Token(**fields | {"state": TokenState(fields["state"])})
+
+
+def _like(added: Sequence[Token]) -> Select[tuple[str, bytes, bytes | None]]:
+    """The id and the digests of each token that has an id or a digest of these."""
+    digests = [digest for token in added for digest in _digests(token)]
+    same_id = tokens.c.id.in_([token.id for token in added])
+    return select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
+        or_(same_id, _opened_by(digests))
+    )
+
+
+def _opened_by(digests: Collection[bytes]) -> ColumnElement[bool]:
+    return or_(tokens.c.digest.in_(digests), tokens.c.old_digest.in_(digests))
+
+
+def _digests(token: Token) -> list[bytes]:
+    return [digest for digest in (token.digest, token.old_digest) if digest is not None]
+
+
+def _unknown_group(token: Token) -> UnknownGroup:
+    return UnknownGroup(f"there is no group '{token.group}'")
+
+
+def _exists(token: Token) -> TokenExists:
+    return TokenExists(f"a token with the id or the key of '{token.name}' exists already")

@@ -5,11 +5,21 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.store.batch import Credit, Entry, Standing, arrange, mended, unsettled_elsewhere
-from gateway.store.records import Intent, Settlement
+from gateway.store.batch import (
+    HOUR,
+    Credit,
+    Entry,
+    Hour,
+    Standing,
+    arrange,
+    mended,
+    unsettled_elsewhere,
+)
+from gateway.store.records import ExchangeState, Intent, Settlement
 from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
 
-OPEN = Standing("open", START)
+OPEN = Standing("open", START, "default", None)
+SETTLED = OPEN._replace(state="ok")
 
 
 def ended(settlement: Settlement) -> tuple[object, ...]:
@@ -22,7 +32,7 @@ def test_both_halves_in_one_batch_become_one_whole_row() -> None:
     assert batch.whole == [(*intent(1), *settlement(1)[2:-5], 0)]
     assert not batch.intents
     assert not batch.settlements
-    assert batch.credits == [Credit("tok_0", 1, 100, 7, START + 1 + 1_200_000)]
+    assert batch.credits == [Credit("tok_0", 1, 100, 7, 0, START + 1 + 1_200_000)]
 
 
 def test_only_the_first_settlement_of_an_open_row_counts() -> None:
@@ -50,11 +60,11 @@ def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
     ):
         assert batch.attempts == rows
         assert [row[-1] for row in (*batch.whole, *batch.settlements)] == [2]
-    assert not any(arrange([two], {request_id(1): Standing("ok", START)}))
+    assert not any(arrange([two], {request_id(1): SETTLED}))
 
 
 def test_settled_and_unknown_rows_are_left_alone() -> None:
-    batch = arrange([settlement(1), settlement(2)], {request_id(1): Standing("ok", START)})
+    batch = arrange([settlement(1), settlement(2)], {request_id(1): SETTLED})
     assert not any(batch)
 
 
@@ -68,11 +78,38 @@ def test_an_intent_that_is_there_already_is_not_written_again() -> None:
 def test_credits_are_one_to_a_token() -> None:
     entries: list[Entry] = []
     for number, token_id in enumerate(("a", "b", "a")):
-        entries += [intent(number, token_id), settlement(number, token_id)]
+        entries += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
     assert arrange(entries, {}).credits == [
-        Credit("a", 2, 200, 14, START + 2 + 1_200_000),
-        Credit("b", 1, 100, 7, START + 1 + 1_200_000),
+        Credit("a", 2, 200, 14, 30, START + 2 + 1_200_000),
+        Credit("b", 1, 100, 7, 15, START + 1 + 1_200_000),
     ]
+
+
+def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
+    """The hour is that of the start, and '' stands for no model."""
+    late = OPEN._replace(started_at=2 * HOUR - 1, group_name="team", catalog_model="m")
+    entries: list[Entry] = [
+        intent(1, started_at=2 * HOUR),
+        settlement(1, cost_micro=5, cache_write_1h_tokens=2),
+        settlement(2, state=ExchangeState.ERROR, usage_source="estimated"),
+        settlement(3, "tok_1"),
+        settlement(4, cost_micro=9),
+        settlement(4, cost_micro=9),
+    ]
+    standing = {request_id(number): late for number in (2, 3, 4)}
+    assert arrange(entries, standing).hours == [
+        Hour(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5),
+        Hour(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9),
+        Hour(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
+    ]
+
+
+def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
+    entries: list[Entry] = []
+    for number, total_us in ((1, 500), (2, 2000), (3, 10)):
+        entries += [intent(number), settlement(number, total_us=total_us)]
+    (credit,) = arrange(entries, {}).credits
+    assert credit.used_at == START + 2 + 2000
 
 
 def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
@@ -118,15 +155,18 @@ def test_any_cut_into_batches_settles_each_row_once(
             batch = arrange(chunk, {key: rows[key] for key in asked if key in rows})
             for opened in batch.intents:
                 assert opened.id not in rows
-                rows[opened.id] = Standing("open", opened.started_at)
+                rows[opened.id] = OPEN
             for whole in batch.whole:
                 assert whole[0] not in rows
-                rows[whole[0]] = Standing("ok", START)
+                rows[whole[0]] = SETTLED
             for settled in batch.settlements:
                 assert rows[settled[0]].state == "open"
-                rows[settled[0]] = Standing("ok", START)
+                rows[settled[0]] = SETTLED
             attempts += len(batch.attempts)
             credited += sum(credit.requests for credit in batch.credits)
+            assert sum(hour.requests for hour in batch.hours) == len(
+                [*batch.whole, *batch.settlements]
+            )
     assert rows.keys() == {request_id(number) for number in intended}
     settled_rows = [number for number in intended if rows[request_id(number)].state == "ok"]
     assert credited == len(settled_rows)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from gateway.store import logs, tokens
+from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
+from gateway.store.usage import usage
 from tests.store.ledger import (
     START,
     attempted,
@@ -22,7 +23,6 @@ from tests.store.ledger import (
     outside,
     request_id,
     settlement,
-    token,
 )
 
 
@@ -109,43 +109,6 @@ async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
     started = [task for task in running if task.cancelled()]
     assert len(rows) == len(started) > 90
     assert (await totals(database))["tok_0"][0] == len(rows)
-
-
-async def test_ten_thousand_concurrent_settlements_with_duplicates_count_once_each(
-    database: Database, recorder: Recorder
-) -> None:
-    count, names = 10_000, [f"tok_{number}" for number in range(10)]
-    for number in range(1, 10):
-        await tokens.add_token(database, token(number))
-    chance = random.Random(7)
-
-    async def exchange(number: int) -> None:
-        owner = names[number % 10]
-        acknowledged = recorder.intend(intent(number, owner))
-        if chance.random() < 0.5:
-            await acknowledged
-        ending = settlement(number, owner, input_tokens=number, output_tokens=2 * number)
-        recorder.settle(ending)
-        if chance.random() < 0.05:
-            await asyncio.sleep(chance.random() * 0.05)
-            recorder.settle(ending._replace(state=ExchangeState.ERROR))
-
-    async with asyncio.timeout(30):
-        await asyncio.gather(*map(exchange, range(count)))
-        await recorder.close()
-    assert await totals(database) == {
-        name: (
-            count // 10,
-            sum(range(position, count, 10)),
-            2 * sum(range(position, count, 10)),
-        )
-        for position, name in enumerate(names)
-    }
-    async with database.reader.connect() as connection:
-        states = await connection.exec_driver_sql(
-            "SELECT state, count(*) FROM requests GROUP BY state"
-        )
-        assert states.all() == [("ok", count)]
 
 
 async def test_closing_flushes_what_is_queued(database: Database, recorder: Recorder) -> None:
@@ -243,6 +206,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
         other.execute("ROLLBACK")
     await database.write(lambda connection: None)
     assert len(await logs.page(database)) == 20
+    assert (await usage(database))[0].requests == 10
     assert not any(future.done() for future in waiting)
     for number in range(20):
         recorder.settle(settlement(number, attempts=(attempted(),)))
@@ -252,6 +216,9 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     assert await totals(database) == {"tok_0": (20, 2000, 140)}
     for row in await logs.page(database):
         assert await logs.attempts(database, row.id) == [attempted()]
+    (everything,) = await usage(database)
+    assert (everything.requests, everything.input_tokens) == (20, 2000)
+    assert (await check(database)).clean
     assert "cannot hold" not in caplog.text
 
 

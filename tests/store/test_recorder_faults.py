@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Connection
 
 from gateway.store import logs, tokens
+from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
@@ -57,6 +58,7 @@ async def test_a_killed_process_loses_nothing_that_was_acknowledged(
     settled = sum(state == ExchangeState.OK for _, state in rows)
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.output_tokens) == (len(rows), 7 * settled)
+    assert (await check(database, boot_id=recorder.boot_id)).clean
     await database.close()
 
 
@@ -88,13 +90,15 @@ async def test_a_locked_database_only_delays(
     assert "database is locked" in warnings[0].getMessage()
 
 
+def allow(connection: Connection, more: int) -> None:
+    """Leave the database room for so many more pages."""
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one() + more
+    connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+
 async def test_a_full_disk_only_delays(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def allow(connection: Connection, more: int) -> None:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one() + more
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-
     await database.write(partial(allow, more=2))
     waiting = [recorder.intend(intent(number)) for number in range(1000)]
     for number in range(1000):
@@ -123,3 +127,43 @@ async def test_closing_gives_up_at_its_deadline_and_says_so(
         assert time.perf_counter() - before < 1
         other.execute("ROLLBACK")
     assert "closed with 1 entries" in caplog.text
+
+
+async def test_five_seconds_of_a_full_disk_at_200_requests_a_second_lose_nothing(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    await database.write(partial(allow, more=2))
+    waiting = []
+    began = time.perf_counter()
+    for number in range(1000):
+        await asyncio.sleep(max(0.0, began + number / 200 - time.perf_counter()))
+        waiting.append(recorder.intend(intent(number)))
+        recorder.settle(settlement(number, cost_micro=number))
+    assert time.perf_counter() - began > 4.9
+    assert recorder.backlog > 1000
+    assert "full" in caplog.text
+    await database.write(partial(allow, more=1_000_000))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+        await recorder.close()
+    (used,) = await tokens.all_tokens(database)
+    assert (used.requests, used.cost_micro) == (1000, sum(range(1000)))
+    report = await check(database)
+    assert report.clean
+    assert (report.rows, report.open) == (1000, 0)
+
+
+async def test_closing_with_five_thousand_rows_in_the_queue_loses_none(
+    database: Database, recorder: Recorder
+) -> None:
+    for number in range(5000):
+        recorder.refuse(intent(number), settlement(number, cost_micro=1))
+    assert recorder.backlog == 10_000
+    before = time.perf_counter()
+    await recorder.close()
+    assert time.perf_counter() - before <= 2
+    report = await check(database)
+    assert report.clean
+    assert (report.rows, report.open) == (5000, 0)
+    (used,) = await tokens.all_tokens(database)
+    assert (used.requests, used.cost_micro) == (5000, 5000)

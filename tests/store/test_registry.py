@@ -8,16 +8,16 @@ from gateway.store.database import Database
 from gateway.store.groups import put_group
 from gateway.store.records import Group, TokenState
 from gateway.store.registry import Registry
-from gateway.store.tokens import add_token, revoke_token
+from gateway.store.tokens import add_token
 from tests.store.ledger import START, token
 
 
 async def test_loading_leaves_the_revoked_out(database: Database) -> None:
     kept, gone = token(1), token(2)
     await put_group(database, Group("team", ("beta-*",), START))
+    gone = replace(gone, state=TokenState.REVOKED, revoked_at=START + 9)
     for each in (kept, gone):
         await add_token(database, each)
-    await revoke_token(database, gone.id, START + 9)
     registry = await Registry.load(database)
     assert registry.find(kept.digest) == kept
     assert registry.find(gone.digest) is None
@@ -33,6 +33,36 @@ def test_a_token_leaves_when_it_is_revoked() -> None:
     registry.put_token(replace(known, state=TokenState.REVOKED))
     registry.put_token(replace(known, state=TokenState.REVOKED))
     assert registry.find(known.digest) is None
+
+
+def test_a_disabled_token_is_away_until_it_is_enabled() -> None:
+    known = token()
+    registry = Registry([replace(known, state=TokenState.DISABLED)])
+    assert registry.find(known.digest) is registry.token(known.id) is None
+    registry.put_token(known)
+    assert registry.find(known.digest) is registry.token(known.id) is known
+
+
+def test_a_rotated_key_opens_its_token_too() -> None:
+    known = token()
+    registry = Registry([known])
+    rotated = replace(known, digest=b"n" * 32, old_digest=known.digest)
+    registry.put_token(rotated)
+    assert registry.find(rotated.digest) is registry.find(known.digest) is rotated
+    assert registry.token(known.id) is rotated
+
+
+def test_keys_that_a_token_no_longer_has_open_nothing() -> None:
+    known = token()
+    first, second, third = known.digest, b"n" * 32, b"m" * 32
+    registry = Registry([replace(known, digest=second, old_digest=first)])
+    registry.put_token(replace(known, digest=third, old_digest=second))
+    assert registry.find(first) is None
+    assert registry.find(second) is registry.find(third) is not None
+    registry.put_token(replace(known, digest=third))
+    assert registry.find(second) is None
+    registry.put_token(replace(known, digest=third, state=TokenState.REVOKED))
+    assert registry.find(third) is registry.token(known.id) is None
 
 
 def test_the_version_grows_with_every_change_of_a_group_only() -> None:

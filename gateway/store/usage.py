@@ -1,0 +1,166 @@
+"""What was used, summed up by whatever is asked for, and what is spent so far.
+
+Only the sums by the hour are read, so the number of rows of requests does not matter. This room
+must not know what anything costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import ColumnElement, case, literal, select
+
+from gateway.store.batch import HOUR, Hour
+from gateway.store.database import Database
+from gateway.store.schema import usage_hours
+from gateway.store.statements import sum_of
+
+COUNTS: Final = Hour._fields[4:]
+"""Everything that is counted for an hour."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Dimension(StrEnum):
+    """By what usage can be told apart; days and hours are those of UTC."""
+
+    KEY = "key"
+    GROUP = "group"
+    MODEL = "model"
+    DAY = "day"
+    HOUR = "hour"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What was used, by settled exchanges. Dimensions that were not asked for are None: the id of
+    the token, the group's name, the catalog's model ('' where there was none), the date as
+    YYYY-MM-DD and the whole Unix hour.
+    """
+
+    key: str | None = None
+    group: str | None = None
+    model: str | None = None
+    day: str | None = None
+    hour: int | None = None
+    requests: int
+    errors: int
+    estimated: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_micro: int
+
+
+class Spending(NamedTuple):
+    """Micro-units: in all, and of the day and month of UTC that are asked about."""
+
+    total: int = 0
+    day: int = 0
+    month: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spendings:
+    """Who has spent anything: tokens by their ids, groups by their names."""
+
+    tokens: Mapping[str, Spending]
+    groups: Mapping[str, Spending]
+
+
+_COLUMNS: Final[Mapping[Dimension, ColumnElement[Any]]] = {
+    # Spoken as a literal: a server would take two parameters for two different expressions.
+    Dimension.DAY: usage_hours.c.hour // literal(24, literal_execute=True),
+    Dimension.HOUR: usage_hours.c.hour,
+    Dimension.KEY: usage_hours.c.token_id,
+    Dimension.GROUP: usage_hours.c.group_name,
+    Dimension.MODEL: usage_hours.c.model,
+}
+"""In the order that rows are told apart in, time first."""
+
+
+async def usage(
+    database: Database,
+    by: Sequence[Dimension] = (),
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    token_id: str | None = None,
+    group: str | None = None,
+    model: str | None = None,
+) -> list[UsageRow]:
+    """The sums of the hours from `since` to before `until` (whole Unix hours) that match every
+    filter given; with no dimension the one row of everything.
+
+    In order of time where that is asked for, otherwise and within it the dearest first.
+    """
+    dimensions = {each: column for each, column in _COLUMNS.items() if each in by}
+    hours = usage_hours.c
+    counts = {name: sum_of(hours[name]).label(name) for name in COUNTS}
+    asked = {hours.token_id: token_id, hours.group_name: group, hours.model: model}
+    bounds = [column == value for column, value in asked.items() if value is not None]
+    if since is not None:
+        bounds.append(hours.hour >= since)
+    if until is not None:
+        bounds.append(hours.hour < until)
+    times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
+    names = [column for column in dimensions.values() if column not in times]
+    query = (
+        select(*dimensions.values(), *counts.values())
+        .where(*bounds)
+        .group_by(*dimensions.values())
+        .order_by(*times, counts["cost_micro"].desc(), counts["requests"].desc(), *names)
+    )
+    async with database.reader.connect() as connection:
+        rows = await connection.execute(query)
+    return [_row((*dimensions, *COUNTS), row) for row in rows]
+
+
+async def spent(database: Database, now_us: int) -> Spendings:
+    """What was spent by all settled exchanges, and of that in the day and the month of UTC that
+    `now_us` (Unix µs) is in: an exchange belongs to those that it started in.
+
+    What an earlier run left open is among it only after the recorder's start.
+    """
+    midnight = (_EPOCH + timedelta(microseconds=now_us)).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+    first = midnight.replace(day=1)
+    spans = (
+        (midnight, midnight + timedelta(days=1)),
+        (first, (first + timedelta(days=31)).replace(day=1)),
+    )
+    sums = [sum_of(usage_hours.c.cost_micro)]
+    for begin, end in spans:
+        of_span = usage_hours.c.hour.between(_hour(begin), _hour(end) - 1)
+        sums.append(sum_of(case((of_span, usage_hours.c.cost_micro), else_=0)))
+
+    async with database.reader.connect() as connection:
+
+        async def of_each(holder: ColumnElement[str]) -> dict[str, Spending]:
+            rows = await connection.execute(
+                select(holder, *sums).group_by(holder).having(sums[0] > 0)
+            )
+            return {name: Spending(*amounts) for name, *amounts in rows}
+
+        return Spendings(
+            await of_each(usage_hours.c.token_id), await of_each(usage_hours.c.group_name)
+        )
+
+
+def _hour(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=HOUR)
+
+
+def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:
+    fields = dict(zip(names, values, strict=True))
+    if Dimension.DAY in fields:
+        fields[Dimension.DAY] = (_EPOCH + timedelta(days=fields[Dimension.DAY])).date().isoformat()
+    return UsageRow(**fields)

@@ -1,0 +1,158 @@
+"""Whatever the recorder is handed, in whatever order: rows, hours and totals say the same."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.store import tokens
+from gateway.store.batch import HOUR
+from gateway.store.check import check
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.usage import COUNTS, Dimension, usage
+from tests.store.ledger import START, intent, outside, settlement, token
+
+MODELS = (None, "alpha-sonnet-4-6", "beta-5.4")
+GROUPS = ("default", "team")
+
+
+def opened(number: int) -> Intent:
+    """Of two tokens, groups and hours and three models."""
+    return intent(
+        number,
+        f"tok_{number % 2}",
+        started_at=START + number * HOUR // 4,
+        group_name=GROUPS[number // 2 % 2],
+        catalog_model=MODELS[number % 3],
+        expected_input_tokens=number % 3 * 50,
+        expected_micro=number % 3 * 1_000_001,
+    )
+
+
+def ended(number: int, **changes: Any) -> Settlement:
+    return settlement(
+        number,
+        f"tok_{number % 2}",
+        input_tokens=number + 1,
+        cost_micro=number * 7 + 1,
+        cache_write_1h_tokens=number,
+        usage_source=("upstream", "estimated", "none")[number % 3],
+        state=ExchangeState.OK if number % 4 else ExchangeState.CLIENT_GONE,
+        **changes,
+    )
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["intend", "settle", "settle", "refuse"]), st.integers(0, 7)),
+        st.tuples(st.sampled_from(["commit", "restart", "lost answer"]), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_any_interleaving_leaves_rows_hours_and_totals_equal(
+    order: Sequence[tuple[str, int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_interleave(Path(folder) / "ledger.db", order))
+
+
+async def _interleave(path: Path, order: Sequence[tuple[str, int]]) -> None:
+    database = await Database.open(path)
+    await tokens.add_tokens(database, [token(0), token(1)])
+    recorder = Recorder(database)
+    await recorder.start()
+    costs: dict[int, int] = {}
+    """What each exchange that has ended must have cost."""
+    running: set[int] = set()
+    for step, number in order:
+        if step == "restart":
+            await recorder.close()
+            costs |= {each: opened(each).expected_micro for each in running}
+            running.clear()
+            recorder = Recorder(database)
+            await recorder.start()
+        elif step == "commit":
+            await database.write(lambda connection: None)
+        elif step == "lost answer":
+            await _lose_an_answer()
+        elif step == "settle":
+            recorder.settle(ended(number))
+            if number in running:
+                running.discard(number)
+                costs[number] = ended(number).cost_micro
+        elif number not in running and number not in costs:
+            if step == "refuse":
+                recorder.refuse(opened(number), ended(number))
+                costs[number] = ended(number).cost_micro
+            else:
+                recorder.intend(opened(number))
+                running.add(number)
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await recorder.close()
+    report = await check(database, boot_id=recorder.boot_id)
+    assert report.clean, report
+    assert (report.rows, report.open) == (len(costs) + len(running), len(running))
+    used = await usage(database, [Dimension.KEY, Dimension.MODEL])
+    assert sum(row.cost_micro for row in used) == sum(costs.values())
+    assert sum(row.requests for row in used) == len(costs)
+    await database.close()
+
+
+async def _lose_an_answer() -> None:
+    """The recorder's task ends in the middle of a commit, if there is one under way."""
+    for task in asyncio.all_tasks():
+        if task.get_name() == "recorder":
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def test_ten_thousand_concurrent_settlements_with_duplicates_sum_up_exactly(
+    database: Database, recorder: Recorder, path: Path
+) -> None:
+    count, tasks = 10_000, 400
+    await tokens.add_token(database, token(1))
+    numbers = iter(range(count))
+
+    async def client() -> None:
+        for number in numbers:
+            acknowledged = recorder.intend(opened(number))
+            if number % 2:
+                await acknowledged
+            recorder.settle(ended(number))
+            if number % 20 == 0:  # 5 %
+                await asyncio.sleep(0.001 * (number % 7))
+                recorder.settle(ended(number, output_tokens=1_000_000))
+
+    async with asyncio.timeout(40):
+        await asyncio.gather(*(client() for _ in range(tasks)))
+        await recorder.close()
+    (everything,) = await usage(database)
+    assert (everything.requests, everything.output_tokens) == (count, 7 * count)
+    assert everything.input_tokens == sum(number + 1 for number in range(count))
+    assert everything.cost_micro == sum(number * 7 + 1 for number in range(count))
+    totals = [found.cost_micro for found in await tokens.all_tokens(database)]
+    assert totals == [
+        sum(number * 7 + 1 for number in range(owner, count, 2)) for owner in range(2)
+    ]
+    report = await check(database, boot_id=recorder.boot_id)
+    assert report.clean
+    assert (report.rows, report.open) == (count, 0)
+    with outside(path) as connection:
+        counted = connection.execute(
+            f"SELECT {', '.join(map('sum({})'.format, COUNTS))} FROM usage_hours"
+        )
+        assert counted.fetchone() == tuple(getattr(everything, name) for name in COUNTS)

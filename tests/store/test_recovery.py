@@ -1,0 +1,49 @@
+"""What an earlier run left open is interrupted and billed its prompt, once."""
+
+from __future__ import annotations
+
+from gateway.store import logs, tokens
+from gateway.store.batch import HOUR
+from gateway.store.check import check
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from gateway.store.usage import Dimension, usage
+from tests.store.ledger import START, intent, request_id, settlement, token
+
+
+async def test_the_prompt_is_billed_to_the_key_and_to_the_hour_of_its_start(
+    database: Database, recorder: Recorder
+) -> None:
+    await tokens.add_token(database, token(1))
+    known = {"catalog_model": "m", "expected_input_tokens": 90, "expected_micro": 135_000_001}
+    recorder.intend(intent(0, **known))
+    recorder.intend(intent(1, **known, started_at=START + HOUR))
+    recorder.intend(intent(2, **known, started_at=START + HOUR, group_name="team"))
+    recorder.intend(intent(3, expected_micro=0))
+    await recorder.intend(intent(4, "tok_1", expected_input_tokens=1, expected_micro=2))
+    await recorder.close()
+    following = Recorder(database)
+    await following.start()
+    rows = {row.id: row for row in await logs.page(database)}
+    assert {row.state for row in rows.values()} == {ExchangeState.INTERRUPTED}
+    billed = rows[request_id(0)]
+    assert (billed.input_tokens, billed.cost_micro) == (90, 135_000_001)
+    assert (billed.usage_source, billed.output_tokens, billed.total_us) == ("estimated", 0, None)
+    unbilled = rows[request_id(3)]
+    assert (unbilled.input_tokens, unbilled.cost_micro) == (0, 0)
+    assert unbilled.usage_source == "none"
+    first, second = await tokens.all_tokens(database)
+    assert (first.requests, first.input_tokens, first.output_tokens) == (4, 270, 0)
+    assert (first.cost_micro, first.last_used_at) == (405_000_003, START + HOUR)
+    assert (second.requests, second.cost_micro, second.last_used_at) == (1, 2, START + 4)
+    hours = await usage(database, [Dimension.HOUR], token_id="tok_0")
+    assert [(row.hour, row.requests, row.errors, row.estimated) for row in hours] == [
+        (START // HOUR, 2, 2, 1),
+        (START // HOUR + 1, 2, 2, 2),
+    ]
+    assert (await check(database, boot_id=following.boot_id)).clean
+    following.settle(settlement(0, cost_micro=7))
+    await following.close()
+    assert await tokens.all_tokens(database) == [first, second]
+    assert (await check(database)).clean

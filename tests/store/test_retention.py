@@ -1,0 +1,123 @@
+"""Retention: old rows go in whole hours, sums stay, and whoever writes hardly waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.store import logs, tokens
+from gateway.store.batch import HOUR
+from gateway.store.check import check
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from gateway.store.records import Intent, Settlement
+from gateway.store.retention import delete_before
+from gateway.store.usage import Dimension, usage
+from tests.store.ledger import START, attempted, intent, outside, settlement
+
+FIRST = START // HOUR
+
+
+def exchange(at: int, number: int = 0) -> tuple[Intent, Settlement]:
+    name = f"req_{at:014x}{number:010x}"
+    return (
+        intent(0, id=name, started_at=at),
+        settlement(0, id=name, cost_micro=3, attempts=(attempted(), attempted())),
+    )
+
+
+async def test_whole_hours_go_and_their_sums_stay(database: Database, recorder: Recorder) -> None:
+    border = (FIRST + 2) * HOUR
+    moments = [FIRST * HOUR, border - 1, border, border + HOUR]
+    for moment in moments:
+        recorder.refuse(*exchange(moment))
+    await recorder.intend(exchange(border - 2)[0])
+    before = await usage(database, [Dimension.HOUR])
+    assert await delete_before(database, border + HOUR - 1, pause=0) == 2
+    rows = await logs.page(database)
+    assert sorted(row.started_at for row in rows) == [border - 2, *moments[2:]]
+    assert await logs.attempts(database, exchange(moments[0])[0].id) == []
+    assert len(await logs.attempts(database, exchange(moments[2])[0].id)) == 2
+    assert await usage(database, [Dimension.HOUR]) == before
+    report = await check(database, boot_id=recorder.boot_id)
+    assert report.clean
+    assert report.rows_kept_since == FIRST + 2
+    recorder.settle(exchange(border - 2)[1])  # it was open and ends late
+    await recorder.close()
+    assert (await check(database)).clean
+    assert await delete_before(database, border, pause=0) == 1
+
+
+async def test_the_border_never_goes_back(database: Database, recorder: Recorder) -> None:
+    assert await delete_before(database, START) == 0
+    assert await delete_before(database, START - 5 * HOUR) == 0
+    assert (await check(database)).rows_kept_since == FIRST
+
+
+async def test_interrupted_in_the_middle_it_leaves_a_clean_ledger(
+    database: Database, recorder: Recorder
+) -> None:
+    for number in range(100):
+        recorder.refuse(*exchange(START, number))
+    await recorder.close()
+    deleting = asyncio.ensure_future(delete_before(database, START + HOUR, batch=10, pause=0.05))
+    async with asyncio.timeout(10):
+        while len(rows := await logs.page(database, limit=100)) > 80:
+            await asyncio.sleep(0.005)
+    deleting.cancel()
+    await asyncio.wait({deleting})
+    assert len(rows) > 0
+    assert (await check(database)).clean
+    assert await delete_before(database, START + HOUR, batch=10, pause=0) > 0
+    assert await logs.page(database) == []
+    assert (await check(database)).clean
+
+
+@pytest.mark.timeout(60)
+async def test_a_deletion_of_many_rows_does_not_stop_the_service(
+    database: Database, recorder: Recorder, path: Path
+) -> None:
+    count = 50_000
+    with outside(path) as connection:
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format, stream,"
+            " bytes_in, state, input_tokens, boot_id) VALUES"
+            " (?, ?, 'tok_0', 'default', '/v1/messages', 'messages', 1, 2, 'ok', 10, 'boot')",
+            ((f"req_{START + n:014x}{n:010x}", START + n) for n in range(count)),
+        )
+        connection.execute(
+            "INSERT INTO attempts (request_id, number, channel, account, upstream_model, format,"
+            " lane, reason, started_us, total_us, verdict) SELECT id, 1, 'main', 'a1', 'm',"
+            " 'messages', 'native', 'x', 1, 2, 'ok' FROM requests"
+        )
+        connection.execute(
+            "INSERT INTO usage_hours (hour, token_id, group_name, model, requests, input_tokens)"
+            f" VALUES ({FIRST}, 'tok_0', 'default', '', {count}, {10 * count})"
+        )
+        connection.execute(f"UPDATE tokens SET requests = {count}, input_tokens = {10 * count}")
+        connection.execute("COMMIT")
+    deleting = asyncio.ensure_future(delete_before(database, START + HOUR))
+    waits, number = [], 0
+    while not deleting.done():
+        number += 1
+        opened, ended = exchange(START + 3 * HOUR, number)
+        before = time.perf_counter()
+        async with asyncio.timeout(10):
+            await recorder.intend(opened)
+        waits.append(time.perf_counter() - before)
+        recorder.settle(ended)
+        await asyncio.sleep(0.01)
+    assert await deleting == count
+    await recorder.close()
+    assert number > 50
+    assert sorted(waits)[len(waits) * 95 // 100] < 0.1
+    assert max(waits) < 1  # a disk that others use too
+    (used,) = await tokens.all_tokens(database)
+    assert used.requests == count + number
+    report = await check(database)
+    assert report.clean
+    assert report.rows == number
