@@ -15,9 +15,12 @@ from typing import Final
 
 from gateway.admin.api import build_admin
 from gateway.admin.desk import Desk
+from gateway.admin.keeping import keeping
 from gateway.admin.live import add_live
 from gateway.admin.reload import Reloader, Source
 from gateway.admin.socket import serve_admin
+from gateway.admission.acquaintances import Acquaintances
+from gateway.admission.purses import load_purses
 from gateway.app import build_app
 from gateway.config import Config
 from gateway.routing.affinity import Affinities
@@ -31,6 +34,7 @@ from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
+from gateway.store.tokens import note_use
 
 LOCK_PATIENCE: Final = 1.5
 
@@ -76,15 +80,19 @@ async def running(config: Config, source: Source | None = None) -> AsyncIterator
         await recorder.start()
         house.push_async_callback(recorder.close)
         known = Affinities(config.affinity.headers)
-        runtime = Runtime(Snapshot.of(config), registry, recorder, affinities=known)
+        acquaintances = Acquaintances(registry, partial(note_use, database), unix_microseconds)
+        house.push_async_callback(acquaintances.close)
+        runtime = Runtime(Snapshot.of(config), registry, recorder, acquaintances, affinities=known)
+        await load_purses(runtime.quota, database, unix_microseconds())
         house.push_async_callback(runtime.hang_up)
-        desk = Desk(database, registry, unix_microseconds)
+        desk = Desk(database, registry, unix_microseconds, boot_id=recorder.boot_id)
         reloader = None
         if source is not None:
             reloader = Reloader(runtime, source)
             await house.enter_async_context(reloader.following())
         admin = build_admin(desk, reloader)
         add_live(admin, runtime, partial(try_account, runtime))
+        await house.enter_async_context(keeping(runtime, database))
         await house.enter_async_context(serve_admin(admin, config.state_dir))
         server = config.server
         door = await house.enter_async_context(

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from gateway.admission.acquaintances import Acquaintances
+from gateway.admission.permit import Permit
+from gateway.admission.turns import Turns
 from gateway.config import Account, Channel, Config
+from gateway.core.limits import UNLIMITED, Limits
+from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.quota.output import Outputs
 from gateway.routing.affinity import Affinities
 from gateway.routing.catalog import Catalog
 from gateway.routing.estimates import Estimates
@@ -22,9 +28,10 @@ from gateway.routing.health import Health, Place
 from gateway.routing.judgement import Judge
 from gateway.routing.pace import Paces
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.router import Reach, Router
+from gateway.routing.router import Router
 from gateway.routing.rules import rules_of
 from gateway.store.recorder import Recorder
+from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.upstream.client import Line
 from gateway.upstream.redaction import Redactor
@@ -52,6 +59,8 @@ class Snapshot:
     line: Line
     redactor: Redactor
     hash: str
+    house: Holder
+    """All clients together, as a holder of limits."""
     requests: int = 0
 
     @classmethod
@@ -66,6 +75,7 @@ class Snapshot:
             line=Line(config),
             redactor=Redactor.of(config),
             hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
+            house=Holder(HolderKind.GATEWAY, "", "the gateway", _shared(config) or UNLIMITED),
         )
 
 
@@ -76,13 +86,17 @@ class Runtime:
     current: Snapshot
     registry: Registry
     recorder: Recorder
+    acquaintances: Acquaintances
+    quota: Quota = field(default_factory=Quota)
     estimates: Estimates = field(default_factory=lambda: Estimates(estimate))
+    outputs: Outputs = field(default_factory=Outputs)
     health: Health = field(default_factory=Health)
     paces: Paces = field(default_factory=Paces)
     affinities: Affinities = field(default_factory=Affinities)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)
     now: Callable[[], int] = unix_microseconds
     chance: Callable[[], float] = random.random
+    turns: Turns = field(init=False)
     draining: bool = False
     """New requests are refused, running ones may end."""
     hurried: bool = False
@@ -102,8 +116,11 @@ class Runtime:
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """Channels, and their names of models, that were found to answer streams alone."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
-    _reaches: dict[str, Reach] = field(default_factory=dict)
-    _reaches_of: tuple[Snapshot | None, int] = (None, -1)
+    _permits: dict[str, Permit] = field(default_factory=dict)
+    _permits_of: tuple[Snapshot | None, int] = (None, -1)
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.quota)
 
     @property
     def config(self) -> Config:
@@ -134,18 +151,19 @@ class Runtime:
         self._close(self.current)
         await asyncio.wait(self._closing)
 
-    def reach(self, group: str) -> Reach:
-        """What the group may use now, from memory."""
+    def permit(self, token: Token) -> Permit:
+        """What its key may do now, from memory."""
         of = (self.current, self.registry.version)
-        if self._reaches_of != of:
-            self._reaches.clear()
-            self._reaches_of = of
-        reach = self._reaches.get(group)
-        if reach is None:
-            record = self.registry.group(group)
-            reach = self.current.router.reach(record.patterns if record else ())
-            self._reaches[group] = reach
-        return reach
+        if self._permits_of != of:
+            self._permits.clear()
+            self._permits_of = of
+        permit = self._permits.get(token.id)
+        if permit is None or permit.token is not token:
+            group, current = self.registry.group(token.group), self.current
+            agents = current.config.user_agents
+            permit = Permit.of(token, group, current.router, current.house, agents)
+            self._permits[token.id] = permit
+        return permit
 
     def _keep(self, same: set[Place], all_places: set[Place]) -> None:
         now = asyncio.get_running_loop().time()
@@ -164,6 +182,15 @@ class Runtime:
     def _close(self, snapshot: Snapshot) -> None:
         self._closing.add(task := asyncio.ensure_future(snapshot.line.close()))
         task.add_done_callback(self._closing.discard)
+
+
+def _shared(config: Config) -> Limits:
+    limits = config.limits
+    return Limits(
+        requests_per_minute=limits.requests_per_minute,
+        tokens_per_minute=limits.tokens_per_minute,
+        concurrent=limits.concurrent,
+    )
 
 
 def _ways(config: Config) -> dict[Place, tuple[object, ...]]:

@@ -1,8 +1,7 @@
 """Holds the code to the picture of the house: who may import whom, and where tests live.
 
-    cli → daemon → app → {server, admin} → runtime → {upstream, store} → {wire, routing}
-        → config → core → errors
-    quota stands beside wire and routing: none of the three knows another.
+    cli → daemon → app → {server, admin} → runtime → {upstream, admission}
+        → {wire, routing, quota, store} → config → core → errors
 
 It reads imports, also those inside functions, and never runs what it reads.
 """
@@ -24,7 +23,8 @@ CORE = frozenset({"core", "errors"})
 CONFIG = CORE | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
-RUNTIME = UPSTREAM | STORE | {"quota", "runtime"}
+ADMISSION = STORE | {"routing", "quota", "admission"}
+RUNTIME = UPSTREAM | ADMISSION | {"runtime"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
 APP = SERVER | ADMIN | {"app"}
@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "quota": CONFIG | {"quota"},
     "upstream": UPSTREAM,
     "store": STORE,
+    "admission": ADMISSION,
     "runtime": RUNTIME,
     "server": SERVER,
     "admin": ADMIN,

@@ -90,6 +90,15 @@ def unfold(reply: Reply) -> Iterator[Event]:
     yield End(reply.stop, reply.usage, reply.stop_sequence)
 
 
+def said(reply: Reply, usage: Usage | None = None) -> int:
+    """How many characters the model has written, reasoning and arguments included; 0 where `usage`
+    tells its output, for then nobody has to know."""
+    if usage is not None and usage.output_tokens:
+        return 0
+    pieces = (event.piece for event in unfold(reply) if type(event) is Delta)
+    return sum(len(piece) for piece in pieces if isinstance(piece, str))
+
+
 def _opened(part: Part) -> tuple[Part, list[str | Signature | Citation]]:
     """A part as it opens, and the pieces that complete it."""
     match part:

@@ -7,6 +7,10 @@ reports the three disjoint, chat and responses report them inclusive; codecs con
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+CHARACTERS_A_TOKEN: Final = 4
+"""Of what a model says, where nobody has counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +37,16 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+    def can_be_true(self, said: int, beginning: Usage | None) -> bool:
+        """Whether a reply of `said` characters can have used this, where `beginning` was told
+        before it: some upstreams never count what is said after that, or nothing at all."""
+        if self == beginning:
+            return said // CHARACTERS_A_TOKEN <= self.output_tokens
+        return bool(self.output_tokens) or not said
+
+    @classmethod
+    def guessed(cls, input_tokens: int, said: int) -> Usage:
+        """Of a reply that nobody has counted; `said` is in characters."""
+        output_tokens = max(1, said // CHARACTERS_A_TOKEN)
+        return cls(input_tokens=input_tokens, output_tokens=output_tokens)

@@ -41,17 +41,26 @@ class Estimates:
 
     def estimate(self, model_id: str, prompt: Prompt) -> int:
         """Input tokens of the prompt, a few percent too many rather than too few; never 0."""
+        return self.corrected(model_id, self.guess(prompt))
+
+    def guess(self, prompt: Prompt) -> int:
+        """The same for no certain model. That is what takes time: it may be kept for `corrected`
+        and `learn`."""
+        return self._guess(prompt)
+
+    def corrected(self, model_id: str, guess: int) -> int:
+        """What a guess comes to for the model."""
         learned = self._learned.get(model_id)
         factor = learned.factor if learned else 1.0
-        return max(1, math.ceil(self._guess(prompt) * factor * MARGIN))
+        return max(1, math.ceil(guess * factor * MARGIN))
 
-    def learn(self, model_id: str, prompt: Prompt, used: int) -> None:
+    def learn(self, model_id: str, prompt: Prompt, used: int, guess: int | None = None) -> None:
         """A finished request of the model (an id of the catalog) had `used` input tokens, the
         cached ones included. What a prompt only refers to cannot be guessed, so nothing is learned
         from it."""
         if prompt.previous_response_id is not None:
             return
-        guess = max(1, self._guess(prompt))
+        guess = max(1, self._guess(prompt) if guess is None else guess)
         ratio = used / guess
         if 1 / STEEPEST <= ratio <= STEEPEST:
             self._learned.setdefault(model_id, _Correction()).add(ratio, min(guess, HEAVIEST))

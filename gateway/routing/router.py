@@ -6,7 +6,7 @@ secrets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,7 +88,13 @@ class Router:
 
     def reach(self, patterns: Iterable[str]) -> Reach:
         """The models that a group with these patterns can really use."""
-        members = self._catalog.reachable(patterns) & self._served
+        return self._reach(self._catalog.reachable(patterns) & self._served)
+
+    def within(self, reach: Reach, patterns: Iterable[str]) -> Reach:
+        """What of it these patterns leave."""
+        return self._reach(self._catalog.reachable(patterns) & reach.members)
+
+    def _reach(self, members: Set[str]) -> Reach:
         models = tuple(model for model in self._catalog if model.id in members)
         return Reach(
             tuple(model.id for model in models),

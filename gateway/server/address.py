@@ -6,12 +6,16 @@ what the address is used for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final
 
 from aiohttp import web
 
-Network = IPv4Network | IPv6Network
+from gateway.admission.addresses import Network, among
+
+_HOP: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
+"""An address with a port, or in brackets: so some proxies write it."""
 
 
 def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
@@ -22,14 +26,11 @@ def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
         return address
     forwarded = ",".join(request.headers.getall("x-forwarded-for", ()))
     hops = [hop for part in forwarded.split(",") if (hop := part.strip())]
-    while hops and _among(address, trusted):
-        address = hops.pop()
+    while hops and among(address, trusted):
+        address = _bare(hops.pop())
     return address
 
 
-def _among(address: str, networks: Sequence[Network]) -> bool:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    return any(parsed in network for network in networks)
+def _bare(hop: str) -> str:
+    written = _HOP.fullmatch(hop)
+    return hop if written is None else written[1] or written[2] or ""

@@ -36,7 +36,8 @@ _LONGEST_FAULT: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeReply:
-    """A reply that is all there before anything leaves: `kind` is its content type, `fault` what
+    """A reply that is all there before anything leaves: `kind` is its content type, `said`
+    how many characters it has, counted only where the upstream told no output, `fault` what
     could not be read of it, `dropped` what the client's format could not say, and `id` what the
     upstream calls it."""
 
@@ -44,6 +45,7 @@ class WholeReply:
     kind: str = JSON
     stop: StopReason | None = None
     usage: Usage | None = None
+    said: int = 0
     fault: str | None = None
     dropped: Set[str] = frozenset()
     id: str = ""
@@ -53,7 +55,7 @@ class WholeReply:
 class Asked:
     """What a client asks, in its own words (`body`) and in the hub's; `codec` is that of its
     format, `crossing` and `query` may go to an upstream of the same format, `exchange_id` is ours,
-    and `snapshot` is the configuration that it keeps to."""
+    `snapshot` is the configuration that it keeps to, and `input_tokens` is an estimate."""
 
     exchange_id: str
     snapshot: Snapshot
@@ -62,6 +64,7 @@ class Asked:
     body: Payload
     crossing: Mapping[str, str]
     query: str
+    input_tokens: int
 
 
 class Folds(Protocol):

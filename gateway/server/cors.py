@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 from gateway.config import Server
 from gateway.server.count_tokens import ESTIMATED
 from gateway.server.losses import DROPPED, STRICT
+from gateway.server.rate_headers import RATE_NAMES
 
 _SENT_BY_CLIENTS: Final = (
     "authorization",
@@ -31,7 +32,9 @@ _SENT_BY_CLIENTS: Final = (
 )
 """Headers of the stock client libraries, and our own, whose names are not configuration."""
 
-_SHOWN: Final = f"request-id, x-request-id, {DROPPED}, {ESTIMATED}"
+_SHOWN: Final = ", ".join(
+    ("request-id", "x-request-id", "retry-after", "x-should-retry", DROPPED, ESTIMATED, *RATE_NAMES)
+)
 
 
 def allow_origins(app: web.Application, server: Server) -> None:

@@ -18,7 +18,7 @@ from gateway.errors import CannotConvert, ServiceUnavailable
 from gateway.routing.router import Candidate, Route
 from gateway.routing.verdict import client_error
 from gateway.runtime import Runtime
-from gateway.server.auth import authenticate
+from gateway.server.auth import admit
 from gateway.server.body import read_json, write_object
 from gateway.server.crossing import crossing, crossing_query, translated_crossing
 from gateway.server.exchange import EXCHANGE, RUNTIME
@@ -72,17 +72,16 @@ async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     snapshot = exchange.snapshot
-    exchange.format = Format.MESSAGES.value
-    exchange.token = token = authenticate(request, runtime)
-    reach = runtime.reach(token.group)
+    permit = admit(request, Format.MESSAGES.value)
     headers = crossing(request, Format.MESSAGES, snapshot.config.server)
     body = await read_json(request)
     prompt = CODEC.parse_count(body)
     exchange.ask(prompt)
-    route = snapshot.router.route(prompt.model, Format.MESSAGES, reach)
+    route = permit.route(snapshot.router, prompt.model, Format.MESSAGES)
     candidate = _best(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
+    exchange.meter.lease = runtime.turns.take(exchange.meter.turn(permit, route.model))
     if candidate.lane is Lane.NATIVE:
         question = CODEC.patch_prompt(body, prompt, candidate.target)
         counted = await _ask(request, candidate, question, headers)

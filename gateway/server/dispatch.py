@@ -8,19 +8,25 @@ travel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Final
 
+import aiohttp
 from aiohttp import web
 
+from gateway.admission.permit import Permit
 from gateway.core.failure import Failure
 from gateway.core.formats import Format, Lane
+from gateway.core.usage import Usage
 from gateway.errors import (
     CannotConvert,
     GatewayError,
+    InvalidToken,
     NoAvailableAccounts,
     PreviousResponseNotFound,
+    ServiceUnavailable,
     ThreadUnsupported,
+    TooManyRequests,
 )
 from gateway.routing.affinity import Affinity
 from gateway.routing.health import Admission, Place
@@ -29,11 +35,12 @@ from gateway.routing.lineup import Choice, Reason, line_up
 from gateway.routing.retry_budget import MOST_WAITING, backoff
 from gateway.routing.router import Route
 from gateway.server.attempt import Asked, Attempt
+from gateway.server.auth import authenticate
 from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.losses import check_strict
 from gateway.server.native import NativeAttempt
-from gateway.server.patience import within
+from gateway.server.patience import Patience, within
 from gateway.server.relay import StreamRelay
 from gateway.server.stream_only import wants_a_stream
 from gateway.server.translated import TranslatedAttempt
@@ -55,11 +62,17 @@ class Dispatch:
     """One request's way through its candidates."""
 
     def __init__(
-        self, request: web.Request, asked: Asked, route: Route, affinity: Affinity | None
+        self,
+        request: web.Request,
+        permit: Permit,
+        asked: Asked,
+        route: Route,
+        affinity: Affinity | None,
     ) -> None:
         self._request = request
         self._runtime = request.app[RUNTIME]
         self._exchange = request[EXCHANGE]
+        self._permit = permit
         self._asked = asked
         self._route = route
         self._affinity = affinity
@@ -79,6 +92,7 @@ class Dispatch:
             patience = self._asked.snapshot.config.server.commit_after
             self._client = ClientStream(self._request, self._exchange, ping, patience)
         try:
+            await self._take_turn()
             return await self._ask_in_turn()
         except GatewayError as error:
             if self._client is None or not self._client.opened:
@@ -87,6 +101,38 @@ class Dispatch:
         finally:
             if self._client is not None:
                 self._client.close()
+
+    async def _take_turn(self) -> None:
+        """Raises what refuses it; a client that streams meanwhile sees signs of life."""
+        runtime, exchange = self._runtime, self._exchange
+        demand = exchange.meter.demand(self._permit, self._route.model, self._expected())
+        try:
+            exchange.meter.lease = runtime.turns.take(demand)
+        except TooManyRequests as refusal:
+            began, limits = self._loop.time(), self._asked.snapshot.config.limits
+            if limits.max_wait is None:
+                raise
+            try:
+                async with Patience(runtime, None):
+                    exchange.meter.lease = await runtime.turns.wait(demand, limits, refusal)
+            except TimeoutError:
+                raise ServiceUnavailable from None
+            exchange.stand_in_line(self._loop.time() - began)
+            self._check_key()
+
+    def _expected(self) -> Usage:
+        prompt, tokens = self._asked.prompt, self._asked.input_tokens
+        choices = prompt.sampling.choices or 1
+        usual = choices * self._runtime.outputs.expect(self._route.model, prompt.max_tokens)
+        if prompt.max_tokens is None:
+            usual = self._permit.expected(tokens, usual)
+        return Usage(input_tokens=tokens, output_tokens=usual)
+
+    def _check_key(self) -> None:
+        """Raises `InvalidToken` where the key has become void meanwhile."""
+        token, _ = authenticate(self._request, self._runtime)
+        if token.id != self._permit.token.id:
+            raise InvalidToken
 
     async def _ask_in_turn(self) -> web.StreamResponse:
         runtime = self._runtime
@@ -201,12 +247,19 @@ class Dispatch:
         self._exchange.intend(candidate)
         self._tried.add(candidate.place)
         channel = line.channel(candidate)
-        sending = line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
+        sending = self._accepted(
+            line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
+        )
         if self._client is None:
             return await relay_whole(self._request, attempt, channel.timeouts, sending)
         relay = StreamRelay(self._runtime, self._exchange, self._client, attempt, channel)
         trial.relay = relay
         return await relay.run(self._request, sending)
+
+    async def _accepted(self, sending: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+        answer = await sending
+        self._exchange.meter.accept()
+        return answer
 
     def _settle(self, trial: Trial) -> None:
         """The reply has ended, well or not: whoever has begun one has committed."""

@@ -23,6 +23,7 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.address import client_address
 from gateway.server.losses import spelled
+from gateway.server.meter import Bill, Meter
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement, Token
 
 COMMIT_PATIENCE: Final = 0.25
@@ -31,8 +32,8 @@ COMMIT_PATIENCE: Final = 0.25
 OK: Final = 200
 CLIENT_CLOSED_REQUEST: Final = 499
 
-_NO_USAGE: Final = Usage()
 _LONGEST_AGENT: Final = 300
+_MESSAGES: Final = "/v1/messages"
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +55,14 @@ class Exchange:
         "_failure",
         "_first_event",
         "_intent",
+        "_notes",
         "_prompt",
+        "_queued",
         "_recorded",
         "_runtime",
         "_started",
         "_stop",
         "_upstream",
-        "_usage",
         "attempts_made",
         "bytes_in",
         "bytes_out",
@@ -70,6 +72,7 @@ class Exchange:
         "fault",
         "format",
         "id",
+        "meter",
         "opened",
         "remote",
         "reply_id",
@@ -94,6 +97,7 @@ class Exchange:
         self.user_agent = headers.get("user-agent", "")[:_LONGEST_AGENT]
         self.client_request_id = _well_formed(headers.get("x-request-id"))
         self.token: Token | None = None
+        self.meter = Meter(self.snapshot, self._started)
         self.status = 0
         self.state = ExchangeState.ERROR
         self.bytes_in = 0
@@ -109,13 +113,14 @@ class Exchange:
         self._recorded: Intent | None = None
         self._first_event: float | None = None
         self._ended: float | None = None
-        self._usage: Usage | None = None
+        self._notes: list[str] = []
         self._stop: StopReason | None = None
         self._error: GatewayError | None = None
         self._failure: Failure | None = None
         self._dropped: set[str] = set()
         self._attempts: list[Attempted] = []
         self._upstream = 0.0
+        self._queued = 0.0
         self._asked_at: float | None = None
         self._drain: asyncio.Future[None] | None = None
         self._affinity: str | None = None
@@ -125,6 +130,10 @@ class Exchange:
         """The body has `size` bytes, as far as one knows."""
         self._runtime.bytes_in_flight += size - self.bytes_in
         self.bytes_in = size
+
+    def note(self, oddity: str) -> None:
+        """What is odd and passes."""
+        self._notes.append(oddity)
 
     def ask(self, prompt: Prompt) -> None:
         self._prompt = prompt
@@ -137,6 +146,7 @@ class Exchange:
         """The candidate is asked now. The first time that puts the intent on record; call it before
         the upstream is contacted."""
         self._candidate = candidate
+        self.meter.begin()
         self.attempts_made += 1
         self._asked_at = time.perf_counter()
         if self._recorded is None:
@@ -161,13 +171,18 @@ class Exchange:
         self._upstream += seconds
         self._asked_at = None
 
+    def stand_in_line(self, seconds: float) -> None:
+        """So long it waited for its turn."""
+        self._queued = seconds
+
     def timing(self) -> str:
-        """The house's own part of the time so far, and the upstream's, as `server-timing` has
-        them: in milliseconds."""
+        """The house's own part of the time so far, that in line where it waited, and the
+        upstream's, as `server-timing` has them: in milliseconds."""
         now, asked = time.perf_counter(), self._asked_at
         upstream = self._upstream + (0.0 if asked is None else now - asked)
-        own = max(0.0, now - self._clock - upstream)
-        return f"gateway;dur={own * 1e3:.1f}, upstream;dur={upstream * 1e3:.1f}"
+        own = max(0.0, now - self._clock - upstream - self._queued)
+        queue = f"queue;dur={self._queued * 1e3:.1f}, " if self._queued else ""
+        return f"gateway;dur={own * 1e3:.1f}, {queue}upstream;dur={upstream * 1e3:.1f}"
 
     @property
     def channel(self) -> str | None:
@@ -192,7 +207,7 @@ class Exchange:
 
     def _go_on(self, intent: asyncio.Future[None]) -> None:
         if not intent.done():
-            log.warning("%s: the reply goes on before its intent is on record", self.id)
+            self._runtime.recorder.overtaken(self.id)
             intent.set_result(None)
 
     def commit(self) -> None:
@@ -218,17 +233,14 @@ class Exchange:
             self._failure = None  # an earlier attempt's, of which the client knows nothing
         self._ended = time.perf_counter()
 
-    def learn(self, usage: Usage | None, stop: StopReason | None) -> None:
-        """What the reply told about itself."""
-        self._usage = usage
-        self._stop = stop
+    def stop(self, reason: StopReason | None) -> None:
+        """Why the model stopped."""
+        self._stop = reason
 
     @property
-    def counted(self) -> int:
-        """Input tokens, as the upstream counted them, of an exchange that went well; else 0."""
-        if self._usage is None or self.state is not ExchangeState.OK:
-            return 0
-        return self._usage.input_tokens
+    def counted(self) -> Usage | None:
+        """What the upstream has counted of an exchange that went well."""
+        return self.meter.counted if self.state is ExchangeState.OK else None
 
     def lose(self, names: Set[str]) -> None:
         """These could not cross between the formats."""
@@ -237,6 +249,8 @@ class Exchange:
     def fail(self, failure: Failure) -> None:
         """The upstream's part in an error: what the row keeps of it."""
         self._failure = failure
+        if not self.committed:
+            self.meter.begin()  # what failed before anything of it left costs nobody anything
         broken = failure.kind in (FailureKind.CUT, FailureKind.DISCONNECT, FailureKind.EMPTY)
         self.state = (
             ExchangeState.UPSTREAM_CUT if broken and self.committed else ExchangeState.ERROR
@@ -245,7 +259,8 @@ class Exchange:
     def refuse(self, error: GatewayError) -> None:
         """What the client is told instead of a reply."""
         self._error = error
-        self.status = OK if self.opened else error.status
+        known_as = self.endpoint.startswith(_MESSAGES) and error.messages_status
+        self.status = OK if self.opened else known_as or error.status
         if self._recorded is None:
             self.state = ExchangeState.REJECTED
 
@@ -276,7 +291,9 @@ class Exchange:
         self._runtime.leave(self.snapshot)
         if self.token is None:
             return
-        settlement = self._settlement(self.token)
+        bill = self.meter.bill(committed=self.committed, failed=self._error is not None)
+        self._runtime.turns.settle(self.meter.lease, bill.tokens, bill.cost_micro)
+        settlement = self._settlement(self.token, bill)
         if self._recorded is not None:
             self._runtime.recorder.settle(settlement)
         else:
@@ -301,10 +318,15 @@ class Exchange:
             user_agent=self.user_agent,
             client_request_id=self.client_request_id,
             bytes_in=self.bytes_in,
+            catalog_model=self.meter.model,
+            expected_input_tokens=self.meter.expected,
+            expected_micro=self.meter.expected_micro,
+            tariff=self.meter.tariff.spelled if self.meter.tariff else None,
+            notes="; ".join(self._notes) or None,
         )
 
-    def _settlement(self, token: Token) -> Settlement:
-        usage = self._usage or _NO_USAGE
+    def _settlement(self, token: Token, bill: Bill) -> Settlement:
+        usage = bill.usage
         failure, first, candidate = self._failure, self._first_event, self._candidate
         return Settlement(
             id=self.id,
@@ -318,7 +340,7 @@ class Exchange:
             cache_write_tokens=usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
             reasoning_tokens=usage.reasoning_tokens,
-            usage_source="upstream" if self._usage else "none",
+            usage_source=bill.source,
             first_event_us=round((first - self._clock) * 1e6) if first else None,
             total_us=round(((self._ended or time.perf_counter()) - self._clock) * 1e6),
             bytes_out=self.bytes_out,
@@ -334,6 +356,8 @@ class Exchange:
             affinity=self._affinity,
             affinity_kept=self._affinity_kept,
             config_hash=self.snapshot.hash,
+            cache_write_1h_tokens=usage.cache_write_1h_tokens,
+            cost_micro=bill.cost_micro,
             attempts=tuple(self._attempts),
         )
 

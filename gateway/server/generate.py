@@ -13,7 +13,7 @@ from gateway.core.formats import Family, Format
 from gateway.errors import InvalidUrl, ServiceUnavailable
 from gateway.routing.router import Reach
 from gateway.server.attempt import Asked
-from gateway.server.auth import authenticate
+from gateway.server.auth import admit
 from gateway.server.body import read_json
 from gateway.server.crossing import crossing, crossing_query
 from gateway.server.dispatch import Dispatch
@@ -28,17 +28,17 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
     async def handler(request: web.Request) -> web.StreamResponse:
         runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
         snapshot = exchange.snapshot
-        exchange.format = codec.format.value
-        exchange.token = token = authenticate(request, runtime)
-        reach = runtime.reach(token.group)
-        _check_endpoint(request, codec.format, reach)
+        permit = admit(request, codec.format.value)
+        permit.check_use()
+        _check_endpoint(request, codec.format, permit.reach)
         headers = crossing(request, codec.format, snapshot.config.server)
         body = await read_json(request)
         prompt = codec.parse_prompt(body)
         exchange.ask(prompt)
-        route = snapshot.router.route(prompt.model, codec.format, reach)
+        route = permit.route(snapshot.router, prompt.model, codec.format)
         if runtime.draining:
             raise ServiceUnavailable
+        guess = runtime.estimates.guess(prompt)
         asked = Asked(
             exchange_id=exchange.id,
             snapshot=snapshot,
@@ -47,14 +47,19 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
             body=body,
             crossing=headers,
             query=crossing_query(request, codec.format),
+            input_tokens=runtime.estimates.corrected(route.model, guess),
         )
         best = route.candidates[0]
         if is_vain(prompt, best):
+            exchange.meter.lease = runtime.turns.take(exchange.meter.turn(permit, route.model))
             return await answer_prewarm(request, asked, best)
-        affinity = runtime.affinities.of(prompt, request.headers, token.id, route.model)
-        answer = await Dispatch(request, asked, route, affinity).run()
-        if exchange.counted:
-            runtime.estimates.learn(route.model, prompt, exchange.counted)
+        affinity = runtime.affinities.of(prompt, request.headers, permit.token.id, route.model)
+        answer = await Dispatch(request, permit, asked, route, affinity).run()
+        if (usage := exchange.counted) is not None:
+            choices = prompt.sampling.choices or 1
+            runtime.outputs.learn(route.model, usage.output_tokens // choices)
+            if usage.input_tokens:
+                runtime.estimates.learn(route.model, prompt, usage.input_tokens, guess)
         return answer
 
     return handler

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.patience import hurry
 from gateway.server.protocol import GatewayProtocol
@@ -93,21 +94,24 @@ class Door:
     async def drain(self, runtime: Runtime, seconds: float) -> None:
         """Lets running requests end; those that still run after `seconds` are ended in-band."""
         runtime.draining = True
+        runtime.turns.dismiss(ServiceUnavailable())
         self.close()
         loop = asyncio.get_running_loop()
         if await _emptied(runtime, loop.time() + seconds):
             return
-        log.warning("%d requests still run after %g s: ending them", runtime.running, seconds)
+        left = runtime.running + len(runtime.drains)
+        log.warning("%d requests still run after %g s: ending them", left, seconds)
         hurry(runtime)
         await _emptied(runtime, loop.time() + FAREWELL)
 
 
 async def _emptied(runtime: Runtime, deadline: float) -> bool:
-    """Whether the last request ended before the deadline."""
+    """Whether the last request ended before the deadline, and the last reply that is heard to its
+    end for a client that has left."""
     loop = asyncio.get_running_loop()
-    while runtime.running and loop.time() < deadline:
+    while (runtime.running or runtime.drains) and loop.time() < deadline:
         await asyncio.sleep(0.02)
-    return not runtime.running
+    return not (runtime.running or runtime.drains)
 
 
 def _address(listener: socket.socket) -> tuple[str, int]:

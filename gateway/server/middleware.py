@@ -23,6 +23,7 @@ from gateway.errors import (
 )
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.protocol import SERVER
+from gateway.server.rate_headers import rate_headers
 from gateway.wire.codecs import CODECS
 from gateway.wire.envelope import combined_envelope
 
@@ -84,6 +85,10 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
     headers = response.headers
     headers["request-id"] = headers["x-request-id"] = exchange.id
     headers["server"] = SERVER
+    if (permit := exchange.meter.permit) is not None and permit.limited:
+        runtime = request.app[RUNTIME]
+        gauges = runtime.quota.gauges(permit.holders, asyncio.get_running_loop().time())
+        headers.update(rate_headers(_dialect(request), gauges, runtime.now()))
     if exchange.attempts_made:
         headers["x-gateway-attempts"] = str(exchange.attempts_made)
         headers["server-timing"] = exchange.timing()
@@ -96,7 +101,7 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
 def error_response(request: web.Request, error: GatewayError) -> web.Response:
     """The error in the envelope of the request's path (the combined one where it has none)."""
     answer = web.Response(
-        status=error.status,
+        status=request[EXCHANGE].status,
         body=_envelope(request, error, request[EXCHANGE].id),
         content_type="application/json",
         headers=error.headers(),
@@ -107,16 +112,25 @@ def error_response(request: web.Request, error: GatewayError) -> web.Response:
 
 
 def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
+    dialect = _dialect(request)
+    if dialect is None:
+        return combined_envelope(error, request_id)
+    return CODECS[dialect].render_error(error, request_id)
+
+
+def _dialect(request: web.Request) -> Format | None:
+    """The format whose clients are spoken to on the request's path; None where it has none. Those
+    of responses understand chat, and who asks for models names a version or does not."""
     path = request.path
     if path.startswith("/v1/messages"):
-        return CODECS[Format.MESSAGES].render_error(error, request_id)
+        return Format.MESSAGES
     if path.startswith(("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")):
-        return CODECS[Format.CHAT].render_error(error, request_id)
+        return Format.CHAT
     if path.startswith("/v1/models"):
         door = request.app[RUNTIME].config.server
         named = any(name in request.headers for name in door.version_headers)
-        return CODECS[Format.MESSAGES if named else Format.CHAT].render_error(error, request_id)
-    return combined_envelope(error, request_id)
+        return Format.MESSAGES if named else Format.CHAT
+    return None
 
 
 def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayError:

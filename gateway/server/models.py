@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.config import Model
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.runtime import Runtime
-from gateway.server.auth import authenticate
+from gateway.server.auth import admit
 from gateway.server.exchange import EXCHANGE, RUNTIME
 
 CREATED: Final = 1767225600
@@ -53,10 +53,7 @@ async def show_model(request: web.Request) -> web.Response:
 
 
 def _usable(request: web.Request, runtime: Runtime) -> list[Model]:
-    exchange = request[EXCHANGE]
-    exchange.format = "models"
-    exchange.token = token = authenticate(request, runtime)
-    reach = runtime.reach(token.group)
+    reach = admit(request, "models").reach
     return [model for model in runtime.current.catalog if model.id in reach.members]
 
 

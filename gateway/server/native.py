@@ -13,7 +13,7 @@ import aiohttp
 
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure
-from gateway.core.reply import ReplyFailed
+from gateway.core.reply import ReplyFailed, said
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
@@ -74,10 +74,13 @@ class NativeAttempt(Attempt):
         stop: StopReason | None = None
         usage: Usage | None = None
         fault: str | None = None
+        heard = 0
         try:
             stop, usage = codec.measure_reply(data)
             if is_nothing(stop, usage) and not codec.parse_reply(data).parts:
                 raise empty()
+            if usage is None or not usage.output_tokens:
+                heard = said(codec.parse_reply(data))
         except AttemptFailed:
             raise
         except ReplyFailed as failed:
@@ -87,7 +90,7 @@ class NativeAttempt(Attempt):
         out = codec.rename_reply(body, data, self._asked.prompt)
         named = data.get("id")
         id = named if isinstance(named, str) else ""
-        return WholeReply(body=out, stop=stop, usage=usage, fault=fault, id=id)
+        return WholeReply(body=out, stop=stop, usage=usage, said=heard, fault=fault, id=id)
 
     def synthesised(self, body: bytes) -> WholeReply:
         with readable(body):

@@ -54,6 +54,8 @@ def hurry(runtime: Runtime) -> None:
     for wait in tuple(runtime.patience):
         if not wait.expired():
             wait.reschedule(now)
+    for drain in tuple(runtime.drains):
+        drain.cancel()
 
 
 async def within(runtime: Runtime, seconds: float, work: Awaitable[T]) -> T:

@@ -135,15 +135,20 @@ class StreamRelay:
         return min(glance, self._moved + self._limits.idle, self._asked + self._limit())
 
     def _glance(self, patience: Patience) -> None:
-        """A write is never cut short: what a slow client has not taken yet would be lost."""
+        """A write is never cut short: what a slow client has not taken yet would be lost, and the
+        library would take every later write to be cut short too. Hence the wait only ends where
+        that ends the reply: another write may begin before it does."""
         now, writing = self._loop.time(), self._client.writing
-        if writing is None:
+        if writing is None and self._overdue() is not None:
             patience.end()
             return
-        if now >= writing + self._limits.write:
-            self._exchange.stuck()
-            self._client.abort()
-        self._timer = self._loop.call_at(now + min(1.0, self._limits.write), self._glance, patience)
+        again = self._deadline()
+        if writing is not None:
+            if now >= writing + self._limits.write:
+                self._exchange.stuck()
+                self._client.abort()
+            again = now + min(1.0, self._limits.write)
+        self._timer = self._loop.call_at(again, self._glance, patience)
 
     def _limit(self) -> float:
         limits = self._limits
@@ -182,11 +187,16 @@ class StreamRelay:
 
     def _look(self) -> None:
         """Time to give up, to shut down, or to go on waiting."""
+        overdue = self._overdue()
+        if self._runtime.hurried or overdue is not None:
+            raise out_of_time(self._runtime, overdue or self._limit())
+
+    def _overdue(self) -> float | None:
+        """The limit, in seconds, that has passed."""
         now = self._loop.time()
-        if self._runtime.hurried or now >= self._asked + self._limit():
-            raise out_of_time(self._runtime, self._limit())
-        if now >= self._moved + self._limits.idle:
-            raise out_of_time(self._runtime, self._limits.idle)
+        if now >= self._asked + self._limit():
+            return self._limit()
+        return self._limits.idle if now >= self._moved + self._limits.idle else None
 
     def _error(self) -> GatewayError | None:
         failure = self._translator.failure
@@ -214,7 +224,8 @@ class StreamRelay:
         self._exchange.lose(translator.dropped)
         end = translator.end
         self._exchange.reply_id = translator.reply_id
-        self._exchange.learn(translator.usage, end.stop if end else None)
+        self._exchange.stop(end.stop if end else None)
+        self._exchange.meter.learn(translator.usage, translator.said, counted=translator.counted)
 
 
 async def _end_of(answer: aiohttp.ClientResponse) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import orjson
 
-from gateway.core.reply import Reply
+from gateway.core.reply import Reply, said
 from gateway.core.usage import Usage
 from gateway.server.attempt import EVENT_STREAM, Asked, WholeReply
 from gateway.wire.codec import Stamp
@@ -17,7 +17,13 @@ def as_body(asked: Asked, bears: Stamp, reply: Reply, usage: Usage | None) -> Wh
     estimate."""
     told = with_usage(reply, bears.input_tokens)
     data, dropped = asked.codec.render_reply(told, asked.prompt, bears)
-    return WholeReply(body=orjson.dumps(data), stop=reply.stop, usage=usage, dropped=dropped)
+    return WholeReply(
+        body=orjson.dumps(data),
+        stop=reply.stop,
+        usage=usage,
+        said=said(reply, usage),
+        dropped=dropped,
+    )
 
 
 def as_stream(asked: Asked, bears: Stamp, reply: Reply, usage: Usage | None) -> WholeReply:
@@ -25,5 +31,10 @@ def as_stream(asked: Asked, bears: Stamp, reply: Reply, usage: Usage | None) -> 
     encoder = asked.codec.encoder(asked.prompt, bears)
     frames = synthesise(with_usage(reply, bears.input_tokens), encoder)
     return WholeReply(
-        body=frames, kind=EVENT_STREAM, stop=reply.stop, usage=usage, dropped=encoder.dropped
+        body=frames,
+        kind=EVENT_STREAM,
+        stop=reply.stop,
+        usage=usage,
+        said=said(reply, usage),
+        dropped=encoder.dropped,
     )

@@ -19,7 +19,7 @@ def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
         reply_id=asked.exchange_id.removeprefix(_OWN_PREFIX),
         created=runtime.now() // 1_000_000,
         origin=candidate.target.origin,
-        input_tokens=runtime.estimates.estimate(candidate.model, asked.prompt),
+        input_tokens=asked.input_tokens,
     )
 
 

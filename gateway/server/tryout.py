@@ -76,15 +76,16 @@ async def try_account(runtime: Runtime, candidate: Candidate) -> Tried:
 
 
 async def _ask(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Reply:
-    codec = CODECS[candidate.format]
+    codec, prompt = CODECS[candidate.format], _prompt(candidate)
     asked = Asked(
         exchange_id=new_request_id(runtime.now()),
         snapshot=snapshot,
         codec=codec,
-        prompt=_prompt(candidate),
+        prompt=prompt,
         body={},
         crossing={},
         query="",
+        input_tokens=runtime.estimates.estimate(candidate.model, prompt),
     )
     attempt = TranslatedAttempt(runtime, asked, candidate, streamed=True)
     sending = snapshot.line.send(candidate, attempt.payload, attempt.crossing, attempt.query)

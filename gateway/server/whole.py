@@ -81,7 +81,10 @@ async def deliver_stream(
 def _note(exchange: Exchange, reply: WholeReply) -> None:
     exchange.fault = reply.fault
     exchange.lose(reply.dropped)
-    exchange.learn(reply.usage, reply.stop)
+    exchange.stop(reply.stop)
+    usage = reply.usage
+    counted = usage is not None and usage.can_be_true(reply.said, None)
+    exchange.meter.learn(usage, reply.said, counted=counted)
     exchange.reply_id = reply.id
 
 

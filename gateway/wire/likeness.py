@@ -141,6 +141,18 @@ def read_texts(spelled: list[bytes]) -> list[str] | None:
         return None
 
 
+def characters(spelled: list[bytes]) -> int:
+    """How many these texts have, or about so many: to read them takes longer than an estimate is
+    worth, and most escapes are two bytes for one character."""
+    side_by_side = b"".join(spelled)
+    escapes = side_by_side.count(b"\\")
+    if escapes and b"\\u" in side_by_side and (texts := read_texts(spelled)) is not None:
+        return sum(map(len, texts))
+    if side_by_side.isascii():
+        return len(side_by_side) - escapes
+    return len(side_by_side.decode("utf-8", "replace")) - escapes
+
+
 def _around(frame: bytes, spelled: bytes) -> tuple[bytes, bytes]:
     before, _, after = frame.partition(spelled)
     return before + b'"', b'"' + after

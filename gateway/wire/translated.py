@@ -14,7 +14,7 @@ from orjson import loads
 
 from gateway.core.events import Delta, End, Event
 from gateway.core.failure import Failure, FailureKind
-from gateway.core.reply import Reply, unfold
+from gateway.core.reply import Reply, said, unfold
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder
@@ -26,8 +26,6 @@ from gateway.wire.translator import Translator, only_piece
 _LONGEST_PIECE: Final = 3000
 """Characters of a piece where a whole reply is told as a stream."""
 
-_CHARACTERS_A_TOKEN: Final = 4
-
 
 class TranslatedTranslator(Translator):
     """Decoder, restorer and encoder in a row.
@@ -36,7 +34,7 @@ class TranslatedTranslator(Translator):
     the upstream's is never spoken by itself: nothing more leaves until `abort` says how.
     """
 
-    __slots__ = ("_encoder", "_index", "_input_tokens", "_restorer", "_said")
+    __slots__ = ("_encoder", "_index", "_input_tokens", "_restorer")
 
     def __init__(
         self,
@@ -53,7 +51,6 @@ class TranslatedTranslator(Translator):
         self._restorer = restorer
         self._input_tokens = input_tokens
         self._index = 0
-        self._said = 0
 
     @property
     def dropped(self) -> Set[str]:
@@ -109,7 +106,7 @@ class TranslatedTranslator(Translator):
                 self._speak([Delta(self._index, piece) for piece in pieces], out)
             else:
                 self.begun = True
-                self._said += sum(map(len, pieces))
+                self.said += sum(map(len, pieces))
                 out.append(self._encoder.encode_texts(self._index, pieces, spelled))
         except Exception as fault:
             self._give_up(fault)
@@ -129,14 +126,14 @@ class TranslatedTranslator(Translator):
         for event in events:
             if type(event) is Delta and type(event.piece) is str:  # nearly all of them
                 self.begun = True
-                self._said += len(event.piece)
+                self.said += len(event.piece)
             else:
                 self._watch(event)
                 if self.failure is not None:
                     return
                 if type(event) is End:
                     self._over = True
-                    event = _counted(event, self._input_tokens, self._said)
+                    event = _counted(event, self._input_tokens, self.said)
             out.append(self._encoder.encode(event))
 
     def _give_up(self, fault: Exception) -> None:
@@ -155,9 +152,7 @@ def with_usage(reply: Reply, input_tokens: int) -> Reply:
     """The reply with an estimate where the upstream counted nothing: the same as a stream gets."""
     if reply.usage is not None:
         return reply
-    pieces = (event.piece for event in unfold(reply) if type(event) is Delta)
-    said = sum(len(piece) for piece in pieces if isinstance(piece, str))
-    return replace(reply, usage=_estimated(input_tokens, said))
+    return replace(reply, usage=Usage.guessed(input_tokens, said(reply)))
 
 
 def _in_pieces(events: Iterable[Event]) -> Iterator[Event]:
@@ -169,11 +164,6 @@ def _in_pieces(events: Iterable[Event]) -> Iterator[Event]:
             yield event
 
 
-def _counted(end: End, input_tokens: int, said: int) -> End:
-    """The end with an estimate where the upstream counted nothing; `said` is in characters."""
-    return end if end.usage is not None else replace(end, usage=_estimated(input_tokens, said))
-
-
-def _estimated(input_tokens: int, said: int) -> Usage:
-    output_tokens = max(1, said // _CHARACTERS_A_TOKEN)
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+def _counted(end: End, input_tokens: int, heard: int) -> End:
+    """The end with an estimate where the upstream counted nothing; `heard` is in characters."""
+    return end if end.usage is not None else replace(end, usage=Usage.guessed(input_tokens, heard))

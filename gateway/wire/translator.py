@@ -33,7 +33,7 @@ from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Rewriter
 from gateway.wire.failures import broken_off
 from gateway.wire.fields import Payload, as_object
-from gateway.wire.likeness import Likeness
+from gateway.wire.likeness import Likeness, characters
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame, replace_data
 
 _NOTHING: Final = (None, Usage())
@@ -47,7 +47,9 @@ class Translator(ABC):
 
     `begun`: the first real event is in hand, so bytes leave from now on. `end`: the terminal event,
     once seen. `failure`: why the reply broke off, once it did. `fault`: what of the upstream's
-    could not be digested. `reply_id` is what the upstream calls the reply.
+    could not be digested. `reply_id` is what the upstream calls the reply. `usage` is what it has
+    told of it so far, which is all only where it has `counted`; `said` is how many characters the
+    reply had, or about so many.
     """
 
     __slots__ = (
@@ -58,10 +60,12 @@ class Translator(ABC):
         "_likeness",
         "_over",
         "begun",
+        "counted",
         "end",
         "failure",
         "fault",
         "reply_id",
+        "said",
         "usage",
     )
 
@@ -77,6 +81,8 @@ class Translator(ABC):
         self.failure: Failure | None = None
         self.fault: str | None = None
         self.usage: Usage | None = None
+        self.counted = False
+        self.said = 0
         self.reply_id = ""
 
     @property
@@ -168,12 +174,15 @@ class Translator(ABC):
         match event:
             case Delta(_, piece):
                 self.begun = self.begun or (bool(piece) and not isinstance(piece, Signature))
+                if type(piece) is str:
+                    self.said += len(piece)
             case Open(_, part):
                 self.begun = self.begun or not isinstance(part, Text | Thinking)
             case Begin(id=id, usage=usage):
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):
+                self.counted = usage is not None and usage.can_be_true(self.said, self.usage)
                 self.usage = usage or self.usage
                 if not self.begun and stop is StopReason.END_TURN and self.usage in _NOTHING:
                     self._fail(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
@@ -181,6 +190,8 @@ class Translator(ABC):
                 self.begun = True
                 self.end = event
             case Fail(failure, usage):
+                # What is told at the beginning is not what the reply has come to.
+                self.counted = _output_tokens(usage) > _output_tokens(self.usage)
                 self.usage = usage or self.usage
                 self._fail(failure)
             case Close() | Ping():
@@ -258,6 +269,7 @@ class NativeTranslator(Translator):
     def _repeat(
         self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
     ) -> bool:
+        self.said += characters(texts)
         run = self._likeness.edited(frames, start, end)
         self._rewriter.pass_by(run)
         out.append(run)
@@ -303,6 +315,10 @@ def only_piece(events: Sequence[Event]) -> tuple[int, str] | None:
     if type(event) is Delta and isinstance(event.piece, str):
         return event.index, event.piece
     return None
+
+
+def _output_tokens(usage: Usage | None) -> int:
+    return usage.output_tokens if usage is not None else 0
 
 
 def _whole(frame: Frame) -> bool:

@@ -171,6 +171,33 @@ async def test_whoever_leaves_may_leave_the_upstream_talking(
     assert row.output_tokens > 0
 
 
+@pytest.mark.parametrize(
+    ("patience", "source"), [(5, "upstream"), (0.1, "estimated")], ids=["waits", "hurries"]
+)
+async def test_a_shutdown_waits_for_what_is_still_heard(
+    tmp_path: Path, patience: float, source: str
+) -> None:
+    """A reply that is read to its end for nobody is settled all the same before the ledger closes,
+    and after the drain time by what was heard of it."""
+    async with fault_upstream() as upstream, ClientSession() as http:
+        before = accounts(upstream, Format.CHAT, "ok:pause=0.05", on_disconnect="drain")
+        async with house_before(tmp_path, before, server={"drain_timeout": patience}) as house:
+            answer = await http.post(
+                house.address + PATHS[Format.CHAT],
+                json=prompt(Format.CHAT, stream=True, model="beta-5.4"),
+                headers={"authorization": f"Bearer {house.key}"},
+            )
+            await answer.content.readany()
+            answer.close()
+            async with asyncio.timeout(1):
+                while not house.daemon.runtime.drains:
+                    await asyncio.sleep(0.005)
+        async with house_before(tmp_path, before) as house:
+            row = await house.row()
+    assert (row.state, row.usage_source) == (ExchangeState.CLIENT_GONE, source)
+    assert row.output_tokens > 0
+
+
 async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None:
     """Every upstream fails: the retries stay a fifth of the requests."""
     requests = 400

@@ -154,7 +154,7 @@ async def test_estimates_learn_from_what_requests_really_used(
         assert estimates.estimate(ALPHA, parsed) == before
 
 
-async def test_a_reply_without_usage_gets_an_estimate_and_the_row_none(
+async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
     upstream: ScriptedUpstream, behind: OpenBehind
 ) -> None:
     bare = orjson.loads(reply("chat").body)
@@ -171,4 +171,6 @@ async def test_a_reply_without_usage_gets_an_estimate_and_the_row_none(
         again = streamed(Format.MESSAGES, await answer.read())
         assert again.usage == told.usage
         for row in await house.rows(2):
-            assert (row.usage_source, row.input_tokens) == ("none", 0)
+            assert row.usage_source == "estimated"
+            used = (row.input_tokens, row.output_tokens)
+            assert used == (told.usage.input_tokens, told.usage.output_tokens)

@@ -60,7 +60,8 @@ async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
             await upstream.last.left.wait()
         row = await house.row()
         assert (row.state, row.stop_reason) == (ExchangeState.OK, "stop_sequence")
-        assert (row.usage_source, row.dropped) == ("none", None)
+        assert (row.usage_source, row.dropped) == ("estimated", None)
+        assert row.output_tokens == len("Hello, ") // 4
     assert not {"stop", "stop_sequences"} & set(upstream.last.json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import orjson
@@ -323,3 +324,60 @@ def test_usage_is_kept_when_the_reply_breaks_off() -> None:
     stream = translator()
     stream.receive(ROLE + chunk({"content": "x"}, usage={"prompt_tokens": 3}) + ERROR)
     assert stream.usage == Usage(input_tokens=3)
+    assert not stream.counted
+
+
+def test_what_a_reply_came_to_counts_also_where_it_breaks_off() -> None:
+    stream = translator()
+    counts = {"prompt_tokens": 3, "completion_tokens": 2}
+    stream.receive(ROLE + chunk({"content": "x"}, usage=counts) + ERROR)
+    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=2), True)
+
+
+def test_what_opens_a_reply_does_not_count_it() -> None:
+    """Not even where it says that there is some output, as messages do."""
+    codec = CODECS[Format.MESSAGES]
+    rewriter = codec.rewriter(prompt(Format.MESSAGES, UPSTREAM_MODEL))
+    stream = NativeTranslator(codec.decoder(), rewriter, without_key)
+    usage = {"input_tokens": 3, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"id": "r", "usage": usage}}
+    stream.receive(write_frame(b"message_start", orjson.dumps(start)))
+    stream.close()
+    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=1), False)
+
+
+@pytest.mark.parametrize(("words", "counted"), [("Hi!", True), ("many words " * 9, False)])
+def test_an_end_that_repeats_the_beginning_counts_what_can_be_true(
+    words: str, counted: bool
+) -> None:
+    """Some upstreams never tell more than `message_start`."""
+    codec = CODECS[Format.MESSAGES]
+    rewriter = codec.rewriter(prompt(Format.MESSAGES, UPSTREAM_MODEL))
+    stream = NativeTranslator(codec.decoder(), rewriter, without_key)
+    usage = {"input_tokens": 3, "output_tokens": 1}
+    for event in (
+        {"type": "message_start", "message": {"id": "r", "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": words},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ):
+        stream.receive(write_frame(str(event["type"]).encode(), orjson.dumps(event)))
+    assert stream.end is not None
+    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=1), counted)
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "quote"', "ö", "漢字", "\n", "👋", "\\"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_characters_are_counted_however_they_are_spelled(text: str, ascii_only: bool) -> None:
+    """Also in runs, which are not decoded."""
+    stream = translator()
+    stream.receive(ROLE + HELLO + HELLO)
+    chunks = [HELLO.replace(b'"Hello"', json.dumps(text, ensure_ascii=ascii_only).encode())] * 3
+    stream.receive(b"".join(chunks))
+    assert stream.said == 2 * len("Hello") + 3 * len(text)

@@ -28,19 +28,24 @@ def merge_counts(known: Payload | None, report: Any) -> Payload | None:
 
 
 def parse_usage(counts: Payload | None) -> Usage | None:
-    """The usage that merged counts stand for; None where nothing was reported."""
+    """The usage that merged counts stand for; None where nothing, or nothing but zeros, was
+    reported."""
     if counts is None:
         return None
     fresh, written, read = (count(counts, name) for name in _PROMPT[:3])
-    return Usage(
+    details = counts.get("cache_creation")
+    an_hour = count(details, "ephemeral_1h_input_tokens")
+    written = max(written, an_hour + count(details, "ephemeral_5m_input_tokens"))
+    usage = Usage(
         input_tokens=fresh + written + read,
         cache_read_tokens=read,
         cache_write_tokens=written,
-        cache_write_1h_tokens=count(counts.get("cache_creation"), "ephemeral_1h_input_tokens"),
+        cache_write_1h_tokens=an_hour,
         output_tokens=count(counts, "output_tokens"),
         reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
         web_searches=count(counts.get("server_tool_use"), "web_search_requests"),
     )
+    return usage if usage != Usage() else None
 
 
 def render_usage(usage: Usage) -> Payload:

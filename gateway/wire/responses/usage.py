@@ -21,7 +21,7 @@ _NO_IMAGES: Final[Payload] = {
 
 
 def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
-    """The usage that a response object reports; `before` where it reports none."""
+    """The usage that a response object reports; `before` where it reports none but zeros."""
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
         return before
@@ -30,7 +30,7 @@ def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
     tools = response.get("tool_usage")
     searches = tools.get("web_search") if isinstance(tools, dict) else None
     reasoning = count(counts.get("output_tokens_details"), "reasoning_tokens")
-    return Usage(
+    usage = Usage(
         input_tokens=count(counts, "input_tokens") or known.input_tokens,
         cache_read_tokens=count(read, "cached_tokens") or known.cache_read_tokens,
         cache_write_tokens=count(read, "cache_write_tokens") or known.cache_write_tokens,
@@ -38,6 +38,7 @@ def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
         reasoning_tokens=reasoning or known.reasoning_tokens,
         web_searches=count(searches, "num_requests") or known.web_searches,
     )
+    return usage if usage != Usage() else None
 
 
 def render_usage(usage: Usage) -> Payload:

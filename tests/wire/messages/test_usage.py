@@ -47,6 +47,19 @@ def test_nothing_reported_is_no_usage(nothing: Any) -> None:
     assert usage({"input_tokens": 3}, nothing) == Usage(input_tokens=3)
 
 
+def test_zeros_alone_are_no_usage() -> None:
+    assert usage({"input_tokens": 0, "output_tokens": 0}) is None
+
+
+@pytest.mark.parametrize("told", [0, 20, None])
+def test_a_part_of_what_was_written_is_never_more_than_all_of_it(told: int | None) -> None:
+    written = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
+    counted = usage(
+        {"input_tokens": 5, "cache_creation_input_tokens": told, "cache_creation": written}
+    )
+    assert counted == Usage(input_tokens=35, cache_write_tokens=30, cache_write_1h_tokens=20)
+
+
 def test_the_last_count_wins_and_is_never_added() -> None:
     first = {"input_tokens": 9, "output_tokens": 1}
     assert usage(first, {"output_tokens": 4}, {"output_tokens": 6}) == Usage(
@@ -68,7 +81,7 @@ def test_an_estimate_gives_way_to_a_prompt_that_was_cached_whole() -> None:
 
 
 def test_nonsense_counts_as_nothing() -> None:
-    assert usage({"input_tokens": -4, "output_tokens": "9"}) == Usage()
+    assert usage({"input_tokens": -4, "output_tokens": "9"}) is None
 
 
 def test_counts_are_rendered_apart_from_each_other() -> None:

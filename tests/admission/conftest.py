@@ -1,0 +1,27 @@
+"""A real ledger with one key, for tests of what is remembered of keys; and a line before limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.admission.turns import Turns
+from gateway.quota.limits import Quota
+from gateway.store import tokens
+from gateway.store.database import Database
+from tests.store.ledger import token
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = await Database.open(tmp_path / "ledger.db")
+    await tokens.add_token(database, token(0))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns(Quota())

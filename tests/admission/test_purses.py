@@ -1,0 +1,95 @@
+"""Budgets go on after a restart where they stood before it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from gateway.admission.purses import load_purses
+from gateway.core.limits import MICRO, Limits
+from gateway.errors import InsufficientQuota
+from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.store import tokens
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from tests.quota.asking import spent
+from tests.store.ledger import intent, settlement, token
+
+
+def moment(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp()) * MICRO
+
+
+NOW = moment("2026-11-21T12:00:00Z")
+
+
+async def spend(recorder: Recorder, number: int, at: str, micro: int, token_id: str) -> None:
+    started = moment(at)
+    opened = intent(number, token_id, started_at=started, group_name="team")
+    await recorder.intend(opened)
+    recorder.settle(settlement(number, token_id, cost_micro=micro))
+
+
+@pytest.fixture
+async def quota(database: Database) -> Quota:
+    """One key has spent in this day, this month and before; another only long ago."""
+    await tokens.add_token(database, token(1))
+    recorder = Recorder(database)
+    await recorder.start()
+    for number, (at, micro) in enumerate(
+        [
+            ("2026-11-21T11:59:59Z", 1),
+            ("2026-11-21T00:00:00Z", 20),
+            ("2026-11-20T23:59:59Z", 300),
+            ("2026-11-01T00:00:00Z", 4_000),
+            ("2026-10-31T23:59:59Z", 50_000),
+        ]
+    ):
+        await spend(recorder, number, at, micro, "tok_0")
+    await spend(recorder, 9, "2025-01-01T00:00:00Z", 7, "tok_1")
+    await recorder.close()
+    quota = Quota()
+    await load_purses(quota, database, NOW)
+    return quota
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "sums"),
+    [
+        (HolderKind.KEY, "tok_0", (54_321, 4_321, 21)),
+        (HolderKind.KEY, "tok_1", (7, 0, 0)),
+        (HolderKind.KEY, "tok_2", (0, 0, 0)),
+        (HolderKind.GROUP, "team", (54_328, 4_321, 21)),
+        (HolderKind.GROUP, "default", (0, 0, 0)),
+        (HolderKind.GATEWAY, "", (0, 0, 0)),
+    ],
+)
+async def test_what_is_spent(
+    quota: Quota, kind: HolderKind, id: str, sums: tuple[int, int, int]
+) -> None:
+    purse = quota.purse(kind, id)
+    assert spent(purse, NOW) == sums
+    assert purse.reserved == 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"budget": 54_321, "budget_day": 22, "budget_month": 9_999},
+        {"budget": 60_000, "budget_day": 21},
+        {"budget_month": 4_321},
+    ],
+)
+async def test_budgets_end_where_they_would_have_ended(
+    quota: Quota, limits: dict[str, int]
+) -> None:
+    holder = Holder(HolderKind.KEY, "tok_0", "laptop", Limits(**limits))
+    with pytest.raises(InsufficientQuota):
+        quota.take([holder], now=0.0, at=NOW, tokens=1, micro=1)
+
+
+async def test_a_new_day_begins_after_a_restart_too(quota: Quota) -> None:
+    purse = quota.purse(HolderKind.KEY, "tok_0")
+    assert spent(purse, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
+    assert spent(purse, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)

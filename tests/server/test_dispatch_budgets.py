@@ -1,0 +1,254 @@
+"""Budgets at the door: what is spent, what is reserved, and what a client is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO
+from gateway.quota.limits import HolderKind
+from gateway.store.records import ExchangeState
+from tests.house import House, channels, open_house
+from tests.scripted import Ending, Script, ScriptedUpstream, reply, whole
+from tests.server.limiting import (
+    Refused,
+    all_given_back,
+    ask_and_wait,
+    end,
+    expected,
+    in_hand,
+    limit_group,
+    limit_key,
+    refused,
+    shift_clock,
+    spend,
+)
+
+BROKE = ("billing_error", "insufficient_quota")
+PLAIN: dict[str, Any] = {
+    "models": [
+        {"id": "alpha-sonnet-4-6", "family": "alpha"},
+        {"id": "beta-5.4", "family": "beta"},
+    ]
+}
+"""A catalog in which every token costs a unit: a reply to `prompt` costs 16."""
+
+
+def plain_house(upstream: ScriptedUpstream, state: Path) -> Any:
+    return open_house(state, channels(upstream.address), **PLAIN)
+
+
+def broke(spoken: Format, message: str) -> Refused:
+    told: Refused = expected(
+        spoken,
+        402 if spoken is Format.MESSAGES else 429,
+        BROKE,
+        f"Insufficient quota: {message}",
+        "insufficient_quota",
+    )
+    return told
+
+
+def wanted(told: Refused) -> str:
+    """What the refused request would have taken, in units."""
+    return told.message.partition("this one may take ")[2].partition(";")[0]
+
+
+@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize(
+    ("budget", "period", "reset"),
+    [
+        ("budget", "in all", "it does not begin anew"),
+        ("budget_day", "a day", "a new day begins at {day}T00:00:00Z"),
+        ("budget_month", "a month", "a new month begins at {month}-01T00:00:00Z"),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_spent_budget(
+    house: House,
+    upstream: ScriptedUpstream,
+    spoken: Format,
+    budget: str,
+    period: str,
+    reset: str,
+    streamed: bool,
+) -> None:
+    limit_key(house, **{budget: 5 * MICRO})
+    spend(house, ago=0, micro=4_900_000)
+    today = datetime.now(UTC)
+    answer = await house.ask(spoken, stream=streamed)
+    told = await refused(answer)
+    next_month = (today.replace(day=1) + timedelta(days=32)).strftime("%Y-%m")
+    anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
+    assert told == broke(
+        spoken,
+        f"key tests may spend 5 units {period}: 4.9 are spent and 0 reserved by running "
+        f"requests, this one may take {wanted(told)}; {anew}",
+    )
+    assert answer.headers["x-should-retry"] == "false"
+    assert "retry-after" not in answer.headers
+    assert not upstream.seen
+    row = await house.row()
+    assert (row.state, row.status) == (ExchangeState.REJECTED, told.status)
+    assert (row.error_code, row.cost_micro) == ("insufficient_quota", 0)
+    assert row.channel is None
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_groups_budget(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
+    limit_group(house, budget_day=1_000 * MICRO)
+    other, key = await house.desk.mint_key("other", "default")
+    spend(house, ago=0, micro=999 * MICRO, token=other)
+    told = await refused(await house.ask(spoken))
+    assert told.message.startswith(
+        "Insufficient quota: group default may spend 1,000 units a day: 999 are spent"
+    )
+    assert (await refused(await house.ask(spoken, key=key))).type in BROKE
+    stranger = await house.key_of("*")
+    upstream.play(reply(spoken))
+    assert (await house.ask(spoken, key=stranger)).status == 200
+
+
+async def test_a_budget_goes_before_a_limit(house: House) -> None:
+    """Who is told to wait would wait in vain."""
+    limit_key(house, requests_per_minute=1, budget=1)
+    limit_key(house, requests_per_minute=1)
+    spend(house, ago=5)
+    limit_key(house, requests_per_minute=1, budget=1)
+    assert (await refused(await house.ask(Format.CHAT))).code == "insufficient_quota"
+
+
+async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """Ten requests of 16 units each; the eleventh no longer fits."""
+    upstream.play(reply("chat"))
+    async with plain_house(upstream, tmp_path) as house:
+        limit_key(house, budget=165 * MICRO)
+        statuses = [(await house.ask(Format.CHAT, max_tokens=4)).status for _ in range(12)]
+        assert statuses == [200] * 10 + [429] * 2
+        rows = await house.rows(12)
+        assert [row.cost_micro for row in rows] == [16 * MICRO] * 10 + [0] * 2
+        purse = house.daemon.runtime.quota.purse(HolderKind.KEY, house.token.id)
+        assert (purse.total, purse.reserved) == (160 * MICRO, 0)
+        assert (await house.desk.key(house.token.id)).cost_micro == 160 * MICRO
+    assert len(upstream.seen) == 10
+
+
+async def test_what_runs_counts_before_it_is_spent(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.play(Script(ending=Ending.SILENT), reply("chat"))
+    async with plain_house(upstream, tmp_path) as house:
+        limit_key(house, budget_month=1_500 * MICRO)
+        running = ask_and_wait(house)
+        await upstream.asked()
+        (_, reserved), *_ = in_hand(house)
+        assert 1_024 * MICRO < reserved < 1_050 * MICRO
+        told = await refused(await house.ask(Format.CHAT))
+        units = f"{reserved // MICRO:,}"
+        assert f"0 are spent and {units} reserved by running requests" in told.message
+        assert wanted(told) == units
+        assert (await house.ask(Format.CHAT, max_tokens=20)).status == 200
+        await end(running)
+        await all_given_back(house)
+        assert (await house.ask(Format.CHAT)).status == 200
+
+
+async def test_at_once_no_more_is_let_in_than_fits(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.play(reply("chat").but(delay=0.2))
+    async with plain_house(upstream, tmp_path) as house:
+        limit_key(house, budget=100 * MICRO)
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(house.ask(Format.CHAT, max_tokens=10)) for _ in range(20)]
+        statuses = [task.result().status for task in asked]
+        spent = sum(row.cost_micro for row in await house.rows(20))
+    assert set(statuses) == {200, 429}
+    assert 3 <= statuses.count(200) <= 6
+    assert spent == statuses.count(200) * 16 * MICRO <= 100 * MICRO
+
+
+async def test_only_who_was_let_in_may_go_beyond(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """A reply that is longer than any before."""
+    body = orjson.loads(reply("chat").body)
+    body["usage"] |= {"completion_tokens": 5_000, "total_tokens": 5_012}
+    upstream.play(whole(body))
+    async with plain_house(upstream, tmp_path) as house:
+        limit_key(house, budget=1_100 * MICRO)
+        assert (await house.ask(Format.CHAT)).status == 200
+        told = await refused(await house.ask(Format.CHAT, max_tokens=1))
+        assert "may spend 1,100 units in all: 5,012 are spent" in told.message
+        assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO
+
+
+async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.play(reply("chat"))
+    async with plain_house(upstream, tmp_path) as house:
+        now = datetime.now(UTC)
+        tomorrow = now.replace(hour=0, minute=0, second=1) + timedelta(days=1)
+        month = (now.replace(day=1, hour=0, minute=0, second=1) + timedelta(days=32)).replace(day=1)
+        limit_key(house, budget_day=20 * MICRO)
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        shift_clock(house, (tomorrow - now).total_seconds())
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        limit_key(house, budget_month=20 * MICRO)
+        if tomorrow.month == now.month:
+            assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        shift_clock(house, (month - now).total_seconds())
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
+        limit_key(house, budget=20 * MICRO)
+        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+
+
+async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.play(reply("chat"))
+    async with plain_house(upstream, tmp_path) as house:
+        token, key = await house.desk.mint_key("lasting", "default", limits={"budget": 50 * MICRO})
+        statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
+        assert statuses == [200, 200]
+    async with plain_house(upstream, tmp_path) as house:
+        statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)]
+        assert statuses == [200, 429, 429]
+        await house.rows(5)
+        assert (await house.desk.key(token.id)).cost_micro == 48 * MICRO
+        assert (await house.desk.check()).clean
+
+
+async def test_a_rotated_key_goes_on_with_its_budget(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.play(reply("chat"))
+    async with plain_house(upstream, tmp_path) as house:
+        token, old = await house.desk.mint_key("lasting", "default", limits={"budget": 40 * MICRO})
+        assert (await house.ask(Format.CHAT, key=old, max_tokens=4)).status == 200
+        _, new = await house.desk.rotate_key(token.id, 60 * MICRO)
+        statuses = [
+            (await house.ask(Format.CHAT, key=key, max_tokens=4)).status for key in (new, old, new)
+        ]
+        assert statuses == [200, 429, 429]
+
+
+async def test_a_budget_of_nothing(house: House, upstream: ScriptedUpstream) -> None:
+    limit_key(house, budget=0)
+    assert (await refused(await house.ask(Format.CHAT))).code == "insufficient_quota"
+    assert not upstream.seen
+
+
+async def test_every_choice_is_expected_to_cost(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    async with plain_house(upstream, tmp_path) as house:
+        limit_key(house, budget=1)
+        one, four = [
+            wanted(await refused(await house.ask(Format.CHAT, max_tokens=20, **choices)))
+            for choices in ({}, {"n": 4})
+        ]
+    assert int(four) - int(one) == 3 * 20

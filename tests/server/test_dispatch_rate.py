@@ -1,0 +1,80 @@
+"""A limit under fire: as many requests pass as it says, not one more and not one less."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from aiohttp import ClientSession, TCPConnector
+
+from gateway.core.formats import Format
+from gateway.store.usage import Dimension
+from tests.house import PATHS, House, prompt
+from tests.scripted import ScriptedUpstream, reply
+from tests.server.limiting import NOBODY, in_hand, limit_key
+
+LIMIT = 600
+CALLERS = 20
+SECONDS = 10
+RATE = 200
+"""Requests a second, of all callers together."""
+
+CALLS = RATE * SECONDS // CALLERS
+
+
+class Caller:
+    """Asks one thing after the other, at a steady pace, on a connection of its own."""
+
+    def __init__(self, house: House, number: int) -> None:
+        self._house = house
+        self._late = number / RATE
+        self.heard: list[tuple[int, int]] = []
+
+    async def run(self, http: ClientSession) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time() + self._late
+        headers = {"authorization": f"Bearer {self._house.key}"}
+        for number in range(CALLS):
+            await asyncio.sleep(began + number * CALLERS / RATE - loop.time())
+            async with http.post(
+                PATHS[Format.CHAT], json=prompt(Format.CHAT), headers=headers
+            ) as answer:
+                await answer.read()
+                left = int(answer.headers["x-ratelimit-remaining-requests"])
+                self.heard.append((answer.status, left))
+
+
+async def test_ten_seconds_of_two_hundred_requests_a_second(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    upstream.play(reply("chat"))
+    limit_key(house, requests_per_minute=LIMIT)
+    callers = [Caller(house, number) for number in range(CALLERS)]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with (
+        ClientSession(house.address, connector=TCPConnector(limit=CALLERS)) as http,
+        asyncio.TaskGroup() as group,
+    ):
+        for caller in callers:
+            group.create_task(caller.run(http))
+    lasted = loop.time() - began
+    assert SECONDS - 1 < lasted < 50, "longer, and the first would count no more"
+
+    heard = [each for caller in callers for each in caller.heard]
+    assert Counter(status for status, _ in heard) == {200: LIMIT, 429: CALLERS * CALLS - LIMIT}
+    assert len(upstream.seen) == LIMIT
+    for caller in callers:
+        left = [left for _, left in caller.heard]
+        assert left == sorted(left, reverse=True), "what is left never becomes more"
+        assert all(left == 0 for status, left in caller.heard if status == 429)
+    assert {left for status, left in heard if status == 200} <= set(range(LIMIT))
+    assert in_hand(house) == NOBODY
+
+    async with asyncio.timeout(10):
+        while (await house.desk.key(house.token.id)).requests < CALLERS * CALLS:
+            await asyncio.sleep(0.05)
+    (used,) = await house.desk.usage([Dimension.KEY])
+    assert (used.requests, used.errors) == (CALLERS * CALLS, CALLERS * CALLS - LIMIT)
+    assert (used.input_tokens, used.output_tokens) == (LIMIT * 12, LIMIT * 4)
+    assert (await house.desk.check()).clean
