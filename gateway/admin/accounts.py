@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from gateway.admin.desk import UnknownAccount, UnknownModel
+from gateway.admin.refusals import UnknownAccount, UnknownModel
 from gateway.config import Account, Channel
 from gateway.core.formats import Lane
 from gateway.routing.gate import Standing, State

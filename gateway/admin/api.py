@@ -1,7 +1,8 @@
 """The desk over HTTP: JSON in, JSON out, under `/admin/api`.
 
 An application of its own, for the admin socket; it must not know where it is served and is never
-part of the application on the TCP port. Refusals are `{"error": {"message", "code"}}`.
+part of the application on the TCP port. Refusals are `{"error": {"message", "code"}}`,
+those of a form with its `mistakes` too: the `path` of a field and a `message` each.
 Times are Unix microseconds, as in the ledger.
 """
 
@@ -18,11 +19,17 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.admin import ROOT
-from gateway.admin.desk import (
-    Desk,
+from gateway.admin.desk import Desk
+from gateway.admin.forms import FormError, Mistake, PageForm, UsageForm, fill
+from gateway.admin.group_forms import GroupChange, GroupForm
+from gateway.admin.key_forms import ChangeForm, ImportForm, MintForm, RotateForm, read_keys
+from gateway.admin.refusals import (
     DeskError,
+    ExpiryPassed,
     GroupExists,
     GroupInUse,
+    ImportRefused,
+    KeyRevoked,
     NothingToReload,
     UnknownAccount,
     UnknownGroup,
@@ -30,7 +37,6 @@ from gateway.admin.desk import (
     UnknownModel,
     UnknownRequest,
 )
-from gateway.admin.forms import FormError, GroupForm, MintForm, PageForm, PatternsForm, fill
 from gateway.config import ConfigMistakes
 from gateway.store.errors import StoreError
 from gateway.store.records import Token
@@ -52,7 +58,12 @@ _STATUSES: dict[type[DeskError], int] = {
     GroupExists: 409,
     GroupInUse: 409,
     NothingToReload: 409,
+    KeyRevoked: 409,
+    ExpiryPassed: 400,
 }
+
+_HOUR_US = 3_600_000_000
+_DIGESTS = {"digest", "old_digest"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -66,13 +77,18 @@ def build_admin(desk: Desk, reloader: Reloader | None = None) -> web.Application
     app.router.add_get(ROOT, hello)
     app.router.add_get(f"{ROOT}/keys", list_keys)
     app.router.add_post(f"{ROOT}/keys", mint_key)
+    app.router.add_post(f"{ROOT}/keys/import", import_keys)
     app.router.add_get(f"{ROOT}/keys/{{id}}", show_key)
+    app.router.add_patch(f"{ROOT}/keys/{{id}}", change_key)
+    app.router.add_post(f"{ROOT}/keys/{{id}}/rotate", rotate_key)
     app.router.add_delete(f"{ROOT}/keys/{{id}}", revoke_key)
     app.router.add_get(f"{ROOT}/groups", list_groups)
     app.router.add_post(f"{ROOT}/groups", add_group)
     app.router.add_get(f"{ROOT}/groups/{{name}}", show_group)
-    app.router.add_put(f"{ROOT}/groups/{{name}}", set_group)
+    app.router.add_patch(f"{ROOT}/groups/{{name}}", change_group)
     app.router.add_delete(f"{ROOT}/groups/{{name}}", remove_group)
+    app.router.add_get(f"{ROOT}/usage", show_usage)
+    app.router.add_get(f"{ROOT}/check", check)
     app.router.add_post(f"{ROOT}/reload", reload)
     app.router.add_get(f"{ROOT}/requests", list_requests)
     app.router.add_get(f"{ROOT}/requests/{{id}}", show_request)
@@ -90,14 +106,46 @@ async def list_keys(request: web.Request) -> web.Response:
 
 
 async def mint_key(request: web.Request) -> web.Response:
-    """The one answer that has a key in it."""
+    """The token and its key, which no other answer has."""
     form = fill(MintForm, await _body(request))
-    token, key = await request.app[DESK].mint_key(form.name, form.group)
-    return _answer(_token(token) | {"key": key}, status=201)
+    minted = await request.app[DESK].mint_key(form.name, form.group, **form.terms())
+    return _answer(_with_key(*minted), status=201)
+
+
+async def import_keys(request: web.Request) -> web.Response:
+    """All of them with their keys, or `mistakes`: what is wrong, by the number of the key and the
+    field. One that is wrong is no error of whoever asked, and nothing is made then."""
+    form = fill(ImportForm, await _body(request))
+    wishes, slips = read_keys(form.keys)
+    made = []
+    try:
+        made = await request.app[DESK].import_keys(wishes, dry_run=form.dry_run or bool(slips))
+    except ImportRefused as refused:
+        slips += refused.slips
+    if slips:
+        slips.sort(key=lambda slip: slip.index)
+        return _answer({"ok": False, "mistakes": slips})
+    return _answer({"ok": True, "keys": [_with_key(*each) for each in made]})
 
 
 async def show_key(request: web.Request) -> web.Response:
     return _answer(_token(await request.app[DESK].key(request.match_info["id"])))
+
+
+async def change_key(request: web.Request) -> web.Response:
+    """The token as it is then; a field that is not in the body stays, null clears it."""
+    form = fill(ChangeForm, await _body(request))
+    changes = form.changes()
+    return _answer(_token(await request.app[DESK].change_key(request.match_info["id"], **changes)))
+
+
+async def rotate_key(request: web.Request) -> web.Response:
+    """The token and its new key; the old one stays good until `old_expires_at`."""
+    form = fill(RotateForm, await _body(request))
+    rotated = await request.app[DESK].rotate_key(
+        request.match_info["id"], form.overlap_s * 1_000_000
+    )
+    return _answer(_with_key(*rotated))
 
 
 async def revoke_key(request: web.Request) -> web.Response:
@@ -111,21 +159,44 @@ async def list_groups(request: web.Request) -> web.Response:
 
 async def add_group(request: web.Request) -> web.Response:
     form = fill(GroupForm, await _body(request))
-    return _answer(await request.app[DESK].add_group(form.name, form.patterns), status=201)
+    added = await request.app[DESK].add_group(form.name, form.patterns, **form.terms())
+    return _answer(added, status=201)
 
 
 async def show_group(request: web.Request) -> web.Response:
     return _answer(request.app[DESK].group(request.match_info["name"]))
 
 
-async def set_group(request: web.Request) -> web.Response:
-    form = fill(PatternsForm, await _body(request))
-    return _answer(await request.app[DESK].set_group(request.match_info["name"], form.patterns))
+async def change_group(request: web.Request) -> web.Response:
+    """The group as it is then; a field that is not in the body stays, null clears it."""
+    form = fill(GroupChange, await _body(request))
+    name = request.match_info["name"]
+    return _answer(await request.app[DESK].set_group(name, form.patterns, **form.terms()))
 
 
 async def remove_group(request: web.Request) -> web.Response:
     await request.app[DESK].remove_group(request.match_info["name"])
     return web.Response(status=204)
+
+
+async def show_usage(request: web.Request) -> web.Response:
+    """Sums of whole hours; see `UsageForm`."""
+    form = fill(UsageForm, dict(request.query))
+    rows = await request.app[DESK].usage(
+        form.by,
+        since=None if form.since is None else form.since // _HOUR_US,
+        until=None if form.until is None else form.until // _HOUR_US,
+        token_id=form.key,
+        group=form.group,
+        model=form.model,
+    )
+    return _answer({"usage": rows})
+
+
+async def check(request: web.Request) -> web.Response:
+    """What was compared, and what does not agree."""
+    report = await request.app[DESK].check()
+    return _answer({"clean": report.clean, **asdict(report)})
 
 
 async def reload(request: web.Request) -> web.Response:
@@ -158,7 +229,8 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
     try:
         return await handler(request)
     except FormError as error:
-        return _refusal(400, "invalid_request", str(error))
+        mistakes = [{"path": each.path, "message": each.message} for each in error.mistakes]
+        return _refusal(400, "invalid_request", str(error), mistakes=mistakes)
     except DeskError as error:
         return _refusal(_STATUSES[type(error)], error.code, str(error))
     except StoreError as error:
@@ -176,16 +248,20 @@ async def _body(request: web.Request) -> Any:
     try:
         return orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
-        raise FormError(f"The body is not valid JSON: {error}") from None
+        raise FormError(Mistake((), f"The body is not valid JSON: {error}")) from None
 
 
 def _token(token: Token) -> dict[str, Any]:
-    """The token without its digest: nobody needs it, so nobody gets it."""
-    return {name: value for name, value in asdict(token).items() if name != "digest"}
+    """The token without its digests: nobody needs them, so nobody gets them."""
+    return {name: value for name, value in asdict(token).items() if name not in _DIGESTS}
 
 
-def _refusal(status: int, code: str, message: str) -> web.Response:
-    return _answer({"error": {"message": message, "code": code}}, status=status)
+def _with_key(token: Token, key: str) -> dict[str, Any]:
+    return _token(token) | {"key": key}
+
+
+def _refusal(status: int, code: str, message: str, **more: Any) -> web.Response:
+    return _answer({"error": {"message": message, "code": code} | more}, status=status)
 
 
 def _answer(content: Any, *, status: int = 200) -> web.Response:

@@ -1,4 +1,4 @@
-"""What an operator may do: mint and revoke keys, change groups, read the ledger.
+"""What an operator may do: mint, change and revoke keys, change groups, read the ledger.
 
 Every change goes to the database first and into the registry's memory next, so it binds from the
 next request on. This room must not know HTTP, nor who asks.
@@ -7,90 +7,30 @@ next request on. This room must not know HTTP, nor who asks.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Unpack
 
-from gateway.store import groups, keys, logs, tokens
+from gateway.admin import key_life
+from gateway.admin.refusals import (
+    ExpiryPassed,
+    GroupExists,
+    GroupInUse,
+    ImportRefused,
+    Slip,
+    UnknownGroup,
+    UnknownKey,
+    UnknownRequest,
+)
+from gateway.admin.terms import GroupTerms, KeyChanges, KeyTerms, Wish, limited
+from gateway.store import check, groups, keys, logs, tokens
+from gateway.store import usage as sums
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import Attempted, ExchangeState, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
-
-
-class DeskError(Exception):
-    """What the desk will not do; the message is for the operator, `code` for scripts."""
-
-    code = "refused"
-
-
-class UnknownKey(DeskError):
-    code = "key_not_found"
-
-    def __init__(self, token_id: str) -> None:
-        super().__init__(f"No key has the id {token_id}.")
-
-
-class UnknownGroup(DeskError):
-    """`known` are the names of the groups that exist."""
-
-    code = "group_not_found"
-
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"There is no group {name}; the groups are: {', '.join(known) or 'none'}.")
-
-
-class UnknownRequest(DeskError):
-    code = "request_not_found"
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__(f"The ledger has no request {request_id}.")
-
-
-class UnknownAccount(DeskError):
-    """`name` is channel/account."""
-
-    code = "account_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The running configuration has no account {name}.")
-
-
-class UnknownModel(DeskError):
-    """`known` are the models that the channel has; `sent` is None where it was to be any."""
-
-    code = "model_not_found"
-
-    def __init__(self, channel: str, sent: str | None, known: Sequence[str]) -> None:
-        what = f"no model {sent}" if sent is not None else "no model of the catalog"
-        super().__init__(f"Channel {channel} has {what}; it has: {', '.join(known)}.")
-
-
-class NothingToReload(DeskError):
-    code = "nothing_to_reload"
-
-    def __init__(self) -> None:
-        super().__init__("No gateway that was started with a configuration file serves here.")
-
-
-class GroupExists(DeskError):
-    code = "group_exists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a group {name} already.")
-
-
-class GroupInUse(DeskError):
-    """Revoked keys count too: their token goes on naming the group."""
-
-    code = "group_in_use"
-
-    def __init__(self, name: str, users: Sequence[Token]) -> None:
-        shown = ", ".join(f"{token.name} ({token.id})" for token in users[:5])
-        more = f" and {len(users) - 5} more" if len(users) > 5 else ""
-        super().__init__(f"Group {name} is still named by keys: {shown}{more}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,42 +52,74 @@ class Page:
 class Desk:
     """The operations over one database and the registry that requests are checked against.
 
-    `now` gives Unix microseconds. The caller owns the database: nobody else may write it.
+    `now` gives Unix microseconds, `boot_id` is that of the recorder, where one runs. The caller
+    owns the database: nobody else may write it.
     """
 
-    def __init__(self, database: Database, registry: Registry, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        now: Callable[[], int],
+        *,
+        boot_id: str | None = None,
+    ) -> None:
         self._database = database
         self._registry = registry
         self._now = now
+        self._boot_id = boot_id
         self._turn = asyncio.Lock()  # one change at a time: check, write and memory stay together
 
-    async def mint_key(self, name: str, group: str) -> tuple[Token, str]:
+    async def mint_key(self, name: str, group: str, **terms: Unpack[KeyTerms]) -> tuple[Token, str]:
         """A new token and its key, which exists nowhere but in this answer."""
         async with self._turn:
             self._existing_group(group)
-            key = keys.mint_key()
-            token = Token(
-                id=f"tok_{secrets.token_hex(8)}",
-                name=name,
-                digest=keys.digest(key),
-                display=keys.display(key),
-                group=group,
-                state=TokenState.ACTIVE,
-                created_at=self._now(),
-            )
+            token, key = key_life.made(Wish(name, group, terms=terms), self._now())
             await tokens.add_token(self._database, token)
             self._registry.put_token(token)
         return token, key
+
+    async def import_keys(
+        self, wishes: Sequence[Wish], *, dry_run: bool = False
+    ) -> list[tuple[Token, str]]:
+        """All of them or, where any cannot be made, none: raises ImportRefused with every reason.
+        A dry run finds the reasons and makes none."""
+        async with self._turn:
+            digests = [keys.digest(wish.key) for wish in wishes if wish.key is not None]
+            if slips := self._slips(wishes, await tokens.owners(self._database, digests)):
+                raise ImportRefused(slips)
+            if dry_run:
+                return []
+            now = self._now()
+            # A microsecond apart: whoever lists them by their age has them in their order here.
+            made = [key_life.made(wish, now + place) for place, wish in enumerate(wishes)]
+            await tokens.add_tokens(self._database, [token for token, _ in made])
+            for token, _ in made:
+                self._registry.put_token(token)
+        return made
 
     async def keys(self) -> list[Token]:
         """All tokens with their totals, revoked ones too, oldest first."""
         return await tokens.all_tokens(self._database)
 
     async def key(self, token_id: str) -> Token:
-        for token in await tokens.all_tokens(self._database):
-            if token.id == token_id:
-                return token
-        raise UnknownKey(token_id)
+        token = await tokens.get_token(self._database, token_id)
+        if token is None:
+            raise UnknownKey(token_id)
+        return token
+
+    async def change_key(self, token_id: str, **changes: Unpack[KeyChanges]) -> Token:
+        """The token as it is then; what is not named stays."""
+        async with self._turn:
+            token = key_life.changed(await self.key(token_id), changes, self._now())
+            self._existing_group(token.group)
+            return await self._update(token)
+
+    async def rotate_key(self, token_id: str, overlap_us: int) -> tuple[Token, str]:
+        """The token and its new key; the key of before stays good for `overlap_us` more."""
+        async with self._turn:
+            token, key = key_life.rotated(await self.key(token_id), overlap_us, self._now())
+            return await self._update(token), key
 
     async def revoke_key(self, token_id: str) -> Token:
         """The token as it is now. Revoking twice changes nothing the second time."""
@@ -155,11 +127,7 @@ class Desk:
             token = await self.key(token_id)
             if token.state is TokenState.REVOKED:
                 return token
-            revoked_at = self._now()
-            await tokens.revoke_token(self._database, token_id, revoked_at)
-            token = replace(token, state=TokenState.REVOKED, revoked_at=revoked_at)
-            self._registry.put_token(token)
-        return token
+            return await self._update(key_life.revoked(token, self._now()))
 
     def groups(self) -> tuple[Group, ...]:
         return self._registry.groups()
@@ -167,15 +135,23 @@ class Desk:
     def group(self, name: str) -> Group:
         return self._existing_group(name)
 
-    async def add_group(self, name: str, patterns: Sequence[str]) -> Group:
+    async def add_group(
+        self, name: str, patterns: Sequence[str], **terms: Unpack[GroupTerms]
+    ) -> Group:
         async with self._turn:
             if self._registry.group(name):
                 raise GroupExists(name)
-            return await self._put(Group(name, tuple(patterns), self._now()))
+            return await self._put(Group(name, tuple(patterns), self._now()), terms)
 
-    async def set_group(self, name: str, patterns: Sequence[str]) -> Group:
+    async def set_group(
+        self, name: str, patterns: Sequence[str] | None = None, **terms: Unpack[GroupTerms]
+    ) -> Group:
+        """The group as it is then; what is not named stays."""
         async with self._turn:
-            return await self._put(replace(self._existing_group(name), patterns=tuple(patterns)))
+            group = self._existing_group(name)
+            if patterns is not None:
+                group = replace(group, patterns=tuple(patterns))
+            return await self._put(group, terms)
 
     async def remove_group(self, name: str) -> None:
         async with self._turn:
@@ -208,16 +184,85 @@ class Desk:
         await self.request(request_id)
         return await logs.attempts(self._database, request_id)
 
+    async def usage(
+        self,
+        by: Sequence[sums.Dimension],
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        token_id: str | None = None,
+        group: str | None = None,
+        model: str | None = None,
+    ) -> list[sums.UsageRow]:
+        """What was used, in whole Unix hours: from `since` on, before `until`."""
+        return await sums.usage(
+            self._database,
+            by,
+            since=since,
+            until=until,
+            token_id=token_id,
+            group=group,
+            model=model,
+        )
+
+    async def check(self) -> check.Report:
+        """Whether rows, hours and totals agree."""
+        return await check.check(self._database, boot_id=self._boot_id)
+
     def _existing_group(self, name: str) -> Group:
         group = self._registry.group(name)
         if group is None:
-            raise UnknownGroup(name, [known.name for known in self._registry.groups()])
+            raise self._unknown_group(name)
         return group
 
-    async def _put(self, group: Group) -> Group:
+    def _unknown_group(self, name: str) -> UnknownGroup:
+        return UnknownGroup(name, [known.name for known in self._registry.groups()])
+
+    def _slips(self, wishes: Sequence[Wish], owned: Sequence[Token]) -> list[Slip]:
+        slips: list[Slip] = []
+        owners = {token.digest: f"{token.name} ({token.id})" for token in owned}
+        owners |= {each.old_digest: owners[each.digest] for each in owned if each.old_digest}
+        for index, wish in enumerate(wishes):
+            if self._registry.group(wish.group) is None:
+                slips.append(Slip(index, "group", str(self._unknown_group(wish.group))))
+            try:
+                key_life.check_expiry(wish.terms, self._now())
+            except ExpiryPassed as passed:
+                slips.append(Slip(index, "expires_at", str(passed)))
+            if wish.key is not None:
+                digest = keys.digest(wish.key)
+                if owner := owners.get(digest):
+                    slips.append(Slip(index, "key", f"This is the key of {owner} already."))
+                owners[digest] = f"{wish.name} in the same import"
+        return slips
+
+    async def _update(self, token: Token) -> Token:
+        await tokens.update_token(self._database, token)
+        if (known := self._registry.token(token.id)) is not None:
+            token = _met(token, known)
+        self._registry.put_token(token)
+        return token
+
+    async def _put(self, group: Group, terms: GroupTerms) -> Group:
+        fields: dict[str, Any] = {**terms}
+        if "limits" in fields:
+            fields["limits"] = limited(group.limits, fields["limits"])
+        group = replace(group, **fields)
         await groups.put_group(self._database, group)
         self._registry.put_group(group)
         return group
+
+
+def _met(token: Token, known: Token) -> Token:
+    """The token with what memory says of who came: it knew while the database was being written."""
+    return replace(
+        token,
+        first_used_at=known.first_used_at,
+        first_address=known.first_address,
+        first_agent=known.first_agent,
+        changed_at=known.changed_at,
+        changed=known.changed,
+    )
 
 
 @asynccontextmanager

@@ -1,82 +1,47 @@
 """What may be asked of the desk, checked: every field that is wrong is named, at once.
 
-This room must not know HTTP, nor whether what is named exists.
+This room must not know HTTP, nor whether what is named exists. Forms of keys and groups have files
+of their own.
 """
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gateway.admin.desk import Page
-from gateway.core.formats import Family, Format
+from gateway.admin.fields import GroupName, WrittenMoment
+from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
+from gateway.store.usage import Dimension
 
 _PAGE_LIMIT = 1000
-_FAMILY = "family:"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """`path` leads to the field, from the form inwards; it is empty where all of it is wrong."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    def __str__(self) -> str:
+        path = ".".join(str(step) for step in self.path)
+        return f"{path}: {self.message}" if path else self.message
 
 
 class FormError(Exception):
     """The form is wrong; the message names every field and what is wrong with it."""
 
-
-def _printable(text: str) -> str:
-    if text != text.strip():
-        raise PydanticCustomError("blank", "must not begin or end with a blank")
-    if not text.isprintable():
-        raise PydanticCustomError("unprintable", "must not have control characters")
-    return text
-
-
-def _group_name(name: str) -> str:
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise PydanticCustomError("group", "may have letters, digits, '.', '-' and '_' only")
-    return name
-
-
-def _pattern(pattern: str) -> str:
-    if pattern.startswith(_FAMILY):
-        family = pattern.removeprefix(_FAMILY)
-        if family not in set(Family):
-            raise PydanticCustomError("family", "must be family:alpha or family:beta")
-    elif "," in pattern or any(character.isspace() for character in pattern):
-        raise PydanticCustomError("pattern", "must be one id, glob (beta-*) or family:NAME")
-    return pattern
-
-
-KeyName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
-GroupName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_group_name)]
-Pattern = Annotated[
-    str,
-    Field(min_length=1, max_length=200),
-    AfterValidator(_printable),
-    AfterValidator(_pattern),
-]
-Patterns = Annotated[list[Pattern], Field(min_length=1, max_length=1000)]
+    def __init__(self, *mistakes: Mistake) -> None:
+        super().__init__("; ".join(str(mistake) for mistake in mistakes))
+        self.mistakes = mistakes
 
 
 class Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MintForm(Form):
-    """A new key. `name` is for people and need not be unique."""
-
-    name: KeyName
-    group: GroupName = "default"
-
-
-class PatternsForm(Form):
-    """What a group reaches: globs over model ids, or `family:NAME`."""
-
-    patterns: Patterns
-
-
-class GroupForm(PatternsForm):
-    name: GroupName
 
 
 class PageForm(Form):
@@ -92,6 +57,25 @@ class PageForm(Form):
 
     def page(self) -> Page:
         return Page(**dict(self))
+
+
+def _listed(text: Any) -> Any:
+    return text.split(",") if isinstance(text, str) else text
+
+
+class UsageForm(Form):
+    """The query of what was used: by which dimensions, in this order, and of what.
+
+    Times are Unix microseconds; each means the beginning of the hour that it is in, so that spans
+    which meet have no hour in common.
+    """
+
+    by: Annotated[tuple[Dimension, ...], BeforeValidator(_listed)] = (Dimension.KEY,)
+    since: WrittenMoment | None = None
+    until: WrittenMoment | None = None
+    key: str | None = None
+    group: str | None = None
+    model: str | None = None
 
 
 class TryForm(Form):
@@ -114,14 +98,9 @@ F = TypeVar("F", bound=Form)
 def fill(form: type[F], fields: Any) -> F:
     """The form filled with what came over the wire. Raises FormError."""
     if not isinstance(fields, dict):
-        raise FormError("The body must be a JSON object.")
+        raise FormError(Mistake((), "The body must be a JSON object."))
     try:
         return form.model_validate(fields)
     except ValidationError as error:
         mistakes = error.errors(include_input=False, include_context=False, include_url=False)
-        raise FormError("; ".join(_sentence(each) for each in mistakes)) from None
-
-
-def _sentence(mistake: Any) -> str:
-    path = ".".join(str(step) for step in mistake["loc"])
-    return f"{path}: {mistake['msg']}" if path else str(mistake["msg"])
+        raise FormError(*(Mistake(each["loc"], each["msg"]) for each in mistakes)) from None

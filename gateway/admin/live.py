@@ -16,9 +16,9 @@ from aiohttp import web
 
 from gateway.admin import ROOT
 from gateway.admin.accounts import Accounts, Try
-from gateway.admin.desk import UnknownGroup
 from gateway.admin.forecast import forecast
 from gateway.admin.forms import RouteForm, TryForm, fill
+from gateway.admin.refusals import UnknownGroup
 from gateway.routing.gate import Standing
 from gateway.routing.health import Place
 from gateway.runtime import Runtime

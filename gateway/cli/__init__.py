@@ -15,11 +15,13 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "serve": ("gateway.cli.serve:serve", "Serve requests until told to stop."),
     "check": ("gateway.cli.check:check", "Say whether a configuration is right, or all mistakes."),
     "reload": ("gateway.cli.reload:reload", "Have the running gateway read its file again."),
-    "key": ("gateway.cli.key:key", "Mint, list, show and revoke the keys that clients use."),
-    "group": ("gateway.cli.group:group", "Say which models the keys of a group reach."),
+    "key": ("gateway.cli.key:key", "Mint, change, rotate, list and revoke clients' keys."),
+    "group": ("gateway.cli.group:group", "Say what the keys of a group reach, and how much."),
     "account": ("gateway.cli.account:account", "See, reset, disable and try upstream accounts."),
     "route": ("gateway.cli.route:route", "Say whom a request would reach, and why."),
+    "usage": ("gateway.cli.usage:usage", "Add up what was used: by key, group, model, day."),
     "logs": ("gateway.cli.logs:logs", "Read the ledger: list, show, tail."),
+    "db": ("gateway.cli.db:db", "Prove that the ledger's figures agree."),
 }
 """Name → where the command is (`module:attribute`), and what it does in one line."""
 

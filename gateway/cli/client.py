@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,12 @@ _TRIES = 3
 
 
 class Refused(click.ClickException):
-    """The gateway said no, or the state directory cannot be used: exit code 1."""
+    """The gateway said no, or the state directory cannot be used: exit code 1. `mistakes` are those
+    of the fields that were sent, where it told any: the `path` of a field and a `message` each."""
+
+    def __init__(self, message: str, mistakes: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.mistakes = mistakes
 
 
 class Unreachable(click.ClickException):
@@ -55,6 +60,11 @@ class Client:
         self._runner = runner
         self._line = line
 
+    @property
+    def alone(self) -> bool:
+        """Whether no gateway runs, so that the command does all of it itself."""
+        return self._line.serves
+
     def get(self, path: str, **query: Any) -> Any:
         present = {name: str(value) for name, value in query.items() if value is not None}
         return self._runner.run(self._line.ask("GET", path, query=present))
@@ -65,18 +75,21 @@ class Client:
     def put(self, path: str, body: Any) -> Any:
         return self._runner.run(self._line.ask("PUT", path, body=body))
 
+    def patch(self, path: str, body: Any) -> Any:
+        return self._runner.run(self._line.ask("PATCH", path, body=body))
+
     def delete(self, path: str) -> Any:
         return self._runner.run(self._line.ask("DELETE", path))
 
 
 @contextmanager
 def connect(
-    state_dir: Path, *, may_create: bool = False, may_serve: bool = True
+    state_dir: Path, *, may_create: bool = False, may_serve: bool = True, longest: float = _LONGEST
 ) -> Iterator[Client]:
     """Somebody to ask, until the block ends: print afterwards, others may be waiting.
 
     `may_create`: a state directory that is not there is made. `may_serve`: where no gateway runs
-    the command stands in for it; otherwise Unreachable.
+    the command stands in for it; otherwise Unreachable. `longest`: seconds that an answer may take.
     """
     if not may_create and not state_dir.is_dir():
         raise Refused(
@@ -84,7 +97,7 @@ def connect(
             "Name another with --state-dir or --config."
         )
     try:
-        line = _Line(state_dir, may_serve)
+        line = _Line(state_dir, may_serve, longest)
     except AdminSocketError as error:
         raise Refused(str(error)) from None
     with asyncio.Runner() as runner:
@@ -103,12 +116,14 @@ def part(text: str) -> str:
 class _Line:
     """The connection behind a Client, and the socket's other end where nobody else serves it."""
 
-    def __init__(self, state_dir: Path, may_serve: bool) -> None:
+    def __init__(self, state_dir: Path, may_serve: bool, longest: float) -> None:
         self._state_dir = state_dir
         self._may_serve = may_serve
+        self._longest = longest
         self._socket = socket_path(state_dir)
         self._held = AsyncExitStack()
         self._holder: int | None = None
+        self.serves = False
 
     async def open(self) -> None:
         """Returns when somebody answers."""
@@ -137,7 +152,9 @@ class _Line:
                         "The gateway went away before it answered: look whether it was done."
                     ) from error
             except TimeoutError:
-                raise Unreachable(f"The gateway has not answered for {_LONGEST:g} s.") from None
+                raise Unreachable(
+                    f"The gateway has not answered for {self._longest:g} s."
+                ) from None
             await self.open()
         raise Unreachable("The gateway went away before it answered.")
 
@@ -149,7 +166,7 @@ class _Line:
             aiohttp.ClientSession(
                 # A connection for each request: an idle one could be closed under the next.
                 connector=aiohttp.UnixConnector(str(self._socket), force_close=True),
-                timeout=aiohttp.ClientTimeout(total=_LONGEST),
+                timeout=aiohttp.ClientTimeout(total=self._longest),
             ) as session,
             session.request(
                 method, f"http://gateway{ROOT}{path}", params=query, data=content
@@ -157,7 +174,8 @@ class _Line:
         ):
             answer = await reply.read()
         if reply.status >= 400:
-            raise Refused(orjson.loads(answer)["error"]["message"])
+            error = orjson.loads(answer)["error"]
+            raise Refused(error["message"], error.get("mistakes", ()))
         return orjson.loads(answer) if answer else None
 
     async def _answered(self, deadline: float) -> bool:
@@ -194,6 +212,7 @@ class _Line:
             return False
         except (StoreError, AdminSocketError, OSError) as error:
             raise Refused(str(error)) from None
+        self.serves = True
         return True
 
     def _silence(self) -> Unreachable:

@@ -1,61 +1,102 @@
-"""`gateway group`: which models a key reaches. It must not know how a pattern is matched against
-a request, only whether it names anything."""
+"""`gateway group`: which models a key reaches, and how much its group may use. It must not know
+how a pattern is matched against a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import click
 
+from gateway.cli.budgets import limit_fields, limit_words, spent
 from gateway.cli.client import connect, part
 from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import note, print_json, print_table, when
+from gateway.cli.screen import note, print_fields, print_json, print_table, when
+from gateway.cli.terms import Command, named, warn_of_strangers, with_limits, with_user_agents
+from gateway.store.records import AgentMode
+
+Fields = dict[str, Any]
 
 
 @click.group()
 def group() -> None:
-    """Name sets of models; each key belongs to one.
+    """Name sets of models and what may be used of them; each key belongs to one.
 
-    A pattern is a model id, a glob over ids ('beta-*', in quotes) or family:NAME.
+    A pattern is a model id, a glob over ids ('beta-*', in quotes) or family:NAME. Options that
+    are left out change nothing, `none` clears.
     """
 
 
-def _patterns(command: Callable[..., None]) -> Callable[..., None]:
+_TERMS = ("multiplier", "user_agents", "user_agent_mode")
+
+
+def _with_models(*, required: bool) -> Callable[[Command], Command]:
     """Gives a command `--models PATTERN...`: what follows the first pattern are patterns too."""
-    command = click.argument("more", metavar="[PATTERN]...", nargs=-1)(command)
-    return click.option(
-        "--models", metavar="PATTERN", multiple=True, required=True, help="What it reaches."
-    )(command)
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def modelled(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> None:
+            if more and not models:
+                raise click.UsageError(f"What does {more[0]} mean? Patterns stand after --models.")
+            command(patterns=models + more, **options)
+
+        decorated = click.argument("more", metavar="[PATTERN]...", nargs=-1)(modelled)
+        return click.option(
+            "--models", metavar="PATTERN", multiple=True, required=required, help="What it reaches."
+        )(decorated)
+
+    return decorate
+
+
+def _with_terms(command: Command) -> Command:
+    """Gives a command what may be said of a group but its name and models; it takes `terms`, which
+    has the `patterns` too."""
+
+    @wraps(command)
+    def termed(patterns: tuple[str, ...], limits: Fields, **options: Any) -> None:
+        terms = named({"patterns": patterns} | {name: options.pop(name) for name in _TERMS})
+        command(terms=terms | ({"limits": limits} if limits else {}), **options)
+
+    mode = click.option(
+        "--user-agent-mode",
+        type=click.Choice([str(each) for each in AgentMode]),
+        help="Whether clients that --user-agents does not name are refused, or only noted.",
+    )
+    multiplier = click.option(
+        "--multiplier", metavar="X", help="What its usage is multiplied by, such as 0.5."
+    )
+    return multiplier(with_limits(with_user_agents(mode(termed))))
 
 
 @group.command()
 @click.argument("name")
-@_patterns
+@_with_models(required=True)
+@_with_terms
 @in_json
 @placed
-def add(
-    place: Place, name: str, models: tuple[str, ...], more: tuple[str, ...], as_json: bool
-) -> None:
+def add(place: Place, name: str, terms: Fields, as_json: bool) -> None:
     """Make a group: gateway group add NAME --models 'beta-*' family:alpha"""
-    patterns = models + more
     with connect(place.state_dir, may_create=True) as client:
-        added = client.post("/groups", {"name": name, "patterns": patterns})
+        added = client.post("/groups", {"name": name} | terms)
     _tell(place, added, as_json)
 
 
 @group.command(name="set")
 @click.argument("name")
-@_patterns
+@_with_models(required=False)
+@_with_terms
 @in_json
 @placed
-def set_(
-    place: Place, name: str, models: tuple[str, ...], more: tuple[str, ...], as_json: bool
-) -> None:
-    """Replace what a group reaches; binding from the next request on."""
-    patterns = models + more
+def set_(place: Place, name: str, terms: Fields, as_json: bool) -> None:
+    """Change a group; binding from the next request on.
+
+    Options that are left out change nothing, none clears.
+    """
+    if not terms:
+        raise click.UsageError("Nothing to change: name what is to be another, such as --rpm 600.")
     with connect(place.state_dir) as client:
-        changed = client.put(f"/groups/{part(name)}", {"patterns": patterns})
+        changed = client.patch(f"/groups/{part(name)}", terms)
     _tell(place, changed, as_json)
 
 
@@ -70,8 +111,45 @@ def list_(place: Place, as_json: bool) -> None:
         print_json(groups)
         return
     print_table(
-        ("Name", "Models", "Created"),
-        ((each["name"], " ".join(each["patterns"]), when(each["created_at"])) for each in groups),
+        ("Name", "Models", "Multiplier", "Limits", "User agents", "Created"),
+        (
+            (
+                each["name"],
+                " ".join(each["patterns"]),
+                each["multiplier"],
+                limit_words(each["limits"]),
+                _agents(each),
+                when(each["created_at"]),
+            )
+            for each in groups
+        ),
+    )
+
+
+@group.command()
+@click.argument("name")
+@in_json
+@placed
+def show(place: Place, name: str, as_json: bool) -> None:
+    """Show all that is kept of a group, its limits, and what of its budgets is spent.
+
+    In JSON `spent_micro` has what was spent of each budget.
+    """
+    with connect(place.state_dir) as client:
+        found = client.get(f"/groups/{part(name)}")
+        found["spent_micro"] = spent(client, group=found["name"])
+    if as_json:
+        print_json(found)
+        return
+    print_fields(
+        (
+            ("Name", found["name"]),
+            ("Models", "  ".join(found["patterns"])),
+            ("Multiplier", found["multiplier"]),
+            ("User agents", _agents(found)),
+            *limit_fields(found["limits"], found["spent_micro"], place.money()),
+            ("Created", when(found["created_at"])),
+        )
     )
 
 
@@ -85,18 +163,32 @@ def remove(place: Place, name: str) -> None:
     note(f"Removed: group {name}.")
 
 
-def _tell(place: Place, changed: dict[str, Any], as_json: bool) -> None:
-    _warn(place, changed["patterns"])
+def _tell(place: Place, changed: Fields, as_json: bool) -> None:
+    warn_of_strangers(place, changed["patterns"])
     if as_json:
         print_json(changed)
-    else:
-        note(f"Group {changed['name']} reaches {' '.join(changed['patterns'])}.")
-
-
-def _warn(place: Place, patterns: Sequence[str]) -> None:
-    catalog = place.catalog()
-    if catalog is None:
         return
-    for pattern in patterns:
-        if not catalog.reachable([pattern]):
-            note(f"Warning: {pattern} names no model of {place.config}.")
+    limits = limit_words(changed["limits"])
+    told = [f"reaches {' '.join(changed['patterns'])}"]
+    told += [f"counts {changed['multiplier']}-fold"] if changed["multiplier"] != "1" else []
+    told += [f"may use {limits}"] if limits else []
+    told += _agents_told(changed)
+    note(f"Group {changed['name']} {', '.join(told)}.")
+
+
+def _agents_told(group: Fields) -> list[str]:
+    if group["user_agents"] is None:
+        return []
+    if group["user_agent_mode"] == AgentMode.OBSERVE:
+        what = "notes the use by other clients than"
+    else:
+        what = "refuses other clients than"
+    return [f"{what} {', '.join(map(repr, group['user_agents']))}"]
+
+
+def _agents(group: Fields) -> str:
+    agents = group["user_agents"]
+    if agents is None:
+        return "all"
+    watched = " (observed)" if group["user_agent_mode"] == AgentMode.OBSERVE else ""
+    return "  ".join(agents) + watched

@@ -12,10 +12,12 @@ import click
 
 from gateway.cli.client import Client, Unreachable, connect, part
 from gateway.cli.feed import Feed, Row
-from gateway.cli.key import pick
+from gateway.cli.money import units
 from gateway.cli.options import Place, in_json, placed
+from gateway.cli.reference import pick
 from gateway.cli.screen import (
     Cell,
+    figure,
     lasting,
     note,
     print_fields,
@@ -35,7 +37,7 @@ _PAUSE = 1.0  # seconds between two looks at the ledger
 
 _TITLES = (
     *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
-    *("Input", "Cached", "Output", "Took"),
+    *("Input", "Cached", "Output", "Units", "Took"),
 )
 
 _LIMIT = click.option(
@@ -108,7 +110,7 @@ def show(place: Place, request_id: str, as_json: bool) -> None:
     if as_json:
         print_json(row | {"tried": tried})
         return
-    print_tree(opening(row, _key(row, names)), chapters(row, tried))
+    print_tree(opening(row, _key(row, names)), chapters(row, tried, place.money()))
     click.echo()
     print_fields((name, _field(name, value)) for name, value in row.items())
 
@@ -175,6 +177,7 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
                 row["input_tokens"],
                 row["cache_read_tokens"],
                 row["output_tokens"],
+                figure(_units(row)),
                 lasting(row["total_us"]),
             )
             for row in rows
@@ -196,9 +199,15 @@ def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> N
             short(row["model"]),
             row["channel"],
             f"{row['input_tokens']}+{row['output_tokens']}",
+            f"{_units(row)} units",
             lasting(row["total_us"]),
             row["error_code"],
         )
+
+
+def _units(row: Row) -> str:
+    """What it cost, with a mark where that is estimated."""
+    return f"{'~' if row['usage_source'] == 'estimated' else ''}{units(row['cost_micro'])}"
 
 
 def _key(row: Row, names: dict[str, str]) -> str:
@@ -214,4 +223,6 @@ def _field(name: str, value: Any) -> Cell:
         return when(value)
     if name.endswith("_us"):
         return f"{value} ({lasting(value)})"
+    if name.endswith("_micro"):
+        return f"{value} ({units(value)} units)"
     return str(value)

@@ -14,7 +14,14 @@ from typing import Any
 import click
 
 from gateway.cli.mistakes import mistakes_told
-from gateway.config import ConfigMistakes, find_config, load_config, state_dir_of
+from gateway.config import (
+    Config,
+    ConfigMistakes,
+    Money,
+    find_config,
+    load_config,
+    state_dir_of,
+)
 from gateway.routing.catalog import Catalog
 
 
@@ -27,10 +34,19 @@ class Place:
 
     def catalog(self) -> Catalog | None:
         """The models that exist; None where no configuration, or none that is right, tells."""
+        found = self._read()
+        return None if found is None else Catalog.of(found.models)
+
+    def money(self) -> Money:
+        """How units are shown; without a price where no configuration tells one."""
+        found = self._read()
+        return Money() if found is None else found.money
+
+    def _read(self) -> Config | None:
         if self.config is None:
             return None
         try:
-            return Catalog.of(load_config(self.config, resolve_secrets=False).models)
+            return load_config(self.config, resolve_secrets=False)
         except ConfigMistakes:
             return None
 

@@ -13,9 +13,9 @@ import orjson
 from click.core import ParameterSource
 
 from gateway.cli.client import Client, Refused, Unreachable, connect, part
-from gateway.cli.key import pick
 from gateway.cli.mistakes import mistakes_told
 from gateway.cli.options import Place, in_json, placed
+from gateway.cli.reference import pick, state_of
 from gateway.cli.screen import note, print_json, print_tree
 from gateway.config import load_config
 from gateway.core.formats import Format
@@ -101,8 +101,13 @@ def _group(client: Client, key: str | None, group: str | None) -> str | None:
     if key is None:
         return group
     found = pick(client.get("/keys")["keys"], key)
-    if found["state"] != "active":
-        raise Refused(f"{found['name']} ({found['id']}) is revoked: its requests get a 401.")
+    if (state := state_of(found)) != "active":
+        raise Refused(f"{found['name']} ({found['id']}) is {state}: its requests get a 401.")
+    if found["models"] is not None:
+        allowed = " ".join(found["models"])
+        note(f"Of its group, {found['name']} may use {allowed} only; all else gets a 403.")
+    if found["probe"]:
+        note(f"{found['name']} is a probe: whatever it would reach, it gets a 403.")
     name: str = found["group"]
     return name
 

@@ -21,10 +21,14 @@ _UNBOUNDED = 10_000  # columns: a line that the terminal wraps can still be copi
 
 _SHORT = 40
 
+_THIN = "\u202f"  # a blank too narrow to end a number, at which no line breaks
+
 _COLOURS = {
     "ok": "green",
     "active": "green",
     "open": "cyan",
+    "disabled": "yellow",
+    "expired": "yellow",
     "revoked": "dim",
     "rejected": "yellow",
     "client_gone": "yellow",
@@ -56,14 +60,19 @@ def print_line(value: Any) -> None:
     click.echo(orjson.dumps(value))
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """A table with a line of titles. Numbers stand right, nothing is a dash."""
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[Cell]], last: Sequence[Cell] | None = None
+) -> None:
+    """A table with a line of titles, and a `last` line of sums where there is one. Numbers and
+    figures stand right, nothing is a dash."""
     table = Table(*titles, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         for column, cell in zip(table.columns, row, strict=True):
-            if isinstance(cell, int):
+            if isinstance(cell, int) or (isinstance(cell, Text) and cell.justify == "right"):
                 column.justify = "right"
         table.add_row(*(_cell(cell) for cell in row))
+    if last is not None:
+        table.add_row(*(_cell(cell) for cell in last), style="bold")
     _console().print(table)
 
 
@@ -100,9 +109,21 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
+        character
+        if character.isprintable() or character == _THIN
+        else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def grouped(number: int) -> str:
+    """The number in groups of three digits."""
+    return f"{number:,}".replace(",", _THIN)
+
+
+def figure(text: str | int) -> Text:
+    """A cell of a column of figures; a number is grouped."""
+    return Text(grouped(text) if isinstance(text, int) else text, justify="right")
 
 
 def short(text: str | None) -> str | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gateway.cli.screen import lasting, when
+from gateway.cli.money import cost
+from gateway.cli.screen import grouped, lasting, when
+from gateway.config import Money
 from gateway.store.records import ExchangeState
 
 Fields = dict[str, Any]
@@ -41,6 +43,10 @@ _NEXT: Final = {
     "gave up": "Then the gateway gave up.",
     "told the client": "Then the client was told.",
 }
+_COUNTED: Final = {
+    "upstream": "The upstream counted the tokens.",
+    "estimated": "The tokens are estimated: no upstream told how many there were.",
+}
 
 
 def opening(row: Fields, key: str) -> str:
@@ -49,8 +55,10 @@ def opening(row: Fields, key: str) -> str:
     return f"{asked} at {when(row['started_at'])}."
 
 
-def chapters(row: Fields, attempts: Sequence[Fields]) -> Iterator[Chapter]:
+def chapters(row: Fields, attempts: Sequence[Fields], money: Money) -> Iterator[Chapter]:
     """From the conversation's account to what it cost, in the order in which it happened."""
+    if row["notes"]:
+        yield f"What was odd and let pass: {row['notes']}.", ()
     if row["affinity"]:
         yield _affinity(row), ()
     for number, attempt in enumerate(attempts, 1):
@@ -58,10 +66,10 @@ def chapters(row: Fields, attempts: Sequence[Fields]) -> Iterator[Chapter]:
     if not attempts:
         yield _intended(row), ()
     if row["state"] == ExchangeState.OPEN:
-        yield "It has not ended.", ()
+        yield "It has not ended.", tuple(_expected(row, money))
         return
     yield _end(row), ()
-    yield _cost(row), ()
+    yield _cost(row, money), tuple(_reckoning(row))
 
 
 def _affinity(row: Fields) -> str:
@@ -122,12 +130,33 @@ def _end(row: Fields) -> str:
     return f"The client got {told} in {lasting(row['total_us'])}{event}: {row['state']}."
 
 
-def _cost(row: Fields) -> str:
+def _expected(row: Fields, money: Money) -> Iterator[str]:
+    if row["expected_input_tokens"]:
+        tokens, micro = row["expected_input_tokens"], row["expected_micro"]
+        yield (
+            f"Its prompt is thought to be {grouped(tokens)} tokens and to cost"
+            f" {cost(micro, money)}: that is billed should nothing more be known."
+        )
+
+
+def _cost(row: Fields, money: Money) -> str:
     if row["usage_source"] == "none":
-        return "No tokens were counted."
+        return "No tokens were counted, and it cost nothing."
     read, written = row["cache_read_tokens"], row["cache_write_tokens"]
+    hour = row["cache_write_1h_tokens"]
+    kept = f", {grouped(hour)} of them for an hour" if hour else ""
     return (
-        f"It cost {row['input_tokens']} input tokens"
-        f" ({read} read from the cache, {written} written to it)"
-        f" and {row['output_tokens']} output tokens ({row['reasoning_tokens']} of reasoning)."
+        f"It cost {cost(row['cost_micro'], money)}: {grouped(row['input_tokens'])} input tokens"
+        f" ({grouped(read)} read from the cache, {grouped(written)} written to it{kept})"
+        f" and {grouped(row['output_tokens'])} output tokens"
+        f" ({grouped(row['reasoning_tokens'])} of reasoning)."
     )
+
+
+def _reckoning(row: Fields) -> Iterator[str]:
+    """Whose figures these are, and what they were multiplied by."""
+    if row["usage_source"] == "none":
+        return
+    yield _COUNTED.get(row["usage_source"], f"The tokens were counted by: {row['usage_source']}.")
+    if row["tariff"]:
+        yield f"Multiplied by: {row['tariff']}."

@@ -7,13 +7,13 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
 from gateway.store.keys import digest, well_formed
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
+from tests.admin.asking import call, refusal
 from tests.store.ledger import failed
 
 TOKEN_FIELDS = {
@@ -27,25 +27,32 @@ TOKEN_FIELDS = {
     "requests",
     "input_tokens",
     "output_tokens",
+    "cost_micro",
     "last_used_at",
+    "note",
+    "expires_at",
+    "probe",
+    "models",
+    "addresses",
+    "user_agents",
+    "limits",
+    "old_display",
+    "old_expires_at",
+    "first_used_at",
+    "first_address",
+    "first_agent",
+    "changed_at",
+    "changed",
 }
-
-
-async def call(
-    client: aiohttp.ClientSession, method: str, path: str, body: Any = None, **query: Any
-) -> tuple[int, Any]:
-    content = None if body is None else orjson.dumps(body)
-    async with client.request(method, path, data=content, params=query) as answer:
-        text = await answer.read()
-        assert answer.status == 204 or answer.content_type == "application/json"
-        return answer.status, orjson.loads(text) if text else None
-
-
-def refusal(answer: tuple[int, Any]) -> tuple[int, str, str]:
-    status, content = answer
-    assert set(content) == {"error"}
-    assert set(content["error"]) == {"message", "code"}
-    return status, content["error"]["code"], content["error"]["message"]
+GROUP_FIELDS = {
+    "name",
+    "patterns",
+    "created_at",
+    "multiplier",
+    "limits",
+    "user_agents",
+    "user_agent_mode",
+}
 
 
 async def test_keys_from_mint_to_revoke(client, office) -> None:
@@ -70,12 +77,12 @@ async def test_keys_from_mint_to_revoke(client, office) -> None:
 async def test_groups_from_add_to_remove(client) -> None:
     status, added = await call(client, "POST", "groups", {"name": "team", "patterns": ["beta-*"]})
     assert status == 201
-    assert set(added) == {"name", "patterns", "created_at"}
+    assert set(added) == GROUP_FIELDS
     assert await call(client, "GET", "groups/team") == (200, added)
     status, changed = await call(
-        client, "PUT", "groups/team", {"patterns": ["family:alpha", "beta-5.4"]}
+        client, "PATCH", "groups/team", {"patterns": ["family:alpha", "beta-5.4"]}
     )
-    assert (status, changed["patterns"]) == (200, ["family:alpha", "beta-5.4"])
+    assert (status, changed) == (200, added | {"patterns": ["family:alpha", "beta-5.4"]})
     status, listed = await call(client, "GET", "groups")
     assert [group["name"] for group in listed["groups"]] == ["default", "team"]
     assert await call(client, "DELETE", "groups/team") == (204, None)
@@ -130,10 +137,10 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
         ("POST", "keys", {"name": "a", "group": "x"}, (404, "group_not_found", "There is no")),
         ("GET", "keys/tok_x", None, (404, "key_not_found", "No key has the id tok_x.")),
         ("DELETE", "keys/tok_x", None, (404, "key_not_found", "No key has the id tok_x.")),
-        ("PUT", "groups/x", {"patterns": ["*"]}, (404, "group_not_found", "There is no")),
-        ("PUT", "groups/default", {"patterns": []}, (400, "invalid_request", "patterns: List")),
+        ("PATCH", "groups/x", {"patterns": ["*"]}, (404, "group_not_found", "There is no")),
+        ("PATCH", "groups/default", {"patterns": []}, (400, "invalid_request", "patterns: List")),
         (
-            "PUT",
+            "PATCH",
             "groups/default",
             {"patterns": ["family:gamma", "a,b", "ok"]},
             (400, "invalid_request", "patterns.0: must be family:alpha"),
@@ -155,6 +162,8 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
         ("GET", "requests?colour=red", None, (400, "invalid_request", "colour: Extra")),
         ("GET", "requests/req_x", None, (404, "request_not_found", "The ledger has no")),
         ("GET", "requests/req_x/attempts", None, (404, "request_not_found", "The ledger has no")),
+        ("GET", "usage?by=colour", None, (400, "invalid_request", "by.0: Input should be 'key'")),
+        ("GET", "usage?since=-1", None, (400, "invalid_request", "since: Input should be")),
         ("GET", "nothing", None, (404, "not_found", "Not Found")),
         ("PATCH", "keys", None, (405, "method_not_allowed", "Method Not Allowed")),
     ],
@@ -169,9 +178,9 @@ async def test_every_mistake_is_named_at_once(client) -> None:
     answer = await call(client, "POST", "groups", {"name": "a b", "patterns": ["a,b", "x\n"]})
     message = refusal(answer)[2]
     assert [part.split(":")[0] for part in message.split("; ")] == [
+        "name",
         "patterns.0",
         "patterns.1",
-        "name",
     ]
 
 

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from gateway.admin.desk import Desk, GroupExists, GroupInUse, UnknownGroup, UnknownKey
+from gateway.admin.desk import Desk
+from gateway.admin.refusals import (
+    GroupExists,
+    GroupInUse,
+    ImportRefused,
+    UnknownGroup,
+    UnknownKey,
+)
+from gateway.admin.terms import Wish
+from gateway.admission.acquaintances import Acquaintances
+from gateway.core.limits import Limits
 from gateway.store.keys import digest, well_formed
 from gateway.store.recorder import Recorder
-from gateway.store.records import TokenState
+from gateway.store.records import Token, TokenState
 from gateway.store.registry import Registry
+from gateway.store.tokens import note_use
 from tests.store.ledger import intent, settlement
 
 
@@ -104,6 +116,83 @@ async def test_totals_are_those_of_the_ledger(office) -> None:
     found = await office.desk.key(token.id)
     assert (found.requests, found.input_tokens, found.output_tokens) == (3, 33, 21)
     assert len(minted) == 3
+
+
+async def test_a_change_binds_in_memory_and_in_the_database(office) -> None:
+    await office.desk.add_group("team", ["*"])
+    token, key = await office.desk.mint_key("alice", "default", limits={"concurrent": 1})
+    changed = await office.desk.change_key(token.id, group="team", limits={"budget": 5})
+    assert (changed.group, changed.limits) == ("team", Limits(concurrent=1, budget=5))
+    assert office.registry.find(digest(key)) == changed
+    assert (await Registry.load(office.database)).find(digest(key)) == changed
+    with pytest.raises(UnknownGroup):
+        await office.desk.change_key(token.id, group="nope", note="never")
+    assert await office.desk.key(token.id) == changed
+
+
+async def test_a_change_takes_nothing_from_what_was_counted(office) -> None:
+    token, _ = await office.desk.mint_key("alice", "default")
+    recorder = Recorder(office.database)
+    await recorder.start()
+    for number in range(50):
+        recorder.intend(intent(number, token.id))
+        recorder.settle(settlement(number, token.id, input_tokens=1, cost_micro=3))
+        if number % 10 == 0:
+            await office.desk.change_key(token.id, note=f"note {number}")
+            await office.desk.rotate_key(token.id, 10)
+    await recorder.close()
+    found = await office.desk.key(token.id)
+    assert (found.requests, found.input_tokens, found.cost_micro) == (50, 50, 150)
+    assert found.note == "note 40"
+    assert (await office.desk.check()).clean
+
+
+async def test_whoever_comes_during_a_change_is_remembered(office) -> None:
+    token, _ = await office.desk.mint_key("alice", "default")
+    door = Acquaintances(office.registry, partial(note_use, office.database), office.clock)
+
+    async def during_a_change(address: str) -> Token:
+        changing = asyncio.ensure_future(office.desk.change_key(token.id, note=address))
+        await asyncio.sleep(0)
+        door.meet(office.registry.token(token.id), address, "tool/1")
+        assert not changing.done()
+        changed = await changing
+        assert office.registry.token(token.id) == changed
+        await door.close()
+        return changed
+
+    first = await during_a_change("192.0.2.1")
+    assert (first.first_address, first.first_agent) == ("192.0.2.1", "tool")
+    told = "address 192.0.2.2, first 192.0.2.1"
+    second = await during_a_change("192.0.2.2")
+    assert (second.note, second.first_address, second.changed) == ("192.0.2.2", "192.0.2.1", told)
+    assert await office.desk.key(token.id) == second
+
+
+async def test_who_came_is_remembered_over_a_time_without_the_key(office) -> None:
+    """A disabled key is not in memory: the database tells then."""
+    token, _ = await office.desk.mint_key("alice", "default")
+    await note_use(office.database, token.id, first=(1, "192.0.2.1", "tool"))
+    for state in (TokenState.DISABLED, TokenState.ACTIVE):
+        changed = await office.desk.change_key(token.id, state=state)
+    assert changed.first_address == "192.0.2.1"
+    assert office.registry.token(token.id) == changed
+
+
+async def test_imported_keys_stay_in_their_order(office) -> None:
+    names = [f"key {number}" for number in range(20)]
+    made = await office.desk.import_keys([Wish(name, "default") for name in names])
+    assert [token.name for token, _ in made] == names
+    assert [token.name for token in await office.desk.keys()] == names
+
+
+async def test_two_imports_of_one_key_at_once(office) -> None:
+    wish = Wish("taken over", "default", "an-old-key-of-ours-4471")
+    outcomes = await asyncio.gather(
+        office.desk.import_keys([wish]), office.desk.import_keys([wish]), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes].count(ImportRefused) == 1
+    assert len(await office.desk.keys()) == 1
 
 
 async def test_a_second_desk_reads_what_the_first_wrote(office) -> None:

@@ -24,6 +24,7 @@ from gateway.admin.api import build_admin
 from gateway.admin.desk import Desk
 from gateway.admin.socket import serve_admin
 from gateway.cli import main
+from gateway.cli.typed import now_us
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
@@ -91,7 +92,7 @@ def standing(state_dir: Path) -> Iterator[Standing]:
             registry = await Registry.load(database)
             recorder = Recorder(database)
             await recorder.start()
-            desk = Desk(database, registry, lambda: 1_790_000_000_000_000)
+            desk = Desk(database, registry, now_us, boot_id=recorder.boot_id)
             async with serve_admin(build_admin(desk), state_dir):
                 gateway = Standing(asyncio.get_running_loop(), database, registry, recorder)
                 ready.set_result(gateway)

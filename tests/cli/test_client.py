@@ -28,7 +28,8 @@ HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
 @contextmanager
 def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
-    """Holds the lock and gives one of the answers to each connection; then it is gone."""
+    """Holds the lock and gives one of the answers to each connection; with the last it is gone, so
+    that nobody connects in vain."""
     listening = threading.Event()
 
     def talk() -> None:
@@ -37,12 +38,14 @@ def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
             listener.listen()
             listener.settimeout(5)
             listening.set()
-            for answer in answers:
+            for number, answer in enumerate(answers, 1):
                 connection, _ = listener.accept()
                 with connection:
                     connection.recv(65536)
+                    if number == len(answers):
+                        socket_path(state_dir).unlink()
+                        listener.close()
                     connection.sendall(answer)
-            socket_path(state_dir).unlink()
 
     thread = threading.Thread(target=talk)
     thread.start()
@@ -145,6 +148,15 @@ def test_what_may_have_been_done_is_not_done_twice(shell: Shell) -> None:
         result = shell("key", "mint", "--name", "alice")
     assert (result.exit_code, result.stdout) == (69, "")
     assert "look whether it was done" in result.stderr
+
+
+def test_what_may_be_done_twice_is_asked_again(shell: Shell) -> None:
+    shell.mint("alice")
+    token = shell.json("key", "list")[0]
+    listed = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s"
+    keys = orjson.dumps({"keys": [token]})
+    with talker(shell.state_dir, [HELLO, listed % (len(keys), keys), b""]):
+        assert shell.json("key", "disable", "alice")["state"] == "disabled"
 
 
 def test_reading_makes_no_state_directory(shell: Shell) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.limits import LIMITS
 from tests.cli.shell import Shell, Standing
 
 CONFIG = """\
@@ -14,12 +15,21 @@ models:
 """
 
 
+def cells(line: str) -> list[str]:
+    """The cells of a table's line: two blanks part them."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
 def test_the_shapes_for_scripts(shell: Shell) -> None:
     added = shell.json("group", "add", "équipe", "--models", "beta-*", "family:alpha")
     assert added == {
         "name": "équipe",
         "patterns": ["beta-*", "family:alpha"],
         "created_at": added["created_at"],
+        "multiplier": "1",
+        "limits": dict.fromkeys(LIMITS),
+        "user_agents": None,
+        "user_agent_mode": "enforce",
     }
     changed = shell.json("group", "set", "équipe", "--models", "beta-5.4", "--models", "beta-5.5")
     assert changed == added | {"patterns": ["beta-5.4", "beta-5.5"]}
@@ -30,12 +40,45 @@ def test_the_shapes_for_scripts(shell: Shell) -> None:
 
 def test_the_table_for_people(shell: Shell) -> None:
     shell("group", "add", "team", "--models", "beta-*", "family:alpha")
+    limits = ("--rpm", "5", "--budget-day", "1.5k", "--multiplier", "0.50")
+    shell("group", "set", "team", *limits, "--user-agents", "codex", "--user-agent-mode", "observe")
     lines = shell("group", "list").stdout.splitlines()
-    assert [line.split()[:3] for line in lines] == [
-        ["Name", "Models", "Created"],
-        ["default", "*", lines[1].split()[2]],
-        ["team", "beta-*", "family:alpha"],
+    assert [cells(line)[:5] for line in lines] == [
+        ["Name", "Models", "Multiplier", "Limits", "User agents"],
+        ["default", "*", "1", "-", "all"],
+        ["team", "beta-* family:alpha", "0.5", "5 rpm, 1\u202f500 units a day", "codex (observed)"],
     ]
+
+
+def test_a_change_tells_whom_the_group_lets_in(shell: Shell) -> None:
+    agents = ("--user-agents", "codex", "--user-agents", "re:my tool")
+    told = shell("group", "add", "team", "--models", "*", *agents).stderr
+    assert told == "Group team reaches *, refuses other clients than 'codex', 're:my tool'.\n"
+    told = shell("group", "set", "team", "--user-agent-mode", "observe", "--rpm", "5").stderr
+    assert "may use 5 rpm, notes the use by other clients than 'codex', 're:my tool'." in told
+    told = shell("group", "set", "team", "--user-agents", "none").stderr
+    assert told == "Group team reaches *, may use 5 rpm.\n"
+
+
+def test_one_group_in_full(shell: Shell) -> None:
+    shell("group", "add", "team", "--models", "beta-*", "--budget-month", "5M", "--tpm", "100k")
+    lines = shell("group", "show", "team").stdout.splitlines()
+    told = {words[0]: words[1] for line in lines if len(words := cells(line)) == 2}
+    assert told["Models"] == "beta-*"
+    assert told["Tokens a minute"] == "100\u202f000"
+    assert told["Budget a month"] == "5\u202f000\u202f000 units: 0 are spent"
+    shown = shell.json("group", "show", "team")
+    assert shown.pop("spent_micro") == {"budget": 0, "budget_day": 0, "budget_month": 0}
+    assert shown == shell.json("group", "list")[1]
+
+
+def test_what_is_left_out_stays_and_none_clears(shell: Shell) -> None:
+    terms = ("--rpm", "5", "--tpm", "7", "--user-agents", "codex", "--multiplier", "2")
+    added = shell.json("group", "add", "team", "--models", "beta-*", *terms)
+    changed = shell.json("group", "set", "team", "--rpm", "none", "--user-agents", "none")
+    limits = added["limits"] | {"requests_per_minute": None}
+    assert changed == added | {"limits": limits, "user_agents": None}
+    assert changed["limits"]["tokens_per_minute"] == 7
 
 
 def test_a_running_gateway_knows_at_once(shell: Shell, gateway: Standing) -> None:
@@ -82,9 +125,18 @@ def test_a_wrong_configuration_warns_of_nothing(shell: Shell, tmp_path: Path) ->
     [
         (("add", "default", "--models", "*"), 1, "There is a group default already."),
         (("add", "a b", "--models", "*"), 1, "name: may have letters"),
-        (("add", "team", "--models", "a,b", "family:x"), 1, "patterns.0: must be one id"),
-        (("add", "team", "--models", "a,b", "family:x"), 1, "patterns.1: must be family:alpha"),
+        (("add", "team", "--models", "a,b", "family:x"), 1, "--models: must be one id"),
+        (
+            ("add", "team", "--models", "a,b", "family:x"),
+            1,
+            "--models, value 2: must be family:alpha",
+        ),
         (("add", "team"), 2, "Missing option '--models'"),
+        (("set", "default"), 2, "Nothing to change: name what is to be another"),
+        (("set", "default", "beta-*"), 2, "What does beta-* mean? Patterns stand after --models."),
+        (("set", "default", "--multiplier", "x"), 1, "--multiplier: must be a number from 0 to"),
+        (("set", "default", "--user-agents", "re:("), 1, "is no regular expression"),
+        (("show", "team"), 1, "There is no group team; the groups are: default."),
         (("set", "team", "--models", "*"), 1, "There is no group team; the groups are: default."),
         (("set", "../../keys", "--models", "*"), 1, "There is no group ../../keys"),
         (("remove", "team"), 1, "There is no group team; the groups are: default."),

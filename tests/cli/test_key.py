@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
 
+from gateway.cli.screen import when
+from gateway.core.limits import LIMITS
 from gateway.store.keys import digest, well_formed
 from tests.cli.shell import Shell, Standing
+
+UNSAID = (
+    *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
+    *("old_display", "old_expires_at", "first_used_at", "first_address", "first_agent"),
+    *("changed_at", "changed"),
+)
 
 
 def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: Shell) -> None:
@@ -36,11 +45,14 @@ def test_the_shapes_for_scripts(shell: Shell) -> None:
         "requests": 0,
         "input_tokens": 0,
         "output_tokens": 0,
-        "last_used_at": None,
-    }
+        "cost_micro": 0,
+        "probe": False,
+        "limits": dict.fromkeys(LIMITS),
+    } | dict.fromkeys(UNSAID)
     assert shell.json("key", "list") == [minted]
-    assert shell.json("key", "show", "Ünïcode 名前") == minted
-    assert shell.json("key", "show", minted["id"]) == minted
+    spent = {"spent_micro": {"budget": 0, "budget_day": 0, "budget_month": 0}}
+    assert shell.json("key", "show", "Ünïcode 名前") == minted | spent
+    assert shell.json("key", "show", minted["id"]) == minted | spent
     assert shell.json("key", "revoke", minted["id"])["state"] == "revoked"
 
 
@@ -97,10 +109,31 @@ def test_a_name_that_looks_like_an_id(shell: Shell) -> None:
     ("arguments", "code", "message"),
     [
         (("mint", "--name", "bob", "--group", "nope"), 1, "no group nope; the groups are: default"),
-        (("mint", "--name", " bob"), 1, "name: must not begin or end with a blank"),
-        (("mint", "--name", "bob\x1b[2J"), 1, "name: must not have control characters"),
+        (("mint", "--name", " bob"), 1, "--name: must not begin or end with a blank"),
+        (("mint", "--name", "bob\x1b[2J"), 1, "--name: must not have control characters"),
         (("mint",), 2, "Missing option '--name'"),
         (("mint", "--name", "bob", "sk-mine"), 2, "unexpected extra argument"),
+        (("mint", "--name", "bob", "--expires", "soon"), 2, "must be a date such as 2026-12-31"),
+        (("mint", "--name", "bob", "--expires", "2020-01-01"), 1, "must be in the future"),
+        (("mint", "--name", "bob", "--budget", "5X"), 2, "must be units such as 5M, 250k or 0.5"),
+        (("mint", "--name", "bob", "--rpm", "-1"), 2, "must be a whole number such as 600"),
+        (("mint", "--name", "bob", "--addresses", "10.0.0.1/8"), 1, "write 10.0.0.0/8 for all"),
+        (("mint", "--name", "=1+1"), 1, "--name: must not begin with = + - or @"),
+        (("set", "alice", "--addresses", "10.0.0"), 1, "Error: --addresses: must be an address"),
+        (
+            ("set", "alice", "--models", "*", "--models", "a b"),
+            1,
+            "Error: --models, value 2: must be one id",
+        ),
+        (("set", "alice", "--budget-day", "1001G"), 2, "must be at most 1000G"),
+        (("set", "alice", "--user-agents", "re:("), 1, "Error: --user-agents: is no regular"),
+        (("set", "alice"), 2, "Nothing to change: name what is to be another"),
+        (("set", "bob", "--rpm", "1"), 1, "No key has the id or name bob."),
+        (("set", "alice", "--group", "nope"), 1, "There is no group nope"),
+        (("rotate", "alice", "--overlap", "never"), 2, "must be a duration such as 30d, 24h"),
+        (("rotate", "alice", "--overlap", "400d"), 1, "overlap_s: Input should be less"),
+        (("rotate", "bob"), 1, "No key has the id or name bob."),
+        (("disable", "bob"), 1, "No key has the id or name bob."),
         (("show", "bob"), 1, "No key has the id or name bob."),
         (("revoke", "bob"), 1, "No key has the id or name bob."),
     ],
@@ -120,3 +153,114 @@ def test_a_key_itself_is_never_repeated(shell: Shell) -> None:
     assert result.exit_code == 1
     assert "by its id" in result.stderr
     assert key not in result.stderr + result.stdout
+
+
+def test_everything_that_may_be_said_of_a_key(shell: Shell) -> None:
+    terms = (
+        *("--expires", "2099-12-31", "--note", "for the team", "--probe"),
+        *("--models", "beta-*", "--models", "family:alpha", "--addresses", "10.0.0.0/8"),
+        *("--user-agents", "codex", "--user-agents", "re:claude.*"),
+        *("--rpm", "600", "--tpm", "100k", "--concurrent", "0"),
+        *("--budget", "5M", "--budget-day", "1.5k", "--budget-month", "0.000001"),
+    )
+    minted = shell.json("key", "mint", "--name", "alice", *terms)
+    limits = {
+        "requests_per_minute": 600,
+        "tokens_per_minute": 100_000,
+        "concurrent": 0,
+        "budget": 5_000_000_000_000,
+        "budget_day": 1_500_000_000,
+        "budget_month": 1,
+    }
+    said = {
+        "expires_at": 4_102_358_400_000_000,
+        "note": "for the team",
+        "probe": True,
+        "models": ["beta-*", "family:alpha"],
+        "addresses": ["10.0.0.0/8"],
+        "user_agents": ["codex", "re:claude.*"],
+        "limits": limits,
+    }
+    assert {name: minted[name] for name in said} == said
+    key = minted.pop("key")
+    changed = shell.json(
+        "key",
+        "set",
+        "alice",
+        *("--name", "ada", "--expires", "never", "--note", "none", "--models", "none"),
+        *("--rpm", "none", "--budget", "6M", "--no-probe"),
+    )
+    now = limits | {"requests_per_minute": None, "budget": 6_000_000_000_000}
+    fields = {"name": "ada", "expires_at": None, "note": None, "models": None, "probe": False}
+    assert changed == minted | fields | {"limits": now}
+    assert key not in str(changed)
+
+
+def test_a_pattern_that_names_no_model_is_a_warning(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text("models:\n  - {id: beta-5.4, family: beta}\n")
+    place = ("--config", str(file))
+    models = ("--models", "beta-*", "--models", "alpha-*")
+    for command in (("mint", "--name", "alice"), ("set", "alice")):
+        result = shell("key", *command, *models, *place)
+        assert result.exit_code == 0
+        assert f"Warning: alpha-* names no model of {file}." in result.stderr
+        assert "Warning: beta-*" not in result.stderr
+
+
+def test_a_rotated_key(shell: Shell, gateway: Standing) -> None:
+    minted = shell.mint("alice")
+    result = shell("key", "rotate", "alice")
+    second = result.stdout.removesuffix("\n")
+    assert well_formed(second)
+    assert f"The old one, {minted['display']}, still works until " in result.stderr
+    for key in (minted["key"], second):
+        token = gateway.registry.find(digest(key))
+        assert token is not None
+        assert token.id == minted["id"]
+    result = shell("key", "show", "alice")
+    assert f"{minted['display']} still works until " in result.stdout
+    result = shell("key", "rotate", "alice", "--overlap", "0")
+    assert ", works no more." in result.stderr
+    assert f"The one before it, {minted['display']}, works no more." in result.stderr
+    assert gateway.registry.find(digest(second)) is None
+    third = result.stdout.removesuffix("\n")
+    assert gateway.registry.find(digest(third)) is not None
+    assert second not in result.stderr
+    assert set(shell.json("key", "rotate", "alice")) == set(minted)
+
+
+def test_an_old_key_ends_with_its_token(shell: Shell) -> None:
+    minted = shell.mint("alice", expires="1h")
+    expiry = when(minted["expires_at"])
+    old = f"{minted['display']}, still works until {expiry}."
+    assert old in shell("key", "rotate", "alice").stderr
+    shell("key", "set", "alice", "--expires", "never")
+    second = shell.json("key", "rotate", "alice")
+    sooner = shell.json("key", "set", "alice", "--expires", "2h")
+    told = shell("key", "show", "alice").stdout
+    assert f"{second['old_display']} still works until {when(sooner['expires_at'])}" in told
+
+
+def test_a_disabled_key(shell: Shell, gateway: Standing) -> None:
+    minted = shell.mint("alice")
+    result = shell("key", "disable", "alice")
+    assert f"is refused until `gateway key enable {minted['id']}`." in result.stderr
+    assert gateway.registry.find(digest(minted["key"])) is None
+    assert "disabled" in shell("key", "list").stdout
+    rotated = shell("key", "rotate", "alice")
+    assert "It is disabled: `gateway key enable" in rotated.stderr
+    assert gateway.registry.find(digest(rotated.stdout.strip())) is None
+    result = shell("key", "enable", "alice")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert gateway.registry.find(digest(rotated.stdout.strip())) is not None
+    assert shell.json("key", "disable", "alice")["state"] == "disabled"
+
+
+def test_a_revoked_key_is_not_changed(shell: Shell) -> None:
+    shell.mint("alice")
+    shell("key", "revoke", "alice")
+    for command in (("set", "alice", "--rpm", "1"), ("enable", "alice"), ("rotate", "alice")):
+        result = shell("key", *command)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "was revoked for good: mint another key." in result.stderr

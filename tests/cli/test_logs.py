@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -98,8 +99,9 @@ def test_one_request_in_full(shell: Shell, token_id: str) -> None:
     assert told(story[1:]) == [
         "main/a1 was asked for alpha-sonnet-4-6.",
         "The client got 503 (server_is_overloaded) in 1.2 s, the first event after 350 ms: error.",
-        "It cost 100 input tokens (40 read from the cache, 10 written to it)"
+        "It cost 0 units: 100 input tokens (40 read from the cache, 10 written to it)"
         " and 7 output tokens (3 of reasoning).",
+        "The upstream counted the tokens.",
     ]
     assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
     assert r"no \x1b[31m[bold]room\u202e" in result.stdout
@@ -144,8 +146,9 @@ def test_the_story_of_a_failover(shell: Shell) -> None:
         " next by weight.",
         "It answered 200 in 1.2 s, its first event after 348 ms.",
         "The client got 200 in 1.2 s, the first event after 350 ms: ok.",
-        "It cost 100 input tokens (40 read from the cache, 10 written to it)"
+        "It cost 0 units: 100 input tokens (40 read from the cache, 10 written to it)"
         " and 7 output tokens (3 of reasoning).",
+        "The upstream counted the tokens.",
     ]
     assert ["attempts", "2"] in [line.split() for line in table]
     assert "\x1b" not in result.stdout
@@ -158,6 +161,50 @@ def test_the_story_of_a_failover(shell: Shell) -> None:
     assert [line[start:end_].strip() for line in lines] == ["", "", "2"]
     start, end_ = titles.index("Input") + len("Input"), titles.index("Cached") + len("Cached")
     assert [line[start:end_].strip() for line in lines] == ["0", "40", "40"]
+
+
+def test_what_it_cost_in_words(shell: Shell, tmp_path: Path) -> None:
+    minted = shell.mint("alice")["id"]
+    dear = {"input_tokens": 12_345, "cache_write_1h_tokens": 4, "cost_micro": 61_728_500_000}
+    guess = {"usage_source": "estimated", "cost_micro": 1_000_000}
+    with standing(shell.state_dir) as gateway:
+        opened = intent(1, minted, tariff="model 2.5, group 2", notes="user agent observed")
+        record(gateway, (opened, settlement(1, minted, **dear)))
+        record(gateway, (intent(2, minted), settlement(2, minted, **guess)))
+        nothing = settlement(3, minted, usage_source="none", input_tokens=0, output_tokens=0)
+        record(gateway, (intent(3, minted), nothing))
+        running = {"expected_input_tokens": 5000, "expected_micro": 12_500_000_000}
+        record(gateway, (intent(4, minted, **running), None))
+        story = shell("logs", "show", request_id(4)).stdout.split("\n\n")[0]
+        assert told(story.splitlines())[-2:] == [
+            "It has not ended.",
+            "Its prompt is thought to be 5\u202f000 tokens and to cost 12\u202f500 units:"
+            " that is billed should nothing more be known.",
+        ]
+    file = tmp_path / "channels.yaml"
+    file.write_text("money: {unit_price: 0.000002, currency: EUR}\n")
+    result = shell("logs", "show", request_id(1), "--config", str(file))
+    story, table = result.stdout.split("\n\n")
+    lines = told(story.splitlines())
+    assert lines[1] == "What was odd and let pass: user agent observed."
+    assert lines[-3:] == [
+        "It cost 61\u202f728.5 units (0.1235 EUR): 12\u202f345 input tokens"
+        " (40 read from the cache, 10 written to it, 4 of them for an hour)"
+        " and 7 output tokens (3 of reasoning).",
+        "The upstream counted the tokens.",
+        "Multiplied by: model 2.5, group 2.",
+    ]
+    assert "61728500000 (61\u202f728.5 units)" in table
+    lines = told(shell("logs", "show", request_id(2)).stdout.split("\n\n")[0].splitlines())
+    assert lines[-2].startswith("It cost 1 unit: 100 input tokens")
+    assert lines[-1] == "The tokens are estimated: no upstream told how many there were."
+    lines = told(shell("logs", "show", request_id(3)).stdout.split("\n\n")[0].splitlines())
+    assert lines[-1] == "No tokens were counted, and it cost nothing."
+    titles, *rows = shell("logs", "list").stdout.splitlines()
+    start, end = titles.index("Output") + len("Output"), titles.index("Units") + len("Units")
+    assert [row[start:end].strip() for row in rows] == ["0", "0", "~1", "61\u202f728.5"]
+    tail = shell("logs", "tail").stdout.splitlines()
+    assert "  ~1 units  " in tail[1]
 
 
 def test_a_long_value_widens_no_other_line(shell: Shell) -> None:

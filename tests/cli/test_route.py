@@ -149,6 +149,12 @@ def test_what_the_group_reaches_counts(shell: Shell, gateway: Living) -> None:
     assert f"chat-up: has {BETA}, which the group does not reach." in result.stdout
     result = shell(*ask(BETA, "responses", "--group", "team"))
     assert "The client would get 404: Invalid URL (POST /v1/responses)" in result.stdout
+    shell("key", "set", "bob", "--probe", "--models", "alpha-x")
+    result = shell(*ask(BETA, "chat", "--key", minted["id"]))
+    assert "Of its group, bob may use alpha-x only; all else gets a 403." in result.stderr
+    assert "bob is a probe: whatever it would reach, it gets a 403." in result.stderr
+    shell("key", "disable", "bob")
+    assert "is disabled: its requests" in shell(*ask(BETA, "chat", "--key", "bob")).stderr
     shell("key", "revoke", "bob")
     result = shell(*ask(BETA, "chat", "--key", minted["id"]))
     assert result.exit_code == 1

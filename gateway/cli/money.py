@@ -1,0 +1,37 @@
+"""Money for people: units, and what they cost where the configuration says so.
+
+It must not know what was bought.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.cli.screen import grouped
+from gateway.config import Money
+from gateway.core.limits import MICRO
+
+
+def units(micro: int) -> str:
+    """Exactly: `12 345.5`."""
+    whole, rest = divmod(micro, MICRO)
+    decimals = f"{rest:06d}".rstrip("0")
+    return f"{grouped(whole)}.{decimals}" if decimals else grouped(whole)
+
+
+def price(micro: int, money: Money) -> str | None:
+    """`12.34 USD`, of small prices four decimals; None without a price of the unit."""
+    if money.unit_price is None:
+        return None
+    amount = Decimal(repr(money.unit_price)) * micro / MICRO
+    if 0 < amount < Decimal("0.0001"):
+        return f"< 0.0001 {money.currency}"
+    whole, _, decimals = f"{amount:.{2 if amount >= 1 or not amount else 4}f}".partition(".")
+    return f"{grouped(int(whole))}.{decimals} {money.currency}"
+
+
+def cost(micro: int, money: Money) -> str:
+    """`5 units (0.01 USD)`."""
+    told = f"{units(micro)} {'unit' if micro == MICRO else 'units'}"
+    priced = price(micro, money)
+    return told if priced is None else f"{told} ({priced})"

@@ -1,0 +1,84 @@
+"""What was used, and whether the figures agree, over HTTP."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from gateway.store.lock import DATABASE_NAME
+from gateway.store.recorder import Recorder
+from tests.admin.asking import call, refusal
+from tests.store.ledger import START, intent, settlement
+
+HOUR = 3_600_000_000
+
+
+@pytest.fixture
+async def token_id(office) -> str:
+    """A key with three exchanges: two now, for two models, and one an hour later that failed."""
+    token, _ = await office.desk.mint_key("alice", "default")
+    recorder = Recorder(office.database)
+    await recorder.start()
+    for number, model, at in ((1, "beta-5.4", 0), (2, "alpha-x", 0), (3, "alpha-x", HOUR)):
+        opened = intent(number, token.id, catalog_model=model, started_at=START + at)
+        recorder.intend(opened)
+        recorder.settle(settlement(number, token.id, cost_micro=10**number))
+    await recorder.close()
+    return token.id
+
+
+async def test_sums_by_what_is_asked(client, token_id: str) -> None:
+    async def costs(**query: object) -> list[tuple[object, ...]]:
+        status, answer = await call(client, "GET", "usage", **query)
+        assert status == 200
+        by = str(query.get("by", "key")).split(",")
+        return [(*(row[each] for each in by), row["cost_micro"]) for row in answer["usage"]]
+
+    assert await costs() == [(token_id, 1110)]
+    assert await costs(by="model") == [("alpha-x", 1100), ("beta-5.4", 10)]
+    assert await costs(by="model,group", key=token_id, model="beta-5.4") == [
+        ("beta-5.4", "default", 10)
+    ]
+    assert await costs(by="hour", group="default") == [
+        (START // HOUR, 110),
+        (START // HOUR + 1, 1000),
+    ]
+    assert await costs(key="tok_x") == []
+
+
+async def test_an_hour_counts_whole_and_in_one_of_two_spans_that_meet(
+    client, token_id: str
+) -> None:
+    async def cost(**query: int) -> int:
+        _, answer = await call(client, "GET", "usage", by="group", **query)
+        return sum(row["cost_micro"] for row in answer["usage"])
+
+    second = (START // HOUR + 1) * HOUR
+    assert await cost(since=second) == 1000
+    assert await cost(since=second - 1) == 1110
+    assert await cost(until=second) == 110
+    for meeting in (second - 1, second, second + 1, second + HOUR - 1):
+        assert await cost(until=meeting) + await cost(since=meeting) == 1110
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+async def test_a_time_past_all_times_is_a_mistake(client, name: str) -> None:
+    status, code, message = refusal(await call(client, "GET", "usage", **{name: 10**30}))
+    assert (status, code) == (400, "invalid_request")
+    assert message.startswith(f"{name}: ")
+
+
+async def test_figures_that_agree_and_one_that_does_not(client, state_dir, token_id: str) -> None:
+    status, report = await call(client, "GET", "check")
+    assert (status, report["clean"], report["discrepancies"]) == (200, True, [])
+    assert (report["keys"], report["rows"], report["hours"], report["open"]) == (1, 3, 3, 0)
+    with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
+        damage.execute("UPDATE tokens SET cost_micro = cost_micro + 1")
+        damage.commit()
+    status, report = await call(client, "GET", "check")
+    assert (status, report["clean"]) == (200, False)
+    (found,) = report["discrepancies"]
+    assert (found["column"], found["token_id"]) == ("tokens.cost_micro", token_id)
+    assert (found["stands"], found["counted"]) == (1111, 1110)

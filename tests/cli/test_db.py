@@ -1,0 +1,68 @@
+"""`gateway db check`: what was proven, or every figure that does not agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.store.lock import DATABASE_NAME
+from tests.cli.shell import Shell, standing
+from tests.store.ledger import intent, outside, settlement
+
+
+@pytest.fixture
+def token_id(shell: Shell) -> str:
+    minted = str(shell.mint("alice")["id"])
+    with standing(shell.state_dir) as gateway:
+
+        async def work() -> None:
+            for number in range(3):
+                opened = gateway.recorder.intend(intent(number, minted))
+                gateway.recorder.settle(settlement(number, minted, cost_micro=5))
+            await opened
+            await gateway.recorder.intend(intent(9, minted))
+
+        gateway.do(work)
+    return minted
+
+
+def test_what_was_proven(shell: Shell, token_id: str) -> None:
+    result = shell("db", "check")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "The totals of all keys (1) are the sums of their hours.",
+        "The hourly sums (1) are the sums of their rows (4).",
+        "Rows that have not ended: 1.",
+    ]
+    report = shell.json("db", "check")
+    assert (report["clean"], report["keys"], report["rows"], report["open"]) == (True, 1, 4, 1)
+
+
+def test_while_a_gateway_runs(shell: Shell, token_id: str) -> None:
+    with standing(shell.state_dir):
+        assert shell("db", "check").exit_code == 0
+
+
+def test_every_figure_that_does_not_agree(shell: Shell, token_id: str) -> None:
+    with outside(shell.state_dir / DATABASE_NAME) as connection:
+        connection.execute("UPDATE tokens SET cost_micro = 14, requests = 4")
+        connection.execute("UPDATE usage_hours SET output_tokens = 22")
+    result = shell("db", "check")
+    assert result.exit_code == 1
+    _, *rows = [line.split() for line in result.stdout.splitlines()]
+    assert [(row[0], row[1], *row[-2:]) for row in rows] == [
+        ("tokens.requests", token_id, "4", "3"),
+        ("tokens.output_tokens", token_id, "21", "22"),
+        ("tokens.cost_micro", token_id, "14", "15"),
+        ("usage_hours.output_tokens", token_id, "22", "21"),
+    ]
+    assert "Figures that do not agree: 4" in result.stderr
+    assert "Nothing was changed." in result.stderr
+    result = shell("db", "check", "--json")
+    assert result.exit_code == 1
+    assert '"clean": false' in result.stdout
+
+
+def test_a_ledger_that_is_not_there(shell: Shell) -> None:
+    result = shell("db", "check")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "There is no state directory" in result.stderr

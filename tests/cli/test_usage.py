@@ -1,0 +1,158 @@
+"""`gateway usage`, as operators and scripts see it."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli import usage
+from gateway.cli.screen import when
+from gateway.cli.typed import now_us
+from gateway.store.lock import DATABASE_NAME
+from gateway.store.usage import COUNTS, Dimension
+from tests.cli.shell import Shell, standing
+from tests.store.ledger import intent, settlement
+
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+FIGURES = {"input_tokens": 1000, "cache_read_tokens": 400, "output_tokens": 70}
+
+
+def lines(text: str) -> list[list[str]]:
+    """The cells of a table's lines, with plain blanks in numbers."""
+    return [
+        [cell.strip().replace("\u202f", " ") for cell in line.split("  ") if cell.strip()]
+        for line in text.splitlines()
+    ]
+
+
+@pytest.fixture
+def ids(shell: Shell) -> list[str]:
+    """Alice has used two models now, Bob one of them 40 days ago; one count is an estimate."""
+    ids = [str(shell.mint(name)["id"]) for name in ("alice", "bob")]
+    spent = [
+        (ids[0], "beta-5.4", now_us(), {"cost_micro": 7_500_000_000}),
+        (ids[0], "alpha-x", now_us(), {"cost_micro": 2_500_000_000, "usage_source": "estimated"}),
+        (ids[1], "alpha-x", now_us() - 40 * DAY, {"cost_micro": 10**12, "state": "error"}),
+    ]
+    with standing(shell.state_dir) as gateway:
+
+        async def work() -> None:
+            for number, (token_id, model, at, changes) in enumerate(spent):
+                opened = intent(number, token_id, catalog_model=model, started_at=at)
+                gateway.recorder.intend(opened)
+                gateway.recorder.settle(settlement(number, token_id, **FIGURES | changes))
+
+        gateway.do(work)
+    return ids
+
+
+def test_the_fields_are_those_of_the_ledger() -> None:
+    assert tuple(Dimension) == usage.DIMENSIONS
+    assert usage.COUNTS == COUNTS
+
+
+def test_this_month_by_key(shell: Shell, ids: list[str]) -> None:
+    result = shell("usage")
+    assert result.exit_code == 0
+    titles, row, total = lines(result.stdout)
+    assert titles == ["Key", "Requests", "Errors", "Input", "Cached", "Output", "Units", "Share"]
+    figures = ["2", "0", "2 000", "800", "140", "~10 000"]
+    assert row == [f"alice ({ids[0]})", *figures, f"{'█' * 20} 100 %"]
+    assert total == ["Total", *figures]
+    assert result.stderr.startswith("Since ")
+
+
+def test_shares_and_order(shell: Shell, ids: list[str]) -> None:
+    _, *rows, total = lines(shell("usage", "--by", "model").stdout)
+    assert [(row[0], row[6], row[7:]) for row in rows] == [
+        ("beta-5.4", "7 500", ["█" * 15, "75 %"]),
+        ("alpha-x", "~2 500", ["█" * 5, "25 %"]),
+    ]
+    assert total[-1] == "~10 000"
+
+
+def test_since_and_filters(shell: Shell, ids: list[str]) -> None:
+    def costs(*arguments: str) -> list[int]:
+        return [row["cost_micro"] for row in shell.json("usage", *arguments)["usage"]]
+
+    assert costs("--since", "60d") == [10**12, 10**10]
+    assert costs("--since", "60d", "--key", "alice") == [10**10]
+    assert costs("--since", "60d", "--model", "alpha-x", "--by", "group") == [1_002_500_000_000]
+    assert costs("--since", "60d", "--until", "20d") == [10**12]
+    assert costs("--group", "nobody") == []
+
+
+def test_the_shapes_for_scripts(shell: Shell, ids: list[str]) -> None:
+    told = shell.json("usage", "--by", "day", "--by", "key")
+    assert set(told) == {"since", "until", "by", "usage", "total"}
+    assert (told["by"], told["until"]) == (["day", "key"], None)
+    (row,) = told["usage"]
+    assert set(row) == {"day", "key", *COUNTS}
+    assert told["total"] == {name: row[name] for name in COUNTS}
+    assert (row["requests"], row["estimated"], row["cost_micro"]) == (2, 1, 10**10)
+
+
+def test_comma_separated_values(shell: Shell, ids: list[str]) -> None:
+    text = shell("usage", "--by", "key", "--by", "hour", "--since", "60d", "--csv").stdout
+    rows: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
+    assert list(rows[0]) == ["key", "name", "hour", *COUNTS[:-1], "units"]
+    assert {(row["key"], row["name"]) for row in rows} == set(
+        zip(ids, ("alice", "bob"), strict=True)
+    )
+    assert [row["units"] for row in rows] == ["1000000", "10000"]
+    assert rows[1]["hour"].endswith(":00Z")
+    assert rows[1]["input_tokens"] == "2000"
+
+
+def test_a_name_from_before_names_had_rules_is_no_formula(shell: Shell, ids: list[str]) -> None:
+    with closing(sqlite3.connect(shell.state_dir / DATABASE_NAME)) as ledger:
+        ledger.execute("UPDATE tokens SET name = '=1+1' WHERE id = ?", (ids[0],))
+        ledger.commit()
+    (row,) = csv.DictReader(shell("usage", "--csv").stdout.splitlines())
+    assert (row["key"], row["name"]) == (ids[0], "'=1+1")
+
+
+def test_the_hours_that_were_summed_are_told(shell: Shell, ids: list[str]) -> None:
+    told = shell.json("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
+    assert (told["since"] % HOUR, told["until"] % HOUR) == (0, 0)
+    assert told["until"] - told["since"] == 25 * HOUR
+    result = shell("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
+    assert result.stderr == f"Since {when(told['since'])} and before {when(told['until'])}.\n"
+
+
+def test_a_price_beside_the_units(shell: Shell, ids: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text("money: {unit_price: 0.002, currency: EUR}\n")
+    titles, row, total = lines(shell("usage", "--config", str(file)).stdout)
+    assert titles[-2:] == ["Price", "Share"]
+    assert row[7] == "20.00 EUR"
+    assert total[7] == "20.00 EUR"
+
+
+def test_nothing_yet(shell: Shell) -> None:
+    shell.mint("alice")
+    assert [line[0] for line in lines(shell("usage", "--by", "model").stdout)] == ["Model", "Total"]
+    assert shell.json("usage")["total"] == dict.fromkeys(COUNTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--by", "colour"), 2, "'colour' is not one of 'key', 'group'"),
+        (("--since", "soon"), 2, "must be a date such as 2026-12-31"),
+        (("--since", "1d", "--until", "2d"), 2, "there is nothing between them"),
+        (("--since", "2026-11-01T10:01", "--until", "2026-11-01T10:59"), 2, "in the same hour"),
+        (("--key", "carol"), 1, "No key has the id or name carol."),
+        (("--csv", "--json"), 2, "name one"),
+    ],
+)
+def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+    shell.mint("alice")
+    result = shell("usage", *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in result.stderr
