@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,27 +53,35 @@ class RawClient:
         self._socket = connection
 
     @classmethod
-    async def ask(
-        cls, address: str, key: str, spoken: Format, name: str, *, room: int = 0, **fields: Any
-    ) -> RawClient:
-        """Sends the request and reads nothing. `room`: the size of the receive buffer, in bytes,
-        where it shall be small."""
+    async def connect(cls, address: str, *, room: int = 0) -> RawClient:
+        """`room`: the size of the receive buffer, in bytes, where it shall be small."""
         connection = socket.socket()
         connection.setblocking(False)
         if room:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         place = urlsplit(address)
+        await asyncio.get_running_loop().sock_connect(connection, (place.hostname, place.port))
+        return cls(connection)
+
+    @classmethod
+    async def ask(
+        cls, address: str, key: str, spoken: Format, name: str, *, room: int = 0, **fields: Any
+    ) -> RawClient:
+        """Sends the request and reads nothing."""
+        client = await cls.connect(address, room=room)
+        await client.say(key, spoken, name, **fields)
+        return client
+
+    async def say(self, key: str, spoken: Format, name: str, **fields: Any) -> None:
         body = orjson.dumps(asking(spoken, name, **fields))
         lines = [
             f"POST {PATHS[spoken]} HTTP/1.1",
-            f"host: {place.netloc}",
+            "host: gateway",
             f"content-length: {len(body)}",
             *(f"{header}: {value}" for header, value in headers(key, name).items()),
         ]
-        loop = asyncio.get_running_loop()
-        await loop.sock_connect(connection, (place.hostname, place.port))
-        await loop.sock_sendall(connection, "\r\n".join((*lines, "", "")).encode() + body)
-        return cls(connection)
+        message = "\r\n".join((*lines, "", "")).encode() + body
+        await asyncio.get_running_loop().sock_sendall(self._socket, message)
 
     async def read_until(self, mark: bytes) -> bytes:
         """What came so far, once `mark` is in it."""
@@ -84,6 +93,11 @@ class RawClient:
                     raise AssertionError(f"{mark!r} never came, but: {received!r}")
                 received += chunk
         return received
+
+    def take(self) -> None:
+        """Reads some of what has come, without waiting for it."""
+        with suppress(BlockingIOError):
+            self._socket.recv(65536)
 
     def leave(self, how: Leave) -> None:
         if how is Leave.HALF_CLOSE:

@@ -13,37 +13,43 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import orjson
 
 from gateway.admin.desk import open_desk
+from gateway.admin.terms import KeyTerms
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import hold
 from tests.house import channels
 
 ROOT = Path(__file__).resolve().parents[2]
+GATEWAY = (sys.executable, "-m", "gateway")
 START = 20.0
 """Seconds that a start may take on a busy machine."""
+
+
+def _surroundings() -> dict[str, str]:
+    """The environment, without what is said to other gateways."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
+    }
+    return inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 class GatewayProcess:
     """`python -m gateway serve …`; `log` and `told` are what it wrote so far."""
 
     def __init__(self, folder: Path, *arguments: str | Path, **environment: str) -> None:
-        self._folder = folder
         self._out, self._err = folder / "stdout", folder / "stderr"
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
-        }
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", *map(str, arguments)],
+                [*GATEWAY, "serve", *map(str, arguments)],
                 cwd=folder,
-                env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+                env=_surroundings() | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -96,26 +102,33 @@ class GatewayProcess:
         return await asyncio.to_thread(self.wait, seconds)
 
 
-def write_config(folder: Path, upstream: str | None = None, **server: Any) -> Path:
-    """A configuration file in `folder`: state beside it, any free port, and one channel for each
-    format at the upstream's address."""
+def write_config(
+    folder: Path,
+    upstream: str | None = None,
+    *,
+    sections: Mapping[str, Any] | None = None,
+    **server: Any,
+) -> Path:
+    """A configuration file in `folder`: state beside it, any free port, one channel for each format
+    at the upstream's address, and further sections."""
     file = folder / "channels.yaml"
     config = {
         "server": {"port": 0} | server,
         "state_dir": str(folder / "state"),
         "channels": channels(upstream) if upstream else [],
+        **(sections or {}),
     }
     file.touch(mode=0o600)
     file.write_bytes(orjson.dumps(config))
     return file
 
 
-async def mint(folder: Path) -> str:
+async def mint(folder: Path, **terms: Unpack[KeyTerms]) -> str:
     """A key for the gateway that `write_config` configured, while none runs."""
     state = folder / "state"
     with hold(state):
         async with open_desk(state, unix_microseconds) as desk:
-            _, key = await desk.mint_key("chaos", "default")
+            _, key = await desk.mint_key("chaos", "default", **terms)
     return key
 
 
@@ -148,3 +161,14 @@ def sound(folder: Path) -> bool:
     with _ledger(folder) as ledger:
         (verdict,) = ledger.execute("PRAGMA integrity_check").fetchone()
     return bool(verdict == "ok")
+
+
+def proven(folder: Path) -> bool:
+    """Whether `gateway db check` finds every figure of the ledger right, and no row that is open;
+    the gateway may run or not."""
+    command = [*GATEWAY, "db", "check", "--json", "--state-dir", str(folder / "state")]
+    done = subprocess.run(
+        command, cwd=folder, env=_surroundings(), capture_output=True, timeout=START, check=False
+    )
+    report = orjson.loads(done.stdout)
+    return (done.returncode, report["clean"], report["open"]) == (0, True, 0)

@@ -1,33 +1,41 @@
-"""kill -9 loses no call that a client heard of: it has exactly one row, and none stays open.
+"""kill -9 loses no call that a client heard of: it has exactly one row, none stays open, and what
+was under way is billed for its prompt.
 
-Several deaths of one state directory, each with streams under way, exchanges complete, and others
-at any step in between.
+Many deaths of one state directory, each with streams under way, exchanges complete, and others at
+any step in between.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
+from typing import Final
 
+import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
+from gateway.core.limits import MICRO
 from tests.chaos.client import asking, headers
-from tests.chaos.process import GatewayProcess, mint, rows, settled, sound, write_config
+from tests.chaos.process import GatewayProcess, mint, proven, rows, settled, sound, write_config
 from tests.chaos.speech import complete, speech, whole
 from tests.chaos.upstream import Call, upstream
-from tests.house import PATHS
+from tests.house import ALPHA, BETA, PATHS
 
-ROUNDS = 3
-STREAMS = 50
-COMPLETE = 24
+ROUNDS = 20
+STREAMS = 100
+COMPLETE = 12
 BUSY = 4
 """Clients that ask on and on until the gateway dies."""
+
+MULTIPLIERS: Final = {ALPHA: 1.5, BETA: 1.25}
+"""Of the shipped catalog."""
 
 
 @dataclass(slots=True)
@@ -94,6 +102,7 @@ class Clients:
                 self._heard.maybe.discard(name)
 
 
+@pytest.mark.timeout(300)  # as many starts of a process; it waits for nothing else
 async def test_every_call_is_on_record(tmp_path: Path) -> None:
     heard = Heard()
     async with upstream(stream_slowly) as model:
@@ -104,20 +113,35 @@ async def test_every_call_is_on_record(tmp_path: Path) -> None:
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             gateway.address()
             await settled(tmp_path, heard.all_of | heard.something_of)
+            assert proven(tmp_path)
             gateway.signal(signal.SIGTERM)
             assert gateway.wait() == 0
         called = Counter(call.name for call in model.calls)
-    assert sound(tmp_path)
+    assert proven(tmp_path)
     ledger = rows(tmp_path)
+    for row in ledger:
+        check_bill(row)
     state = {row["client_request_id"]: row["state"] for row in ledger}
     assert len(state) == len(ledger)
     assert set(called.values()) == {1}
+    assert len(heard.something_of) == ROUNDS * STREAMS
     assert {state[name] for name in heard.something_of} == {"interrupted"}
     assert {state[name] for name in heard.all_of} <= {"ok", "interrupted"}
     assert {state[name] for name in heard.all_of if "done" in name} == {"ok"}
     # Between call and commit lie milliseconds, in which nothing has left for the client yet.
     assert called.keys() ^ state.keys() <= heard.maybe
     assert len(heard.maybe) <= BUSY * ROUNDS
+
+
+def check_bill(row: sqlite3.Row) -> None:
+    """What ended costs what the upstream counted, all else what its prompt alone was thought to."""
+    bill = row["usage_source"], row["input_tokens"], row["output_tokens"], row["cost_micro"]
+    if row["state"] == "ok":
+        assert bill == ("upstream", 7, 3, 10 * MICRO * MULTIPLIERS[row["model"]])
+    else:
+        assert row["state"] == "interrupted"
+        assert bill == ("estimated", row["expected_input_tokens"], 0, row["expected_micro"])
+        assert row["expected_micro"] > 0
 
 
 async def live_and_die(config: Path, key: str, prefix: str, heard: Heard) -> None:

@@ -91,17 +91,19 @@ async def test_the_upstream_hears_of_it(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_in_every_format_what_was_counted_stays_on_record(
-    house: House, spoken: Format
-) -> None:
+async def test_in_every_format_what_was_heard_is_billed(house: House, spoken: Format) -> None:
     name = f"begun/{spoken}"
     client = await RawClient.ask(house.address, house.key, spoken, name, stream=True)
     await client.read_until(b"word")
     client.leave(Leave.RESET)
     row = (await settled(house.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 200)
+    assert row["usage_source"] == "estimated"
     # Only this format says at its beginning how long the prompt was.
-    assert row["input_tokens"] == (7 if spoken is Format.MESSAGES else 0)
+    told = 7 if spoken is Format.MESSAGES else row["expected_input_tokens"]
+    assert row["input_tokens"] == told > 0
+    assert row["output_tokens"] > 0
+    assert row["cost_micro"] > row["expected_micro"] * told // row["expected_input_tokens"]
     assert row["bytes_out"] > 0
 
 

@@ -147,6 +147,16 @@ async def test_a_format_can_be_left_out(door: Door) -> None:
     assert list(door.seen) == ["/healthz", "/readyz", "/v1/messages"]
 
 
+async def test_without_cost_no_model_is_asked(door: Door) -> None:
+    code, line = await door.probe("--no-cost", "--messages", "alpha-x", GATEWAY_KEY=KEY)
+    assert code == 0
+    assert "models count answered" in line
+    assert list(door.seen) == ["/healthz", "/readyz", "/v1/models", "/v1/messages/count_tokens"]
+    assert door.seen["/v1/models"].method == "GET"
+    assert door.seen["/v1/models"].headers["authorization"] == f"Bearer {KEY}"
+    assert orjson.loads(door.bodies["/v1/messages/count_tokens"])["model"] == "alpha-x"
+
+
 async def test_health_alone_needs_no_key(door: Door) -> None:
     code, line = await door.probe("--health-only")
     assert code == 0

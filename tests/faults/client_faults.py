@@ -12,7 +12,7 @@ from itertools import product
 from typing import Final
 
 from gateway.store.records import ExchangeState
-from tests.faults.outcomes import Asked, Told, refused
+from tests.faults.outcomes import Asked, Bill, Told, refused
 from tests.faults.rawclient import Leave
 
 NEVER: Final = "never called"
@@ -36,6 +36,7 @@ class Misdeed:
     state: ExchangeState | None = None
     status: int | None = None
     upstream: str = NEVER
+    bill: Bill = Bill.NOTHING
     plan: str = "ok"
     leave: Leave | None = None
     body: Callable[[bytes], bytes] = field(default=lambda body: body)
@@ -44,10 +45,10 @@ class Misdeed:
 
 
 _MOMENTS: Final = (
-    ("before the upstream has answered", "stall:head", Asked.BOTH, 499),
-    ("when the upstream has sent its head", "stall:start", Asked.BOTH, 499),
-    ("in the middle of a reply", "stall:text", Asked.STREAM, 200),
-    ("while a whole reply comes in", "stall:text", Asked.WHOLE, 499),
+    ("before the upstream has answered", "stall:head", Asked.BOTH, 499, Bill.NOTHING),
+    ("when the upstream has sent its head", "stall:start", Asked.BOTH, 499, Bill.PROMPT),
+    ("in the middle of a reply", "stall:text", Asked.STREAM, 200, Bill.ESTIMATED),
+    ("while a whole reply comes in", "stall:text", Asked.WHOLE, 499, Bill.PROMPT),
 )
 _WAYS: Final = {
     Leave.CLOSE: "leaves",
@@ -61,10 +62,11 @@ LEAVING: Final = [
         state=ExchangeState.CLIENT_GONE,
         status=status,
         upstream=LEFT,
+        bill=bill,
         plan=plan,
         leave=how,
     )
-    for (moment, plan, asked, status), (how, way) in product(_MOMENTS, _WAYS.items())
+    for (moment, plan, asked, status, bill), (how, way) in product(_MOMENTS, _WAYS.items())
 ]
 
 SLOW_READER: Final = Misdeed(
@@ -73,6 +75,7 @@ SLOW_READER: Final = Misdeed(
     state=ExchangeState.CLIENT_SLOW,
     status=200,
     upstream="is cut off",
+    bill=Bill.ESTIMATED,
     plan="tick:0:size=65536",
 )
 TOO_SLOW: Final = refused(408, "request_timeout", "The request body did not arrive in time")
@@ -156,6 +159,7 @@ BODIES: Final = [
         state=ExchangeState.OK,
         status=200,
         upstream=CALLED,
+        bill=Bill.COUNTED,
         headers={"content-type": None},
     ),
     Misdeed(
@@ -163,6 +167,7 @@ BODIES: Final = [
         state=ExchangeState.OK,
         status=200,
         upstream=CALLED,
+        bill=Bill.COUNTED,
         body=lambda body: b'{"model":"nobody",' + body[1:],
     ),
     _headed("has no key", _NO_KEY, False, authorization=None),

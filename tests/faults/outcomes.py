@@ -22,6 +22,17 @@ class Asked(Enum):
         return {Asked.BOTH: (True, False), Asked.STREAM: (True,), Asked.WHOLE: (False,)}[self]
 
 
+class Bill(Enum):
+    """What a request costs."""
+
+    COUNTED = "as counted"
+    """What the upstream has counted."""
+    ESTIMATED = "estimated"
+    """The prompt, and what was heard of the reply."""
+    PROMPT = "the prompt, estimated"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """An error as clients get it: the status and the envelope of their format. `native` is the

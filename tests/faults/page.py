@@ -31,22 +31,26 @@ stands under "Client, alone". "Verdicts" are the words that `gateway logs show` 
 attempts at the account that fails: of two, and alone where that differs. No reply is ever put
 together from two, and no stream that broke off looks complete.
 
-Of 400, 404, 413 and 422 code and words are the upstream's own. What a failed request has cost
-stands in its row as far as the upstream told it: messages tell it with the frame that opens a
-reply, the other formats at the end alone.
+Of 400, 404, 413 and 422 code and words are the upstream's own.
+
+"Bill" is what the client's key pays, alone. A reply costs what its upstream has counted, and what
+fails before it has begun costs nothing. One that breaks off is estimated, as one is that nobody
+counts: a token for every four characters that were heard, and the prompt as messages tell it with
+the frame that opens a reply, or as it was guessed. The row says which, as `usage_source`; with
+`money.bill_estimates: false` nothing is estimated.
 """
 
 _HEAD: Final = (
-    "| An upstream | Asked for | Client, of two | Client, alone | Verdicts | Account |\n"
-    "|---|---|---|---|---|---|\n"
+    "| An upstream | Asked for | Client, of two | Client, alone | Verdicts | Account | Bill |\n"
+    "|---|---|---|---|---|---|---|\n"
 )
 _CLIENTS: Final = """\
 ## Clients
 
 Nothing of this is blamed on an account, and nothing but what the last column says reaches one.
 
-| A client | Asks for | Is told | Row | Upstream |
-|---|---|---|---|---|
+| A client | Asks for | Is told | Row | Bill | Upstream |
+|---|---|---|---|---|---|
 """
 
 
@@ -81,6 +85,7 @@ def _cells(fault: Fault) -> Iterator[str]:
     yield "its reply" if alone[-1] == "ok" else told
     yield _verdicts(fault.tries) + ("" if alone == fault.tries else f"; alone: {_verdicts(alone)}")
     yield _account(fault)
+    yield fault.bill.value
 
 
 def _told(fault: Fault) -> str:
@@ -127,6 +132,7 @@ def _client_cells(misdeed: Misdeed) -> Iterator[str]:
     yield misdeed.asked.value if misdeed.asked is not Asked.BOTH else "both"
     yield "nothing" if misdeed.told is None else spelled(misdeed.told)
     yield f"`{misdeed.state}`, {misdeed.status}" if misdeed.state else "none"
+    yield misdeed.bill.value
     yield misdeed.upstream
 
 

@@ -28,7 +28,8 @@ from tests.faults.client_faults import (
     SLOW_READER,
     Misdeed,
 )
-from tests.faults.outcomes import Told
+from tests.faults.outcomes import Bill, Told
+from tests.faults.paying import assert_billed
 from tests.faults.rawclient import Received, raw_client, request
 from tests.faults.upstream import FaultUpstream, fault_upstream
 from tests.house import PATHS, House, channel, open_house, prompt
@@ -133,9 +134,6 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     row = await ended(place, before)
     check_row(row, misdeed)
     assert row.end_reason == "client_gone"
-    # Only this format says at its beginning how long the prompt was.
-    counted = misdeed.status == 200 and spoken is Format.MESSAGES
-    assert row.usage_source == ("upstream" if counted else "none")
     attempts = await place.house.desk.attempts(row.id)
     assert [attempt.verdict for attempt in attempts] == ["given up"]
     check_health(place)
@@ -244,6 +242,7 @@ def check_row(row: RequestRow, misdeed: Misdeed) -> None:
         assert misdeed.told is not None
         assert row.error_code == misdeed.told.code
         assert row.channel is None
+    assert_billed(row, misdeed.bill, broken_off=misdeed.bill is Bill.ESTIMATED)
 
 
 def check_health(place: Place) -> None:

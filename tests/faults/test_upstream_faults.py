@@ -17,7 +17,8 @@ from gateway.routing.gate import State
 from gateway.routing.judgement import Effect
 from gateway.store.records import ExchangeState
 from tests.faults.hearing import assert_told, assert_told_in_band, text_of
-from tests.faults.outcomes import INVALID, Told
+from tests.faults.outcomes import INVALID, Bill, Told
+from tests.faults.paying import assert_billed
 from tests.faults.pools import ALONE, FAULTY, SOUND, Outcome, Pool, arranged, ask_both
 from tests.faults.speech import STREAMS
 from tests.faults.upstream import FaultUpstream, fault_upstream
@@ -157,14 +158,11 @@ def check_row(fault: Fault, spoken: Format, outcome: Outcome, failing: str, by: 
         assert row.status == (200 if fault.in_band else fault.told.status)
         assert row.error_code in _codes(fault.told, spoken)
         assert row.account == failing
-        # Only this format says at its beginning how long the prompt was.
-        counted = (fault.in_band or fault.opened) and row.stream and spoken is Format.MESSAGES
     else:
         assert (row.state, row.status) == (ExchangeState.OK, 200)
         assert (row.error_code, row.end_reason) == (None, "complete")
         assert row.account == (SOUND if by is By.OTHER else failing)
-        counted = by is By.OTHER or fault.counted
-    assert row.usage_source == ("upstream" if counted else "none")
-    assert (row.input_tokens > 0) is counted
+    bill = Bill.COUNTED if by is By.OTHER else fault.bill
+    assert_billed(row, bill, broken_off=fault.in_band)
     assert row.attempts == len(outcome.attempts)
     assert "key-of-the" not in f"{row} {outcome.attempts}"

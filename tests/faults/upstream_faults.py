@@ -23,6 +23,7 @@ from tests.faults.outcomes import (
     TOO_LATE,
     UNSTABLE,
     Asked,
+    Bill,
     Told,
     refused,
 )
@@ -71,12 +72,17 @@ class Fault:
     calls: int | None = None
     vague: float = 0
     """By how many seconds it is unsure, as dates tell it, when the account can be asked again."""
-    opened: bool = False
-    """Whether a stream that nobody hears of was opened, in which messages tell of the prompt."""
 
     @property
     def alone_tries(self) -> tuple[str, ...]:
         return self.tries if self.alone is None else self.alone
+
+    @property
+    def bill(self) -> Bill:
+        """Where no other account is there."""
+        if self.alone_tries[-1] == _OK:
+            return Bill.COUNTED if self.counted else Bill.ESTIMATED
+        return Bill.ESTIMATED if self.in_band else Bill.NOTHING
 
 
 _OK: Final = "ok"
@@ -375,7 +381,6 @@ _SLOW: Final = [
             told=TOO_LATE,
             asked=asked,
             timeouts=_STREAMS,
-            opened=place == "begun",
         )
         for since, place, asked in (
             ("at all", "head", Asked.BOTH),
@@ -391,7 +396,6 @@ _SLOW: Final = [
             tries=("timed out",),
             told=TOO_LATE,
             timeouts=_STREAMS,
-            opened=what == "pings",
         )
         for what in ("comments", "pings")
     ),
@@ -427,7 +431,6 @@ _CUTS: Final = [
         tries=("broken off",),
         told=BAD,
         asked=Asked.STREAM,
-        opened=True,
     ),
     Fault(
         what="breaks off before any text, unseen by HTTP",
@@ -435,7 +438,6 @@ _CUTS: Final = [
         tries=("broken off",),
         told=BAD,
         asked=Asked.STREAM,
-        opened=True,
     ),
     *(
         _begun(
@@ -490,7 +492,6 @@ _EVENTS: Final = [
             tries=("overloaded", "overloaded"),
             told=UNSTABLE,
             asked=asked,
-            opened=place != "start",
         )
         for place, when, asked in (
             ("start", "before anything else", Asked.BOTH),
