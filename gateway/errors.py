@@ -339,9 +339,10 @@ class UpstreamTimeout(ServiceUnavailable):
 
 class TooManyRequests(GatewayError):
     """One of our own limits; an upstream's 429 is never passed on as one. `never`: what was asked
-    would not pass at any other time either."""
+    would not pass at any other time either. `whose` is the kind and id of the limit's holder."""
 
     status = 429
+    whose: tuple[str, str] | None = None
     code = "rate_limit_exceeded"
     type = "requests"
     messages_type = "rate_limit_error"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Asks a running gateway whether it works: health, readiness and one small request in each format.
+# Asks a running gateway whether it works: health, readiness and one small request in each format, or
+# with --no-cost, which a probe key is enough for, the model list and one count of tokens.
 #
 # One line out, and an exit code as monitoring plugins have it:
 # 0 all answered, 1 some formats failed, 2 down or not ready or no format works, 3 the probe itself could not run.
@@ -14,6 +15,7 @@ messages_model=${GATEWAY_MESSAGES_MODEL:-alpha-haiku-4-5-20251001}
 responses_model=${GATEWAY_RESPONSES_MODEL:-beta-5.4-mini}
 timeout=${GATEWAY_TIMEOUT:-30}
 health_only=
+no_cost=
 
 usage() {
     cat <<'USAGE'
@@ -25,6 +27,7 @@ Usage: scripts/probe.sh [options]
   --messages MODEL                                            (GATEWAY_MESSAGES_MODEL)
   --responses MODEL                                           (GATEWAY_RESPONSES_MODEL)
   --timeout SECONDS   for each request                        (GATEWAY_TIMEOUT, 30)
+  --no-cost           ask for the model list and a count of tokens of the --messages model instead
   --health-only       ask no model, need no key
 USAGE
 }
@@ -40,6 +43,7 @@ while (($#)); do
     case $1 in
         -h | --help) usage; exit 0 ;;
         --health-only) health_only=yes; shift; continue ;;
+        --no-cost) no_cost=yes; shift; continue ;;
     esac
     (($# > 1)) || unknown "$1 needs a value or is no option (--help lists them)"
     case $1 in
@@ -96,10 +100,11 @@ ask /readyz </dev/null
 
 good='' bad='' measures=''
 
-try_format() { # name model path body
-    local name=$1 model=$2 path=$3 body=$4
+try_path() { # name model path, further arguments for curl
+    local name=$1 model=$2 path=$3
+    shift 3
     [[ $model == - ]] && return
-    ask "$path" --data "$body" < <(
+    ask "$path" "$@" < <(
         printf '%s\n' 'content-type: application/json' 'anthropic-version: 2023-06-01' "authorization: Bearer $key"
     )
     if [[ $status == 200 ]]; then
@@ -111,12 +116,17 @@ try_format() { # name model path body
 }
 
 question='"messages":[{"role":"user","content":"Say yes."}]'
-try_format chat "$chat_model" /v1/chat/completions \
-    "{\"model\":\"$chat_model\",\"max_tokens\":16,$question}"
-try_format messages "$messages_model" /v1/messages \
-    "{\"model\":\"$messages_model\",\"max_tokens\":16,$question}"
-try_format responses "$responses_model" /v1/responses \
-    "{\"model\":\"$responses_model\",\"max_output_tokens\":16,\"store\":false,\"input\":\"Say yes.\"}"
+if [[ $no_cost ]]; then
+    try_path models all /v1/models
+    try_path count "$messages_model" /v1/messages/count_tokens --data "{\"model\":\"$messages_model\",$question}"
+else
+    try_path chat "$chat_model" /v1/chat/completions \
+        --data "{\"model\":\"$chat_model\",\"max_tokens\":16,$question}"
+    try_path messages "$messages_model" /v1/messages \
+        --data "{\"model\":\"$messages_model\",\"max_tokens\":16,$question}"
+    try_path responses "$responses_model" /v1/responses \
+        --data "{\"model\":\"$responses_model\",\"max_output_tokens\":16,\"store\":false,\"input\":\"Say yes.\"}"
+fi
 
 [[ $good || $bad ]] || unknown 'every format is skipped; --health-only asks for that'
 [[ $bad ]] || finish 0 OK "$base: ready;$good answered |$measures"
