@@ -78,7 +78,7 @@ class SharedLimits(Section):
     """How long a request may wait for its turn, whosever limit it is; absent: it is refused at
     once."""
     max_waiting: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """How many requests may wait at any moment."""
+    """How many requests may wait at any moment, at most a quarter of them of one key."""
 
 
 class UserAgents(Section):

@@ -16,7 +16,6 @@ from gateway.quota.limits import Holder, HolderKind, Lease
 from tests.admission.guests import (
     GATEWAY,
     ONE,
-    PATIENT,
     Guest,
     come,
     demand,
@@ -219,6 +218,7 @@ async def test_whatever_comes_each_keys_requests_go_in_their_order(turns: Turns,
     """Some leave the line, and nobody is left standing in it."""
     chance = random.Random(seed)
     team = group(Limits(concurrent=2))
+    endless = SharedLimits(max_wait=5, max_waiting=1000)
     went: dict[str, list[int]] = {"a": [], "b": [], "c": []}
 
     async def turn(wants: Demand) -> Lease | None:
@@ -227,7 +227,7 @@ async def test_whatever_comes_each_keys_requests_go_in_their_order(turns: Turns,
         except TooManyRequests as refusal:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.01 if chance.random() < 0.2 else 5):
-                    return await turns.wait(wants, PATIENT, refusal)
+                    return await turns.wait(wants, endless, refusal)
             return None
 
     async def visit(name: str, number: int) -> None:

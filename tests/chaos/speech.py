@@ -95,7 +95,8 @@ def _chat() -> Speech:
 
 
 def _messages() -> Speech:
-    message = orjson.loads(whole(Format.MESSAGES)) | {"content": [], "stop_reason": None}
+    begun = {"content": [], "stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 1}}
+    message = orjson.loads(whole(Format.MESSAGES)) | begun
     word = _event("content_block_delta", index=0, delta={"type": "text_delta", "text": " word"})
     opening = _event("message_start", message=message) + _event(
         "content_block_start", index=0, content_block={"type": "text", "text": ""}
