@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -113,6 +114,9 @@ class Runtime:
     """When the configuration was last read and found right, in unix microseconds."""
     refused: str | None = None
     """What is wrong with the file that was read since: for everybody, so it tells no content."""
+    misdirected: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often somebody asked where nothing is, by what the path began with and the user agent's
+    product: their base address is a wrong one."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """Channels, and their names of models, that were found to answer streams alone."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """Administration of a gateway: what may be changed, and the socket over which it is asked.
 
-Nothing in here may ever be reached from the TCP port.
+What is reached from the TCP port stands behind the console's guard.
 """
 
 ROOT = "/admin/api"
-"""The path under which the desk is asked."""
+"""The path under which the desk is asked, wherever it is served."""

@@ -1,7 +1,6 @@
-"""The desk over HTTP: JSON in, JSON out, under `/admin/api`.
+"""The desk over HTTP: JSON in, JSON out, under whatever path the application is mounted.
 
-An application of its own, for the admin socket; it must not know where it is served and is never
-part of the application on the TCP port. Refusals are `{"error": {"message", "code"}}`,
+It must not know where it is served, nor who may ask. Refusals are `{"error": {"message", "code"}}`,
 those of a form with its `mistakes` too: the `path` of a field and a `message` each.
 Times are Unix microseconds, as in the ledger.
 """
@@ -18,9 +17,17 @@ import orjson
 from aiohttp import web
 
 from gateway import __version__
-from gateway.admin import ROOT
 from gateway.admin.desk import Desk
-from gateway.admin.forms import FormError, Mistake, PageForm, UsageForm, fill
+from gateway.admin.exports import head, lines
+from gateway.admin.forms import (
+    ExportForm,
+    FormError,
+    Mistake,
+    OverviewForm,
+    PageForm,
+    UsageForm,
+    fill,
+)
 from gateway.admin.group_forms import GroupChange, GroupForm
 from gateway.admin.key_forms import ChangeForm, ImportForm, MintForm, RotateForm, read_keys
 from gateway.admin.refusals import (
@@ -38,8 +45,8 @@ from gateway.admin.refusals import (
     UnknownRequest,
 )
 from gateway.config import ConfigMistakes
-from gateway.store.errors import StoreError
-from gateway.store.records import Token
+from gateway.store.errors import StoreError, TooMuchToRead
+from gateway.store.records import RequestRow, Token
 
 if TYPE_CHECKING:  # a command that stands in for the gateway needs nothing of what reloads
     from gateway.admin.reload import Reloader
@@ -74,25 +81,27 @@ def build_admin(desk: Desk, reloader: Reloader | None = None) -> web.Application
     app[DESK] = desk
     if reloader is not None:
         app[RELOADER] = reloader
-    app.router.add_get(ROOT, hello)
-    app.router.add_get(f"{ROOT}/keys", list_keys)
-    app.router.add_post(f"{ROOT}/keys", mint_key)
-    app.router.add_post(f"{ROOT}/keys/import", import_keys)
-    app.router.add_get(f"{ROOT}/keys/{{id}}", show_key)
-    app.router.add_patch(f"{ROOT}/keys/{{id}}", change_key)
-    app.router.add_post(f"{ROOT}/keys/{{id}}/rotate", rotate_key)
-    app.router.add_delete(f"{ROOT}/keys/{{id}}", revoke_key)
-    app.router.add_get(f"{ROOT}/groups", list_groups)
-    app.router.add_post(f"{ROOT}/groups", add_group)
-    app.router.add_get(f"{ROOT}/groups/{{name}}", show_group)
-    app.router.add_patch(f"{ROOT}/groups/{{name}}", change_group)
-    app.router.add_delete(f"{ROOT}/groups/{{name}}", remove_group)
-    app.router.add_get(f"{ROOT}/usage", show_usage)
-    app.router.add_get(f"{ROOT}/check", check)
-    app.router.add_post(f"{ROOT}/reload", reload)
-    app.router.add_get(f"{ROOT}/requests", list_requests)
-    app.router.add_get(f"{ROOT}/requests/{{id}}", show_request)
-    app.router.add_get(f"{ROOT}/requests/{{id}}/attempts", list_attempts)
+    app.router.add_get("", hello)
+    app.router.add_get("/keys", list_keys)
+    app.router.add_post("/keys", mint_key)
+    app.router.add_post("/keys/import", import_keys)
+    app.router.add_get("/keys/{id}", show_key)
+    app.router.add_patch("/keys/{id}", change_key)
+    app.router.add_post("/keys/{id}/rotate", rotate_key)
+    app.router.add_delete("/keys/{id}", revoke_key)
+    app.router.add_get("/groups", list_groups)
+    app.router.add_post("/groups", add_group)
+    app.router.add_get("/groups/{name}", show_group)
+    app.router.add_patch("/groups/{name}", change_group)
+    app.router.add_delete("/groups/{name}", remove_group)
+    app.router.add_get("/usage", show_usage)
+    app.router.add_get("/check", check)
+    app.router.add_post("/reload", reload)
+    app.router.add_get("/overview", show_overview)
+    app.router.add_get("/requests", list_requests)
+    app.router.add_get("/requests/export", export_requests)
+    app.router.add_get("/requests/{id}", show_request)
+    app.router.add_get("/requests/{id}/attempts", list_attempts)
     return app
 
 
@@ -215,6 +224,36 @@ async def list_requests(request: web.Request) -> web.Response:
     return _answer({"requests": await request.app[DESK].requests(form.page())})
 
 
+async def export_requests(request: web.Request) -> web.StreamResponse:
+    """All rows wanted; whoever leaves ends it. Should the ledger fail in between, the answer
+    breaks off, so that nobody takes a part of it for all."""
+    form = fill(ExportForm, dict(request.query))
+    batches = request.app[DESK].export(form.wanted())
+    rows: list[RequestRow] = await anext(
+        batches, []
+    )  # first: what goes wrong before the answer begins is told
+    answer = web.StreamResponse(headers=_attachment(f"requests.{form.format}"))
+    answer.content_type = form.format.content_type
+    await answer.prepare(request)
+    await answer.write(head(form.format))
+    try:
+        while rows:
+            await answer.write(lines(form.format, map(asdict, rows)))
+            rows = await anext(batches, [])
+    except StoreError as error:
+        log.warning("admin: an export broke off: %s", error)
+        if request.transport is not None:
+            request.transport.abort()
+        return answer
+    await answer.write_eof()
+    return answer
+
+
+async def show_overview(request: web.Request) -> web.Response:
+    form = fill(OverviewForm, dict(request.query))
+    return _answer(await request.app[DESK].overview(form.since, form.until))
+
+
 async def show_request(request: web.Request) -> web.Response:
     return _answer(await request.app[DESK].request(request.match_info["id"]))
 
@@ -233,6 +272,8 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
         return _refusal(400, "invalid_request", str(error), mistakes=mistakes)
     except DeskError as error:
         return _refusal(_STATUSES[type(error)], error.code, str(error))
+    except TooMuchToRead as error:
+        return _refusal(400, "too_much_to_read", str(error))
     except StoreError as error:
         return _refusal(409, "refused", str(error))
     except web.HTTPException as error:
@@ -249,6 +290,10 @@ async def _body(request: web.Request) -> Any:
         return orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
         raise FormError(Mistake((), f"The body is not valid JSON: {error}")) from None
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def _token(token: Token) -> dict[str, Any]:

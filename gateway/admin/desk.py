@@ -24,18 +24,19 @@ from gateway.admin.refusals import (
     UnknownKey,
     UnknownRequest,
 )
+from gateway.admin.remembered import Remembered
 from gateway.admin.terms import GroupTerms, KeyChanges, KeyTerms, Wish, limited
-from gateway.store import check, groups, keys, logs, tokens
+from gateway.store import check, groups, keys, logs, overview, tokens
 from gateway.store import usage as sums
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME
-from gateway.store.records import Attempted, ExchangeState, Group, RequestRow, Token, TokenState
+from gateway.store.records import Attempted, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Which rows of the ledger to read: `limit` of those that match, next to the ids given.
+class Page(logs.Wanted):
+    """Which rows of the ledger to read: `limit` of those wanted, next to the ids given.
 
     Newest first, always; with `after` the page is the one that follows that id most closely.
     """
@@ -43,10 +44,6 @@ class Page:
     limit: int = 50
     before: str | None = None
     after: str | None = None
-    token_id: str | None = None
-    model: str | None = None
-    state: ExchangeState | None = None
-    status: int | None = None
 
 
 class Desk:
@@ -68,6 +65,9 @@ class Desk:
         self._registry = registry
         self._now = now
         self._boot_id = boot_id
+        self._overviews = Remembered[tuple[int, int], overview.Overview](
+            lambda span: overview.overview(database, *span)
+        )
         self._turn = asyncio.Lock()  # one change at a time: check, write and memory stay together
 
     async def mint_key(self, name: str, group: str, **terms: Unpack[KeyTerms]) -> tuple[Token, str]:
@@ -162,16 +162,31 @@ class Desk:
             self._registry.drop_group(name)
 
     async def requests(self, page: Page) -> list[RequestRow]:
+        """As all that reads many rows, raises TooMuchToRead where it takes too long."""
         return await logs.page(
-            self._database,
-            limit=page.limit,
-            before=page.before,
-            after=page.after,
-            token_id=page.token_id,
-            model=page.model,
-            state=page.state,
-            status=page.status,
+            self._database, page, limit=page.limit, before=page.before, after=page.after
         )
+
+    async def tail(
+        self,
+        wanted: logs.Wanted,
+        *,
+        after: str | None,
+        watched: Sequence[str] = (),
+        limit: int = 200,
+    ) -> list[RequestRow]:
+        """What is new since `after`, and those watched that have ended: see `logs.tail`."""
+        return await logs.tail(self._database, wanted, after=after, watched=watched, limit=limit)
+
+    def export(self, wanted: logs.Wanted) -> AsyncIterator[list[RequestRow]]:
+        """All rows wanted, some at a time, newest first."""
+        return logs.export(self._database, wanted)
+
+    async def overview(self, since: int, until: int | None = None) -> overview.Overview:
+        """From `since` to before `until` (Unix µs), the present time where it is None. It may be a
+        moment old."""
+        until = self._now() if until is None else until
+        return await self._overviews.get(overview.widened(since, until)[:2])
 
     async def request(self, request_id: str) -> RequestRow:
         row = await logs.get(self._database, request_id)

@@ -148,8 +148,8 @@ Budget = Annotated[int, Field(ge=0, le=10**18, strict=True)]
 
 Moment = Annotated[int, Field(ge=0, le=_LATEST, strict=True)]
 """In Unix microseconds."""
-WrittenMoment = Annotated[int, Field(ge=0, le=_LATEST)]
-"""The same in a query, where all is text."""
+Instant = Annotated[int, Field(ge=0, le=_LATEST)]
+"""The same where it may be written as text, as in a query."""
 
 Key = Annotated[str, Field(max_length=500), AfterValidator(_key)]
 """A secret that exists already."""

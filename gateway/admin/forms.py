@@ -6,18 +6,23 @@ of their own.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from gateway.admin.desk import Page
-from gateway.admin.fields import GroupName, WrittenMoment
+from gateway.admin.exports import ExportFormat
+from gateway.admin.fields import GroupName, Instant
 from gateway.core.formats import Format
+from gateway.store.logs import Wanted
 from gateway.store.records import ExchangeState
 from gateway.store.usage import Dimension
 
 _PAGE_LIMIT = 1000
+_STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +49,62 @@ class Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PageForm(Form):
-    """The query of a page of the ledger; see `Page` for what its fields mean."""
+def _statuses(text: Any) -> range | None:
+    if text is None:
+        return None
+    if not isinstance(text, str) or not _STATUS.fullmatch(text):
+        raise PydanticCustomError("status", "must be a status such as 503 or a class such as 5xx")
+    if text.endswith("xx"):
+        return range(int(text[0]) * 100, int(text[0]) * 100 + 100)
+    return range(int(text), int(text) + 1)
+
+
+Statuses = Annotated[Any, BeforeValidator(_statuses)]
+"""One status, or a class of them (`5xx`), as a range."""
+
+
+class WantedForm(Form):
+    """The query of rows; see `Wanted` for what its fields mean. Times are Unix microseconds."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    id: str | None = None
+    token_id: str | None = None
+    group_name: str | None = None
+    model: str | None = None
+    channel: str | None = None
+    account: str | None = None
+    state: ExchangeState | None = None
+    status: Statuses = None
+    error_code: str | None = None
+    text: str | None = None
+
+    def wanted(self) -> Wanted:
+        return Wanted(**{name: getattr(self, name) for name in WantedForm.model_fields})
+
+
+class PageForm(WantedForm):
+    """The query of a page of the ledger; see `Page`."""
 
     limit: int = Field(default=50, ge=1, le=_PAGE_LIMIT)
     before: str | None = None
     after: str | None = None
-    token_id: str | None = None
-    model: str | None = None
-    state: ExchangeState | None = None
-    status: int | None = Field(default=None, ge=100, le=599)
 
     def page(self) -> Page:
         return Page(**dict(self))
+
+
+class ExportForm(WantedForm):
+    """The query of all rows that are wanted."""
+
+    format: ExportFormat = ExportFormat.JSONL
+
+
+class OverviewForm(Form):
+    """The query of an overview; without `until` up to now."""
+
+    since: Instant
+    until: Instant | None = None
 
 
 def _listed(text: Any) -> Any:
@@ -71,8 +119,8 @@ class UsageForm(Form):
     """
 
     by: Annotated[tuple[Dimension, ...], BeforeValidator(_listed)] = (Dimension.KEY,)
-    since: WrittenMoment | None = None
-    until: WrittenMoment | None = None
+    since: Instant | None = None
+    until: Instant | None = None
     key: str | None = None
     group: str | None = None
     model: str | None = None

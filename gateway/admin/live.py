@@ -14,8 +14,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from gateway.admin import ROOT
-from gateway.admin.accounts import Accounts, Try
+from gateway.admin.accounts import Accounts
 from gateway.admin.forecast import forecast
 from gateway.admin.forms import RouteForm, TryForm, fill
 from gateway.admin.refusals import UnknownGroup
@@ -29,17 +28,18 @@ HOUSE: Final = web.AppKey("house", Runtime)
 EVERY_MODEL: Final = ("*",)
 
 
-def add_live(app: web.Application, runtime: Runtime, try_: Try) -> None:
+def add_live(app: web.Application, runtime: Runtime, accounts: Accounts) -> None:
     """Adds to the admin application what it can say of a running gateway."""
     app[HOUSE] = runtime
-    app[ACCOUNTS] = Accounts(runtime, try_)
-    account = f"{ROOT}/accounts/{{channel}}/{{account}}"
-    app.router.add_get(f"{ROOT}/accounts", list_accounts)
+    app[ACCOUNTS] = accounts
+    account = "/accounts/{channel}/{account}"
+    app.router.add_get("/accounts", list_accounts)
     app.router.add_put(f"{account}/reset", reset_account)
     app.router.add_put(f"{account}/disable", disable_account)
     app.router.add_put(f"{account}/enable", enable_account)
     app.router.add_post(f"{account}/try", try_account)
-    app.router.add_get(f"{ROOT}/route", show_route)
+    app.router.add_get("/route", show_route)
+    app.router.add_get("/misdirected", list_misdirected)
 
 
 async def list_accounts(request: web.Request) -> web.Response:
@@ -87,6 +87,18 @@ async def show_route(request: web.Request) -> web.Response:
         Present(runtime),
     )
     return _answer(told)
+
+
+async def list_misdirected(request: web.Request) -> web.Response:
+    """Who asks where nothing is, since the start: most of all first."""
+    counts = request.app[HOUSE].misdirected.most_common()
+    return _answer(
+        {
+            "misdirected": [
+                {"path": path, "agent": agent, "count": count} for (path, agent), count in counts
+            ]
+        }
+    )
 
 
 class Present:

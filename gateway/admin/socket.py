@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from gateway.admin import ROOT
 from gateway.config import SOCKET_NAME, SOCKET_PATH_LIMIT
 
 _OWNER_ONLY = 0o177  # the mask that leaves rw-------
@@ -41,14 +42,16 @@ def socket_path(state_dir: Path) -> Path:
 
 @asynccontextmanager
 async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Path]:
-    """Serves `app` on the socket, whose path it yields. The caller holds the state directory's
-    lock, so a socket file that nobody answers is a dead process's and makes way.
+    """Serves `app` under `ROOT` on the socket, whose path it yields. The caller holds the state
+    directory's lock, so a socket file that nobody answers is a dead process's and makes way.
 
     At the end the path goes first and the running requests after it: whoever connects too late
     finds no socket, and whoever was let in gets an answer.
     """
     path = socket_path(state_dir)
-    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=1.0)
+    mounted = web.Application()
+    mounted.add_subapp(ROOT, app)
+    runner = web.AppRunner(mounted, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         listener = _listen(path)

@@ -1,11 +1,32 @@
-"""Whether an address belongs to networks. It must not know whose it is, nor what follows."""
+"""Where somebody really comes from, and whether an address belongs to networks.
+
+A client can write any `x-forwarded-for`: only what trusted proxies added counts. It must not know
+whose an address is, nor what follows.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
 
 Network = IPv4Network | IPv6Network
+
+_HOP: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
+"""An address with a port, or in brackets: so some proxies write it."""
+
+
+def came_from(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+    """The peer's address, or, where trusted proxies passed something on, the last address of
+    `x-forwarded-for` (`forwarded`: the header's values) that is none of theirs."""
+    if not trusted:
+        return peer
+    hops = [hop for part in ",".join(forwarded).split(",") if (hop := part.strip())]
+    address = peer
+    while hops and among(address, trusted):
+        address = _bare(hops.pop())
+    return address
 
 
 def among(address: str, networks: Sequence[Network]) -> bool:
@@ -18,3 +39,8 @@ def among(address: str, networks: Sequence[Network]) -> bool:
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     return any(parsed in network for network in networks)
+
+
+def _bare(hop: str) -> str:
+    written = _HOP.fullmatch(hop)
+    return hop if written is None else written[1] or written[2] or ""

@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "route": ("gateway.cli.route:route", "Say whom a request would reach, and why."),
     "usage": ("gateway.cli.usage:usage", "Add up what was used: by key, group, model, day."),
     "logs": ("gateway.cli.logs:logs", "Read the ledger: list, show, tail."),
+    "admin": ("gateway.cli.admin:admin", "Set the console's password; see and end its sessions."),
     "db": ("gateway.cli.db:db", "Prove that the ledger's figures agree."),
 }
 """Name → where the command is (`module:attribute`), and what it does in one line."""

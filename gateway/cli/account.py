@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
+from gateway.admin.figures import lasting
 from gateway.cli.client import Refused, connect, part
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.screen import (
-    lasting,
     note,
     print_fields,
     print_json,

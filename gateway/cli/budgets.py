@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.admin.figures import cost, grouped, units
 from gateway.cli.client import Client
-from gateway.cli.money import cost, units
-from gateway.cli.screen import grouped
 from gateway.cli.typed import now_us
 from gateway.config import Money
 

@@ -196,8 +196,7 @@ class _Line:
     async def _served(self) -> bool:
         """Whether we could take the place of a daemon: not while somebody holds the lock."""
         # Imported here: with a gateway to ask, the ledger is half of a command's start.
-        from gateway.admin.api import build_admin
-        from gateway.admin.desk import open_desk
+        from gateway.console.entrance import open_entrance
 
         if not self._may_serve:
             raise Unreachable(f"No gateway runs on the state directory {self._state_dir}.")
@@ -205,8 +204,8 @@ class _Line:
             raise Refused(_not_ours(self._state_dir))  # what we made there would not be theirs
         try:
             self._held.enter_context(hold(self._state_dir))
-            desk = await self._held.enter_async_context(open_desk(self._state_dir, _now))
-            await self._held.enter_async_context(serve_admin(build_admin(desk), self._state_dir))
+            admin = await self._held.enter_async_context(open_entrance(self._state_dir, _now))
+            await self._held.enter_async_context(serve_admin(admin, self._state_dir))
         except StateLocked as error:
             self._holder = error.pid
             return False

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import click
 
+from gateway.admin.figures import grouped
 from gateway.cli.client import connect
 from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import grouped, note, print_json, print_table, when
+from gateway.cli.screen import note, print_json, print_table, when
 
 _LONGEST: Final = 3600.0  # seconds: every row of a large ledger is read
 _HOUR_US: Final = 3_600_000_000

@@ -1,4 +1,5 @@
-"""What `gateway serve --demo` tells a newcomer: ready commands, addresses, the key."""
+"""What `gateway serve --demo` tells a newcomer: ready commands, addresses, the key and the
+console's password."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _CALLS: Final = (
 )
 
 
-def tell_demo(address: str, key: str, state_dir: Path) -> None:
+def tell_demo(address: str, key: str, password: str, state_dir: Path) -> None:
     """Prints three commands that work as they stand, and what to configure clients with."""
     click.echo(f"A gateway with a simulated model is serving on {address}\n")
     for name, path, headers, body in _CALLS:
@@ -43,6 +44,7 @@ def tell_demo(address: str, key: str, state_dir: Path) -> None:
     click.echo(f"base address for chat and responses clients: {address}/v1")
     click.echo(f"base address for messages clients:           {address}")
     click.echo(f"key: {key}\n")
+    click.echo(f"console: {address}/console  password, for this run: {password}\n")
     click.echo(f"Every request is on record: {_command()} logs list --state-dir {state_dir}")
     click.echo("Ctrl-C stops it.")
 

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import click
 
+from gateway.admin.figures import cost, grouped, price, units
 from gateway.cli.budgets import limit_fields, spent
 from gateway.cli.client import connect
-from gateway.cli.money import cost, price, units
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.reference import Fields, old_until, pick, state_of
 from gateway.cli.screen import (
     Cell,
     figure,
-    grouped,
     print_fields,
     print_json,
     print_table,

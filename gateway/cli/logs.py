@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
+from gateway.admin.exports import ExportFormat, head, lines
+from gateway.admin.figures import lasting, units
+from gateway.admin.story import Fields, chapters, opening
 from gateway.cli.client import Client, Unreachable, connect, part
 from gateway.cli.feed import Feed, Row
-from gateway.cli.money import units
 from gateway.cli.options import Place, in_json, placed
-from gateway.cli.reference import pick
 from gateway.cli.screen import (
     Cell,
     figure,
-    lasting,
     note,
     print_fields,
     print_json,
@@ -30,10 +30,10 @@ from gateway.cli.screen import (
     state,
     when,
 )
-from gateway.cli.story import Fields, chapters, opening
-from gateway.store.records import ExchangeState
+from gateway.cli.wanted import Query, filtered
 
 _PAUSE = 1.0  # seconds between two looks at the ledger
+_BATCH = 500  # rows of an export that are asked for at once
 
 _TITLES = (
     *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
@@ -51,47 +51,46 @@ def logs() -> None:
 
 
 @logs.command(name="list")
-@click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key.")
-@click.option("--model", help="Only requests for this model, as the client named it.")
-@click.option("--status", type=click.IntRange(100, 599), help="Only answers with this status.")
-@click.option(
-    "--state",
-    "wanted",
-    type=click.Choice([str(each) for each in ExchangeState]),
-    help="Only this state.",
-)
+@filtered
 @_LIMIT
 @click.option("--before", metavar="ID", help="Only older requests: the next page.")
 @in_json
 @placed
-def list_(
-    place: Place,
-    reference: str | None,
-    model: str | None,
-    status: int | None,
-    wanted: str | None,
-    limit: int,
-    before: str | None,
-    as_json: bool,
-) -> None:
+def list_(place: Place, query: Query, limit: int, before: str | None, as_json: bool) -> None:
     """List requests, the newest first."""
     with connect(place.state_dir) as client:
         keys = client.get("/keys")["keys"]
-        rows = client.get(
-            "/requests",
-            limit=limit,
-            before=before,
-            token_id=pick(keys, reference)["id"] if reference else None,
-            model=model,
-            status=status,
-            state=wanted,
-        )["requests"]
+        rows = client.get("/requests", limit=limit, before=before, **query(keys))["requests"]
     if as_json:
         print_json(rows)
         return
     _print_rows(rows, _names(keys))
     if len(rows) == limit:
         note(f"There may be older ones: --before {rows[-1]['id']}")
+
+
+@logs.command()
+@filtered
+@click.option("--csv", "as_csv", is_flag=True, help="Answer in comma-separated values.")
+@in_json
+@placed
+def export(place: Place, query: Query, as_csv: bool, as_json: bool) -> None:
+    """Write out every request, with all its columns, the newest first: in JSON one a line, unless
+    --csv is given. Narrow it as with `gateway logs list`.
+
+    In comma-separated values a text that a spreadsheet would take for a formula has an apostrophe
+    before it.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json are two answers: name one.")
+    form = ExportFormat.CSV if as_csv else ExportFormat.JSONL
+    with connect(place.state_dir) as client:
+        narrowed = query(client.get("/keys")["keys"])
+        click.echo(head(form), nl=False)
+        before: str | None = None
+        while rows := client.get("/requests", limit=_BATCH, before=before, **narrowed)["requests"]:
+            click.echo(lines(form, rows), nl=False)
+            before = rows[-1]["id"]
 
 
 @logs.command()
@@ -110,7 +109,8 @@ def show(place: Place, request_id: str, as_json: bool) -> None:
     if as_json:
         print_json(row | {"tried": tried})
         return
-    print_tree(opening(row, _key(row, names)), chapters(row, tried, place.money()))
+    told = opening(row, _key(row, names), when(row["started_at"]) or "")
+    print_tree(told, chapters(row, tried, place.money()))
     click.echo()
     print_fields((name, _field(name, value)) for name, value in row.items())
 

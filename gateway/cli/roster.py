@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.cli.typed import read_count, read_moment, read_units
+from gateway.admin.typed import read_count, read_moment, read_units
 from gateway.core.limits import LIMITS
 
 _SEPARATOR: Final = ";"

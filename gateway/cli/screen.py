@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from gateway.admin.figures import grouped
+from gateway.core.plain import plain
+
 _UNBOUNDED = 10_000  # columns: a line that the terminal wraps can still be copied and piped
 
 _SHORT = 40
-
-_THIN = "\u202f"  # a blank too narrow to end a number, at which no line breaks
 
 _COLOURS = {
     "ok": "green",
@@ -104,23 +105,6 @@ def note(text: str) -> None:
     click.echo("\n".join(plain(line) for line in text.split("\n")), err=True)
 
 
-def plain(text: str) -> str:
-    """The text with every unprintable character spelled out (`\\x1b`, `\\u202e`)."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character.isprintable() or character == _THIN
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
-def grouped(number: int) -> str:
-    """The number in groups of three digits."""
-    return f"{number:,}".replace(",", _THIN)
-
-
 def figure(text: str | int) -> Text:
     """A cell of a column of figures; a number is grouped."""
     return Text(grouped(text) if isinstance(text, int) else text, justify="right")
@@ -147,18 +131,6 @@ def when(microseconds: int | None) -> str | None:
         return None
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).astimezone()
     return f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-def lasting(microseconds: int | None) -> str | None:
-    """A duration: `850 ms`, `12.3 s`, `4 min 10 s`."""
-    if microseconds is None:
-        return None
-    if microseconds < 1_000_000:
-        return f"{microseconds // 1000} ms"
-    if microseconds < 60_000_000:
-        return f"{microseconds / 1_000_000:.1f} s"
-    minutes, seconds = divmod(microseconds // 1_000_000, 60)
-    return f"{minutes} min {seconds} s"
 
 
 def _cell(value: Cell) -> Text:

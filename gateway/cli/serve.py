@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Final, NoReturn
 
 import click
@@ -108,7 +109,9 @@ async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
         config = _moved(demo_config(port, state_dir), {"drain_timeout": 2.0, **asked})
         async with running(config) as daemon, supervised(daemon):
             _, key = await daemon.desk.mint_key("demo", "default")
-            tell_demo(daemon.address, key, state_dir)
+            password = token_urlsafe(12)
+            await daemon.office.sessions.set_password(password)
+            tell_demo(daemon.address, key, password, state_dir)
             await _until_told_to_stop(daemon)
 
 

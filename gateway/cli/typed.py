@@ -1,31 +1,16 @@
-"""What people type: amounts, times, durations. Each has a reader, for cells of a file, and a type,
-for options; it must not know what an amount is for.
-
-Amounts may have k, M or G behind them. Dates are days of UTC, as the ledger's are; a date is the
-moment at which its day begins.
-"""
+"""What people type, as the types of options (`gateway.admin.typed` reads it). It must not know what
+an amount is for."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
 import click
 
-from gateway.core.limits import MICRO
-
-_AMOUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([kKMG]?)", re.ASCII)
-_HIGHEST: Final = 10**12
-_THOUSANDS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
-_LASTING: Final = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LONGEST: Final = 100 * 366 * 86_400
-_NONE: Final = ("none", "never")
+from gateway.admin.typed import NONE, read_count, read_moment, read_seconds, read_units
 
 
 class Nothing(Enum):
@@ -37,43 +22,6 @@ class Nothing(Enum):
 NOTHING: Final = Nothing.NOTHING
 
 
-def read_count(text: str) -> int:
-    """A whole number. Raises ValueError, as all readers do, with what would be right."""
-    return _amount(text, 1, "a whole number such as 600 or 100k")
-
-
-def read_units(text: str) -> int:
-    """Units, in micro-units."""
-    return _amount(text, MICRO, "units such as 5M, 250k or 0.5, with at most 6 decimals")
-
-
-def read_seconds(text: str) -> int:
-    """A duration, in seconds."""
-    written = _LASTING.fullmatch(text)
-    seconds = 0 if text == "0" else None
-    if written is not None:
-        seconds = int(written[1]) * _SECONDS[written[2]]
-    if seconds is None or seconds > _LONGEST:
-        raise ValueError("must be a duration such as 30d, 24h, 90m or 0")
-    return seconds
-
-
-def read_moment(text: str, now: int, direction: int) -> int:
-    """A date, a date and time (of UTC, where it names no other zone), or a duration from `now` in
-    one direction (1 or -1); in Unix microseconds, as `now` is."""
-    if _LASTING.fullmatch(text):
-        return max(0, now + direction * read_seconds(text) * 1_000_000)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            "must be a date such as 2026-12-31, with a time or without, or a duration such as 30d"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0, int(moment.timestamp()) * 1_000_000)
-
-
 def now_us() -> int:
     """The present time in Unix microseconds."""
     return time.time_ns() // 1000
@@ -83,7 +31,7 @@ def typed(read: Callable[[str], Any], *, optional: bool = True) -> Callable[[str
     """An option's type over a reader; where it may be `none`, that is NOTHING."""
 
     def convert(text: str) -> Any:
-        if optional and text in _NONE:
+        if optional and text in NONE:
             return NOTHING
         try:
             return read(text)
@@ -99,14 +47,3 @@ TEXT: Final = typed(str)
 LATER: Final = typed(lambda text: read_moment(text, now_us(), 1))
 EARLIER: Final = typed(lambda text: read_moment(text, now_us(), -1), optional=False)
 LASTING: Final = typed(read_seconds, optional=False)
-
-
-def _amount(text: str, scale: int, wanted: str) -> int:
-    written = _AMOUNT.fullmatch(text)
-    if written is not None:
-        amount = Decimal(written[1]) * _THOUSANDS[written[2]] * scale
-        if amount > _HIGHEST * scale:
-            raise ValueError("must be at most 1000G")
-        if amount == int(amount):
-            return int(amount)
-    raise ValueError(f"must be {wanted}")

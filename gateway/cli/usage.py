@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import click
 
+from gateway.admin.figures import price, units
 from gateway.cli.client import Client, connect
-from gateway.cli.money import price, units
 from gateway.cli.options import Place, in_json, placed
 from gateway.cli.reference import pick
 from gateway.cli.screen import Cell, figure, note, print_json, print_table, short, when
@@ -27,7 +27,7 @@ DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
 COUNTS: Final = (
     *("requests", "errors", "estimated", "input_tokens", "cache_read_tokens"),
     *("cache_write_tokens", "cache_write_1h_tokens", "output_tokens", "reasoning_tokens"),
-    "cost_micro",
+    *("cost_micro", "first_events", "first_event_us", "total_us"),
 )
 """The fields of a row; spelled here, as the ledger is half of a command's start."""
 
@@ -178,11 +178,12 @@ def _as_csv(rows: Sequence[Sums], by: Sequence[str], names: dict[str, str]) -> s
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     dimensions = [column for each in by for column in _columns(each)]
-    table.writerow((*dimensions, *COUNTS[:-1], "units"))
+    counts = [name for name in COUNTS if name != "cost_micro"]
+    table.writerow((*dimensions, *counts, "units"))
     for row in rows:
         cells = [cell for each in by for cell in _cells(each, row[each], names)]
         money = f"{Decimal(row['cost_micro']) / MICRO:f}"
-        table.writerow((*cells, *(row[name] for name in COUNTS[:-1]), money))
+        table.writerow((*cells, *(row[name] for name in counts), money))
     return text.getvalue()
 
 

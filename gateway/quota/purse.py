@@ -50,6 +50,11 @@ class Purse:
         self._day = day
         self._month = month
 
+    def spent(self, at: int) -> tuple[int, int, int]:
+        """In all, and in the day and the month of a moment that is not long past."""
+        self._turn(at)
+        return self.total, self._day, self._month
+
     def lack(self, limits: Limits, at: int, amount: int) -> Lack | None:
         """The budget that has no room for `amount`, of several the one that is spent for longest;
         nothing always fits."""

@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.config import Server
+from gateway.server.beside import stands_beside
 from gateway.server.count_tokens import ESTIMATED
 from gateway.server.losses import DROPPED, STRICT
 from gateway.server.rate_headers import RATE_NAMES
@@ -53,6 +54,8 @@ def allow_origins(app: web.Application, server: Server) -> None:
     }
 
     async def mark(request: web.Request, response: web.StreamResponse) -> None:
+        if stands_beside(request):
+            return
         response.headers.add("vary", "origin")
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):

@@ -1,6 +1,7 @@
 """The one middleware: opens an exchange, and turns every error into this endpoint's envelope.
 
-It must not know what endpoints do.
+What is mounted beside the endpoints has ways of its own and is left alone. It must not know what
+endpoints do.
 """
 
 from __future__ import annotations
@@ -21,19 +22,14 @@ from gateway.errors import (
     MethodNotAllowed,
     RequestTooLarge,
 )
+from gateway.runtime import new_request_id, unix_microseconds
+from gateway.server.beside import stands_beside
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
+from gateway.server.misdirected import count, misdirection
 from gateway.server.protocol import SERVER
 from gateway.server.rate_headers import rate_headers
 from gateway.wire.codecs import CODECS
 from gateway.wire.envelope import combined_envelope
-
-_HINTS: Final = (
-    ("/v1/v1/", "remove /v1 from the base address"),
-    ("/chat/completions", "add /v1 to the base address"),
-    ("/responses", "add /v1 to the base address"),
-    ("/models", "add /v1 to the base address"),
-    ("/messages", "configure clients with the address alone"),
-)
 
 _ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that whole trees of paths answer: they do not make an endpoint."""
@@ -43,6 +39,8 @@ log = logging.getLogger(__name__)
 
 @web.middleware
 async def exchange_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if stands_beside(request):
+        return await _passed(request, handler)
     runtime = request.app[RUNTIME]
     exchange = request[EXCHANGE] = Exchange(runtime, request)
     runtime.running += 1
@@ -73,18 +71,31 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
         exchange.settle()
 
 
+async def _passed(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        _check_protocol(request)
+    except MalformedRequest:
+        answer = web.Response(status=400)
+        answer.force_close()
+        return answer
+    return await handler(request)
+
+
 async def name_exchange(request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for every answer: which exchange it belongs to.
 
     An answer that belongs to none is the framework's own, to an unknown `Expect`: its text repeats
     the input, so the connection is closed instead.
     """
+    headers = response.headers
+    headers["server"] = SERVER
+    if stands_beside(request):
+        headers["x-request-id"] = new_request_id(unix_microseconds())
+        return
     exchange = request.get(EXCHANGE)
     if exchange is None:
         raise ConnectionError("nothing that we would say")
-    headers = response.headers
     headers["request-id"] = headers["x-request-id"] = exchange.id
-    headers["server"] = SERVER
     if (permit := exchange.meter.permit) is not None and permit.limited:
         runtime = request.app[RUNTIME]
         gauges = runtime.quota.gauges(permit.holders, asyncio.get_running_loop().time())
@@ -140,14 +151,16 @@ def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayEr
     if isinstance(refusal, web.HTTPMethodNotAllowed) and refusal.allowed_methods - _ANYWHERE:
         return MethodNotAllowed(", ".join(sorted(refusal.allowed_methods)))
     if isinstance(refusal, web.HTTPNotFound | web.HTTPMethodNotAllowed):
-        return InvalidUrl(request.method, request.path, hint=_hint(request.path))
+        return _nowhere(request)
     return InternalError(detail=f"{type(refusal).__name__}: {refusal.status}")
 
 
-def _hint(path: str) -> str | None:
-    if path.startswith("/v1/") and not path.startswith("/v1/v1/"):
-        return None
-    return next((hint for part, hint in _HINTS if path.startswith(part)), None)
+def _nowhere(request: web.Request) -> InvalidUrl:
+    if (found := misdirection(request.path)) is None:
+        return InvalidUrl(request.method, request.path)
+    beginning, hint = found
+    count(request.app[RUNTIME].misdirected, beginning, request.headers.get("user-agent", ""))
+    return InvalidUrl(request.method, request.path, hint=hint)
 
 
 def _check_protocol(request: web.Request) -> None:

@@ -31,7 +31,11 @@ class Standing(NamedTuple):
 
 class Hour(NamedTuple):
     """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
-    and model of the catalog ('' where there was none) that started in it."""
+    and model of the catalog ('' where there was none) that started in it.
+
+    The times are sums over the `first_events` of them that had a first event, so that means can be
+    taken over any hours, and what was refused at once blurs none.
+    """
 
     hour: int
     token_id: str
@@ -47,6 +51,9 @@ class Hour(NamedTuple):
     output_tokens: int
     reasoning_tokens: int
     cost_micro: int
+    first_events: int = 0
+    first_event_us: int = 0
+    total_us: int = 0
 
 
 class Credit(NamedTuple):
@@ -155,6 +162,7 @@ class _Sums:
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
         place = (opened.started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
+        first = settlement.first_event_us
         counts = (
             1,
             0 if settlement.state == ExchangeState.OK else 1,
@@ -166,6 +174,7 @@ class _Sums:
             settlement.output_tokens,
             settlement.reasoning_tokens,
             settlement.cost_micro,
+            *((1, first, settlement.total_us) if first is not None else (0, 0, 0)),
         )
         so_far = self._counts.get(place)
         self._counts[place] = counts if so_far is None else tuple(map(add, so_far, counts))

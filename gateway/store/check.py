@@ -197,6 +197,8 @@ def _hours_of_rows(since: int) -> Select[Any]:
         "requests": func.count(),
         "errors": sum_of(case((row.state != ExchangeState.OK, 1), else_=0)),
         "estimated": sum_of(case((row.usage_source == "estimated", 1), else_=0)),
+        "first_events": func.count(row.first_event_us),
+        "total_us": sum_of(case((row.first_event_us.is_not(None), row.total_us))),
     }
     sums = {name: counted[name] if name in counted else sum_of(row[name]) for name in COUNTS}
     return (

@@ -22,6 +22,10 @@ class MigrationFailed(StoreError):
     """A migration was rolled back: the database is as it was before."""
 
 
+class TooMuchToRead(StoreError):
+    """A read went through more rows than the time for it allows: it was given up."""
+
+
 class UnknownGroup(StoreError):
     """A token names a group that does not exist."""
 

@@ -1,63 +1,130 @@
 """Reading the rows of exchanges: pages, single rows, their attempts. It never writes.
 
-Ids are time-ordered, so a page is a range of ids. This room must not know who looks.
+Ids are time-ordered, so a page is a range of ids, and so is a time. This room must not know who
+looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, literal_column, or_, select
 
 from gateway.store.database import Database
+from gateway.store.reading import reading
 from gateway.store.records import Attempted, ExchangeState, RequestRow
 from gateway.store.schema import attempts as made
 from gateway.store.schema import requests
+from gateway.store.statements import IS_OPEN
 
-LONGEST_PAGE = 1000
+LONGEST_PAGE: Final = 1000
+
+FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'open'")])
+"""Of what has ended, all that did not go well. Spoken as literals: with parameters SQLite could
+not use the partial index."""
+
+_LATE_US: Final = 10_000_000
+"""A row appears when the body of its request was read, later than rows of younger ids may: so far
+back one looks for those that have."""
+
+_EXPORT_BATCH: Final = 500
+_LONGEST_BATCH: Final = 10.0  # seconds: whoever exports everything waits for rare rows too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows are looked for: those that match everything that is not None.
+
+    `since` and before `until` (Unix µs) is when they started. `id` is how their ids begin. `model`
+    is the catalog's or as the client sent it. `status` is a range of statuses, `error_code` looks
+    among what failed. `text` stands anywhere in the upstream's error, the code or the client's
+    own id of the request, in letters of either case.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    id: str | None = None
+    token_id: str | None = None
+    group_name: str | None = None
+    model: str | None = None
+    channel: str | None = None
+    account: str | None = None
+    state: ExchangeState | None = None
+    status: range | None = None
+    error_code: str | None = None
+    text: str | None = None
+
+
+EVERYTHING: Final = Wanted()
 
 
 async def page(
     database: Database,
+    wanted: Wanted = EVERYTHING,
     *,
     limit: int = 50,
     before: str | None = None,
     after: str | None = None,
-    token_id: str | None = None,
-    group_name: str | None = None,
-    model: str | None = None,
-    channel: str | None = None,
-    state: ExchangeState | None = None,
-    status: int | None = None,
 ) -> list[RequestRow]:
-    """At most `limit` rows (and LONGEST_PAGE) that match every filter given, newest first.
+    """At most `limit` rows (and LONGEST_PAGE) of those wanted, newest first.
 
     `before` and `after` are ids and bound the page, themselves excluded: `before` the last row of
     a page is the next page. With `after` the page is the one that follows it most closely, so
-    that a reader who goes on from its first row misses none.
+    that a reader who goes on from its first row misses none. Raises TooMuchToRead.
     """
-    wanted = {
-        "token_id": token_id,
-        "group_name": group_name,
-        "model": model,
-        "channel": channel,
-        "state": state,
-        "status": status,
-    }
-    query = select(requests).limit(max(1, min(limit, LONGEST_PAGE)))
-    query = query.where(
-        *(requests.c[k] == value for k, value in wanted.items() if value is not None)
-    )
-    if before is not None:
-        query = query.where(requests.c.id < before)
-    if after is not None:
-        query = query.where(requests.c.id > after)
-    query = query.order_by(requests.c.id.desc() if after is None else requests.c.id)
-    async with database.reader.connect() as connection:
+    query = _query(wanted, max(1, min(limit, LONGEST_PAGE)), before, after)
+    async with reading(database) as connection:
         result = await connection.execute(query)
     rows = [_row(fields) for fields in result.mappings()]
     return rows if after is None else rows[::-1]
+
+
+async def export(
+    database: Database, wanted: Wanted = EVERYTHING
+) -> AsyncIterator[list[RequestRow]]:
+    """All rows wanted, some at a time, newest first; those of exchanges that begin meanwhile are
+    not among them. Raises TooMuchToRead, with more patience than others."""
+    before: str | None = None
+    while True:
+        query = _query(wanted, _EXPORT_BATCH, before)
+        async with reading(database, _LONGEST_BATCH) as connection:
+            result = await connection.execute(query)
+        rows = [_row(fields) for fields in result.mappings()]
+        if rows:
+            yield rows
+        if len(rows) < _EXPORT_BATCH:
+            return
+        before = rows[-1].id
+
+
+async def tail(
+    database: Database,
+    wanted: Wanted = EVERYTHING,
+    *,
+    after: str | None,
+    watched: Sequence[str] = (),
+    limit: int = 200,
+) -> list[RequestRow]:
+    """The newest rows wanted that began after the id `after`, or soon enough before it to have
+    been missed, and those `watched` (ids, of rows that were open when they were shown) that have
+    ended; newest first. Rows may come again: whoever shows them puts each in its own's place.
+
+    After None there are only the watched ones and the newest `limit`.
+    """
+    rows = {row.id: row for row in await page(database, wanted, limit=limit)}
+    if after is not None:
+        start = first_id(max(0, started_us(after) - _LATE_US))
+        rows = {each: row for each, row in rows.items() if each > start}
+    if watched:
+        query = select(requests).where(
+            requests.c.id.in_(watched[:LONGEST_PAGE]), requests.c.state != ExchangeState.OPEN
+        )
+        async with reading(database) as connection:
+            result = await connection.execute(query)
+        rows |= {row.id: row for row in map(_row, result.mappings())}
+    return [rows[each] for each in sorted(rows, reverse=True)]
 
 
 async def get(database: Database, request_id: str) -> RequestRow | None:
@@ -74,6 +141,81 @@ async def attempts(database: Database, request_id: str) -> list[Attempted]:
     query = select(*columns).where(made.c.request_id == request_id).order_by(made.c.number)
     async with database.reader.connect() as connection:
         return [Attempted(*row) for row in await connection.execute(query)]
+
+
+def first_id(moment_us: int) -> str:
+    """What sorts before the ids of all exchanges that started at that moment (Unix µs) or later,
+    and after all earlier ones: an id begins with the microsecond of its start."""
+    return f"req_{moment_us:014x}"
+
+
+def started_us(request_id: str) -> int:
+    """The moment (Unix µs) that an id begins with; 0 where it is none of ours."""
+    try:
+        return int(request_id.removeprefix("req_")[:14], 16)
+    except ValueError:
+        return 0
+
+
+def _query(
+    wanted: Wanted, limit: int, before: str | None = None, after: str | None = None
+) -> Select[Any]:
+    """The rows wanted that are next to the ids: newest first, with `after` oldest first."""
+    bounds = list(_conditions(wanted))
+    if before is not None:
+        bounds.append(requests.c.id < before)
+    if after is not None:
+        bounds.append(requests.c.id > after)
+    order = requests.c.id.desc() if after is None else requests.c.id
+    if wanted.state is ExchangeState.OPEN:
+        found = _through("requests_open", select(requests.c.id).where(IS_OPEN, *bounds))
+    elif _among_failed(wanted):
+        found = through_failed(select(requests.c.id).where(FAILED, *bounds))
+    else:
+        return select(requests).where(*bounds).order_by(order).limit(limit)
+    # Ids first: only those that are found are looked up in the table.
+    ids = found.order_by(order).limit(limit).scalar_subquery()
+    return select(requests).where(requests.c.id.in_(ids)).order_by(order)
+
+
+def through_failed(query: Select[Any]) -> Select[Any]:
+    """The same by the index of what failed; the query must ask for FAILED."""
+    return _through("requests_failed", query)
+
+
+def _through(index: str, query: Select[Any]) -> Select[Any]:
+    """SQLite cannot know how few rows are in a partial index."""
+    return query.with_hint(requests, f"INDEXED BY {index}", "sqlite")
+
+
+def _among_failed(wanted: Wanted) -> bool:
+    """Whether only what failed can match."""
+    return (
+        wanted.error_code is not None
+        or (wanted.state is not None and wanted.state not in ("ok", "open"))
+        or (wanted.status is not None and wanted.status.start >= 400)
+    )
+
+
+def _conditions(wanted: Wanted) -> Iterator[ColumnElement[bool]]:
+    row = requests.c
+    if wanted.since is not None:
+        yield row.id >= first_id(wanted.since)
+    if wanted.until is not None:
+        yield row.id < first_id(wanted.until)
+    if wanted.id:
+        yield row.id >= wanted.id
+        yield row.id < f"{wanted.id}~"  # sorts after all that ids are made of
+    for name in ("token_id", "group_name", "channel", "account", "state", "error_code"):
+        if (value := getattr(wanted, name)) is not None:
+            yield row[name] == value
+    if wanted.model is not None:
+        yield or_(row.catalog_model == wanted.model, row.model == wanted.model)
+    if wanted.status is not None:
+        yield row.status.between(wanted.status.start, wanted.status.stop - 1)
+    if wanted.text:
+        places = (row.upstream_error, row.error_code, row.client_request_id)
+        yield or_(*(place.icontains(wanted.text, autoescape=True) for place in places))
 
 
 def _row(fields: Mapping[Any, Any]) -> RequestRow:

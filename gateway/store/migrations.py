@@ -14,14 +14,19 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.store import m001_ledger, m002_attempts, m003_quota
+from gateway.store import m001_ledger, m002_attempts, m003_quota, m004_console
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.schema import settings
 
 Step = Callable[[Connection, int], None]
 """Changes the schema by one version; the number is the present time in Unix µs."""
 
-STEPS: tuple[Step, ...] = (m001_ledger.upgrade, m002_attempts.upgrade, m003_quota.upgrade)
+STEPS: tuple[Step, ...] = (
+    m001_ledger.upgrade,
+    m002_attempts.upgrade,
+    m003_quota.upgrade,
+    m004_console.upgrade,
+)
 
 T = TypeVar("T")
 

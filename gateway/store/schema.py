@@ -3,14 +3,16 @@
 Migrations make and change them (`gateway.store.migrations`); a test holds the two to each other.
 Types are those that SQLite and PostgreSQL share. Times are Unix microseconds.
 
-`requests` is written far more often than read, so it pays for two indexes only: the open rows
-(partial, as small as what is in flight) for recovery after a crash, and the rows of one token.
+`requests` is written far more often than read, so it pays for three indexes only: the open rows
+(partial, as small as what is in flight) for recovery after a crash, the rows of one token, and
+those that failed (partial too), with all that is counted of failures.
 Its ids are time-ordered: new rows go to the end of the tree, paging needs no other index, and the
 table needs no rowid beside them. No foreign key leads out of it: a row of what happened must
 always find its place. `attempts` are written with the end of their exchange and go with its row.
 
 `usage_hours` sums the settled rows by whole Unix hours of their start, where `model` is the
-catalog's or empty. It moves in the transactions that settle rows, and outlives them.
+catalog's or empty. It moves in the transactions that settle rows, and outlives them. Its times
+are sums over the `first_events` exchanges that had a first event.
 """
 
 from __future__ import annotations
@@ -149,6 +151,18 @@ Index(
     postgresql_where=text("state = 'open'"),
 )
 Index("requests_of_token", requests.c.token_id, requests.c.id)
+Index(
+    "requests_failed",
+    requests.c.id,
+    requests.c.state,
+    requests.c.status,
+    requests.c.error_code,
+    requests.c.upstream_status,
+    requests.c.token_id,
+    requests.c.channel,
+    sqlite_where=text("state NOT IN ('ok', 'open')"),
+    postgresql_where=text("state NOT IN ('ok', 'open')"),
+)
 
 attempts = Table(
     "attempts",
@@ -190,7 +204,20 @@ usage_hours = Table(
     _count("output_tokens"),
     _count("reasoning_tokens"),
     _count("cost_micro"),
+    _count("first_events"),
+    _count("first_event_us"),
+    _count("total_us"),
     sqlite_with_rowid=False,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("agent", Text, nullable=False),
 )
 
 settings = Table(

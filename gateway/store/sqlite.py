@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy import URL, Connection, FromClause, create_engine, event
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -147,14 +148,24 @@ def make_file(path: Path) -> None:
     _make(path)
 
 
+class _Compiler(SQLiteCompiler):
+    """Speaks the hints that a query has for this dialect (`INDEXED BY …`) where tables are named;
+    SQLAlchemy leaves them out."""
+
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
+        return text
+
+
 def open_reader(path: Path) -> AsyncEngine:
     """An engine of read-only connections: each statement sees what was committed before it."""
-    return create_async_engine(
+    engine = create_async_engine(
         _address("sqlite+aiosqlite", path, "ro"),
         pool_size=_READERS,
         max_overflow=0,
         **_options(_READER_PATIENCE),
     )
+    engine.dialect.statement_compiler = _Compiler
+    return engine
 
 
 def _make(path: Path) -> None:

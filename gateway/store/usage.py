@@ -39,7 +39,8 @@ class Dimension(StrEnum):
 class UsageRow:
     """What was used, by settled exchanges. Dimensions that were not asked for are None: the id of
     the token, the group's name, the catalog's model ('' where there was none), the date as
-    YYYY-MM-DD and the whole Unix hour.
+    YYYY-MM-DD and the whole Unix hour. The times are sums over the `first_events` exchanges that
+    had a first event.
     """
 
     key: str | None = None
@@ -57,6 +58,9 @@ class UsageRow:
     output_tokens: int
     reasoning_tokens: int
     cost_micro: int
+    first_events: int = 0
+    first_event_us: int = 0
+    total_us: int = 0
 
 
 class Spending(NamedTuple):

@@ -169,6 +169,19 @@ async def test_refusals(
     assert (answer.status, refused["error"]["code"]) == (status, code)
 
 
-async def test_nothing_of_it_is_on_the_port(house: House) -> None:
+async def test_no_key_opens_it_on_the_port(house: House) -> None:
     for path in ("/admin/api/accounts", "/admin/api/route?model=x&format=chat"):
-        assert (await house.get(path)).status == 404
+        assert (await house.get(path)).status == 401
+
+
+async def test_clients_with_a_wrong_base_address(
+    house: House, admin: aiohttp.ClientSession
+) -> None:
+    for agent in ("one/1", "two/1", "two/2"):
+        await house.get("/models", **{"user-agent": agent})
+    assert await told(await admin.get("misdirected")) == {
+        "misdirected": [
+            {"path": "/models", "agent": "two", "count": 2},
+            {"path": "/models", "agent": "one", "count": 1},
+        ]
+    }

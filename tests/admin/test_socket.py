@@ -22,14 +22,14 @@ async def slow(_: web.Request) -> web.Response:
 
 def app() -> web.Application:
     application = web.Application()
-    application.router.add_get("/", slow)
+    application.router.add_get("", slow)
     return application
 
 
 async def ask(path: Path) -> str:
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
-        session.get("http://gateway/") as answer,
+        session.get("http://gateway/admin/api") as answer,
     ):
         return await answer.text()
 

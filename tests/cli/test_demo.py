@@ -74,6 +74,20 @@ def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
     assert all(key_of(told) in command for command in commands(told).values())
 
 
+def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
+    found = re.search(
+        r"^console: (\S+)  password, for this run: (\S{16})$", demo.told, re.MULTILINE
+    )
+    assert found and found[1] == f"{demo.address()}/console"
+    statuses = []
+    for password in (found[2], "another password"):
+        command = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"]
+        command += ["--data-urlencode", f"password={password}", f"{found[1]}/sign-in"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        statuses.append(done.stdout)
+    assert statuses == [f"303 {found[1]}", "403 "]
+
+
 def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
     first = key_of(demo.told)
     left = tmp_path / "var/demo/left"

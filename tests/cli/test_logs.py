@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import signal
 from dataclasses import fields
 from pathlib import Path
@@ -71,6 +73,14 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
         (("--model", "beta-5.4"), [2]),
         (("--status", "503"), [2]),
         (("--state", "open"), [3]),
+        (("--status", "5xx"), [2]),
+        (("--error", "server_is_overloaded"), [2]),
+        (("--error", "other"), []),
+        (("--text", "ROOM"), [2]),
+        (("--group", "default", "--channel", "main", "--account", "a1"), [3, 2, 1]),
+        (("--group", "other"), []),
+        (("--since", "1970-01-01", "--until", "2100-01-01"), [3, 2, 1]),
+        (("--since", "1h"), []),
     ],
 )
 def test_pages_and_filters(
@@ -80,6 +90,24 @@ def test_pages_and_filters(
     assert ids(rows) == [request_id(number) for number in numbers]
     assert all(set(row) == {field.name for field in fields(RequestRow)} for row in rows)
     assert all(row["token_id"] == token_id for row in rows)
+
+
+@pytest.mark.parametrize("filters", [(), ("--state", "ok")])
+def test_an_export_has_what_the_list_has(
+    shell: Shell, token_id: str, filters: tuple[str, ...]
+) -> None:
+    rows = shell.json("logs", "list", *filters)
+    exported = shell("logs", "export", *filters).stdout
+    assert [orjson.loads(line) for line in exported.splitlines()] == rows
+    assert shell("logs", "export", "--json", *filters).stdout == exported
+    table = list(csv.DictReader(io.StringIO(shell("logs", "export", "--csv", *filters).stdout)))
+    assert ids(table) == ids(rows)
+    assert all(row["model"] == each["model"] for row, each in zip(table, rows, strict=True))
+
+
+def test_an_export_is_one_thing(shell: Shell, token_id: str) -> None:
+    result = shell("logs", "export", "--csv", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
 
 
 def test_the_table_for_people(shell: Shell, token_id: str) -> None:
@@ -237,7 +265,7 @@ def test_the_newest_stand_last(shell: Shell, token_id: str) -> None:
         (("list", "--key", "bob"), 1, "No key has the id or name bob."),
         (("list", "--state", "gone"), 2, "'gone' is not one of 'open', 'ok'"),
         (("list", "--limit", "0"), 2, "0 is not in the range"),
-        (("list", "--status", "99"), 2, "99 is not in the range"),
+        (("list", "--status", "99"), 2, "must be a status such as 503 or a class such as 5xx"),
     ],
 )
 def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -86,20 +86,21 @@ def test_credits_are_one_to_a_token() -> None:
 
 
 def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
-    """The hour is that of the start, and '' stands for no model."""
+    """The hour is that of the start, and '' stands for no model. What had no first event has no
+    part in the times."""
     late = OPEN._replace(started_at=2 * HOUR - 1, group_name="team", catalog_model="m")
     entries: list[Entry] = [
         intent(1, started_at=2 * HOUR),
         settlement(1, cost_micro=5, cache_write_1h_tokens=2),
         settlement(2, state=ExchangeState.ERROR, usage_source="estimated"),
-        settlement(3, "tok_1"),
+        settlement(3, "tok_1", first_event_us=None),
         settlement(4, cost_micro=9),
         settlement(4, cost_micro=9),
     ]
     standing = {request_id(number): late for number in (2, 3, 4)}
     assert arrange(entries, standing).hours == [
-        Hour(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5),
-        Hour(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9),
+        Hour(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000),
+        Hour(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000),
         Hour(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
     ]
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from gateway.runtime import new_request_id
 from gateway.store import logs
 from gateway.store.database import Database
+from gateway.store.logs import Wanted
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState, RequestRow
-from tests.store.ledger import attempted, failed, intent, request_id, settlement
+from gateway.store.records import ExchangeState, Intent, RequestRow
+from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -80,9 +86,138 @@ async def test_filters_join(database: Database, recorder: Recorder) -> None:
     )
     recorder.intend(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
     await recorder.intend(intent(3, model="' OR 1=1 --"))
-    assert numbers(await logs.page(database, model="beta-5.5")) == [2, 1]
-    assert numbers(await logs.page(database, model="beta-5.5", token_id="tok_1")) == [2]
-    assert numbers(await logs.page(database, state=ExchangeState.REJECTED)) == [1]
-    assert numbers(await logs.page(database, status=503, group_name="default")) == [1]
-    assert numbers(await logs.page(database, channel="main")) == [3, 2]
-    assert numbers(await logs.page(database, model="' OR 1=1 --")) == [3]
+    assert numbers(await logs.page(database, Wanted(model="beta-5.5"))) == [2, 1]
+    assert numbers(await logs.page(database, Wanted(model="beta-5.5", token_id="tok_1"))) == [2]
+    assert numbers(await logs.page(database, Wanted(state=ExchangeState.REJECTED))) == [1]
+    assert numbers(
+        await logs.page(database, Wanted(status=range(503, 504), group_name="default"))
+    ) == [1]
+    assert numbers(await logs.page(database, Wanted(channel="main"))) == [3, 2]
+    assert numbers(await logs.page(database, Wanted(model="' OR 1=1 --"))) == [3]
+
+
+SECOND = 1_000_000
+
+
+def timed_id(number: int) -> str:
+    """As a gateway mints it, `number` seconds after START."""
+    return f"{logs.first_id(START + number * SECOND)}00000000ff"
+
+
+async def record(recorder: Recorder, number: int, ended: bool = True, **changes: Any) -> None:
+    """A row that began `number` seconds after START; `changes` of the intent or its end."""
+    of_intent = {name: changes.pop(name) for name in list(changes) if name in Intent._fields}
+    opening = intent(number, id=timed_id(number), started_at=START + number * SECOND)
+    await recorder.intend(opening._replace(**of_intent))
+    if ended:
+        recorder.settle(settlement(number, id=timed_id(number), **changes))
+
+
+@pytest.fixture
+async def filled(database: Database, recorder: Recorder) -> Database:
+    """Fine; failed upstream; refused with no model of the catalog; open; client gone."""
+    await record(recorder, 1, client_request_id="Trace-100%_a", catalog_model="alpha-5")
+    failure = {"state": ExchangeState.ERROR, "status": 503, "error_code": "server_is_overloaded"}
+    await record(
+        recorder,
+        2,
+        account="b2",
+        channel="spare",
+        upstream_error='{"error": "Quota \\\\ 100% used"}',
+        **failure,
+    )
+    refusal = {"state": ExchangeState.REJECTED, "status": 429, "error_code": "rate_limited"}
+    await record(recorder, 3, model="alpha-x", channel=None, account=None, **refusal)
+    await record(recorder, 4, ended=False, group_name="team")
+    await record(recorder, 5, state=ExchangeState.CLIENT_GONE, status=499)
+    await recorder.close()
+    return database
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Wanted(), [5, 4, 3, 2, 1]),
+        (Wanted(since=START + 4 * SECOND), [5, 4]),
+        (Wanted(until=START + 2 * SECOND), [1]),
+        (Wanted(since=START + 2 * SECOND, until=START + 2 * SECOND + 1), [2]),
+        (Wanted(since=2**53), []),
+        (Wanted(id=timed_id(3)[:-4]), [3]),
+        (Wanted(id="req_"), [5, 4, 3, 2, 1]),
+        (Wanted(id="reqx"), []),
+        (Wanted(group_name="team"), [4]),
+        (Wanted(model="alpha-5"), [1]),
+        (Wanted(model="alpha-x"), [3]),
+        (Wanted(channel="spare", account="b2"), [2]),
+        (Wanted(channel="spare", account="a1"), []),
+        (Wanted(state=ExchangeState.CLIENT_GONE), [5]),
+        (Wanted(state=ExchangeState.OPEN), [4]),
+        (Wanted(status=range(400, 500)), [5, 3]),
+        (Wanted(status=range(500, 600)), [2]),
+        (Wanted(status=range(200, 201)), [1]),
+        (Wanted(error_code="rate_limited"), [3]),
+        (Wanted(error_code="rate_limited", token_id="tok_0"), [3]),
+        (Wanted(text="quota"), [2]),
+        (Wanted(text="100%"), [2, 1]),
+        (Wanted(text="0%_A"), [1]),
+        (Wanted(text="0__a"), []),
+        (Wanted(text="\\"), [2]),
+        (Wanted(text="OVERLOADED", status=range(500, 600)), [2]),
+        (Wanted(text="'; DROP TABLE requests --"), []),
+    ],
+    ids=str,
+)
+async def test_every_filter(filled: Database, wanted: Wanted, expected: list[int]) -> None:
+    rows = await logs.page(filled, wanted)
+    assert [row.id for row in rows] == [timed_id(number) for number in expected]
+    exported = [row async for batch in logs.export(filled, wanted) for row in batch]
+    assert exported == rows
+
+
+async def test_a_filtered_page_goes_on_both_ways(filled: Database) -> None:
+    wanted = Wanted(status=range(400, 600))
+    first = await logs.page(filled, wanted, limit=2)
+    (last,) = await logs.page(filled, wanted, limit=2, before=first[-1].id)
+    assert last.id == timed_id(2)
+    back = await logs.page(filled, wanted, limit=2, after=last.id)
+    assert back == first
+
+
+async def test_an_export_of_many_batches_misses_none(
+    database: Database, recorder: Recorder
+) -> None:
+    count = 1203
+    for number in range(count):
+        recorder.refuse(intent(number), settlement(number))
+    await recorder.close()
+    batches = [batch async for batch in logs.export(database)]
+    assert [numbers(batch)[0] for batch in batches] == [1202, 702, 202]
+    assert [number for batch in batches for number in numbers(batch)] == [*range(count)][::-1]
+
+
+async def test_a_tail_has_what_is_new_what_came_late_and_what_has_ended(
+    database: Database, recorder: Recorder
+) -> None:
+    await record(recorder, 100, ended=False)
+    await record(recorder, 200)
+    seen = await logs.tail(database, after=None)
+    assert [row.id for row in seen] == [timed_id(200), timed_id(100)]
+
+    await record(recorder, 195)
+    await record(recorder, 150)
+    await record(recorder, 201)
+    new = await logs.tail(database, after=timed_id(200), watched=[timed_id(100)])
+    assert [row.id for row in new] == [timed_id(201), timed_id(200), timed_id(195)]
+
+    recorder.settle(settlement(100, id=timed_id(100)))
+    await recorder.close()
+    new = await logs.tail(database, after=timed_id(230), watched=[timed_id(100), "req_gone"])
+    assert [(row.id, row.state) for row in new] == [(timed_id(100), "ok")]
+    assert await logs.tail(database, Wanted(channel="none"), after="nonsense") == []
+
+
+def test_an_id_tells_when_it_was_minted() -> None:
+    minted = new_request_id(START)
+    assert logs.started_us(minted) == START
+    assert logs.first_id(START) < minted < logs.first_id(START + 1)
+    assert logs.started_us("req_nothing") == 0

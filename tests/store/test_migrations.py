@@ -77,6 +77,12 @@ async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
         )
         assert "requests_of_token" in of_token
         assert "TEMP B-TREE" not in of_token
+        failed = plan(
+            "SELECT error_code, upstream_status, count(*), max(id) FROM requests"
+            " INDEXED BY requests_failed WHERE state NOT IN ('ok', 'open') AND id > 'x'"
+            " GROUP BY error_code, upstream_status"
+        )
+        assert "COVERING INDEX requests_failed (id>?)" in failed
 
 
 async def test_the_first_start_makes_the_group_that_reaches_everything(path: Path) -> None:
@@ -146,11 +152,11 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
     writer = FileWriter(path)
     await migrate(writer, NOW, STEPS[:2])
     rows = (
-        ("ok", 0, "main", "alpha-x", 10, 1),
-        ("error", 1, "main", "alpha-x", 20, 2),
-        ("rejected", 2, None, "alpha-x", 0, 0),
-        ("ok", HOUR, "main", None, 30, 3),
-        ("open", 0, "main", "alpha-x", 0, 0),
+        ("ok", 0, "main", "alpha-x", 10, 1, 100),
+        ("error", 1, "main", "alpha-x", 20, 2, 50),
+        ("rejected", 2, None, "alpha-x", 0, 0, None),
+        ("ok", HOUR, "main", None, 30, 3, 7),
+        ("open", 0, "main", "alpha-x", 0, 0, None),
     )
     with outside(path) as connection:
         connection.execute(
@@ -158,24 +164,29 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
             " input_tokens, output_tokens) VALUES ('tok_0', 'n', x'00', 'sk', 'default', 'active',"
             " 1, 4, 60, 6)"
         )
-        for number, (state, later, channel, model, sent, made) in enumerate(rows):
+        for number, (state, later, channel, model, sent, made, first) in enumerate(rows):
             connection.execute(
                 "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
-                " channel, model, stream, bytes_in, state, input_tokens, output_tokens, boot_id)"
-                " VALUES (?, ?, 'tok_0', 'default', '/', 'chat', ?, ?, 1, 2, ?, ?, ?, 'boot')",
-                (f"req_{number}", FOURTH_HOUR + later, channel, model, state, sent, made),
+                " channel, model, stream, bytes_in, state, input_tokens, output_tokens, boot_id,"
+                " first_event_us, total_us)"
+                " VALUES (?, ?, 'tok_0', 'default', '/', 'chat', ?, ?, 1, 2, ?, ?, ?, 'boot', ?,"
+                " 9)",
+                (f"req_{number}", FOURTH_HOUR + later, channel, model, state, sent, made, first),
             )
     await writer.close()
     database = await Database.open(path)
     assert (await check(database)).clean
     found = [
-        (row.hour, row.model, row.requests, row.errors, row.input_tokens, row.output_tokens)
+        (
+            *(row.hour, row.model, row.requests, row.errors, row.input_tokens, row.output_tokens),
+            *(row.first_events, row.first_event_us, row.total_us),
+        )
         for row in await usage(database, [Dimension.HOUR, Dimension.MODEL])
     ]
     assert found == [
-        (4, "alpha-x", 2, 1, 30, 3),
-        (4, "", 1, 1, 0, 0),
-        (5, "", 1, 0, 30, 3),
+        (4, "alpha-x", 2, 1, 30, 3, 2, 150, 18),
+        (4, "", 1, 1, 0, 0, 0, 0, 0),
+        (5, "", 1, 0, 30, 3, 1, 7, 9),
     ]
     recorder = Recorder(database)
     await recorder.start()

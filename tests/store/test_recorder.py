@@ -105,7 +105,7 @@ async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     await recorder.intend(intent(1000))
-    rows = await logs.page(database, limit=500, state=ExchangeState.OK)
+    rows = await logs.page(database, logs.Wanted(state=ExchangeState.OK), limit=500)
     started = [task for task in running if task.cancelled()]
     assert len(rows) == len(started) > 90
     assert (await totals(database))["tok_0"][0] == len(rows)

@@ -81,7 +81,7 @@ async def test_a_locked_database_only_delays(
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting)
         await recorder.close()
-    rows = await logs.page(database, limit=1000, state=ExchangeState.OK)
+    rows = await logs.page(database, logs.Wanted(state=ExchangeState.OK), limit=1000)
     assert len(rows) == 300
     (used,) = await tokens.all_tokens(database)
     assert used.requests == 300

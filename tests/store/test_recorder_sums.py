@@ -43,6 +43,7 @@ def ended(number: int, **changes: Any) -> Settlement:
         f"tok_{number % 2}",
         input_tokens=number + 1,
         cost_micro=number * 7 + 1,
+        first_event_us=None if number % 3 else number * 1_000,
         cache_write_1h_tokens=number,
         usage_source=("upstream", "estimated", "none")[number % 3],
         state=ExchangeState.OK if number % 4 else ExchangeState.CLIENT_GONE,

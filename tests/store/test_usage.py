@@ -65,6 +65,9 @@ async def test_one_row_of_everything_has_every_sum(used: Database) -> None:
             output_tokens=35,
             reasoning_tokens=15,
             cost_micro=36,
+            first_events=5,
+            first_event_us=5 * 350_000,
+            total_us=5 * 1_200_000,
         )
     ]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gateway.cli.money import cost
-from gateway.cli.screen import grouped, lasting, when
+from gateway.admin.figures import cost, grouped, lasting
 from gateway.config import Money
 from gateway.store.records import ExchangeState
 
@@ -49,10 +48,10 @@ _COUNTED: Final = {
 }
 
 
-def opening(row: Fields, key: str) -> str:
-    """Who asked for what; `key` is the name of the client's key."""
+def opening(row: Fields, key: str, at: str) -> str:
+    """Who asked for what, `at` what time; `key` is the name of the client's key."""
     asked = f"{key} asked {row['endpoint']} for {row['model'] or 'no model'}"
-    return f"{asked} at {when(row['started_at'])}."
+    return f"{asked} at {at}."
 
 
 def chapters(row: Fields, attempts: Sequence[Fields], money: Money) -> Iterator[Chapter]:

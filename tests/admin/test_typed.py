@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from gateway.admin.fields import Budget, Count
-from gateway.cli.typed import read_count, read_moment, read_seconds, read_units
+from gateway.admin.typed import read_count, read_moment, read_seconds, read_units
 
 NOW = 1_790_000_000_000_000
 

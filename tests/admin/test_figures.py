@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cli.money import cost, price, units
+from gateway.admin.figures import cost, price, units
 from gateway.config import Money
 
 

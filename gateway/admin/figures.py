@@ -1,15 +1,32 @@
-"""Money for people: units, and what they cost where the configuration says so.
+"""Figures for people: counts, durations, units, and what units cost where there is a price.
 
-It must not know what was bought.
+It must not know what was counted, nor where it is shown.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.cli.screen import grouped
 from gateway.config import Money
 from gateway.core.limits import MICRO
+from gateway.core.plain import THIN
+
+
+def grouped(number: int) -> str:
+    """The number in groups of three digits."""
+    return f"{number:,}".replace(",", THIN)
+
+
+def lasting(microseconds: int | None) -> str | None:
+    """A duration: `850 ms`, `12.3 s`, `4 min 10 s`."""
+    if microseconds is None:
+        return None
+    if microseconds < 1_000_000:
+        return f"{microseconds // 1000} ms"
+    if microseconds < 60_000_000:
+        return f"{microseconds / 1_000_000:.1f} s"
+    minutes, seconds = divmod(microseconds // 1_000_000, 60)
+    return f"{minutes} min {seconds} s"
 
 
 def units(micro: int) -> str:

@@ -1,0 +1,36 @@
+"""Migration 4, what the console reads: times summed by the hour, and the way to what failed.
+
+Never edited once released: it says what it made in words of its own and must not know the
+tables of today (`gateway.store.schema`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Connection
+from sqlalchemy.schema import CreateColumn
+
+_COUNTS = ("first_events", "first_event_us", "total_us")
+
+
+def requests_and_hours(connection: Connection) -> None:
+    """Hours whose rows are gone have no times; of others they are summed up from the rows."""
+    for name in _COUNTS:
+        column = Column(name, BigInteger, nullable=False, server_default="0")
+        described = CreateColumn(column).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE usage_hours ADD COLUMN {described}")
+    connection.exec_driver_sql(
+        "UPDATE usage_hours SET first_events = timed.events, first_event_us = timed.first_us,"
+        " total_us = timed.whole_us"
+        " FROM (SELECT started_at / 3600000000 AS hour, token_id, group_name,"
+        " COALESCE(catalog_model, '') AS model, COUNT(*) AS events,"
+        " SUM(first_event_us) AS first_us, SUM(COALESCE(total_us, 0)) AS whole_us"
+        " FROM requests WHERE state <> 'open' AND first_event_us IS NOT NULL"
+        " GROUP BY 1, 2, 3, 4) AS timed"
+        " WHERE usage_hours.hour = timed.hour AND usage_hours.token_id = timed.token_id"
+        " AND usage_hours.group_name = timed.group_name AND usage_hours.model = timed.model"
+    )
+    connection.exec_driver_sql(
+        "CREATE INDEX requests_failed ON requests"
+        " (id, state, status, error_code, upstream_status, token_id, channel)"
+        " WHERE state NOT IN ('ok', 'open')"
+    )

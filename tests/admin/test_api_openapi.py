@@ -1,0 +1,213 @@
+"""`docs/openapi.yaml` and the admin application say the same, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.admin import ROOT
+from gateway.admin.accounts import AccountState
+from gateway.admin.api import build_admin
+from gateway.admin.forecast import Forecast, Stop, Stranger
+from gateway.admin.forms import (
+    ExportForm,
+    Form,
+    OverviewForm,
+    PageForm,
+    RouteForm,
+    TryForm,
+    UsageForm,
+)
+from gateway.admin.group_forms import GroupChange, GroupForm
+from gateway.admin.key_forms import (
+    ChangeForm,
+    ImportedForm,
+    ImportForm,
+    LimitsForm,
+    MintForm,
+    RotateForm,
+)
+from gateway.admin.live import add_live
+from gateway.console.entrance import PasswordForm, add_entrance
+from gateway.console.sessions import Sessions
+from gateway.core.limits import Limits
+from gateway.server.tryout import Tried, try_account
+from gateway.store.check import Discrepancy, Report
+from gateway.store.database import Database
+from gateway.store.overview import Failing, Figures, Overview, Part, Slice
+from gateway.store.records import Attempted, Group, RequestRow, Token
+from gateway.store.usage import UsageRow
+from tests.house import House
+
+DOCUMENT = yaml.safe_load(
+    (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text()
+)
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+QUERIES: dict[tuple[str, str], type[Form]] = {
+    ("get", "/usage"): UsageForm,
+    ("get", "/overview"): OverviewForm,
+    ("get", "/requests"): PageForm,
+    ("get", "/requests/export"): ExportForm,
+    ("get", "/route"): RouteForm,
+    ("post", "/accounts/{channel}/{account}/try"): TryForm,
+}
+
+BODIES: dict[tuple[str, str], type[Form]] = {
+    ("post", "/keys"): MintForm,
+    ("post", "/keys/import"): ImportForm,
+    ("patch", "/keys/{id}"): ChangeForm,
+    ("post", "/keys/{id}/rotate"): RotateForm,
+    ("post", "/groups"): GroupForm,
+    ("patch", "/groups/{name}"): GroupChange,
+    ("put", "/password"): PasswordForm,
+}
+
+ANSWERS = {
+    "Limits": Limits,
+    "Key": Token,
+    "Group": Group,
+    "UsageRow": UsageRow,
+    "Request": RequestRow,
+    "Slice": Slice,
+    "Figures": Figures,
+    "Part": Part,
+    "Failing": Failing,
+    "Overview": Overview,
+    "Discrepancy": Discrepancy,
+    "Report": Report,
+    "Account": AccountState,
+    "Forecast": Forecast,
+    "Stop": Stop,
+    "Stranger": Stranger,
+    "Tried": Tried,
+}
+BESIDES = {
+    "Key": {"digest", "old_digest"},
+    "Report": {"clean"},
+    "Tried": {"channel", "account", "model", "upstream_model", "format"},
+}
+"""What an answer has besides its record, or lacks of it."""
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, offered in DOCUMENT["paths"].items():
+        assert path.startswith(ROOT)
+        for method, operation in offered.items():
+            if method != "parameters":
+                yield method, path.removeprefix(ROOT), operation
+
+
+def described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema behind a reference."""
+    found: dict[str, Any] = SCHEMAS[schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+def referred(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        for name, value in part.items():
+            if name == "$ref":
+                yield value
+            yield from referred(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from referred(value)
+
+
+async def test_paths_and_methods_are_those_of_the_router(
+    simulated_house: House, tmp_path: Path
+) -> None:
+    runtime = simulated_house.daemon.runtime
+    app = build_admin(simulated_house.desk)
+    add_live(app, runtime, partial(try_account, runtime))
+    shared = offered(app)
+    database = await Database.open(tmp_path / "another.db")
+    sessions = await Sessions.load(database, runtime.now)
+    add_entrance(app, sessions)
+    on_socket = offered(app)
+    await sessions.close()
+    await database.close()
+    written = {(method, path): operation for method, path, operation in operations()}
+    assert set(written) == on_socket
+    only = {each for each, operation in written.items() if operation.get("x-socket-only")}
+    assert only == on_socket - shared
+
+
+def offered(app: Any) -> set[tuple[str, str]]:
+    return {
+        (route.method.lower(), route.resource.canonical)
+        for route in app.router.routes()
+        if route.method != "HEAD"
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"),
+    [pytest.param(*each, id=f"{each[0]} {each[1]}") for each in operations()],
+)
+def test_queries_and_bodies_are_those_of_the_forms(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    form = QUERIES.get((method, path))
+    parameters = operation.get("parameters", [])
+    assert {each["in"] for each in parameters} <= {"query"}
+    written = {each["name"]: each.get("required", False) for each in parameters}
+    assert written == (
+        {} if form is None else {k: v.is_required() for k, v in form.model_fields.items()}
+    )
+    form = BODIES.get((method, path))
+    assert ("requestBody" in operation) is (form is not None)
+    if form is not None:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        same_fields(described(schema), form)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("LimitChanges", LimitsForm), ("ImportedKey", ImportedForm)]
+)
+def test_forms_in_forms(name: str, form: type[Form]) -> None:
+    same_fields(SCHEMAS[name], form)
+
+
+def same_fields(schema: dict[str, Any], form: type[Form]) -> None:
+    assert set(schema["properties"]) == set(form.model_fields)
+    required = {name for name, field in form.model_fields.items() if field.is_required()}
+    assert set(schema.get("required", [])) == required
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_are_the_records(name: str) -> None:
+    wanted = {field.name for field in fields(ANSWERS[name])} ^ BESIDES.get(name, set())
+    assert set(SCHEMAS[name]["properties"]) == wanted
+
+
+def test_an_attempt_is_the_record() -> None:
+    assert set(SCHEMAS["Attempt"]["properties"]) == set(Attempted._fields)
+
+
+@pytest.mark.parametrize("path", list(DOCUMENT["paths"]))
+def test_what_a_path_names_is_described(path: str) -> None:
+    named = {part[1:-1] for part in path.split("/") if part.startswith("{")}
+    assert {each["name"] for each in DOCUMENT["paths"][path].get("parameters", [])} == named
+
+
+def test_every_reference_leads_somewhere_and_nothing_is_left_over() -> None:
+    used = set(referred(DOCUMENT))
+    kinds = DOCUMENT["components"]
+    there = {
+        f"#/components/{kind}/{name}" for kind in ("schemas", "responses") for name in kinds[kind]
+    }
+    assert used == there
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,125 @@
+"""The ledger's rows over HTTP: filters, exports, the overview, reads that take too long."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.store import logs, reading
+from gateway.store.recorder import Recorder
+from tests.admin.asking import call, refusal
+from tests.store.ledger import intent, request_id, settlement
+
+
+@pytest.fixture
+async def recorded(office, exchanges) -> AsyncIterator[Any]:
+    recorder = Recorder(office.database)
+    await recorder.start()
+    for intended, settled in exchanges:
+        recorder.intend(intended)
+        if settled is not None:
+            recorder.settle(settled)
+    await recorder.close()
+    yield office
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ({"status": "5xx"}, [3]),
+        ({"status": "503"}, [3]),
+        ({"id": request_id(2)}, [2]),
+        ({"group_name": "default", "channel": "main", "account": "a1"}, [4, 3, 2, 1]),
+        ({"group_name": "other"}, []),
+        ({"error_code": "x"}, []),
+        ({"text": "ROOM"}, [3]),
+        ({"since": "0", "until": str(2**50)}, [4, 3, 2, 1]),
+        ({"since": str(2**50)}, []),
+    ],
+)
+async def test_filters(client, recorded, query: dict[str, str], numbers: list[int]) -> None:
+    status, content = await call(client, "GET", "requests", **query)
+    assert status == 200
+    assert [row["id"] for row in content["requests"]] == [request_id(each) for each in numbers]
+    async with client.get("requests/export", params=query) as answer:
+        assert (answer.status, answer.content_type) == (200, "application/jsonl")
+        rows = [orjson.loads(line) for line in (await answer.read()).splitlines()]
+    assert rows == content["requests"]
+
+
+async def test_an_export_as_a_table(client, recorded) -> None:
+    async with client.get("requests/export", params={"format": "csv"}) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/csv")
+        assert answer.headers["content-disposition"] == 'attachment; filename="requests.csv"'
+        rows = list(csv.DictReader(io.StringIO(await answer.text())))
+    assert [row["id"] for row in rows] == [request_id(each) for each in (4, 3, 2, 1)]
+    assert rows[1]["upstream_error"] == "no \x1b[31m room"
+
+
+async def test_an_export_of_nothing_has_its_titles(client) -> None:
+    async with client.get("requests/export", params={"format": "csv"}) as answer:
+        assert (await answer.text()).startswith("id,started_at,token_id,")
+    async with client.get("requests/export") as answer:
+        assert await answer.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("requests?status=6xx", "status: must be a status such as 503 or a class such as 5xx"),
+        ("requests?status=50", "status: must be a status such as 503 or a class such as 5xx"),
+        ("requests?since=yesterday", "since: Input should be"),
+        ("requests/export?format=xls", "format: Input should be"),
+        ("requests/export?limit=5", "limit: Extra"),
+        ("overview", "since: Field required"),
+        ("overview?since=-1", "since: Input should be"),
+    ],
+)
+async def test_refusals(client, path: str, message: str) -> None:
+    status, code, told = refusal(await call(client, "GET", path))
+    assert (status, code) == (400, "invalid_request")
+    assert told.startswith(message)
+
+
+async def test_the_overview(client, recorded) -> None:
+    recorded.clock.now = 3 * 3_600_000_000
+    status, seen = await call(client, "GET", "overview", since=0)
+    assert (status, seen["until"], len(seen["series"])) == (200, 3 * 3_600_000_000, 3)
+    started = intent(1).started_at
+    status, seen = await call(client, "GET", "overview", since=started, until=started + 1)
+    assert seen["whole"]["requests"] == 3
+    assert [part["name"] for part in seen["keys"]] == ["tok_a", "tok_b"]
+    assert seen["series"][0]["at"] == seen["since"]
+
+
+async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> None:
+    """Also an export, whose answer has not begun then."""
+    monkeypatch.setattr(reading, "_STEPS", 1)
+    whole = logs.reading
+    monkeypatch.setattr(logs, "reading", lambda database, _=None: whole(database, -1.0))
+    for path in ("requests", "requests/export"):
+        status, code, message = refusal(await call(client, "GET", path))
+        assert (status, code) == (400, "too_much_to_read")
+        assert "narrow the time" in message
+
+
+async def test_an_export_that_fails_in_between_breaks_off(client, office, monkeypatch) -> None:
+    recorder = Recorder(office.database)
+    await recorder.start()
+    for number in range(1200):
+        recorder.refuse(intent(number), settlement(number))
+    await recorder.close()
+    patience = iter([10.0, -1.0])
+    monkeypatch.setattr(reading, "_STEPS", 1)
+    whole = logs.reading
+    monkeypatch.setattr(logs, "reading", lambda database, _: whole(database, next(patience)))
+    with pytest.raises(aiohttp.ClientError):
+        async with client.get("requests/export") as answer:
+            assert answer.status == 200
+            await answer.read()

@@ -1,0 +1,86 @@
+"""`gateway admin`: the console's password, and who is signed in."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from tests.cli.living import living
+from tests.cli.shell import ROOT, Shell
+from tests.console.browsing import PASSWORD, browsing
+
+
+def set_password(shell: Shell, typed: str, *flags: str) -> Result:
+    return CliRunner().invoke(
+        main, ["admin", "password", *flags], input=typed, env=shell.environ, catch_exceptions=False
+    )
+
+
+def test_it_is_read_from_standard_input(shell: Shell) -> None:
+    """Also before a gateway ever ran."""
+    shell.mint("first")
+    assert "No password is set" in shell("admin", "sessions").stderr
+    result = set_password(shell, f"{PASSWORD}\nanother line\n")
+    assert (result.exit_code, result.stderr) == (0, "The password is set.\n")
+    assert "Nobody is signed in." in shell("admin", "sessions").stderr
+    assert shell.json("admin", "sessions") == {"password": True, "sessions": []}
+    assert set_password(shell, PASSWORD, "--json").stdout.strip() == '{\n  "ended": 0\n}'
+
+
+def test_a_short_one_is_refused(shell: Shell) -> None:
+    for typed in ("", "short\n", "eleven char\n"):
+        result = set_password(shell, typed)
+        assert result.exit_code == 1
+        assert "at least 12 characters" in result.stderr
+        assert "Traceback" not in result.stderr
+    assert shell.json("admin", "sessions")["password"] is False
+
+
+def test_sessions_are_listed_and_ended(shell: Shell) -> None:
+    with living(shell.state_dir, lambda _: []) as gateway:
+
+        async def sign_in() -> int:
+            async with browsing(gateway.house, **{"user-agent": "a \u202ebrowser"}) as browser:
+                return (await browser.sign_in()).status
+
+        assert gateway.do(sign_in) == 403
+        set_password(shell, PASSWORD)
+        assert gateway.do(sign_in) == 303
+        listed = shell("admin", "sessions").stdout
+        assert "127.0.0.1" in listed
+        assert "a \\u202ebrowser" in listed
+        assert shell("admin", "sessions", "--end-all").stderr == "1 session ended.\n"
+        gateway.do(sign_in)
+        gateway.do(sign_in)
+        assert shell.json("admin", "sessions", "--end-all") == {"ended": 2}
+        gateway.do(sign_in)
+        assert set_password(shell, PASSWORD).stderr == "The password is set. 1 session ended.\n"
+
+
+def test_on_a_terminal_it_is_asked_for_twice_and_never_shown(shell: Shell) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "admin", "password"],
+        env=os.environ | shell.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    for asked in (b"New password:", b"Repeat for confirmation:"):
+        while asked not in shown:
+            shown += os.read(ours, 1000)
+        os.write(ours, f"{PASSWORD}\n".encode())
+    assert process.wait(20) == 0
+    while b"is set" not in shown:
+        shown += os.read(ours, 1000)
+    os.close(ours)
+    assert PASSWORD.encode() not in shown
+    assert shell.json("admin", "sessions")["password"] is True

@@ -1,0 +1,125 @@
+"""The overview adds up what the hours and the failures say, and tells every hour or day."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.store import logs
+from gateway.store.batch import HOUR
+from gateway.store.database import Database
+from gateway.store.overview import DAY, Amounts, Failing, Figures, overview, widened
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from tests.store.ledger import intent, settlement
+
+MONDAY = 20_700 * DAY
+
+
+def record(recorder: Recorder, at: int, token_id: str = "tok_0", **changes: Any) -> None:
+    """A whole exchange that began at a moment (Unix µs)."""
+    model = changes.pop("catalog_model", "alpha-5")
+    request_id = f"{logs.first_id(at)}{recorder.backlog:010x}"
+    opening = intent(0, token_id, id=request_id, started_at=at, catalog_model=model)
+    recorder.refuse(opening, settlement(0, token_id, **changes)._replace(id=request_id))
+
+
+@pytest.fixture
+async def filled(database: Database, recorder: Recorder) -> Database:
+    """Hour 1: two that went well, of 100 input tokens each. Hour 3: failures of three kinds."""
+    record(recorder, MONDAY + HOUR, cost_micro=5)
+    record(recorder, MONDAY + 2 * HOUR - 1, "tok_1", cost_micro=9, first_event_us=50_000)
+    failed: dict[str, Any] = {
+        "input_tokens": 0,
+        "cache_read_tokens": 0,
+        "first_event_us": None,
+        "state": ExchangeState.ERROR,
+        "catalog_model": None,
+    }
+    for number in range(3):
+        at = MONDAY + 3 * HOUR + number
+        record(recorder, at, error_code="server_is_overloaded", upstream_status=529, **failed)
+    record(recorder, MONDAY + 4 * HOUR - 1, **failed | {"state": ExchangeState.CLIENT_GONE})
+    record(recorder, MONDAY + 4 * HOUR, error_code="rate_limited", upstream_status=None, **failed)
+    await recorder.close()
+    return database
+
+
+async def test_each_hour_is_told_also_those_of_which_there_is_nothing(filled: Database) -> None:
+    seen = await overview(filled, MONDAY + HOUR + 5, MONDAY + 4 * HOUR)
+    assert (seen.since, seen.until, seen.step) == (MONDAY + HOUR, MONDAY + 4 * HOUR, HOUR)
+    assert [(each.at, each.requests, each.errors) for each in seen.series] == [
+        (MONDAY + HOUR, 2, 0),
+        (MONDAY + 2 * HOUR, 0, 0),
+        (MONDAY + 3 * HOUR, 4, 4),
+    ]
+    first = seen.series[0]
+    assert (first.input_tokens, first.cached_share) == (200, 0.4)
+    assert (first.mean_first_event_us, first.mean_total_us) == (200_000, 1_200_000)
+    assert seen.whole == Figures(
+        requests=6,
+        errors=4,
+        input_tokens=200,
+        cache_read_tokens=80,
+        output_tokens=6 * 7,
+        cost_micro=14,
+        first_events=2,
+        first_event_us=400_000,
+        total_us=2_400_000,
+    )
+
+
+async def test_who_used_most_comes_first(filled: Database) -> None:
+    seen = await overview(filled, MONDAY, MONDAY + DAY)
+    assert [(part.name, part.cost_micro, part.requests) for part in seen.keys] == [
+        ("tok_1", 9, 1),
+        ("tok_0", 5, 6),
+    ]
+    assert [(part.name, part.requests) for part in seen.models] == [("alpha-5", 2), ("", 5)]
+
+
+async def test_failures_by_what_the_client_got(filled: Database) -> None:
+    seen = await overview(filled, MONDAY, MONDAY + 4 * HOUR)
+    last = [each for each in await logs.page(filled) if each.started_at < MONDAY + 4 * HOUR]
+    assert seen.failures == (
+        Failing(what="server_is_overloaded", upstream_status=529, count=3, last=last[1].id),
+        Failing(what="client_gone", upstream_status=200, count=1, last=last[0].id),
+    )
+    later = await overview(filled, MONDAY + 4 * HOUR, MONDAY + 5 * HOUR)
+    assert [(each.what, each.upstream_status) for each in later.failures] == [
+        ("rate_limited", None)
+    ]
+
+
+async def test_a_long_span_is_told_by_the_day(filled: Database) -> None:
+    seen = await overview(filled, MONDAY - 3 * DAY, MONDAY + 5 * HOUR)
+    assert [(each.at, each.requests) for each in seen.series] == [
+        (MONDAY - 3 * DAY, 0),
+        (MONDAY - 2 * DAY, 0),
+        (MONDAY - DAY, 0),
+        (MONDAY, 7),
+    ]
+
+
+async def test_of_nothing(database: Database) -> None:
+    seen = await overview(database, MONDAY, MONDAY)
+    assert seen.whole == Figures()
+    assert (len(seen.series), seen.keys, seen.models, seen.failures) == (1, (), (), ())
+    assert seen.whole.cached_share is seen.whole.mean_total_us is None
+    assert Amounts(requests=1).cached_share is None
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        (1, 2, (0, HOUR, HOUR)),
+        (HOUR, HOUR, (HOUR, 2 * HOUR, HOUR)),
+        (HOUR, HOUR - 5, (HOUR, 2 * HOUR, HOUR)),
+        (5, 3 * DAY + 5, (0, 3 * DAY + HOUR, HOUR)),
+        (5, 3 * DAY + 6, (0, 4 * DAY, DAY)),
+        (HOUR, 30 * DAY, (0, 30 * DAY, DAY)),
+    ],
+)
+def test_widening(since: int, until: int, expected: tuple[int, int, int]) -> None:
+    assert widened(since, until) == expected
