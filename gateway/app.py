@@ -1,4 +1,6 @@
-"""Builds the application that clients reach: endpoints, the one middleware, and nothing else."""
+"""Builds the application on the TCP port: endpoints with their one middleware, and the guarded
+console beside them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,10 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from gateway.admin import ROOT
+from gateway.console import CONSOLE
+from gateway.console.app import build_console, build_guarded_admin
+from gateway.console.office import Office
 from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
@@ -26,8 +32,8 @@ _GENERATE: Final = {
 }
 
 
-def build_app(runtime: Runtime) -> web.Application:
-    """The application on the TCP port; admin paths are on another one, by construction."""
+def build_app(runtime: Runtime, office: Office | None = None) -> web.Application:
+    """Without an office there is no console, and no admin path."""
     app = web.Application(
         middlewares=[exchange_middleware], client_max_size=runtime.config.server.max_body
     )
@@ -43,7 +49,10 @@ def build_app(runtime: Runtime) -> web.Application:
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
     router.add_get("/healthz", healthz)
     router.add_get("/readyz", readyz)
-    router.add_get("/", root, allow_head=False)
+    if office is not None:
+        app.add_subapp(CONSOLE, build_console(office))
+        app.add_subapp(ROOT, build_guarded_admin(office))
+    router.add_get("/", root if office is None else front, allow_head=False)
     router.add_head("/", probe)
     router.add_head("/v1/{anything:.*}", probe)
     return app
@@ -72,6 +81,13 @@ async def root(request: web.Request) -> web.Response:
     raise InvalidUrl(
         "GET", "/", hint="configure clients with this address, for chat and responses plus /v1"
     )
+
+
+async def front(request: web.Request) -> web.StreamResponse:
+    """People who look here with a browser are led to the console."""
+    if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
+        return web.Response(status=303, headers={"location": CONSOLE, "vary": "accept"})
+    return await root(request)
 
 
 async def upgrade(request: web.Request) -> web.Response:

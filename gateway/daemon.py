@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gateway.admin.accounts import Accounts
 from gateway.admin.api import build_admin
 from gateway.admin.desk import Desk
 from gateway.admin.keeping import keeping
@@ -23,6 +24,9 @@ from gateway.admission.acquaintances import Acquaintances
 from gateway.admission.purses import load_purses
 from gateway.app import build_app
 from gateway.config import Config
+from gateway.console.entrance import add_entrance
+from gateway.console.office import Office
+from gateway.console.sessions import Sessions
 from gateway.routing.affinity import Affinities
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.listen import Door, listening
@@ -46,6 +50,7 @@ class Daemon:
 
     runtime: Runtime
     desk: Desk
+    office: Office
     door: Door
     reloader: Reloader | None = None
 
@@ -91,15 +96,20 @@ async def running(config: Config, source: Source | None = None) -> AsyncIterator
             reloader = Reloader(runtime, source)
             await house.enter_async_context(reloader.following())
         admin = build_admin(desk, reloader)
-        add_live(admin, runtime, partial(try_account, runtime))
+        accounts = Accounts(runtime, partial(try_account, runtime))
+        add_live(admin, runtime, accounts)
+        sessions = await Sessions.load(database, unix_microseconds)
+        house.push_async_callback(sessions.close)
+        add_entrance(admin, sessions)
         await house.enter_async_context(keeping(runtime, database))
         await house.enter_async_context(serve_admin(admin, config.state_dir))
+        office = Office(desk, runtime, accounts, reloader, sessions, unix_microseconds)
         server = config.server
         door = await house.enter_async_context(
-            listening(build_app(runtime), server.host, server.port)
+            listening(build_app(runtime, office), server.host, server.port)
         )
         house.push_async_callback(_drain, door, runtime)
-        yield Daemon(runtime, desk, door, reloader)
+        yield Daemon(runtime, desk, office, door, reloader)
 
 
 async def _drain(door: Door, runtime: Runtime) -> None:

@@ -1,6 +1,6 @@
 """Holds the code to the picture of the house: who may import whom, and where tests live.
 
-    cli → daemon → app → {server, admin} → runtime → {upstream, admission}
+    cli → daemon → app → {server, console → admin} → runtime → {upstream, admission}
         → {wire, routing, quota, store} → config → core → errors
 
 It reads imports, also those inside functions, and never runs what it reads.
@@ -27,7 +27,8 @@ ADMISSION = STORE | {"routing", "quota", "admission"}
 RUNTIME = UPSTREAM | ADMISSION | {"runtime"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
-APP = SERVER | ADMIN | {"app"}
+CONSOLE = ADMIN | {"admission", "console"}
+APP = SERVER | CONSOLE | {"app"}
 DAEMON = APP | {"daemon"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -43,6 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "runtime": RUNTIME,
     "server": SERVER,
     "admin": ADMIN,
+    "console": CONSOLE,
     "app": APP,
     "daemon": DAEMON,
     "simulator": frozenset({"simulator"}),

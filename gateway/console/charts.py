@@ -1,0 +1,190 @@
+"""Draws a chart as an SVG that is shown as an image: no script, nothing from elsewhere, light or
+dark as the reader's system is. It must not know what the figures mean.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, floor, log10
+from typing import Any, Final
+from xml.etree.ElementTree import Element
+
+import pygal  # type: ignore[import-untyped]  # it ships no types
+from pygal.style import Style  # type: ignore[import-untyped]  # it ships no types
+
+# It leaves a finder for its maps behind, which every import that fails would ask in a way that
+# Python warns of.
+sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
+
+WIDTH: Final = 480
+HEIGHT: Final = 220
+"""Of the view box: the page gives the size."""
+
+_MOST_LABELS: Final = 7
+"""On the time axis: more would run into each other."""
+
+_STEPS: Final = 4
+"""On the axis of values."""
+
+_FONT: Final = "system-ui, sans-serif"
+
+_LOOK: Final = """
+:root { --ink: #566173; --line: #d5dae2;
+  --main: #3b74c4; --second: #c07a1a; --third: #3d8f5f; --bad: #b5484a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #a3aebd; --line: #38424f;
+    --main: #6ba0ea; --second: #e0a04a; --third: #6cc18e; --bad: #e67f80; }
+}
+text { fill: var(--ink); }
+text.no_data, .axis.x text { text-anchor: middle; }
+.axis.y text { text-anchor: end; }
+.background { fill: none; }
+.line { fill: none; stroke: var(--line); stroke-width: 1; }
+.axis.x .guide { display: none; }
+"""
+
+
+class Tone(StrEnum):
+    """What a series looks like; the colours are those of the style sheet."""
+
+    MAIN = "main"
+    SECOND = "second"
+    THIRD = "third"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One figure over time, a value for each label; None where there is none."""
+
+    name: str
+    tone: Tone
+    values: Sequence[float | None]
+
+
+def stacked(
+    title: str, labels: Sequence[str], series: Sequence[Series], told: Callable[[float], str]
+) -> bytes:
+    """Bars that add up, of whole numbers. `told` spells a value for the axis."""
+    return _drawn(pygal.StackedBar, title, labels, series, told, 1, spacing=4)
+
+
+def lines(
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    told: Callable[[float], str],
+    *,
+    least: float = 0.001,
+) -> bytes:
+    """Lines from nought upwards, with gaps where there is no value; `least` is how far apart the
+    figures of the axis are at least."""
+    return _drawn(
+        pygal.Line,
+        title,
+        labels,
+        series,
+        told,
+        least,
+        include_x_axis=True,
+        allow_interruptions=True,
+        dots_size=3,
+        stroke_style={"width": 2},
+    )
+
+
+def _drawn(
+    kind: Callable[..., Any],
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    told: Callable[[float], str],
+    least: float,
+    **look: Any,
+) -> bytes:
+    chart = kind(
+        width=WIDTH,
+        height=HEIGHT,
+        margin=6,
+        style=_style(),
+        css=(f"inline:{_LOOK}{_colours(series)}",),
+        js=(),
+        no_prefix=True,
+        legend_at_bottom=True,
+        legend_box_size=10,
+        truncate_legend=-1,
+        truncate_label=-1,
+        show_minor_x_labels=False,
+        x_labels_major_every=-(-len(labels) // _MOST_LABELS) or 1,
+        value_formatter=told,
+        **look,
+    )
+    chart.title = None
+    chart.x_labels = list(labels)
+    chart.y_labels = _axis(_highest(series, kind is pygal.StackedBar), least)
+    for each in series:
+        chart.add(each.name, list(each.values))
+    chart.add_xml_filter(lambda root: _plain(root, title))
+    drawn: bytes = chart.render()
+    return drawn
+
+
+def _highest(series: Sequence[Series], added: bool) -> float:
+    """Of all values or, where they are added up, of the sums."""
+    columns = zip(*(each.values for each in series), strict=True)
+    heights = ([value or 0 for value in column] for column in columns)
+    return max((sum(each) if added else max(each) for each in heights), default=0)
+
+
+def _axis(top: float, least: float) -> list[float]:
+    """Round figures from nought to above the top, `_STEPS` or fewer and none of them closer than
+    the least."""
+    rough = max(top / _STEPS, least)
+    magnitude = 10 ** floor(log10(rough))
+    step = next(each for each in (1, 2, 2.5, 5, 10) if each * magnitude >= rough) * magnitude
+    if step < 5 * least:
+        step = ceil(step / least) * least
+    return [step * number for number in range(max(1, ceil(top / step)) + 1)]
+
+
+def _style() -> Style:
+    return Style(
+        font_family=_FONT,
+        label_font_size=11,
+        major_label_font_size=11,
+        legend_font_size=12,
+        no_data_font_size=16,
+    )
+
+
+def _colours(series: Sequence[Series]) -> str:
+    return "".join(
+        f".color-{number} .line {{ stroke: var(--{each.tone}); stroke-width: 2; }}\n"
+        f".color-{number} .rect, .color-{number} .dot, rect.color-{number}"
+        f" {{ fill: var(--{each.tone}); }}\n"
+        for number, each in enumerate(series)
+    )
+
+
+def _plain(root: Element, title: str) -> Element:
+    """Without remarks and what only a script would use; its title is the chart's."""
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if (
+                not isinstance(child.tag, str)
+                or child.tag in ("script", "desc")
+                or _is_overlay(child)
+            ):
+                parent.remove(child)
+    named = root.find("title")
+    if named is not None:
+        named.text = title
+    return root
+
+
+def _is_overlay(element: Element) -> bool:
+    """The box that a script would fill when the reader points at a value."""
+    return "tooltip-overlay" in element.get("class", "").split()

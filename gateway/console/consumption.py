@@ -1,0 +1,61 @@
+"""What was used lately, by the day and by the model, for a table and a chart. It must not know what
+a unit costs.
+
+Money is in micro-units, days are those of UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from gateway.admin.desk import Desk
+from gateway.console.charts import Series, Tone, stacked
+from gateway.core.limits import MICRO
+from gateway.store.usage import Dimension, UsageRow
+
+DAYS: Final = 30
+"""Today is among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """`date` is YYYY-MM-DD."""
+
+    date: str
+    requests: int = 0
+    cost_micro: int = 0
+
+
+async def last_days(desk: Desk, now: int, token_id: str) -> tuple[Day, ...]:
+    """What a key has used on each of the last days, the earliest first; `now` is in Unix
+    microseconds."""
+    first = _first(now)
+    rows = await desk.usage((Dimension.DAY,), since=_hour(first), token_id=token_id)
+    used = {row.day: Day(row.day or "", row.requests, row.cost_micro) for row in rows}
+    dates = [(first + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
+    return tuple(used.get(date, Day(date)) for date in dates)
+
+
+async def last_models(desk: Desk, now: int, token_id: str) -> list[UsageRow]:
+    """What a key has used of each model in those days, the dearest first."""
+    return await desk.usage((Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id)
+
+
+def drawn(days: Sequence[Day]) -> bytes:
+    """The units of each day, as an SVG."""
+    units = Series("Units", Tone.MAIN, [day.cost_micro / MICRO for day in days])
+    labels = [day.date[5:] for day in days]
+    return stacked(f"Units by day, last {len(days)} days", labels, [units], lambda n: f"{n:,.0f}")
+
+
+def _first(now: int) -> datetime:
+    """When the first of the last days began."""
+    midnight = datetime.fromtimestamp(now // 1_000_000, UTC).replace(hour=0, minute=0, second=0)
+    return midnight - timedelta(days=DAYS - 1)
+
+
+def _hour(moment: datetime) -> int:
+    return int(moment.timestamp()) // 3600

@@ -1,0 +1,32 @@
+"""What the pages and the admin API on the TCP port work with. It must not know HTTP messages, only
+where an application keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.accounts import Accounts
+from gateway.admin.desk import Desk
+from gateway.admin.reload import Reloader
+from gateway.console.sessions import Sessions
+from gateway.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """`now` gives Unix microseconds; without a `reloader` the configuration stays what it is."""
+
+    desk: Desk
+    runtime: Runtime
+    accounts: Accounts
+    reloader: Reloader | None
+    sessions: Sessions
+    now: Callable[[], int]
+
+
+OFFICE: Final = web.AppKey("office", Office)

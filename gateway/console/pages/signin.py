@@ -1,0 +1,95 @@
+"""Signing in and out. It must not know how a password is kept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from gateway.console import CONSOLE
+from gateway.console.guard import SESSION, SIGN_IN, cookie_of
+from gateway.console.knocks import Knocks
+from gateway.console.office import OFFICE
+from gateway.console.origin import address_of, confidential, declares_tls
+from gateway.console.rendering import render, see
+
+KNOCKS: Final = web.AppKey("knocks", Knocks)
+
+_FIELD = "password"
+_NEXT = "next"
+
+
+def add(app: web.Application) -> None:
+    app[KNOCKS] = Knocks()
+    app.router.add_get("/sign-in", show)
+    app.router.add_post("/sign-in", sign_in)
+    app.router.add_post("/sign-out", sign_out)
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    if SESSION in request:
+        return see(CONSOLE)
+    return _page(request, _inside(request.query.get(_NEXT)))
+
+
+async def sign_in(request: web.Request) -> web.StreamResponse:
+    """The same time passes for a wrong password and for none that is set."""
+    office = request.app[OFFICE]
+    server = office.runtime.config.server
+    form = await request.post()
+    password, leading = str(form.get(_FIELD, "")), _inside(str(form.get(_NEXT, "")))
+    if not confidential(request, server):
+        return _page(request, leading, status=403)
+    address = address_of(request, server)
+    knocks = request.app[KNOCKS]
+    if seconds := knocks.wait(address, office.now()):
+        page = _page(request, leading, f"Too many tries. Try again in {seconds} s.", status=429)
+        page.headers[hdrs.RETRY_AFTER] = str(seconds)
+        return page
+    agent = request.headers.get(hdrs.USER_AGENT, "")
+    instead_of = request.get(SESSION)
+    id_ = await office.sessions.sign_in(password, address, agent, instead_of)
+    if id_ is None:
+        return _page(request, leading, "That is not the password.", status=403)
+    knocks.forget(address)
+    answer = see(leading)
+    answer.set_cookie(
+        cookie_of(office),
+        id_,
+        path="/",
+        secure=declares_tls(server),
+        httponly=True,
+        samesite="Strict",
+    )
+    return answer
+
+
+async def sign_out(request: web.Request) -> web.StreamResponse:
+    office = request.app[OFFICE]
+    await office.sessions.sign_out(request[SESSION])
+    answer = see(SIGN_IN)
+    tls = declares_tls(office.runtime.config.server)
+    answer.del_cookie(cookie_of(office), path="/", secure=tls, httponly=True, samesite="Strict")
+    return answer
+
+
+def _page(
+    request: web.Request, leading: str, wrong: str | None = None, status: int = 200
+) -> web.Response:
+    office = request.app[OFFICE]
+    return render(
+        request,
+        "signin.html",
+        status=status,
+        wrong=wrong,
+        leading=leading,
+        confidential=confidential(request, office.runtime.config.server),
+        has_password=office.sessions.has_password,
+    )
+
+
+def _inside(path: str | None) -> str:
+    """A page of the console to go on to, whatever was asked for."""
+    if path is None or not path.isprintable() or "\\" in path or path.startswith(SIGN_IN):
+        return CONSOLE
+    return path if path.startswith((f"{CONSOLE}/", f"{CONSOLE}?")) else CONSOLE

@@ -1,0 +1,136 @@
+"""Templates into answers. What others wrote is text, whatever is in it: markup in it is escaped,
+and what cannot be seen is spelled out.
+
+It must not know any page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from gateway import __version__
+from gateway.admin import figures
+from gateway.config import Money
+from gateway.console.guard import SESSION, STATIC
+from gateway.console.office import Office
+from gateway.core.plain import plain
+
+ROOM: Final = Path(__file__).parent
+NOTHING: Final = "–"
+
+ENVIRONMENT: Final = web.AppKey("environment", Environment)
+
+
+def environment(office: Office) -> Environment:
+    """What templates are rendered with; figures that cost something have a price where the
+    configuration in force tells one."""
+    made = Environment(
+        loader=FileSystemLoader(ROOM / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+
+    def money() -> Money:
+        return office.runtime.config.money
+
+    filters: dict[str, Callable[..., object]] = {
+        "when": when,
+        "lasting": lambda microseconds: figures.lasting(microseconds) or NOTHING,
+        "count": lambda number: NOTHING if number is None else figures.grouped(number),
+        "amount": lambda micro: NOTHING if micro is None else figures.units(micro),
+        "price": lambda micro: figures.price(micro, money()) or "",
+        "units": lambda micro: NOTHING if micro is None else figures.cost(micro, money()),
+        "lines": lines,
+    }
+    made.filters.update(filters)
+    made.globals |= {"asset": _assets(ROOM / "static").__getitem__, "version": __version__}
+    return made
+
+
+def render(request: web.Request, name: str, *, status: int = 200, **context: Any) -> web.Response:
+    """A page, or a part of one. Templates have besides the context: `path`, `session` (None on the
+    way in) and `said()`: what was said to whoever is signed in, and is said once."""
+    session = request.get(SESSION)
+
+    def said() -> list[tuple[str, str]]:
+        if session is None:
+            return []
+        words = list(session.said)
+        session.said.clear()
+        return words
+
+    text = (
+        request.app[ENVIRONMENT]
+        .get_template(name)
+        .render(path=request.path, session=session, said=said, **context)
+    )
+    return web.Response(text=text, status=status, content_type="text/html")
+
+
+def see(path: str) -> web.Response:
+    """Leads to a page by GET: what a form's POST ends with."""
+    return web.Response(status=303, headers={"Location": path})
+
+
+def say(request: web.Request, words: str, tone: str = "good") -> None:
+    """Words for the next page, once; the tone is `good` or `bad`."""
+    request[SESSION].said.append((words, tone))
+
+
+def hand(request: web.Request, name: str, text: str) -> None:
+    """Something that may be looked at once, such as a new key; it is in memory alone until then."""
+    request[SESSION].handed[name] = text
+
+
+def taken(request: web.Request, name: str) -> str | None:
+    """What was handed under that name; None the second time."""
+    return request[SESSION].handed.pop(name, None)
+
+
+def when(microseconds: int | None) -> str:
+    """A time of the ledger, in UTC."""
+    if microseconds is None:
+        return NOTHING
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
+    told = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S} UTC</time>')
+    return told.format(moment, moment)
+
+
+def lines(text: str) -> Markup:
+    """A text of several lines, for where blanks and line breaks count."""
+    return escape(_spelled(text))
+
+
+def _shown(value: Any) -> Any:
+    if value is None:
+        return ""
+    return _spelled(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _spelled(text: str) -> str:
+    return "\n".join(
+        "\t".join(plain(part) for part in line.split("\t"))
+        for line in text.replace("\r\n", "\n").split("\n")
+    )
+
+
+def _assets(folder: Path) -> dict[str, str]:
+    """File name → address, which changes with the content: what is kept for a week may be wrong
+    no sooner."""
+    return {
+        path.name: f"{STATIC}/{path.name}?v={hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }

@@ -1,0 +1,173 @@
+"""Who is signed in: in memory for every request, in the ledger for the next start.
+
+Of a session's id only its SHA-256 is kept. It must not know cookies, pages or addresses' meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.console.password import digested, recognised
+from gateway.store import sessions as kept
+from gateway.store.database import Database
+
+IDLE: Final = 30 * 60 * 1_000_000
+"""Microseconds after which a session that nobody used is over."""
+LONGEST: Final = 12 * 3600 * 1_000_000
+"""Microseconds after which every session is over."""
+
+_WRITTEN_EVERY = 60 * 1_000_000  # microseconds: a use of before is as good for a restart
+_ID_BYTES = 32
+_LONGEST_AGENT = 300
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One browser that is signed in; times are Unix microseconds. `said` are words for its next
+    page, each with a tone; `handed` what it may see once."""
+
+    digest: bytes
+    created_at: int
+    seen_at: int
+    address: str
+    agent: str
+    said: list[tuple[str, str]] = field(default_factory=list)
+    handed: dict[str, str] = field(default_factory=dict)
+    written_at: int = 0
+
+    @property
+    def visit(self) -> kept.Visit:
+        return kept.Visit(self.digest, self.created_at, self.seen_at, self.address, self.agent)
+
+
+class Sessions:
+    """All sessions, and the password that opens one. The caller owns the database; `now` gives
+    Unix microseconds."""
+
+    def __init__(
+        self,
+        database: Database,
+        now: Callable[[], int],
+        password: str | None,
+        visits: list[kept.Visit],
+    ) -> None:
+        self._database = database
+        self._now = now
+        self._password = password
+        self._sessions = {
+            each.digest: Session(
+                each.digest, each.created_at, each.seen_at, each.address, each.agent
+            )
+            for each in visits
+        }
+        self._turn = asyncio.Lock()  # database and memory change together
+        # One thread: however many try to sign in, one password is checked at a time.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="password")
+
+    @classmethod
+    async def load(cls, database: Database, now: Callable[[], int]) -> Sessions:
+        password = await kept.read_password(database)
+        return cls(database, now, password, await kept.all_visits(database))
+
+    async def close(self) -> None:
+        """Waits for a check that is under way."""
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+
+    @property
+    def has_password(self) -> bool:
+        return self._password is not None
+
+    def all(self) -> list[Session]:
+        """Those that are not over, oldest first."""
+        now = self._now()
+        living = [each for each in self._sessions.values() if not _over(each, now)]
+        return sorted(living, key=lambda each: each.created_at)
+
+    def find(self, id_: str | None) -> Session | None:
+        """The session of an id, unless it is over."""
+        if id_ is None:
+            return None
+        session = self._sessions.get(_digest(id_))
+        return None if session is None or _over(session, self._now()) else session
+
+    async def use(self, session: Session) -> None:
+        """Somebody is there: the time until it is over for idleness begins anew."""
+        session.seen_at = now = self._now()
+        if now - session.written_at < _WRITTEN_EVERY:
+            return
+        session.written_at = now
+        try:
+            await kept.note_seen(self._database, session.digest, now)
+        except SQLAlchemyError as fault:  # locked or full: the page is shown all the same
+            log.warning("a session's use could not be noted: %s", fault)
+
+    async def sign_in(
+        self, password: str, address: str, agent: str, instead_of: Session | None = None
+    ) -> str | None:
+        """The id of a new session, which is kept nowhere; None where the password is wrong, has
+        just been changed, or none is set. The session `instead_of` is over then."""
+        asked = self._password
+        if not await self._in_thread(lambda: recognised(password, asked)):
+            return None
+        id_ = secrets.token_urlsafe(_ID_BYTES)
+        async with self._turn:
+            if self._password != asked:
+                return None
+            now = self._now()
+            session = Session(_digest(id_), now, now, address, agent[:_LONGEST_AGENT])
+            session.written_at = now
+            over = [each.digest for each in self._sessions.values() if _over(each, now)]
+            if instead_of is not None:
+                over.append(instead_of.digest)
+            await kept.add_visit(self._database, session.visit, over)
+            for digest in over:
+                self._sessions.pop(digest, None)
+            self._sessions[session.digest] = session
+        return id_
+
+    async def sign_out(self, session: Session) -> None:
+        async with self._turn:
+            self._sessions.pop(session.digest, None)
+            await kept.remove_visit(self._database, session.digest)
+
+    async def end_all(self) -> int:
+        """How many there were."""
+        async with self._turn:
+            count = len(self.all())
+            self._sessions.clear()
+            await kept.remove_visits(self._database)
+        return count
+
+    async def set_password(self, password: str) -> int:
+        """All sessions are over then: how many there were."""
+        digest = await self._in_thread(lambda: digested(password))
+        async with self._turn:
+            count = len(self.all())
+            await kept.set_password(self._database, digest)
+            self._password = digest
+            self._sessions.clear()
+        return count
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _over(session: Session, now: int) -> bool:
+    return now - session.created_at >= LONGEST or now - session.seen_at >= IDLE
+
+
+def _digest(id_: str) -> bytes:
+    return hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()

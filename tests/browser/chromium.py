@@ -1,0 +1,50 @@
+"""Debian's Chromium, driven by Playwright: no browser is downloaded, and none leaves loopback.
+
+It must not know the gateway.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from playwright.async_api import Browser, async_playwright
+
+INSISTS: Final = "GATEWAY_REQUIRE_BROWSER"
+"""The variable that makes a missing browser a failure, where it is 1."""
+
+FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+_NAMES = ("chromium", "chromium-browser")
+
+
+def found() -> str | None:
+    """The path of the program, where there is one."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def insisted() -> bool:
+    return os.environ.get(INSISTS) == "1"
+
+
+@asynccontextmanager
+async def launched(program: str) -> AsyncIterator[Browser]:
+    """The browser, for the length of the block."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            await browser.close()

@@ -1,0 +1,64 @@
+"""Makes the pictures of docs/screenshots/: `python -m tests.browser.screenshots`.
+
+It must not know how a page is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.browser import chromium
+from tests.browser.lived import Lived, lived_in
+from tests.browser.person import sign_in_once, signed_in
+
+SHOTS: Final = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+
+WINDOW: Final = {"width": 1280, "height": 800}
+
+LARGEST: Final = 200_000
+"""Bytes of a picture."""
+
+
+def pages(lived: Lived) -> dict[str, tuple[str, int]]:
+    """A picture's name → the page, and how many pixels of its height are shown."""
+    return {
+        "overview": ("/console", 1000),
+        "keys": ("/console/tokens", 620),
+        "logs": ("/console/logs", 900),
+        "request": (f"/console/logs/{lived.rescued}", 1000),
+    }
+
+
+async def shoot(program: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as state_dir:
+        async with (
+            chromium.launched(program) as browser,
+            lived_in(Path(state_dir)) as lived,
+            signed_in(
+                browser, lived.house, await sign_in_once(browser, lived.house), viewport=WINDOW
+            ) as person,
+        ):
+            for name, (path, height) in pages(lived).items():
+                await person.page.set_viewport_size({"width": WINDOW["width"], "height": height})
+                await person.page.goto(path, wait_until="networkidle")
+                file = folder / f"{name}.png"
+                await person.page.screenshot(path=file)
+                size = file.stat().st_size
+                print(f"{file.name}: {size} bytes")
+                assert size <= LARGEST, f"{file} is larger than {LARGEST} bytes"
+
+
+def main() -> None:
+    program = chromium.found()
+    if program is None:
+        sys.exit("There is no chromium (Debian: apt-get install chromium).")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    asyncio.run(shoot(program, SHOTS))
+
+
+if __name__ == "__main__":
+    main()

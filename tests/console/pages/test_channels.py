@@ -1,0 +1,104 @@
+"""The page of channels: how accounts are, what may be done, and a test with a real request."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.console.hostile import HOSTILE, SHOWN, harmless, preformatted
+from tests.console.visiting import Visitor
+from tests.house import ACCOUNT, House
+from tests.scripted import ScriptedUpstream, reply, reply_stream, whole
+
+PAGE = "/console/channels"
+ADDRESS = f"{PAGE}/chat-main/{ACCOUNT}"
+
+
+async def test_all_channels_are_there(visitor: Visitor) -> None:
+    shown = await visitor.get(PAGE)
+    assert shown.status == 200
+    for spoken in Format:
+        assert f"{spoken}-main" in shown.words
+    assert shown.words.count("well") == 3
+
+
+async def test_an_account_that_is_asked(
+    house: House, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.play(reply_stream(Format.CHAT), whole(HOSTILE.encode(), 500))
+    await house.ask(Format.CHAT, stream=True)
+    await house.ask(Format.CHAT)
+    await house.rows(2)
+    shown = await visitor.get(PAGE)
+    assert "beta-5.4 well" in shown.words
+    assert "HTTP status 500" in shown.words
+    assert harmless(shown.html)
+
+
+async def test_a_spent_account_is_reset(
+    house: House, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.play(whole({"error": {"message": "bad key"}}, 401))
+    await house.ask(Format.CHAT)
+    shown = await visitor.get(PAGE)
+    banned = shown.words.count("banned")
+    assert banned == 3
+    assert " UTC" in shown.words
+    shown = await visitor.post(f"{ADDRESS}/reset")
+    assert f"What was held against chat-main/{ACCOUNT} is forgotten." in shown.words
+    assert shown.words.count("banned") == banned - 1
+
+
+async def test_disabled_and_enabled(
+    house: House, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.play(reply(Format.CHAT))
+    for spoken in Format:
+        await visitor.post(f"{PAGE}/{spoken}-main/{ACCOUNT}/disable")
+    shown = await visitor.get(PAGE)
+    assert shown.words.count("Enable") == 3
+    assert (await house.ask(Format.CHAT)).status == 503
+    shown = await visitor.post(f"{ADDRESS}/enable")
+    assert "may be asked again" in shown.words
+    assert (await house.ask(Format.CHAT)).status == 200
+
+
+async def test_a_test_that_works_is_told_once(upstream: ScriptedUpstream, visitor: Visitor) -> None:
+    upstream.play(reply_stream(Format.CHAT))
+    shown = await visitor.post(f"{ADDRESS}/try", model="alpha-sonnet-4-6")
+    assert shown.path == PAGE
+    assert f"chat-main/{ACCOUNT}: it works" in shown.words
+    assert "alpha-sonnet-4-6 (upstream-model, chat)" in shown.words
+    assert "12 in, 4 out" in shown.words
+    assert len(upstream.seen) == 1
+    assert "it works" not in (await visitor.get(PAGE)).words
+
+
+async def test_a_test_that_fails_tells_the_real_error(
+    upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.play(whole(HOSTILE.encode(), 500))
+    shown = await visitor.post(f"{ADDRESS}/try", model="beta-5.4")
+    assert f"chat-main/{ACCOUNT}: it failed" in shown.words
+    assert SHOWN in preformatted(shown.html)
+    assert harmless(shown.html)
+
+
+@pytest.mark.parametrize(
+    ("address", "fields"),
+    [
+        (f"{PAGE}/nobody/{ACCOUNT}/reset", {}),
+        (f"{PAGE}/nobody/{ACCOUNT}/disable", {}),
+        (f"{PAGE}/chat-main/nobody/try", {}),
+        (f"{ADDRESS}/try", {"model": "nobody-has-it"}),
+    ],
+)
+async def test_who_is_not_there(visitor: Visitor, address: str, fields: dict[str, str]) -> None:
+    shown = await visitor.post(address, **fields)
+    assert shown.status == 404
+    assert "no account" in shown.words or "no model" in shown.words
+
+
+async def test_looking_changes_nothing(visitor: Visitor) -> None:
+    for what in ("reset", "disable", "enable", "try"):
+        assert (await visitor.get(f"{ADDRESS}/{what}")).status == 405

@@ -1,0 +1,32 @@
+"""What was used lately: every day is there, the first and today too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from gateway.console.consumption import DAYS, drawn, last_days, last_models
+from gateway.core.formats import Format
+from tests.house import ALPHA, House
+from tests.scripted import ScriptedUpstream, reply
+
+
+async def test_the_last_days(house: House, upstream: ScriptedUpstream) -> None:
+    upstream.play(reply("messages"))
+    await house.ask(Format.MESSAGES)
+    row = await house.row()
+    now = house.daemon.office.now()
+
+    days = await last_days(house.desk, now, house.token.id)
+    today = datetime.fromtimestamp(row.started_at // 1_000_000, UTC).date()
+    assert [day.date for day in days][-1] == today.isoformat()
+    assert days[0].date == (today - timedelta(days=DAYS - 1)).isoformat()
+    assert len({day.date for day in days}) == DAYS
+    assert (days[-1].requests, days[-1].cost_micro) == (1, row.cost_micro)
+    assert not any(day.requests for day in days[:-1])
+    (model,) = await last_models(house.desk, now, house.token.id)
+    assert (model.model, model.cost_micro) == (ALPHA, row.cost_micro)
+
+    later = now + DAYS * 86_400_000_000
+    assert not any(day.requests for day in await last_days(house.desk, later, house.token.id))
+    assert not await last_models(house.desk, later, house.token.id)
+    assert b"<script" not in drawn(days)

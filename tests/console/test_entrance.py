@@ -1,0 +1,78 @@
+"""The password and the sessions over the admin socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.admin.socket import serve_admin
+from gateway.console.entrance import open_entrance
+from gateway.console.password import LONGEST, SHORTEST
+from gateway.runtime import unix_microseconds
+from gateway.store.lock import hold
+from tests.admin.asking import call, refusal
+from tests.console.browsing import PASSWORD, browsing
+from tests.house import House
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A command that stands in for the gateway."""
+    state_dir = tmp_path / "state"
+    with hold(state_dir):
+        async with (
+            open_entrance(state_dir, unix_microseconds) as admin,
+            serve_admin(admin, state_dir) as path,
+            aiohttp.ClientSession(
+                "http://gateway/admin/api/", connector=aiohttp.UnixConnector(str(path))
+            ) as session,
+        ):
+            yield session
+
+
+async def test_a_password_before_any_gateway_runs(client: aiohttp.ClientSession) -> None:
+    assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
+    assert await call(client, "PUT", "password", {"password": PASSWORD}) == (200, {"ended": 0})
+    assert await call(client, "GET", "sessions") == (200, {"password": True, "sessions": []})
+    assert await call(client, "DELETE", "sessions") == (200, {"ended": 0})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        {"password": None},
+        {"password": "x" * (SHORTEST - 1)},
+        {"password": "x" * (LONGEST + 1)},
+        {"password": PASSWORD, "more": 1},
+    ],
+)
+async def test_what_is_no_password(client: aiohttp.ClientSession, body: object) -> None:
+    status, code, message = refusal(await call(client, "PUT", "password", body))
+    assert (status, code) == (400, "invalid_request")
+    assert "xxx" not in message
+    assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
+
+
+async def test_a_running_gateway_takes_it_at_once(house: House, tmp_path: Path) -> None:
+    connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
+    async with (
+        aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as client,
+        browsing(house, **{"user-agent": "a browser"}) as browser,
+    ):
+        await call(client, "PUT", "password", {"password": PASSWORD})
+        assert (await browser.sign_in()).status == 303
+        _, told = await call(client, "GET", "sessions")
+        (session,) = told["sessions"]
+        assert (session["address"], session["agent"]) == ("127.0.0.1", "a browser")
+        assert set(session) == {"created_at", "seen_at", "address", "agent"}
+        assert await call(client, "DELETE", "sessions") == (200, {"ended": 1})
+        assert (await browser.get("/console/nowhere")).status == 303
+        await browser.sign_in()
+        answer = await call(client, "PUT", "password", {"password": "another password"})
+        assert answer == (200, {"ended": 1})
+        assert (await browser.get("/console/nowhere")).status == 303

@@ -1,0 +1,69 @@
+"""Every chart of the overview can be drawn, and says in words what it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.console.plots import PLOTS, Plot, label
+from gateway.store.batch import HOUR
+from gateway.store.overview import DAY, Figures, Overview, Slice
+
+START = 1_790_000_000_000_000 // DAY * DAY
+
+USED = {
+    "requests": 1200,
+    "errors": 3,
+    "input_tokens": 4000,
+    "cache_read_tokens": 1000,
+    "output_tokens": 500,
+    "cost_micro": 12_500_000,
+    "first_events": 2,
+    "first_event_us": 1_000_000,
+    "total_us": 5_000_000,
+}
+
+
+def overview(step: int, used: dict[str, int]) -> Overview:
+    series = [Slice(at=START, **used), *(Slice(at=START + n * step) for n in range(1, 24))]
+    return Overview(
+        since=START,
+        until=START + 24 * step,
+        step=step,
+        whole=Figures(**used),
+        series=tuple(series),
+        keys=(),
+        models=(),
+        failures=(),
+    )
+
+
+@pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
+@pytest.mark.parametrize("used", [USED, {}], ids=["used", "unused"])
+@pytest.mark.parametrize("step", [HOUR, DAY])
+def test_it_is_drawn(plot: Plot, used: dict[str, int], step: int) -> None:
+    drawn = plot.drawn(overview(step, used)).decode()
+    for name, _, _ in plot.curves:
+        assert f">{name}</text>" in drawn
+    assert f"<title>{plot.title}</title>" in drawn
+
+
+def test_what_comes_of_it_in_words() -> None:
+    told = {name: plot.in_all(Figures(**USED)) for name, plot in PLOTS.items()}
+    assert told == {
+        "requests": "1\u202f200, 3 of them failed",
+        "tokens": "4\u202f000 in, 500 out",
+        "units": "12.5",
+        "times": "the first event after 500 ms, the whole reply after 2.5 s, on average",
+        "cache": "25 % of the input",
+    }
+
+
+def test_nothing_in_words() -> None:
+    assert PLOTS["times"].in_all(Figures()) == "no reply"
+    assert PLOTS["cache"].in_all(Figures()) == "no input"
+
+
+def test_a_slice_is_called_by_its_hour_or_its_day() -> None:
+    each = Slice(at=START + 5 * HOUR)
+    assert label(HOUR, each) == "05:00"
+    assert label(DAY, each) == "Sep 21"
