@@ -24,11 +24,11 @@ help: ## list these targets
 demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
 	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
 
-# The real model takes all processors for itself, so its tests run after the others; 5 is pytest's
-# word for a part that has no tests of one kind.
+# The real model and the browser take all processors for themselves, so their tests run after the
+# others; 5 is pytest's word for a part that has no tests of one kind.
 test: $(TOOLS) ## run the tests (a part of them: make test ARGS=tests/deploy)
-	$(VENV)/bin/python -m pytest -n auto -m 'not local_model' $(ARGS) || [ $$? -eq 5 ]
-	$(VENV)/bin/python -m pytest -m local_model $(ARGS) || [ $$? -eq 5 ]
+	$(VENV)/bin/python -m pytest -n auto -m 'not (local_model or browser)' $(ARGS) || [ $$? -eq 5 ]
+	$(VENV)/bin/python -m pytest -m 'local_model or browser' $(ARGS) || [ $$? -eq 5 ]
 
 check: lint types test ## everything that must be green before a change lands
 
