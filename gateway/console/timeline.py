@@ -22,6 +22,7 @@ class Stretch(StrEnum):
     FAILED = "failed"
     WAITING = "waiting"
     REPLY = "reply"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,12 @@ def spans(total_us: int | None, attempts: Sequence[Attempted]) -> list[Span]:
 
 def _ends(attempts: Sequence[Attempted]) -> Iterator[tuple[Stretch, str | None, int]]:
     """Each stretch with the time at which it is over, in microseconds from the start."""
+    before = Stretch.GATEWAY
     for attempt in attempts:
         who = f"{attempt.channel}/{attempt.account}"
         end = attempt.started_us + attempt.total_us
-        yield Stretch.GATEWAY, None, attempt.started_us
+        yield before, None, attempt.started_us
+        before = Stretch.PAUSE
         if attempt.verdict != _WELL:
             yield Stretch.FAILED, who, end
             continue

@@ -33,7 +33,7 @@ def test_a_failure_and_then_a_reply() -> None:
     assert [(each.stretch, each.took_us, each.who) for each in told] == [
         (Stretch.GATEWAY, 100, None),
         (Stretch.FAILED, 200, "chat-main/a1"),
-        (Stretch.GATEWAY, 100, None),
+        (Stretch.PAUSE, 100, None),
         (Stretch.WAITING, 300, "chat-main/a1"),
         (Stretch.REPLY, 200, "chat-main/a1"),
         (Stretch.GATEWAY, 100, None),

@@ -23,12 +23,14 @@ _COLOURS = {
     Stretch.FAILED: "c5",
     Stretch.WAITING: "c2",
     Stretch.REPLY: "c1",
+    Stretch.PAUSE: "c3",
 }
 _SPENT = {
     Stretch.GATEWAY: "in the gateway",
     Stretch.FAILED: "on an attempt that failed",
     Stretch.WAITING: "waiting for the first event",
     Stretch.REPLY: "receiving the reply",
+    Stretch.PAUSE: "pausing before the next attempt",
 }
 
 
