@@ -31,11 +31,11 @@ async def test_a_list_of_models(house: House, upstream: ScriptedUpstream) -> Non
     assert await models(house, key) == [ALPHA]
     assert (await house.get(f"/v1/models/{ALPHA}", key)).status == 200
     assert (await house.get(f"/v1/models/{BETA}", key)).status == 404
-    for spoken in (Format.CHAT, Format.MESSAGES):
+    for asked, spoken in ((5, Format.CHAT), (7, Format.MESSAGES)):
         answer = await house.ask(spoken, key=key, model=BETA)
         message = f"This key may not use the model {BETA}"
         assert await refused(answer) == expected(spoken, 403, DENIED, message, "permission_denied")
-        row = (await house.rows())[-1]
+        row = (await house.rows(asked))[-1]
         assert (row.state, row.status, row.model) == (ExchangeState.REJECTED, 403, BETA)
         assert (await house.ask(spoken, key=key, model=ALPHA)).status == 200
     counting = "/v1/messages/count_tokens"
