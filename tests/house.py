@@ -99,7 +99,7 @@ class House:
 
     async def rows(self, count: int = 1) -> list[RequestRow]:
         """The ledger's newest rows, oldest first, once `count` of them are settled."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             while True:
                 rows = await self.desk.requests(Page(limit=100))
                 settled = [row for row in rows if row.state is not ExchangeState.OPEN]
