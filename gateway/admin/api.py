@@ -278,7 +278,7 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
         return _refusal(409, "refused", str(error))
     except web.HTTPException as error:
         return _refusal(error.status, error.reason.lower().replace(" ", "_"), error.reason)
-    except Exception:
+    except Exception:  # a fault of ours: scripts get an answer in the usual form
         log.exception("admin: %s %s failed", request.method, request.path)
         return _refusal(
             500, "internal_error", "The gateway failed at this; its process log says why."

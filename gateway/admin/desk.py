@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from gateway.admin import key_life
@@ -29,7 +27,6 @@ from gateway.admin.terms import GroupTerms, KeyChanges, KeyTerms, Wish, limited
 from gateway.store import check, groups, keys, logs, overview, tokens
 from gateway.store import usage as sums
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import Attempted, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
@@ -278,14 +275,3 @@ def _met(token: Token, known: Token) -> Token:
         changed_at=known.changed_at,
         changed=known.changed,
     )
-
-
-@asynccontextmanager
-async def open_desk(state_dir: Path, now: Callable[[], int]) -> AsyncIterator[Desk]:
-    """A desk of its own over a state directory whose lock the caller holds: for when no gateway
-    runs. Raises StoreError where the database cannot be opened."""
-    database = await Database.open(state_dir / DATABASE_NAME)
-    try:
-        yield Desk(database, await Registry.load(database), now)
-    finally:
-        await database.close()

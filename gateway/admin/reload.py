@@ -147,7 +147,7 @@ class Reloader:
             await self.reload()
         except ConfigMistakes:
             return  # it is told
-        except Exception:
+        except Exception:  # whatever it is, the file must go on being followed
             log.exception("the configuration stays as it was: its file could not be taken")
 
 

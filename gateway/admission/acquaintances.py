@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from gateway.store.batch import storable
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 
@@ -91,7 +92,7 @@ def product(user_agent: str) -> str:
 def _storable(text: str) -> str:
     """What a client wrote of itself, as the ledger can hold it: nobody stays off the record by a
     byte that is no text."""
-    return text[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", "�")
+    return storable(text[:_LONGEST])
 
 
 def _told(token: Token, address: str, client: str) -> str:

@@ -67,7 +67,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         if error.status < 400:
             raise
         return _error(request, error.status, _WORDS.get(error.status, error.reason))
-    except Exception:
+    except Exception:  # a fault of ours: it is told as one, and the page is a page
         log.exception("console: %s %s failed", request.method, request.path)
         return _error(request, 500, "The gateway failed at this; its process log says why.")
 

@@ -203,9 +203,14 @@ def mended(entry: Entry) -> Entry:
     return type(entry)._make(map(_mended, entry))
 
 
+def storable(text: str) -> str:
+    """The text without lone surrogates and NULs."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "�")
+
+
 def _mended(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode().replace("\0", "�")
+        return storable(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return max(_LEAST, min(value, _MOST))
     if isinstance(value, tuple):

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from gateway.store.database import Database
 from gateway.store.schema import sessions, settings
 
-_PASSWORD = "admin_password"  # noqa: S105
+_PASSWORD = "admin_password"  # noqa: S105  # the name of a setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,12 @@ from typing import Any, Self, Unpack
 
 import orjson
 
-from gateway.admin.desk import open_desk
+from gateway.admin.desk import Desk
 from gateway.admin.terms import KeyTerms
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import hold
+from gateway.store.database import Database
+from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.registry import Registry
 from tests.house import channels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,8 +129,12 @@ async def mint(folder: Path, **terms: Unpack[KeyTerms]) -> str:
     """A key for the gateway that `write_config` configured, while none runs."""
     state = folder / "state"
     with hold(state):
-        async with open_desk(state, unix_microseconds) as desk:
+        database = await Database.open(state / DATABASE_NAME)
+        try:
+            desk = Desk(database, await Registry.load(database), unix_microseconds)
             _, key = await desk.mint_key("chaos", "default", **terms)
+        finally:
+            await database.close()
     return key
 
 

@@ -80,7 +80,7 @@ def test_every_scenario_says_what_it_does() -> None:
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_every_scenario_stands_in_this_file(name: str) -> None:
-    here = inspect.getsource(inspect.getmodule(fixture))  # type: ignore[arg-type]
+    here = inspect.getsource(inspect.getmodule(fixture))  # type: ignore[arg-type]  # it is in a module
     assert f'"{name}' in here
 
 

@@ -268,7 +268,7 @@ def test_only_the_newest_replies_are_remembered() -> None:
     for name in ("one", "two", "one", "three"):
         affinities.remember(first, "t", name, ("main", "a"))
     known = {
-        name: affinities.of(prompt(previous_response_id=name), {}, "t", MODEL).place  # type: ignore[union-attr]
+        name: affinities.of(prompt(previous_response_id=name), {}, "t", MODEL).place  # type: ignore[union-attr]  # it is recognised
         for name in ("one", "two", "three")
     }
     assert known == {"one": ("main", "a"), "two": None, "three": ("main", "a")}

@@ -9,7 +9,7 @@ from gateway.routing.overflow import Overflow, overflow
 
 
 def failure(message: str, **fields: str) -> Failure:
-    return Failure(kind=FailureKind.SAID, status=400, message=message, **fields)  # type: ignore[arg-type]
+    return Failure(kind=FailureKind.SAID, status=400, message=message, **fields)  # type: ignore[arg-type]  # fields of all kinds
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _ALL: Final = "all"
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Told before anything can go wrong, and among what reports carry from process to process."""
-    pair = getattr(item, "callspec", None) and item.callspec.params.get("pair")  # type: ignore[attr-defined]
+    pair = getattr(item, "callspec", None) and item.callspec.params.get("pair")  # type: ignore[attr-defined]  # of parametrised tests
     if isinstance(pair, Pair):
         case = item.path.stem.removeprefix("test_")
         item.user_properties.append((_CELL, f"{pair}|{case}"))

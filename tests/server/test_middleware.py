@@ -315,7 +315,7 @@ async def test_a_fault_of_ours_is_not_shown(
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(house.daemon.runtime.registry, "version", -5)
-    house.daemon.runtime.current.router.reach = broken  # type: ignore[method-assign,assignment]
+    house.daemon.runtime.current.router.reach = broken  # type: ignore[method-assign,assignment]  # it is broken on purpose
     answer = await house.ask(Format.MESSAGES)
     row = Row(
         status=500,

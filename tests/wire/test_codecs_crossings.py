@@ -103,7 +103,7 @@ def test_every_format_crosses_to_every_other(format: Format, path: Path, to: For
     else:
         assert translator.failure is None
         assert translator.end is not None
-        assert translator.end.stop is events[-1].stop  # type: ignore[union-attr]
+        assert translator.end.stop is events[-1].stop  # type: ignore[union-attr]  # it has ended
     own = path.with_name(f"client.{to}.sse")
     if own.exists() and format is not to and _said_by_all(path, format):
         assert expected == own.read_bytes(), "the upstream's own pockets show"

@@ -4,7 +4,6 @@ must not know how a pattern is matched against a request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -13,10 +12,10 @@ from aiohttp import web
 
 from gateway.admin.group_forms import GroupChange, GroupForm
 from gateway.admin.refusals import DeskError
-from gateway.console.allowances import BUDGETS, COUNTS, Budget, budgets_of, counts_of, spent_by
+from gateway.console.allowances import Budget, budgets_of, counts_of, spent_by
 from gateway.console.entries import Texts, Wrong, read, texts_of_group
 from gateway.console.office import OFFICE, Office
-from gateway.console.pages.token_forms import mistakes_of, typed
+from gateway.console.pages.token_forms import mistakes_of, terms_form, typed
 from gateway.console.rendering import render, say, see
 from gateway.quota.limits import HolderKind
 from gateway.store.records import AgentMode, Group, TokenState
@@ -165,15 +164,5 @@ def _form(
     mistakes: Texts | None = None,
     group: Group | None = None,
 ) -> web.Response:
-    modes: Sequence[str] = tuple(AgentMode)
-    return render(
-        request,
-        "group_form.html",
-        status=422 if mistakes else 200,
-        group=group,
-        texts=texts,
-        mistakes=mistakes or {},
-        modes=modes,
-        counts=COUNTS,
-        budgets=BUDGETS,
-    )
+    modes = tuple(AgentMode)
+    return terms_form(request, "group_form.html", texts, mistakes, group=group, modes=modes)

@@ -5,6 +5,8 @@ What is wrong is told beside the input, which keeps what was typed.
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiohttp import web
 
 from gateway.admin.key_forms import ChangeForm, MintForm
@@ -77,6 +79,22 @@ def mistakes_of(error: Wrong | DeskError) -> Texts:
     return {_FIELDS.get(type(error), ""): str(error)}
 
 
+def terms_form(
+    request: web.Request, template: str, texts: Texts, mistakes: Texts | None, **about: Any
+) -> web.Response:
+    """A page with a form of terms, with what was typed, and what is wrong with it, in it."""
+    return render(
+        request,
+        template,
+        status=422 if mistakes else 200,
+        texts=texts,
+        mistakes=mistakes or {},
+        counts=COUNTS,
+        budgets=BUDGETS,
+        **about,
+    )
+
+
 def _form(
     request: web.Request,
     texts: Texts,
@@ -84,14 +102,4 @@ def _form(
     token: Token | None = None,
 ) -> web.Response:
     groups = [group.name for group in request.app[OFFICE].desk.groups()]
-    return render(
-        request,
-        "token_form.html",
-        status=422 if mistakes else 200,
-        token=token,
-        texts=texts,
-        mistakes=mistakes or {},
-        groups=groups,
-        counts=COUNTS,
-        budgets=BUDGETS,
-    )
+    return terms_form(request, "token_form.html", texts, mistakes, token=token, groups=groups)
