@@ -7,8 +7,6 @@ reads it waiting. It must not know what is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import aiohttp
@@ -17,28 +15,29 @@ _GLANCE: Final = 0.5
 """Seconds between two looks."""
 
 
-@contextmanager
-def watched(answer: aiohttp.ClientResponse) -> Iterator[None]:
+class watched:  # noqa: N801  # read as a word: `with watched(answer):`
     """Inside the block readers of a body that cannot go on get a `ClientPayloadError`."""
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
 
-    def look() -> asyncio.TimerHandle:
-        return loop.call_later(_GLANCE, look_again)
+    # No closures: two that know each other, and the answer, would be garbage that only the
+    # collector finds, one lot of it for every request.
+    __slots__ = ("_answer", "_loop", "_timer")
 
-    def look_again() -> None:
-        nonlocal timer
-        if _is_gone(answer):
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+
+    def __enter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_GLANCE, self._look)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if _is_gone(self._answer):
             error = aiohttp.ClientPayloadError("the connection ended in the middle of the body")
-            answer.content.set_exception(error)
+            self._answer.content.set_exception(error)
         else:
-            timer = look()
-
-    timer = look()
-    try:
-        yield
-    finally:
-        timer.cancel()
+            self._timer = self._loop.call_later(_GLANCE, self._look)
 
 
 def _is_gone(answer: aiohttp.ClientResponse) -> bool:
