@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import aiohttp
 import orjson
 
 from gateway.core.events import StopReason
@@ -22,7 +21,7 @@ from gateway.core.reply import ReplyFailed
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.runtime import Snapshot
-from gateway.upstream.client import AttemptFailed
+from gateway.upstream.answer import Answer, AttemptFailed
 from gateway.wire.codec import Codec
 from gateway.wire.fields import Payload
 from gateway.wire.translator import Translator
@@ -115,7 +114,7 @@ class Attempt(ABC):
     def folding(self) -> Folds: ...
 
     @abstractmethod
-    def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
+    def headers(self, answer: Answer, dropped: Set[str]) -> dict[str, str]:
         """What the client's answer bears beside the house's own; `dropped` is the reply's."""
 
     @abstractmethod

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import aiohttp
 from aiohttp import web
 
 from gateway.config import Server
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest
+from gateway.upstream.answer import Answer
 
 TRANSLATED_VERSION: Final = "2023-06-01"
 """The version of messages that translated prompts are written in."""
@@ -20,11 +20,11 @@ TRANSLATED_VERSION: Final = "2023-06-01"
 _TURN_STATE: Final = "x-codex-turn-state"
 _BETA: Final = "beta=true"
 _BACK: Final = (
-    "openai-processing-ms",
-    "openai-version",
-    _TURN_STATE,
-    "x-models-etag",
-    "x-reasoning-included",
+    b"openai-processing-ms",
+    b"openai-version",
+    _TURN_STATE.encode(),
+    b"x-models-etag",
+    b"x-reasoning-included",
 )
 """Headers of an upstream that a client of the same format may see."""
 
@@ -62,6 +62,10 @@ def crossing_query(request: web.Request, spoken: Format) -> str:
     return _BETA if request.query.get("beta") == "true" else ""
 
 
-def crossing_back(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    headers = answer.headers
-    return {name: headers[name] for name in _BACK if name in headers}
+def crossing_back(answer: Answer) -> dict[str, str]:
+    back: dict[str, str] = {}
+    for name in _BACK:
+        value = answer.header(name)
+        if value is not None:
+            back[name.decode()] = value
+    return back

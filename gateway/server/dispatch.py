@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import Final
 
-import aiohttp
 from aiohttp import web
 
 from gateway.admission.permit import Permit
@@ -46,7 +45,8 @@ from gateway.server.stream_only import wants_a_stream
 from gateway.server.translated import TranslatedAttempt
 from gateway.server.trial import Trial
 from gateway.server.whole import relay_whole
-from gateway.upstream.client import AccountFull, AttemptFailed
+from gateway.upstream.answer import Answer, AttemptFailed
+from gateway.upstream.client import AccountFull
 
 MOST_ATTEMPTS: Final = 3
 MOST_ACCOUNTS: Final = 3
@@ -256,7 +256,7 @@ class Dispatch:
         trial.relay = relay
         return await relay.run(self._request, sending)
 
-    async def _accepted(self, sending: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+    async def _accepted(self, sending: Awaitable[Answer]) -> Answer:
         answer = await sending
         self._exchange.meter.accept()
         return answer

@@ -9,8 +9,6 @@ from collections.abc import Set
 from dataclasses import replace
 from functools import partial
 
-import aiohttp
-
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure
 from gateway.core.reply import ReplyFailed, said
@@ -36,7 +34,7 @@ from gateway.server.crossing import crossing_back
 from gateway.server.folding import Folding
 from gateway.server.spoken import as_stream
 from gateway.server.stamping import overridden, stamp
-from gateway.upstream.client import AttemptFailed
+from gateway.upstream.answer import Answer, AttemptFailed
 from gateway.wire.translator import NativeTranslator
 
 
@@ -100,7 +98,7 @@ class NativeAttempt(Attempt):
     def folding(self) -> Folding:
         return Folding(self._asked, self._stamp(), self._asked.codec.decoder())
 
-    def headers(self, answer: aiohttp.ClientResponse, dropped: Set[str]) -> dict[str, str]:
+    def headers(self, answer: Answer, dropped: Set[str]) -> dict[str, str]:
         return crossing_back(answer)
 
     def error(self, failure: Failure) -> GatewayError:

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import aiohttp
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 
 from gateway.config import Channel
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
@@ -23,8 +22,7 @@ from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import Exchange
 from gateway.server.patience import Patience, out_of_time, within
 from gateway.server.whole import check_kind, relay_synthesised
-from gateway.upstream.client import AttemptFailed, failures, unread
-from gateway.upstream.watch import watched
+from gateway.upstream.answer import Answer, AttemptFailed
 
 GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
@@ -63,12 +61,10 @@ class StreamRelay:
     def seconds_to_first_event(self) -> float | None:
         return None if self.heard is None else self.heard - self._asked
 
-    async def run(
-        self, request: web.Request, sending: Awaitable[aiohttp.ClientResponse]
-    ) -> web.StreamResponse:
+    async def run(self, request: web.Request, sending: Awaitable[Answer]) -> web.StreamResponse:
         """Relays until the upstream or the client ends. Raises `GatewayError` or `AttemptFailed`
         only while nothing of the reply has left."""
-        answer: aiohttp.ClientResponse | None
+        answer: Answer | None
         answer = await within(self._runtime, self._limits.first_event, sending)
         if check_kind(answer, self._attempt.streams) == JSON:
             return await relay_synthesised(
@@ -90,7 +86,7 @@ class StreamRelay:
             return await self._finish(self._error())
         except ServiceUnavailable as error:
             return await self._finish(error)
-        except (asyncio.CancelledError, aiohttp.ClientConnectionResetError):
+        except (asyncio.CancelledError, ClientConnectionResetError):
             left = self._drains and not self._runtime.hurried
             if left and self._translator.end is None and self._translator.failure is None:
                 self._exchange.go_on(self._drain(answer))
@@ -101,14 +97,14 @@ class StreamRelay:
                 answer.close()
                 self._note()
 
-    async def _drain(self, answer: aiohttp.ClientResponse) -> None:
+    async def _drain(self, answer: Answer) -> None:
         """The client has left; what the reply costs is told at its end alone."""
         translator = self._translator
         try:
-            with suppress(AttemptFailed, TimeoutError), failures():
+            with suppress(AttemptFailed, TimeoutError):
                 async with asyncio.timeout_at(self._asked + self._limits.total):
                     while translator.end is None and translator.failure is None:
-                        chunk = await asyncio.wait_for(answer.content.readany(), self._limits.idle)
+                        chunk = await asyncio.wait_for(answer.readany(), self._limits.idle)
                         if not chunk:
                             break
                         translator.receive(chunk)
@@ -117,17 +113,16 @@ class StreamRelay:
             answer.close()
             self._note()
 
-    async def _pump(self, answer: aiohttp.ClientResponse) -> None:
-        with watched(answer):
-            while True:
-                try:
-                    async with Patience(self._runtime, None) as patience:
-                        self._timer = self._loop.call_at(self._deadline(), self._glance, patience)
-                        return await self._pass(answer)
-                except TimeoutError:
-                    self._look()
-                finally:
-                    self._timer.cancel()
+    async def _pump(self, answer: Answer) -> None:
+        while True:
+            try:
+                async with Patience(self._runtime, None) as patience:
+                    self._timer = self._loop.call_at(self._deadline(), self._glance, patience)
+                    return await self._pass(answer)
+            except TimeoutError:
+                self._look()
+            finally:
+                self._timer.cancel()
 
     def _deadline(self) -> float:
         """When to look again whether the stream is silent, stuck, or has lasted for too long."""
@@ -155,27 +150,18 @@ class StreamRelay:
         begun = self._translator.begun
         return limits.total if begun else min(limits.first_event, limits.total)
 
-    async def _pass(self, answer: aiohttp.ClientResponse) -> None:
+    async def _pass(self, answer: Answer) -> None:
         """The hot path: one read, one translation, one write for every upstream chunk."""
         translator, client = self._translator, self._client
-        read, now = answer.content.readany, self._loop.time
+        read, now = answer.readany, self._loop.time
         while True:
-            broken: Exception | None = None
-            try:
-                chunk = await read()
-            except aiohttp.ClientError as error:
-                broken, chunk = error, unread(answer)
-            except RuntimeError as error:  # the parser gave the connection up, and said no more
-                broken, chunk = aiohttp.ClientPayloadError(str(error)), unread(answer)
-            out = translator.receive(chunk) if chunk or broken else translator.close()
+            chunk = await read()
+            out = translator.receive(chunk) if chunk else translator.close()
             self._moved = now()
             if out:
                 if self.heard is None:
                     self._begin()
                 await client.write(out, self._headers)
-            if broken is not None and translator.end is None:
-                with failures():
-                    raise broken
             if not chunk or translator.failure is not None or translator.end is not None:
                 return
 
@@ -228,10 +214,10 @@ class StreamRelay:
         self._exchange.meter.learn(translator.usage, translator.said, counted=translator.counted)
 
 
-async def _end_of(answer: aiohttp.ClientResponse) -> None:
-    if answer.content.at_eof():
+async def _end_of(answer: Answer) -> None:
+    if answer.complete:
         return
-    with suppress(aiohttp.ClientError, RuntimeError, TimeoutError):
+    with suppress(AttemptFailed, TimeoutError):
         async with asyncio.timeout(GRACE):
-            while await answer.content.readany():
+            while await answer.readany():
                 pass

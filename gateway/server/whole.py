@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-import aiohttp
 from aiohttp import web
 
 from gateway.config import Timeouts
@@ -13,15 +12,14 @@ from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, WholeReply, garb
 from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.patience import within
-from gateway.upstream.client import failures, read_whole
-from gateway.upstream.watch import watched
+from gateway.upstream.answer import Answer
 
 
 async def relay_whole(
     request: web.Request,
     attempt: Attempt,
     limits: Timeouts,
-    sending: Awaitable[aiohttp.ClientResponse],
+    sending: Awaitable[Answer],
 ) -> web.StreamResponse:
     """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
     runtime = request.app[RUNTIME]
@@ -35,12 +33,12 @@ async def relay_synthesised(
     client: ClientStream,
     attempt: Attempt,
     limits: Timeouts,
-    answer: aiohttp.ClientResponse,
+    answer: Answer,
 ) -> web.StreamResponse:
     """The same for a client that wants a stream of an upstream that gives none."""
     exchange = request[EXCHANGE]
     async with answer:
-        reading = read_whole(answer, exchange.snapshot.config.server.max_response)
+        reading = answer.read(exchange.snapshot.config.server.max_response)
         body = await within(request.app[RUNTIME], limits.whole, reading)
     reply = attempt.synthesised(body)
     headers = attempt.headers(answer, reply.dropped)
@@ -89,41 +87,37 @@ def _note(exchange: Exchange, reply: WholeReply) -> None:
 
 
 async def hear_out(
-    sending: Awaitable[aiohttp.ClientResponse], attempt: Attempt, limit: int
-) -> tuple[aiohttp.ClientResponse, WholeReply]:
+    sending: Awaitable[Answer], attempt: Attempt, limit: int
+) -> tuple[Answer, WholeReply]:
     """All of a reply, at most `limit` bytes of it. Some upstreams stream whatever they were asked
     for, and some were asked to. Raises `AttemptFailed`."""
     answer = await sending
     kind = check_kind(answer, (JSON, EVENT_STREAM))
     async with answer:
-        with watched(answer):
-            return answer, await _hear(answer, kind, attempt, limit)
+        return answer, await _hear(answer, kind, attempt, limit)
 
 
-async def _hear(
-    answer: aiohttp.ClientResponse, kind: str, attempt: Attempt, limit: int
-) -> WholeReply:
+async def _hear(answer: Answer, kind: str, attempt: Attempt, limit: int) -> WholeReply:
     if kind == JSON:
-        return attempt.whole(await read_whole(answer, limit))
+        return attempt.whole(await answer.read(limit))
     folding = attempt.folding()
     size = 0
-    with failures():
-        async for chunk in answer.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                raise garbage("the reply is too large")
-            folding.receive(chunk)
-            if folding.over:
-                break
+    while chunk := await answer.readany():
+        size += len(chunk)
+        if size > limit:
+            raise garbage("the reply is too large")
+        folding.receive(chunk)
+        if folding.over:
+            break
     folding.close()
     return folding.whole()
 
 
-def check_kind(answer: aiohttp.ClientResponse, expected: tuple[str, ...]) -> str:
+def check_kind(answer: Answer, expected: tuple[str, ...]) -> str:
     """Which of the kinds of body that were expected this is; where the upstream names none, the
     first. One that answers in another kind (a login page, say) has not answered: then raises
     `AttemptFailed`."""
-    named = answer.headers.get("content-type")
+    named = answer.header(b"content-type")
     if named is None:
         return expected[0]
     for kind in expected:
