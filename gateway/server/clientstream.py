@@ -12,8 +12,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.server.eventstream import EventStream, open_stream
 from gateway.server.exchange import Exchange
+from gateway.server.heading import whole_heading
+from gateway.server.outlet import Outlet
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence after which a stream shows that it is alive."""
@@ -21,21 +22,16 @@ PING_INTERVAL: Final = 15.0
 _STUCK: Final = 1.0
 """Seconds after which a client that takes nothing is looked at again."""
 
+_KIND: Final = "text/event-stream; charset=utf-8"
+
 
 class ClientStream:
     """`ping` gives the bytes of a sign of life; whoever speaks next replaces it. `writing` is since
     when, by the loop's clock, the client has not taken what was written, or None."""
 
     __slots__ = (
-        "_beating",
-        "_due",
-        "_exchange",
-        "_loop",
-        "_request",
-        "_stream",
-        "_timer",
-        "ping",
-        "writing",
+        *("_due", "_exchange", "_loop", "_outlet", "_request", "_timer"),
+        *("opened", "ping", "writing"),
     )
 
     def __init__(
@@ -48,78 +44,80 @@ class ClientStream:
         """Without any reply after `patience` seconds the head leaves with the first ping."""
         self.ping = ping
         self.writing: float | None = None
+        self.opened = False
         self._request = request
         self._exchange = exchange
-        self._stream: EventStream | None = None
+        self._outlet = Outlet(request)
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + patience
         self._timer = self._loop.call_at(self._due, self._wake)
-        self._beating: asyncio.Task[None] | None = None
 
-    @property
-    def opened(self) -> bool:
-        return self._stream is not None
-
-    async def write(self, data: bytes, headers: Mapping[str, str]) -> None:
-        """Whole frames; the head, with `headers`, goes before the first of them."""
-        if self._beating is not None:
-            await self._beating
-        stream = self._stream or await self._open(headers)
+    def write(self, data: bytes, headers: Mapping[str, str]) -> bool:
+        """Whole frames; the head, with `headers`, goes before the first of them. Whether the client
+        takes more at once: if not, wait until it is `ready`."""
         self._exchange.bytes_out += len(data)
-        self.writing = now = self._loop.time()
+        now = self._loop.time()
         self._due = now + PING_INTERVAL
-        await stream.write(data)
+        if self.opened:
+            self._outlet.send(data)
+        else:
+            self._open(headers, data)
+        if not self._outlet.full:
+            return True
+        self.writing = now
+        return False
+
+    async def ready(self) -> None:
+        """The client has taken what was written."""
+        await self._outlet.emptied()
         self.writing = None
 
     async def finish(self, last: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
         """Writes what is left and ends the body."""
         self._timer.cancel()
-        if self._beating is not None:
-            await self._beating
-        stream = self._stream or await self._open(headers)
         self._exchange.bytes_out += len(last)
-        self.writing = self._loop.time()
-        await stream.write_last(last)
-        self.writing = None
+        if not self.opened:
+            self._open(headers, last)
+            last = b""
+        stream = self._outlet.end(last)
+        if self._outlet.full:
+            self.writing = self._loop.time()
+            await self.ready()
         return stream
 
     def abort(self) -> None:
         """Cuts the connection to a client that takes nothing."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
+        self._outlet.abort()
 
     def close(self) -> None:
         """No more signs of life; call it however the reply ended."""
         self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
-        if self._stream is not None:
-            self._stream.stop_streaming()
 
-    async def _open(self, headers: Mapping[str, str]) -> EventStream:
+    def _open(self, headers: Mapping[str, str], data: bytes) -> None:
         self._exchange.open()
-        self._stream = stream = await open_stream(self._request, dict(headers))
+        self.opened = True
         self._due = self._loop.time() + PING_INTERVAL
-        self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._wake)
-        return stream
+        if self._timer.when() > self._due:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._wake)
+        self._outlet.begin(whole_heading(self._request, self._exchange, headers), _KIND, data)
 
     def _wake(self) -> None:
         """The timer is set anew and never moved: that costs nothing while frames flow."""
         now = self._loop.time()
         if now >= self._due and self.writing is None:
             self._due = now + PING_INTERVAL
-            self._beating = self._loop.create_task(self._beat())
+            self._beat()
         again = self._due if self._due > now else now + _STUCK
         self._timer = self._loop.call_at(again, self._wake)
 
-    async def _beat(self) -> None:
+    def _beat(self) -> None:
+        ping = self.ping()
+        self._exchange.bytes_out += len(ping)
         try:
-            stream = self._stream or await self._open({})
-            ping = self.ping()
-            self._exchange.bytes_out += len(ping)
-            await stream.write(ping)
+            if self.opened:
+                self._outlet.send(ping)
+            else:
+                self._open({}, ping)
         except (ConnectionError, RuntimeError):
             pass  # the client is gone: the handler hears of it too
-        finally:
-            self._beating = None

@@ -5,6 +5,7 @@ It must not loosen anything for credentials: keys travel in headers, never in co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -12,6 +13,7 @@ from aiohttp import hdrs, web
 from gateway.config import Server
 from gateway.server.beside import stands_beside
 from gateway.server.count_tokens import ESTIMATED
+from gateway.server.heading import SHARED
 from gateway.server.losses import DROPPED, STRICT
 from gateway.server.rate_headers import RATE_NAMES
 
@@ -53,17 +55,21 @@ def allow_origins(app: web.Application, server: Server) -> None:
         "access-control-max-age": "600",
     }
 
-    async def mark(request: web.Request, response: web.StreamResponse) -> None:
-        if stands_beside(request):
-            return
-        response.headers.add("vary", "origin")
+    def shared(request: web.Request) -> Iterator[tuple[str, str]]:
+        yield "vary", "origin"
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):
-            response.headers["access-control-allow-origin"] = origin
-            response.headers["access-control-expose-headers"] = _SHOWN
+            yield "access-control-allow-origin", origin
+            yield "access-control-expose-headers", _SHOWN
+
+    async def mark(request: web.Request, response: web.StreamResponse) -> None:
+        if not stands_beside(request):
+            for name, value in shared(request):
+                response.headers.add(name, value)
 
     async def preflight(request: web.Request) -> web.Response:
         return web.Response(status=204, headers=preflight_headers)
 
+    app[SHARED] = shared
     app.on_response_prepare.append(mark)
     app.router.add_route(hdrs.METH_OPTIONS, "/v1/{anything:.*}", preflight)

@@ -13,7 +13,6 @@ from typing import Final
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.typedefs import Handler
 
-from gateway.core.formats import Format
 from gateway.errors import (
     GatewayError,
     InternalError,
@@ -25,9 +24,9 @@ from gateway.errors import (
 from gateway.runtime import new_request_id, unix_microseconds
 from gateway.server.beside import stands_beside
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
+from gateway.server.heading import dialect, heading
 from gateway.server.misdirected import count, misdirection
 from gateway.server.protocol import SERVER
-from gateway.server.rate_headers import rate_headers
 from gateway.wire.codecs import CODECS
 from gateway.wire.envelope import combined_envelope
 
@@ -95,18 +94,7 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
     exchange = request.get(EXCHANGE)
     if exchange is None:
         raise ConnectionError("nothing that we would say")
-    headers["request-id"] = headers["x-request-id"] = exchange.id
-    if (permit := exchange.meter.permit) is not None and permit.limited:
-        runtime = request.app[RUNTIME]
-        gauges = runtime.quota.gauges(permit.holders, asyncio.get_running_loop().time())
-        headers.update(rate_headers(_dialect(request), gauges, runtime.now()))
-    if exchange.attempts_made:
-        headers["x-gateway-attempts"] = str(exchange.attempts_made)
-        headers["server-timing"] = exchange.timing()
-        if exchange.channel and exchange.snapshot.config.server.show_channel:
-            headers["x-gateway-channel"] = exchange.channel
-    if exchange.client_request_id:
-        headers["x-client-request-id"] = exchange.client_request_id
+    headers.update(heading(request, exchange))
 
 
 def error_response(request: web.Request, error: GatewayError) -> web.Response:
@@ -123,25 +111,10 @@ def error_response(request: web.Request, error: GatewayError) -> web.Response:
 
 
 def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
-    dialect = _dialect(request)
-    if dialect is None:
+    spoken = dialect(request)
+    if spoken is None:
         return combined_envelope(error, request_id)
-    return CODECS[dialect].render_error(error, request_id)
-
-
-def _dialect(request: web.Request) -> Format | None:
-    """The format whose clients are spoken to on the request's path; None where it has none. Those
-    of responses understand chat, and who asks for models names a version or does not."""
-    path = request.path
-    if path.startswith("/v1/messages"):
-        return Format.MESSAGES
-    if path.startswith(("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")):
-        return Format.CHAT
-    if path.startswith("/v1/models"):
-        door = request.app[RUNTIME].config.server
-        named = any(name in request.headers for name in door.version_headers)
-        return Format.MESSAGES if named else Format.CHAT
-    return None
+    return CODECS[spoken].render_error(error, request_id)
 
 
 def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayError:

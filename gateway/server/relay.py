@@ -55,6 +55,7 @@ class StreamRelay:
         self._translator = attempt.translator()
         self._loop = asyncio.get_running_loop()
         self._asked = self._moved = self._loop.time()
+        self._stalled: asyncio.Task[None] | None = None
         self.heard: float | None = None
 
     @property
@@ -151,19 +152,69 @@ class StreamRelay:
         return limits.total if begun else min(limits.first_event, limits.total)
 
     async def _pass(self, answer: Answer) -> None:
-        """The hot path: one read, one translation, one write for every upstream chunk."""
-        translator, client = self._translator, self._client
-        read, now = answer.readany, self._loop.time
-        while True:
-            chunk = await read()
-            out = translator.receive(chunk) if chunk else translator.close()
-            self._moved = now()
+        """Everything happens as it arrives: to wake a task for every read would cost more than the
+        rest."""
+        self._passed = self._loop.create_future()
+        self._answer = answer
+        answer.listen(self._arrived)
+        try:
+            self._arrived()
+            await self._passed
+        finally:
+            answer.listen(None)
+
+    def _arrived(self) -> None:
+        """The upstream has said something, or will say no more."""
+        if self._passed.done() or self._stalled is not None:
+            return
+        try:
+            if self._step(self._answer):
+                self._passed.set_result(None)
+        except Exception as fault:
+            self._passed.set_exception(fault)
+
+    def _step(self, answer: Answer) -> bool:
+        """The hot path: one translation and one write for every read; whether that was the last."""
+        translator = self._translator
+        chunk, failure = answer.take(), answer.broken
+        while chunk or failure is not None or answer.complete:
+            out = translator.receive(chunk) if chunk else b""
+            if not chunk and failure is None:
+                out = translator.close()
+            self._moved = self._loop.time()
+            free = True
             if out:
                 if self.heard is None:
                     self._begin()
-                await client.write(out, self._headers)
-            if not chunk or translator.failure is not None or translator.end is not None:
-                return
+                free = self._client.write(out, self._headers)
+            if translator.failure is not None or translator.end is not None:
+                return True
+            if failure is not None:
+                raise failure
+            if not chunk:
+                return True
+            if not free:
+                self._stall(answer)
+                return False
+            chunk, failure = answer.take(), answer.broken
+        return False
+
+    def _stall(self, answer: Answer) -> None:
+        """The upstream waits for the client."""
+        answer.hold(True)
+        self._stalled = self._loop.create_task(self._client.ready())
+        self._stalled.add_done_callback(self._unstalled)
+
+    def _unstalled(self, stalled: asyncio.Task[None]) -> None:
+        self._stalled = None
+        fault = None if stalled.cancelled() else stalled.exception()
+        if self._passed.done():
+            return
+        if fault is not None:
+            self._passed.set_exception(fault)
+            return
+        self._answer.hold(False)
+        self._arrived()
 
     def _begin(self) -> None:
         """The commit: nobody else is asked from now on."""
@@ -174,6 +225,9 @@ class StreamRelay:
     def _look(self) -> None:
         """Time to give up, to shut down, or to go on waiting."""
         overdue = self._overdue()
+        if self._runtime.hurried and self._client.writing is not None:
+            self._exchange.stuck()
+            self._client.abort()  # who takes nothing cannot be told anything
         if self._runtime.hurried or overdue is not None:
             raise out_of_time(self._runtime, overdue or self._limit())
 

@@ -11,6 +11,8 @@ from gateway.config import Timeouts
 from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, WholeReply, garbage
 from gateway.server.clientstream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
+from gateway.server.heading import whole_heading
+from gateway.server.outlet import Outlet
 from gateway.server.patience import within
 from gateway.upstream.answer import Answer
 
@@ -56,9 +58,10 @@ async def deliver(
     exchange.commit()
     exchange.open()
     exchange.bytes_out = len(reply.body)
-    answer = web.Response(body=reply.body, content_type=JSON, headers=headers)
-    await answer.prepare(request)
-    await answer.write_eof()
+    outlet = Outlet(request)
+    answer = outlet.send_whole(whole_heading(request, exchange, headers), JSON, reply.body)
+    if outlet.full:
+        await outlet.emptied()
     exchange.complete()
     return answer
 

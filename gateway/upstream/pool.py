@@ -81,6 +81,8 @@ class Pool:
             self._sweeping.cancel()
         for wire in tuple(self._open):
             wire.close()
+        while self._open:  # the loop tells each of its end, the next time round
+            await asyncio.sleep(0)
 
     # What connections call:
 
