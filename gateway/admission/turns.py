@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
 from gateway.config import SharedLimits
+from gateway.core.value import value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limits import Holder, Lease, Quota
 from gateway.quota.refusals import line_is_full, others_wait
@@ -30,7 +30,7 @@ HolderId = tuple[str, str]
 """Kind and id."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Demand:
     """What a request needs: `tokens` and `micro` of each of the `holders`, of whom the first is the
     key, for one that began `at` (Unix µs)."""

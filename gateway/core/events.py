@@ -9,12 +9,12 @@ with everything closed, and carries the total usage. Events are those of choice 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from gateway.core.failure import Failure
 from gateway.core.parts import Citation, Opaque, Part
 from gateway.core.usage import Usage
+from gateway.core.value import value
 
 
 class StopReason(StrEnum):
@@ -30,7 +30,7 @@ class StopReason(StrEnum):
     COMPACTION = "compaction"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Begin:
     """`id` and `model` are the upstream's; `usage` is a first estimate where the format gives one;
     `extra` is the opening body for its own format."""
@@ -41,7 +41,7 @@ class Begin:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Open:
     """The part as it starts: names and ids set, contents usually still empty."""
 
@@ -49,14 +49,14 @@ class Open:
     part: Part
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Signature:
     """Completes the `signature` of the thinking part it belongs to; the last one wins."""
 
     value: Opaque
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delta:
     """A piece of the open part `index`: a string lengthens its text, arguments or input."""
 
@@ -64,7 +64,7 @@ class Delta:
     piece: str | Signature | Citation
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Close:
     """The part is complete. `extra` is what only its own format said about it at the end."""
 
@@ -72,12 +72,12 @@ class Close:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ping:
     """The upstream is alive and has nothing to say."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class End:
     """The reply is complete. `usage` is None where the upstream never reported one."""
 
@@ -87,7 +87,7 @@ class End:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fail:
     """The reply broke off. `usage` is what was known by then."""
 

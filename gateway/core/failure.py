@@ -5,8 +5,9 @@ It must not know what follows from a failure (that is a verdict) nor how a clien
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from gateway.core.value import value
 
 
 class FailureKind(StrEnum):
@@ -24,7 +25,7 @@ class FailureKind(StrEnum):
     EVENT_TOO_LARGE = "event_too_large"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Failure:
     """`status` is the upstream's HTTP status, or the one that its error event stands for.
 

@@ -7,14 +7,16 @@ group with multiplier 1, and a million micro-units are one unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
+
+from gateway.core.value import value
 
 MICRO: Final = 1_000_000
 """Micro-units in a unit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Limits:
     """None is no limit; 0 lets nothing pass.
 

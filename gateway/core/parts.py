@@ -7,14 +7,14 @@ again only in the format it came from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from gateway.core.formats import Format
+from gateway.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Opaque:
     """A side pocket: `data` is as it stood on the wire of `format`, untouched."""
 
@@ -22,7 +22,7 @@ class Opaque:
     data: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Citation:
     """A source that a text leans on; offsets count characters of that text where they are known."""
 
@@ -34,14 +34,14 @@ class Citation:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheMark:
     """A prompt-cache breakpoint behind the part that carries it; `ttl` as sent (`5m`, `1h`)."""
 
     ttl: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Text:
     text: str = ""
     citations: tuple[Citation, ...] = ()
@@ -49,14 +49,14 @@ class Text:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refusal:
     """Text in which the model declines."""
 
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Thinking:
     """Reasoning. `signature` is what proves it to the upstream that wrote it (signature bytes,
     encrypted content, item id) and must come back to it unchanged; `redacted` reasoning has no
@@ -77,7 +77,7 @@ class CallKind(StrEnum):
     CUSTOM = "custom"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCall:
     """A call that the client must run. `arguments` is JSON text as the model wrote it (it can be
     invalid), or free text for a custom tool."""
@@ -91,7 +91,7 @@ class ToolCall:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolResult:
     """What the client's tool answered to the call `call_id`."""
 
@@ -103,7 +103,7 @@ class ToolResult:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServerToolCall:
     """A call that the upstream runs itself (web search and the like); `arguments` is JSON text."""
 
@@ -113,7 +113,7 @@ class ServerToolCall:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServerToolResult:
     """What a server tool found, in the words of its own format."""
 
@@ -122,7 +122,7 @@ class ServerToolResult:
     content: Opaque
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Source:
     """Where the bytes of an image or a document are: exactly one of the three is set.
 
@@ -135,7 +135,7 @@ class Source:
     media_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Image:
     source: Source
     detail: str | None = None
@@ -143,7 +143,7 @@ class Image:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Document:
     """A file for the model to read; `text` is set instead of a source for plain-text documents."""
 
@@ -155,12 +155,12 @@ class Document:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Audio:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpaquePart:
     """A part of a kind that the hub has no word for; `kind` is its name on the wire."""
 

@@ -6,12 +6,12 @@ A prompt is what validates a request, feeds routing, and is rendered where the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.parts import CacheMark, Opaque, Part
+from gateway.core.value import value
 
 
 class Role(StrEnum):
@@ -23,7 +23,7 @@ class Role(StrEnum):
     ASSISTANT = "assistant"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Turn:
     role: Role
     parts: tuple[Part, ...]
@@ -40,7 +40,7 @@ class ToolKind(StrEnum):
     SERVER = "server"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class WebSearch:
     """What a client asks of a web search that the upstream runs. `location` holds city, region,
     country and timezone as far as told; `handed_back`: the client also takes the search as an
@@ -54,7 +54,7 @@ class WebSearch:
     handed_back: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Tool:
     """`schema` is a JSON Schema; `grammar` the free-text form of a custom tool; `search` is set on
     a server tool that searches the web; `extra` holds the fields of a function or custom tool that
@@ -81,7 +81,7 @@ class ChoiceMode(StrEnum):
     OPAQUE = "opaque"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolChoice:
     """`name` goes with NAMED; `allowed` narrows AUTO or REQUIRED to some of the tools; OPAQUE is
     a choice that only its own format can express."""
@@ -93,7 +93,7 @@ class ToolChoice:
     extra: Opaque | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Reasoning:
     """How hard to think: `enabled` None leaves it to the model; `budget` is in tokens.
 
@@ -115,7 +115,7 @@ class OutputKind(StrEnum):
     JSON_SCHEMA = "json_schema"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class OutputFormat:
     """The form that the answer's text must have."""
 
@@ -126,7 +126,7 @@ class OutputFormat:
     strict: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Sampling:
     temperature: float | None = None
     top_p: float | None = None
@@ -138,7 +138,7 @@ class Sampling:
     top_logprobs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Prompt:
     """One request. `model` is the id as sent; `extra` holds every top-level field that the hub
     has no word for, as it stood on the wire."""

@@ -6,7 +6,7 @@ It must not know whether the reply arrived whole or as a stream: both give equal
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.core.events import (
     Begin,
@@ -23,9 +23,10 @@ from gateway.core.events import (
 from gateway.core.failure import Failure
 from gateway.core.parts import Citation, Part, Refusal, ServerToolCall, Text, Thinking, ToolCall
 from gateway.core.usage import Usage
+from gateway.core.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Reply:
     """A complete answer. `usage` is None where the upstream reported none."""
 

@@ -6,9 +6,10 @@ which of the things that a prompt may ask for it can take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from gateway.core.value import value
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Every word for how hard to think, from least to most."""
@@ -41,7 +42,7 @@ class ToolEffort(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Target:
     """`model` is the upstream's own name for it.
 

@@ -6,14 +6,15 @@ reports the three disjoint, chat and responses report them inclusive; codecs con
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from gateway.core.value import value
 
 CHARACTERS_A_TOKEN: Final = 4
 """Of what a model says, where nobody has counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Usage:
     """All counts are language-model tokens, never negative.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import orjson
@@ -19,6 +18,7 @@ from gateway.core.failure import Failure, FailureKind
 from gateway.core.prompt import Prompt
 from gateway.core.reply import ReplyFailed
 from gateway.core.usage import Usage
+from gateway.core.value import value
 from gateway.errors import GatewayError
 from gateway.runtime import Snapshot
 from gateway.upstream.answer import Answer, AttemptFailed
@@ -33,7 +33,7 @@ _EXCERPT: Final = 2048
 _LONGEST_FAULT: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class WholeReply:
     """A reply that is all there before anything leaves: `kind` is its content type, `said`
     how many characters it has, counted only where the upstream told no output, `fault` what
@@ -50,7 +50,7 @@ class WholeReply:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Asked:
     """What a client asks, in its own words (`body`) and in the hub's; `codec` is that of its
     format, `crossing` and `query` may go to an upstream of the same format, `exchange_id` is ours,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.core.events import Event, StopReason
@@ -19,6 +18,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
 from gateway.core.usage import Usage
+from gateway.core.value import value
 from gateway.errors import GatewayError
 from gateway.wire.envelope import chat_envelope
 from gateway.wire.failures import parse_http_error
@@ -27,7 +27,7 @@ from gateway.wire.model_name import ModelName
 from gateway.wire.sse import Frame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Rendering:
     """A request body for an upstream, and what has to be done for what its format cannot say.
 
@@ -43,7 +43,7 @@ class Rendering:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Stamp:
     """What a translated reply bears beside the upstream's words: `reply_id` is a unique suffix
     without prefix, `created` Unix seconds, `origin` the `Target.origin` of reasoning in it, and

@@ -8,13 +8,13 @@ format goes to clients as such an entry, its proof packed by `gateway.wire.carri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque, Part, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import value
 from gateway.wire import carrier
 from gateway.wire.fields import Payload
 from gateway.wire.lenient import read_objects, read_text
@@ -68,9 +68,9 @@ def merge_details(details: list[Payload], more: object) -> None:
         if known is None:
             details.append(dict(entry))
             continue
-        for name, value in entry.items():
-            grows = name in ("text", "summary") and isinstance(value, str)
-            known[name] = read_text(known.get(name)) + value if grows else value
+        for name, said in entry.items():
+            grows = name in ("text", "summary") and isinstance(said, str)
+            known[name] = read_text(known.get(name)) + said if grows else said
 
 
 def is_proof(entry: Payload) -> bool:
@@ -130,7 +130,7 @@ def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
         messages[index] = kept | render_reasoning(thoughts, target, own=True)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Thought:
     text: str
     signature: Opaque | None

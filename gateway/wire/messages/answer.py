@@ -7,12 +7,12 @@ must not know what the conversation is about.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target, ThinkingStyle
+from gateway.core.value import value
 from gateway.wire.fields import Payload, as_json
 from gateway.wire.json_schema import for_messages
 from gateway.wire.toolbox import JSON_ANSWER
@@ -20,7 +20,7 @@ from gateway.wire.toolbox import JSON_ANSWER
 _WORDS: Final = "Answer with one JSON object only, no prose, no code fence."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AnswerForm:
     """At most one of three: a `format` that is enforced, a `tool` whose input is the answer, or
     `words` for the system's text."""

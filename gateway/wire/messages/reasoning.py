@@ -6,12 +6,12 @@ Which of them a model takes is its `ThinkingStyle`; a budget is always below `ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
+from gateway.core.value import value
 from gateway.wire.crossing import Losses
 from gateway.wire.effort import LEAST_BUDGET, budget_of, effort_of, nearest
 from gateway.wire.fields import Payload
@@ -24,7 +24,7 @@ _HIGHEST_BUDGET: Final = 32768
 """Tokens to think with at most, where nobody says what a model can put out."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Thoughts:
     """`thinking` and `effort` as they go into the body, with the `max_tokens` that leave room."""
 
