@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Protocol
 
 from gateway.admission.acquaintances import Acquaintances
 from gateway.admission.permit import Permit
@@ -46,6 +47,12 @@ def unix_microseconds() -> int:
 def new_request_id(now: int) -> str:
     """`req_` and 24 hex digits that sort by time; `now` is in unix microseconds."""
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # a name, not a secret
+
+
+class Ends(Protocol):
+    """A wait that can be ended."""
+
+    def end(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +113,7 @@ class Runtime:
     """Requests in progress."""
     bytes_in_flight: int = 0
     """Bytes of their bodies."""
-    patience: set[asyncio.Timeout] = field(default_factory=set)
+    patience: set[Ends] = field(default_factory=set)
     """The waits that a shutdown may cut short."""
     drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are heard to their end although their clients have left."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from math import inf, log
@@ -54,14 +53,38 @@ class Clue(StrEnum):
 _CHAINED: Final = (Clue.PREVIOUS_RESPONSE, Clue.PREVIOUS_MESSAGE)
 
 
-@dataclass(frozen=True, slots=True)
 class Affinity:
     """`key` is the same for all requests of a conversation; `place` is where the reply came from
-    that a request goes on from, for only there it may be known."""
+    that a request goes on from, for only there it may be known. Of texts in place of a key the key
+    is made when somebody wants it: where there is but one account nobody does."""
 
-    key: bytes
-    clue: Clue
-    place: Place | None = None
+    __slots__ = ("_key", "_texts", "clue", "place")
+
+    def __init__(
+        self, key: bytes | None, clue: Clue, place: Place | None = None, texts: Sequence[str] = ()
+    ) -> None:
+        self._key = key
+        self._texts = texts
+        self.clue = clue
+        self.place = place
+
+    @property
+    def key(self) -> bytes:
+        if self._key is None:
+            self._key = _digest(*self._texts)
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affinity) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return f"Affinity{self._all()}"
+
+    def _all(self) -> tuple[bytes, Clue, Place | None]:
+        return self.key, self.clue, self.place
 
 
 class Affinities:
@@ -96,9 +119,11 @@ class Affinities:
             if said and known and clue in _CHAINED:
                 return Affinity(known[0], clue, place)
             if said:
-                return Affinity(_digest(token_id, model, said), clue, place)
+                return Affinity(None, clue, place, (token_id, model, said))
         prefix = [text for text in _prefix(prompt) if text]
-        return Affinity(_digest(token_id, model, *prefix), Clue.PREFIX) if prefix else None
+        if not prefix:
+            return None
+        return Affinity(None, Clue.PREFIX, texts=(token_id, model, *prefix))
 
     def remember(self, affinity: Affinity, token_id: str, reply_id: str, place: Place) -> None:
         """A reply, by its id as the client knows it, has come from there."""
@@ -111,12 +136,17 @@ class Affinities:
     def _clues(
         self, prompt: Prompt, headers: Mapping[str, str]
     ) -> Iterator[tuple[Clue, str | None]]:
-        yield Clue.CACHE_KEY, prompt.cache_key
-        yield Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
-        yield Clue.USER, session_of(prompt.user or "")
+        if prompt.cache_key is not None:
+            yield Clue.CACHE_KEY, prompt.cache_key
+        if prompt.previous_response_id is not None:
+            yield Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
+        if prompt.user is not None:
+            yield Clue.USER, session_of(prompt.user)
         for name in self._headers:
-            yield Clue.HEADER, headers.get(name)
-        yield Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
+            if name in headers:
+                yield Clue.HEADER, headers.get(name)
+        if prompt.extra is not None:
+            yield Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
 
 
 def order(key: bytes, members: Sequence[Member], first: Place | None = None) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -28,6 +29,7 @@ MAX_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of bodies that running requests may have in all: each costs about four times its size."""
 
 _LARGE: Final = 1024 * 1024
+_JSON: Final = "application/json"
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
@@ -37,18 +39,26 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     `ServiceUnavailable` where running requests hold too much already.
     """
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    _check_head(request, runtime.config.server.max_body)
-    if runtime.bytes_in_flight + (request.content_length or 0) > MAX_IN_FLIGHT:
+    size, most, content = (
+        request.content_length or 0,
+        runtime.config.server.max_body,
+        request.content,
+    )
+    _check_head(request.headers, size, most)
+    if runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
         raise ServiceUnavailable(detail="the bodies in flight are too large together")
-    exchange.take_in(request.content_length or 0)
-    if not request.content.is_eof():
-        try:
-            async with asyncio.timeout(_patience(request.content_length)):
-                raw = await request.read()
-        except TimeoutError:
-            raise RequestTimeout from None
-    else:
-        raw = await request.read()
+    if content.is_eof() and content.exception() is None:  # a small one came with its head
+        raw = content.read_nowait(-1)
+        if len(raw) > most:
+            raise RequestTooLarge
+        exchange.take_in(len(raw))
+        return parse_object(raw)
+    exchange.take_in(size)
+    try:
+        async with asyncio.timeout(_patience(size)):
+            raw = await request.read()
+    except TimeoutError:
+        raise RequestTimeout from None
     exchange.take_in(len(raw))
     return parse_object(raw)
 
@@ -76,14 +86,13 @@ def write_object(body: dict[str, Any]) -> bytes:
         raise InvalidRequest("body: Input is nested too deeply", param="body") from None
 
 
-def _check_head(request: web.Request, max_body: int) -> None:
-    if (request.content_length or 0) > max_body:
+def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> None:
+    if size > max_body:
         raise RequestTooLarge
-    headers = request.headers
     if headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMediaType
     kind = headers.get("content-type")
-    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
+    if kind is not None and kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise UnsupportedMediaType
 
 

@@ -113,7 +113,7 @@ class Dispatch:
             if limits.max_wait is None:
                 raise
             try:
-                async with Patience(runtime, None):
+                with Patience(runtime, None):
                     exchange.meter.lease = await runtime.turns.wait(demand, limits, refusal)
             except TimeoutError:
                 raise ServiceUnavailable from None

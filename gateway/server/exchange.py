@@ -300,65 +300,72 @@ class Exchange:
             self._runtime.recorder.refuse(self._row(), settlement)
 
     def _row(self) -> Intent:
-        token, prompt, candidate = self.token, self._prompt, self._candidate
-        return Intent(
-            id=self.id,
-            started_at=self._started,
-            token_id=token.id if token else "",
-            group_name=token.group if token else "",
-            endpoint=self.endpoint,
-            format=self.format,
-            model=prompt.model if prompt else None,
-            channel=candidate.channel if candidate else None,
-            account=candidate.account if candidate else None,
-            upstream_model=candidate.target.model if candidate else None,
-            lane=candidate.lane.value if candidate else None,
-            stream=prompt.stream if prompt else False,
-            client_address=self.remote,
-            user_agent=self.user_agent,
-            client_request_id=self.client_request_id,
-            bytes_in=self.bytes_in,
-            catalog_model=self.meter.model,
-            expected_input_tokens=self.meter.expected,
-            expected_micro=self.meter.expected_micro,
-            tariff=self.meter.tariff.spelled if self.meter.tariff else None,
-            notes="; ".join(self._notes) or None,
+        # In the order of the fields, for naming each of them takes longer than all the rest.
+        token, prompt, candidate, meter = self.token, self._prompt, self._candidate, self.meter
+        return Intent._make(
+            (
+                self.id,
+                self._started,
+                token.id if token else "",
+                token.group if token else "",
+                self.endpoint,
+                self.format,
+                prompt.model if prompt else None,
+                candidate.channel if candidate else None,
+                candidate.account if candidate else None,
+                candidate.target.model if candidate else None,
+                candidate.lane._value_ if candidate else None,
+                prompt.stream if prompt else False,
+                self.remote,
+                self.user_agent,
+                self.client_request_id,
+                self.bytes_in,
+                meter.model,
+                meter.expected,
+                meter.expected_micro,
+                meter.tariff.spelled if meter.tariff else None,
+                "; ".join(self._notes) if self._notes else None,
+            )
         )
 
     def _settlement(self, token: Token, bill: Bill) -> Settlement:
-        usage = bill.usage
+        usage, error = bill.usage, self._error
         failure, first, candidate = self._failure, self._first_event, self._candidate
-        return Settlement(
-            id=self.id,
-            token_id=token.id,
-            state=self.state,
-            status=self.status,
-            stop_reason=self._stop.value if self._stop else None,
-            end_reason=self._end_reason(),
-            input_tokens=usage.input_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            output_tokens=usage.output_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            usage_source=bill.source,
-            first_event_us=round((first - self._clock) * 1e6) if first else None,
-            total_us=round(((self._ended or time.perf_counter()) - self._clock) * 1e6),
-            bytes_out=self.bytes_out,
-            error_code=self._error.code if self._error else None,
-            upstream_status=failure.status if failure else None,
-            upstream_error=self._upstream_error(),
-            dropped=spelled(self._dropped),
-            upstream_format=candidate.format.value if candidate else None,
-            channel=candidate.channel if candidate else None,
-            account=candidate.account if candidate else None,
-            upstream_model=candidate.target.model if candidate else None,
-            lane=candidate.lane.value if candidate else None,
-            affinity=self._affinity,
-            affinity_kept=self._affinity_kept,
-            config_hash=self.snapshot.hash,
-            cache_write_1h_tokens=usage.cache_write_1h_tokens,
-            cost_micro=bill.cost_micro,
-            attempts=tuple(self._attempts),
+        began, ended = self._clock, self._ended or time.perf_counter()
+        whole = failure is None and error is None and self.fault is None
+        return Settlement._make(
+            (
+                self.id,
+                token.id,
+                self.state,
+                self.status,
+                self._stop._value_ if self._stop else None,
+                self._end_reason(),
+                usage.input_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+                usage.output_tokens,
+                usage.reasoning_tokens,
+                bill.source,
+                round((first - began) * 1e6) if first else None,
+                round((ended - began) * 1e6),
+                self.bytes_out,
+                error.code if error else None,
+                failure.status if failure else None,
+                None if whole else self._upstream_error(),
+                spelled(self._dropped) if self._dropped else None,
+                candidate.format._value_ if candidate else None,
+                self._affinity,
+                self._affinity_kept,
+                self.snapshot.hash,
+                usage.cache_write_1h_tokens,
+                bill.cost_micro,
+                candidate.channel if candidate else None,
+                candidate.account if candidate else None,
+                candidate.target.model if candidate else None,
+                candidate.lane._value_ if candidate else None,
+                tuple(self._attempts),
+            )
         )
 
     def _end_reason(self) -> str:

@@ -19,41 +19,56 @@ T = TypeVar("T")
 
 
 class Patience:
-    """`async with Patience(runtime, when)`: raises `TimeoutError` at the loop's time `when`, as
-    soon as it is told to `end`, or as soon as the runtime is hurried."""
+    """`with Patience(runtime, when)`, around waits of a task: raises `TimeoutError` at the loop's
+    time `when`, as soon as it is told to `end`, or as soon as the runtime is hurried."""
 
-    __slots__ = ("_runtime", "_timeout")
+    # What `asyncio.timeout_at` does, without its states: nobody asks for them, and every request
+    # pays for them.
+    __slots__ = ("_before", "_over", "_runtime", "_task", "_timer", "_when")
 
     def __init__(self, runtime: Runtime, when: float | None) -> None:
         self._runtime = runtime
-        self._timeout = asyncio.timeout_at(0.0 if runtime.hurried else when)
+        self._when = when
+        self._over = False
+        self._timer: asyncio.Handle | None = None
 
-    async def __aenter__(self) -> Patience:
-        self._runtime.patience.add(self._timeout)
-        await self._timeout.__aenter__()
+    def __enter__(self) -> Patience:
+        runtime, task = self._runtime, asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is nobody to wait")
+        self._task, self._before = task, task.cancelling()
+        if runtime.hurried:
+            self._timer = task.get_loop().call_soon(self.end)
+        elif self._when is not None:
+            self._timer = task.get_loop().call_at(self._when, self.end)
+        runtime.patience.add(self)
         return self
 
     def end(self) -> None:
         """The wait is over now."""
-        self._timeout.reschedule(0.0)
+        if not self._over:
+            self._over = True
+            self._task.cancel()
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._runtime.patience.discard(self._timeout)
-        await self._timeout.__aexit__(kind, error, traceback)
+        self._runtime.patience.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        ours = self._over and self._task.uncancel() <= self._before
+        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
 
 
 def hurry(runtime: Runtime) -> None:
     """Ends every wait, now and from now on."""
     runtime.hurried = True
-    now = asyncio.get_running_loop().time()
     for wait in tuple(runtime.patience):
-        if not wait.expired():
-            wait.reschedule(now)
+        wait.end()
     for drain in tuple(runtime.drains):
         drain.cancel()
 
@@ -62,7 +77,7 @@ async def within(runtime: Runtime, seconds: float, work: Awaitable[T]) -> T:
     """The result of `work`. Raises `AttemptFailed` when it takes longer, `ServiceUnavailable` when
     the gateway is hurried meanwhile."""
     try:
-        async with Patience(runtime, asyncio.get_running_loop().time() + seconds):
+        with Patience(runtime, asyncio.get_running_loop().time() + seconds):
             return await work
     except TimeoutError:
         raise out_of_time(runtime, seconds) from None

@@ -117,7 +117,7 @@ class StreamRelay:
     async def _pump(self, answer: Answer) -> None:
         while True:
             try:
-                async with Patience(self._runtime, None) as patience:
+                with Patience(self._runtime, None) as patience:
                     self._timer = self._loop.call_at(self._deadline(), self._glance, patience)
                     return await self._pass(answer)
             except TimeoutError:

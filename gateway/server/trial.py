@@ -86,22 +86,27 @@ class Trial:
         total, first = self._loop.time() - self._began, self._first()
         self._exchange.await_upstream(total)
         error = (failure.body or failure.message) if failure is not None else None
-        redact = self._exchange.snapshot.redactor.secrets
         self._exchange.tried(
-            Attempted(
-                channel=candidate.channel,
-                account=candidate.account,
-                upstream_model=candidate.target.model,
-                format=candidate.format.value,
-                lane=candidate.lane.value,
-                reason=self._choice.reason.value,
-                started_us=round(self._offset * 1e6),
-                first_event_us=None if first is None else round(first * 1e6),
-                total_us=round(total * 1e6),
-                status=status,
-                verdict=word,
-                blame=verdict.blame.value if verdict else None,
-                effect=verdict.effect.value if verdict else None,
-                error=None if error is None else redact(error)[:LONGEST_ERROR],
+            Attempted._make(  # in the order of its fields
+                (
+                    candidate.channel,
+                    candidate.account,
+                    candidate.target.model,
+                    candidate.format._value_,
+                    candidate.lane._value_,
+                    self._choice.reason._value_,
+                    round(self._offset * 1e6),
+                    None if first is None else round(first * 1e6),
+                    round(total * 1e6),
+                    status,
+                    word,
+                    verdict.blame._value_ if verdict else None,
+                    verdict.effect._value_ if verdict else None,
+                    None,
+                    None if error is None else self._clean(error)[:LONGEST_ERROR],
+                )
             )
         )
+
+    def _clean(self, error: str) -> str:
+        return self._exchange.snapshot.redactor.secrets(error)

@@ -40,11 +40,22 @@ _READ: Final = {
     *("service_tier", "prompt_cache_key", "store", SEARCH_FIELD),
 }
 _COMPATIBLE: Final = ("reasoning", "thinking", "enable_thinking")
+_SAMPLED: Final = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "seed", "n", "frequency_penalty", "presence_penalty"),
+        *("logprobs", "top_logprobs"),
+    }
+)
+_REASONED: Final = frozenset({"reasoning_effort", *_COMPATIBLE})
+_TOOLS: Final = frozenset({"tools", "functions", "tool_choice", "function_call", SEARCH_FIELD})
+_AS_USUAL: Final = Sampling()
 
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
+    named = body.keys()  # most requests name few fields: whole groups of them need no reading
+    equipped = not named.isdisjoint(_TOOLS)
     model = model_id(body)
     options = object_(body, "stream_options") or {}
     most = integer(body, "max_completion_tokens", least=0)
@@ -59,12 +70,12 @@ def parse_prompt(body: object) -> Prompt:
         include_usage=boolean(options, "include_usage", "stream_options") or False,
         max_tokens=at_most if most is None else most,
         stop=_stop(body),
-        tools=parse_tools(body),
-        tool_choice=parse_tool_choice(body),
+        tools=parse_tools(body) if equipped else (),
+        tool_choice=parse_tool_choice(body) if equipped else None,
         parallel_tool_calls=_parallel(body),
-        reasoning=_reasoning(body),
+        reasoning=None if named.isdisjoint(_REASONED) else _reasoning(body),
         output=output,
-        sampling=_sampling(body),
+        sampling=_AS_USUAL if named.isdisjoint(_SAMPLED) else _sampling(body),
         verbosity=string(body, "verbosity"),
         user=safety_identifier or user,
         metadata=object_(body, "metadata"),
@@ -94,7 +105,9 @@ def _stop(body: Payload) -> tuple[str, ...]:
     value = body.get("stop")
     if isinstance(value, str):
         return (value,)
-    stops = list_(body, "stop") or ()
+    stops = list_(body, "stop")
+    if not stops:
+        return ()
     return tuple(as_str(stop, f"stop.{index}") for index, stop in enumerate(stops))
 
 
@@ -173,6 +186,8 @@ def _output(body: Payload) -> OutputFormat | None:
 
 
 def _extra(body: Payload, output: OutputFormat | None) -> Opaque | None:
+    if body.keys() <= _READ and "response_format" not in body and "user" not in body:
+        return None
     rest = {name: value for name, value in body.items() if name not in _READ}
     if output is None and (form := body.get("response_format")) and form["type"] != "text":
         rest["response_format"] = form

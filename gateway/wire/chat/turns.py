@@ -72,10 +72,15 @@ def parse_turns(body: Payload) -> tuple[Turn, ...]:
     if not messages:
         raise invalid("messages", "Input should have at least 1 item")
     calls = _Calls()
-    return tuple(_turn(message, f"messages.{i}", calls) for i, message in enumerate(messages))
+    return tuple([_turn(message, index, calls) for index, message in enumerate(messages)])
 
 
-def _turn(message: object, path: str, calls: _Calls) -> Turn:
+def _turn(message: object, index: int, calls: _Calls) -> Turn:
+    if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
+        role, said = message.get("role"), message.get("content")
+        if type(said) is str and said and type(role) is str and role in _PLAIN:
+            return Turn(_SPEAKERS.get(role, Role.USER), (Text(said),))
+    path = f"messages.{index}"
     message = as_object(message, path)
     role = required_str(message, "role", path)
     parse = _ROLES.get(role)
@@ -141,6 +146,7 @@ _ROLES: Final[dict[str, Callable[[Payload, str, _Calls], tuple[Part, ...]]]] = {
     "tool": _tool_result,
     "function": _function_result,
 }
+_PLAIN: Final = frozenset({"system", "developer", "user", "assistant"})
 _SPEAKERS: Final = {
     "system": Role.SYSTEM,
     "developer": Role.DEVELOPER,
