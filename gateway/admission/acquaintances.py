@@ -35,11 +35,20 @@ class Acquaintances:
         self._write = write
         self._now = now
         self._strangers: dict[str, set[str]] = {}
+        self._latest: dict[str, tuple[Token, str, str]] = {}
         self._writing: set[asyncio.Future[None]] = set()
 
     def meet(self, token: Token, address: str, user_agent: str) -> str | None:
         """What is new about who uses the key, where it is not the first use. Versions of the same
         client are one."""
+        if self._latest.get(token.id) == (token, address, user_agent):
+            return None
+        odd = self._meet(token, address, user_agent)
+        if odd is None and token.first_used_at is not None:
+            self._latest[token.id] = token, address, user_agent
+        return odd
+
+    def _meet(self, token: Token, address: str, user_agent: str) -> str | None:
         address, client = _storable(address), product(user_agent)
         if token.first_used_at is None:
             self._first(token, address, client)

@@ -9,15 +9,14 @@ with everything closed, and carries the total usage. Events are those of choice 
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from gateway.core.failure import Failure
 from gateway.core.parts import Citation, Opaque, Part
 from gateway.core.usage import Usage
 from gateway.core.value import value
+from gateway.core.word import Word
 
 
-class StopReason(StrEnum):
+class StopReason(Word):
     """Why the model stopped; the words are those of the messages format where it has one."""
 
     END_TURN = "end_turn"
@@ -98,7 +97,7 @@ class Fail:
 Event = Begin | Open | Delta | Close | Ping | End | Fail
 
 
-class Phase(StrEnum):
+class Phase(Word):
     BEFORE = "before"
     WITHIN = "within"
     AFTER = "after"

@@ -5,12 +5,11 @@ It must not know what follows from a failure (that is a verdict) nor how a clien
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from gateway.core.value import value
+from gateway.core.word import Word
 
 
-class FailureKind(StrEnum):
+class FailureKind(Word):
     """Who speaks: the upstream itself (`said`), or the line to it."""
 
     SAID = "said"

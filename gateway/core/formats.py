@@ -5,10 +5,10 @@ This room must not know what any of them looks like on the wire.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from gateway.core.word import Word
 
 
-class Format(StrEnum):
+class Format(Word):
     """A wire format that clients and channels speak (Specification, "What the service does")."""
 
     CHAT = "chat"
@@ -16,14 +16,14 @@ class Format(StrEnum):
     RESPONSES = "responses"
 
 
-class Family(StrEnum):
+class Family(Word):
     """A property of a model (Specification, "Model catalog")."""
 
     ALPHA = "alpha"
     BETA = "beta"
 
 
-class Lane(StrEnum):
+class Lane(Word):
     """Native where client and channel share a format, translated where they do not."""
 
     NATIVE = "native"

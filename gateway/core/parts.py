@@ -7,11 +7,11 @@ again only in the format it came from.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.value import value
+from gateway.core.word import Word
 
 
 @value
@@ -70,7 +70,7 @@ class Thinking:
     extra: Opaque | None = None
 
 
-class CallKind(StrEnum):
+class CallKind(Word):
     """What a tool call carries: JSON arguments, or the free text of a custom tool."""
 
     FUNCTION = "function"

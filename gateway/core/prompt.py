@@ -6,15 +6,15 @@ A prompt is what validates a request, feeds routing, and is rendered where the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.parts import CacheMark, Opaque, Part
 from gateway.core.value import value
+from gateway.core.word import Word
 
 
-class Role(StrEnum):
+class Role(Word):
     """Who speaks. Tool results are parts of a user's turn, in every format."""
 
     SYSTEM = "system"
@@ -31,7 +31,7 @@ class Turn:
     extra: Opaque | None = None
 
 
-class ToolKind(StrEnum):
+class ToolKind(Word):
     """Function: JSON arguments by schema. Custom: free text. Server: run by the upstream itself,
     or known to the model by its type alone."""
 
@@ -73,7 +73,7 @@ class Tool:
     definition: Opaque | None = None
 
 
-class ChoiceMode(StrEnum):
+class ChoiceMode(Word):
     AUTO = "auto"
     NONE = "none"
     REQUIRED = "required"
@@ -110,7 +110,7 @@ class Reasoning:
     extra: Opaque | None = None
 
 
-class OutputKind(StrEnum):
+class OutputKind(Word):
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"
 

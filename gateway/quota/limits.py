@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.word import Word
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.purse import Purse
 from gateway.quota.refusals import (
@@ -26,7 +26,7 @@ from gateway.quota.refusals import (
 from gateway.quota.windows import CountWindow, Entry, Window
 
 
-class HolderKind(StrEnum):
+class HolderKind(Word):
     """Whose limits they are."""
 
     KEY = "key"
@@ -128,13 +128,17 @@ class Quota:
         for what never fits, else for the limit that takes longest to wait for.
         """
         self.check(holders, now=now, at=at, tokens=tokens, micro=micro)
-        tallies = [self._tally(holder.kind, holder.id) for holder in holders]
+        tallies: list[_Tally] = []
         entries: list[_Placed] = []
-        for holder, tally in zip(holders, tallies, strict=True):
+        for holder in holders:
+            tally, limits = self._tally(holder.kind, holder.id), holder.limits
+            tallies.append(tally)
             tally.running += 1
-            tally.purse.reserve(micro)
-            if (placed := tally.count(holder.limits, now, tokens)) is not None:
-                entries.append(placed)
+            tally.purse.reserved += micro
+            if limits is not UNLIMITED:
+                placed = tally.count(limits, now, tokens)
+                if placed is not None:
+                    entries.append(placed)
         return Lease(holders, tallies, entries, micro, at)
 
     def gauges(self, holders: Iterable[Holder], now: float) -> Gauges:

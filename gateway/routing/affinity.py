@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from hashlib import blake2b
 from math import inf, log
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role
 from gateway.core.session import session_of
+from gateway.core.word import Word
 from gateway.routing.health import Place
 
 SESSION_HEADERS: Final = (
@@ -39,7 +39,7 @@ _ROTATING: Final = re.compile(r"x-[a-z]+-billing-header:")
 """How a system text begins that changes with every request of some agents."""
 
 
-class Clue(StrEnum):
+class Clue(Word):
     """What a conversation was recognised by."""
 
     CACHE_KEY = "prompt_cache_key"

@@ -6,16 +6,16 @@ It must not know how many accounts there are, nor whether others may be asked me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from gateway.core.word import Word
 from gateway.routing.judgement import Verdict
 
 _LEAST: Final = 1.0
 """Seconds that even a time of no length has doubled to."""
 
 
-class State(StrEnum):
+class State(Word):
     """`broken`: the circuit is open. `probing`: the time is over, and one request at a time may
     find out whether all is well again."""
 

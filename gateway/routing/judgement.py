@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from gateway.core.failure import Failure
 from gateway.core.failure import FailureKind as _K
+from gateway.core.word import Word
 from gateway.routing.overflow import overflow
 
 LONGEST_WAIT_THERE: Final = 3.0
@@ -26,7 +26,7 @@ _READ: Final = 2000
 """Characters of a message that are searched."""
 
 
-class Blame(StrEnum):
+class Blame(Word):
     """Whose fault it is. `transport` is the line to the channel, which its accounts share."""
 
     CLIENT = "client"
@@ -36,7 +36,7 @@ class Blame(StrEnum):
     UPSTREAM = "upstream"
 
 
-class Others(StrEnum):
+class Others(Word):
     """Whether other accounts may be asked; `once`: one more, and no third."""
 
     NEVER = "never"
@@ -44,7 +44,7 @@ class Others(StrEnum):
     YES = "yes"
 
 
-class Effect(StrEnum):
+class Effect(Word):
     """It counts as a failure of the account with this model, cools it there, opens the circuit
     there at once, or bans the account for all models."""
 

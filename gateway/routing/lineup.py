@@ -6,11 +6,11 @@ It must not know how they are asked, nor how it is known who is well and who is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
 from gateway.core.prompt import OutputKind, Prompt, ToolKind
+from gateway.core.word import Word
 from gateway.routing.affinity import Affinity, order, scattered
 from gateway.routing.health import Place
 from gateway.routing.router import Candidate
@@ -22,7 +22,7 @@ Slow = Callable[[Place, Sequence[Place]], bool]
 """Whether a place is slow beside its pool."""
 
 
-class Reason(StrEnum):
+class Reason(Word):
     """Why a candidate stands where it does, as people read it."""
 
     ONLY = "the only one there is"

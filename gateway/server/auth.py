@@ -6,9 +6,11 @@ an unknown key from a revoked or expired one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import istr
 
 from gateway.admission.permit import Permit
 from gateway.errors import InvalidToken, NoApiKey
@@ -16,6 +18,8 @@ from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.store.keys import digest
 from gateway.store.records import Token
+
+_API_KEY: Final = istr("x-api-key")
 
 
 def admit(request: web.Request, spoken: str) -> Permit:
@@ -45,9 +49,8 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
 
     `x-api-key` is looked at first, then the bearer: where they differ, either valid one counts.
     """
-    shown = False
-    for key in _keys(request):
-        shown = True
+    keys = _keys(request.headers)
+    for key in keys:
         hashed = digest(key)
         token = runtime.registry.find(hashed)
         if token is None or _over(token.expires_at, runtime):
@@ -56,17 +59,20 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
             return token, False
         if token.old_expires_at is not None and not _over(token.old_expires_at, runtime):
             return token, True
-    raise InvalidToken if shown else NoApiKey
+    raise InvalidToken if keys else NoApiKey
 
 
 def _over(at: int | None, runtime: Runtime) -> bool:
     return at is not None and runtime.now() >= at
 
 
-def _keys(request: web.Request) -> Iterator[str]:
-    headers = request.headers
-    if key := headers.get("x-api-key", "").strip():
-        yield key
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and (key := key.strip()):
-        yield key
+def _keys(headers: Mapping[str, str]) -> list[str]:
+    keys = []
+    if key := headers.get(_API_KEY, "").strip():
+        keys.append(key)
+    said = headers.get(hdrs.AUTHORIZATION, "")
+    if said:
+        scheme, _, key = said.partition(" ")
+        if (scheme == "Bearer" or scheme.lower() == "bearer") and (key := key.strip()):
+            keys.append(key)
+    return keys

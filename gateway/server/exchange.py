@@ -12,7 +12,8 @@ import time
 from collections.abc import Coroutine, Set
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import istr
 
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure, FailureKind
@@ -33,6 +34,7 @@ OK: Final = 200
 CLIENT_CLOSED_REQUEST: Final = 499
 
 _LONGEST_AGENT: Final = 300
+_REQUEST_ID: Final = istr("x-request-id")
 _MESSAGES: Final = "/v1/messages"
 
 log = logging.getLogger(__name__)
@@ -94,8 +96,8 @@ class Exchange:
         self.format = ""
         self.remote = client_address(request, self.snapshot.config.server.trusted_proxies)
         headers = request.headers
-        self.user_agent = headers.get("user-agent", "")[:_LONGEST_AGENT]
-        self.client_request_id = _well_formed(headers.get("x-request-id"))
+        self.user_agent = headers.get(hdrs.USER_AGENT, "")[:_LONGEST_AGENT]
+        self.client_request_id = _well_formed(headers.get(_REQUEST_ID))
         self.token: Token | None = None
         self.meter = Meter(self.snapshot, self._started)
         self.status = 0

@@ -8,13 +8,13 @@ so that a batch of them is what the database driver takes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.word import Word
 
 
-class TokenState(StrEnum):
+class TokenState(Word):
     """A disabled key may be enabled again, a revoked one never."""
 
     ACTIVE = "active"
@@ -22,14 +22,14 @@ class TokenState(StrEnum):
     REVOKED = "revoked"
 
 
-class AgentMode(StrEnum):
+class AgentMode(Word):
     """Whether a list of user agents is only watched, or others are refused."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
-class ExchangeState(StrEnum):
+class ExchangeState(Word):
     """How an exchange stands. `open` is the only state that ever changes, and it changes once."""
 
     OPEN = "open"
