@@ -153,16 +153,16 @@ class _Sums:
     __slots__ = ("_counts", "used_at")
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[int, str, str, str], Iterable[int]] = {}
+        self._counts: dict[tuple[int, str, str, str], list[tuple[int, ...]]] = {}
         self.used_at: dict[str, int] = {}
 
     def count(self, settlement: Settlement, opened: Intent | Standing) -> None:
-        token_id = settlement.token_id
-        used_at = opened.started_at + settlement.total_us
+        token_id, started_at = settlement.token_id, opened.started_at
+        first, total = settlement.first_event_us, settlement.total_us
+        used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
-        place = (opened.started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
-        first = settlement.first_event_us
+        place = (started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
         counts = (
             1,
             0 if settlement.state == ExchangeState.OK else 1,
@@ -174,13 +174,21 @@ class _Sums:
             settlement.output_tokens,
             settlement.reasoning_tokens,
             settlement.cost_micro,
-            *((1, first, settlement.total_us) if first is not None else (0, 0, 0)),
+            0 if first is None else 1,
+            first or 0,
+            0 if first is None else total,
         )
         so_far = self._counts.get(place)
-        self._counts[place] = counts if so_far is None else tuple(map(add, so_far, counts))
+        if so_far is None:
+            self._counts[place] = [counts]
+        else:
+            so_far.append(counts)
 
     def hours(self) -> list[Hour]:
-        return [Hour._make((*place, *counts)) for place, counts in self._counts.items()]
+        return [
+            Hour._make((*place, *map(sum, zip(*counts, strict=True))))
+            for place, counts in self._counts.items()
+        ]
 
 
 def credits_of(hours: Iterable[Hour], used_at: Mapping[str, int]) -> list[Credit]:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from gateway.store.batch import Entry, Standing, arrange, mended, unsettled_elsewhere
 from gateway.store.database import Database
-from gateway.store.records import Intent, Settlement
+from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.recovery import interrupt
 from gateway.store.statements import LARGEST_LOOKUP, Statements
 
@@ -50,6 +50,7 @@ class Recorder:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Entry] = deque()
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._opened: dict[str, Standing] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -185,9 +186,16 @@ class Recorder:
 
     def _write(self, connection: Connection, entries: list[Entry]) -> None:
         # A commit whose answer was lost may have happened: after a failure every row is looked at.
-        asked = [entry.id for entry in entries] if self._failures else unsettled_elsewhere(entries)
-        rows = self._statements.standing.run(connection, asked)
-        batch = arrange(entries, {row[0]: Standing(*row[1:]) for row in rows})
+        # Else what this run has opened is known: nobody but the recorder settles it.
+        opened, asked = self._opened, [entry.id for entry in entries]
+        if not self._failures:
+            asked = [id for id in unsettled_elsewhere(entries) if id not in opened]
+        standing = {
+            row[0]: Standing(*row[1:]) for row in self._statements.standing.run(connection, asked)
+        }
+        if not self._failures:
+            standing |= {entry.id: opened[entry.id] for entry in entries if entry.id in opened}
+        batch = arrange(entries, standing)
         self._statements.intend.run(connection, batch.intents)
         self._statements.complete.run(connection, batch.whole)
         self._statements.settle.run(connection, batch.settlements)
@@ -198,6 +206,12 @@ class Recorder:
     def _acknowledge(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             self._queue.popleft()
+            if not isinstance(entry, Intent):
+                self._opened.pop(entry.id, None)
+                continue
+            self._opened[entry.id] = Standing(
+                ExchangeState.OPEN, entry.started_at, entry.group_name, entry.catalog_model
+            )
             future = self._waiting.pop(entry.id, None)
             if future is not None and not future.done():
                 future.set_result(None)
@@ -217,6 +231,7 @@ class Recorder:
             self._limit = 1
         else:
             lost = self._queue.popleft()
+            self._opened.pop(lost.id, None)
             self._waiting.pop(lost.id, None)
             what = type(lost).__name__.lower()
             _log.error("the ledger cannot hold the %s of %s: %s", what, lost.id, _reason(fault))

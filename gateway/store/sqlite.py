@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gateway.store.errors import DamagedDatabase, StoreError
+from gateway.store.records import ExchangeState
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,12 @@ _PRAGMAS = (
 )
 
 T = TypeVar("T")
+
+# The driver looks for a way to write every value that is not exactly a text or a number, also for
+# nothing and for truth, at length where it finds none. These take a tenth of that.
+sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
+sqlite3.register_adapter(bool, int)
+sqlite3.register_adapter(ExchangeState, str.__str__)
 
 
 class FileWriter:

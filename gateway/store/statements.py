@@ -102,7 +102,8 @@ class Statement:
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Once for each row, together; nothing at all where there is none."""
         if rows:
-            arranged = list(map(self._arrange, rows)) if self._arrange else list(rows)
+            # Plain tuples: of any other kind the driver fetches every field by a call.
+            arranged = list(map(self._arrange or tuple, rows))
             with driver(connection) as cursor:
                 cursor.executemany(self._sql, arranged)
 
