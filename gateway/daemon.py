@@ -29,9 +29,9 @@ from gateway.console.office import Office
 from gateway.console.sessions import Sessions
 from gateway.routing.affinity import Affinities
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
+from gateway.server.deadlines import abort_all
 from gateway.server.listen import Door, listening
 from gateway.server.notify import keep_watchdog_fed, notify
-from gateway.server.patience import hurry
 from gateway.server.tryout import try_account
 from gateway.store.database import Database
 from gateway.store.errors import StateLocked
@@ -54,9 +54,9 @@ class Daemon:
     door: Door
     reloader: Reloader | None = None
 
-    def hurry(self) -> None:
+    def abort(self) -> None:
         """Ends what still runs, in-band and now, instead of after the drain time."""
-        hurry(self.runtime)
+        abort_all(self.runtime)
 
     def reload(self) -> None:
         """Has the configuration's file read again, soon; what comes of it is in the log."""

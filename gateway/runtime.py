@@ -35,7 +35,7 @@ from gateway.routing.rules import rules_of
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
-from gateway.upstream.client import Line
+from gateway.upstream.client import UpstreamClient
 from gateway.upstream.redaction import Redactor
 from gateway.wire.estimate import estimate
 
@@ -49,10 +49,10 @@ def new_request_id(now: int) -> str:
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # a name, not a secret
 
 
-class Ends(Protocol):
-    """A wait that can be ended."""
+class Abortable(Protocol):
+    """A wait that can be ended early."""
 
-    def end(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Snapshot:
     catalog: Catalog
     router: Router
     judge: Judge
-    line: Line
+    upstream: UpstreamClient
     redactor: Redactor
     hash: str
     house: Holder
@@ -80,7 +80,7 @@ class Snapshot:
             catalog=catalog,
             router=Router(catalog, config.channels, config.families),
             judge=Judge(rules_of(config.rules)),
-            line=Line(config),
+            upstream=UpstreamClient(config),
             redactor=Redactor.of(config),
             hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
             house=Holder(HolderKind.GATEWAY, "", "the gateway", _shared(config) or UNLIMITED),
@@ -107,14 +107,14 @@ class Runtime:
     turns: Turns = field(init=False)
     draining: bool = False
     """New requests are refused, running ones may end."""
-    hurried: bool = False
+    aborting: bool = False
     """Running ones are ended too."""
     running: int = 0
     """Requests in progress."""
     bytes_in_flight: int = 0
     """Bytes of their bodies."""
-    patience: set[Ends] = field(default_factory=set)
-    """The waits that a shutdown may cut short."""
+    abortable: set[Abortable] = field(default_factory=set)
+    """The waits that a shutdown may end."""
     drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are heard to their end although their clients have left."""
     loaded_at: int = field(default_factory=unix_microseconds)
@@ -191,7 +191,7 @@ class Runtime:
         self.stream_only = {each for each in self.stream_only if each[0] in channels}
 
     def _close(self, snapshot: Snapshot) -> None:
-        self._closing.add(task := asyncio.ensure_future(snapshot.line.close()))
+        self._closing.add(task := asyncio.ensure_future(snapshot.upstream.close()))
         task.add_done_callback(self._closing.discard)
 
 

@@ -110,10 +110,10 @@ async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) 
     ):
         begun = await answer.content.readany()
         house.daemon.runtime.draining = True
-        house.daemon.hurry()
+        house.daemon.abort()
         for _ in range(turns):
             await asyncio.sleep(0)
-        house.daemon.hurry()
+        house.daemon.abort()
         async with asyncio.timeout(2):
             body = begun + await answer.read()
         assert told(Format.MESSAGES, body)

@@ -116,7 +116,7 @@ class Accounts:
             error=report.error,
             succeeded=report.succeeded,
             failed=report.failed,
-            under_way=self._runtime.current.line.under_way(report.place),
+            under_way=self._runtime.current.upstream.in_flight(report.place),
             concurrency=account.concurrency,
         )
 

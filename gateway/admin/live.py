@@ -121,7 +121,7 @@ class Present:
         return self._runtime.paces.slow(place, pool, model, self._now)
 
     def busy(self, place: Place) -> bool:
-        return self._runtime.current.line.busy(place)
+        return self._runtime.current.upstream.at_capacity(place)
 
 
 def _patterns(runtime: Runtime, name: str | None) -> Sequence[str]:

@@ -99,7 +99,7 @@ async def _serve(config: Config, source: Source) -> None:
     async with running(config, source) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
         async with supervised(daemon):
-            _settle_down()
+            _freeze_objects()
             public = config.server.public_url
             log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
             await _until_told_to_stop(daemon)
@@ -128,17 +128,17 @@ async def _simulator() -> AsyncIterator[int]:
         yield runner.addresses[0][1]
 
 
-_YOUNG: Final = 10_000
-"""New objects after which the collector looks for garbage. A request leaves none that only it could
-find; but with Python's own 700 it looks every few requests."""
+_YOUNG_OBJECTS: Final = 10_000
+"""New objects after which the collector looks for garbage. A request leaves none that only it
+could find, but with Python's own threshold of 700 it runs every few requests."""
 
 
-def _settle_down() -> None:
-    """What stands now stands until the end: code, configuration, database. The collector need not
+def _freeze_objects() -> None:
+    """What exists now exists until the end: code, configuration, database. The collector need not
     walk over it: that takes 60 ms each time, and holds every stream up meanwhile."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, 20, 20)
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
 async def _until_told_to_stop(daemon: Daemon) -> None:
@@ -147,7 +147,7 @@ async def _until_told_to_stop(daemon: Daemon) -> None:
 
     def told() -> None:
         if stop.is_set():
-            daemon.hurry()
+            daemon.abort()
         else:
             log.info("stopping: running replies may end first")
         stop.set()

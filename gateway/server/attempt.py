@@ -21,7 +21,7 @@ from gateway.core.usage import Usage
 from gateway.core.value import value
 from gateway.errors import GatewayError
 from gateway.runtime import Snapshot
-from gateway.upstream.answer import Answer, AttemptFailed
+from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.codec import Codec
 from gateway.wire.fields import Payload
 from gateway.wire.translator import Translator
@@ -114,7 +114,7 @@ class Attempt(ABC):
     def folding(self) -> Folds: ...
 
     @abstractmethod
-    def headers(self, answer: Answer, dropped: Set[str]) -> dict[str, str]:
+    def headers(self, answer: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         """What the client's answer bears beside the house's own; `dropped` is the reply's."""
 
     @abstractmethod

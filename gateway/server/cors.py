@@ -13,9 +13,9 @@ from aiohttp import hdrs, web
 from gateway.config import Server
 from gateway.server.beside import stands_beside
 from gateway.server.count_tokens import ESTIMATED
-from gateway.server.heading import SHARED
 from gateway.server.losses import DROPPED, STRICT
 from gateway.server.rate_headers import RATE_NAMES
+from gateway.server.response_head import CORS_HEADERS
 
 _SENT_BY_CLIENTS: Final = (
     "authorization",
@@ -55,7 +55,7 @@ def allow_origins(app: web.Application, server: Server) -> None:
         "access-control-max-age": "600",
     }
 
-    def shared(request: web.Request) -> Iterator[tuple[str, str]]:
+    def cors_headers(request: web.Request) -> Iterator[tuple[str, str]]:
         yield "vary", "origin"
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):
@@ -64,12 +64,12 @@ def allow_origins(app: web.Application, server: Server) -> None:
 
     async def mark(request: web.Request, response: web.StreamResponse) -> None:
         if not stands_beside(request):
-            for name, value in shared(request):
+            for name, value in cors_headers(request):
                 response.headers.add(name, value)
 
     async def preflight(request: web.Request) -> web.Response:
         return web.Response(status=204, headers=preflight_headers)
 
-    app[SHARED] = shared
+    app[CORS_HEADERS] = cors_headers
     app.on_response_prepare.append(mark)
     app.router.add_route(hdrs.METH_OPTIONS, "/v1/{anything:.*}", preflight)

@@ -21,9 +21,9 @@ from gateway.runtime import Runtime
 from gateway.server.auth import admit
 from gateway.server.body import read_json, write_object
 from gateway.server.crossing import crossing, crossing_query, translated_crossing
+from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, RUNTIME
-from gateway.server.patience import within
-from gateway.upstream.client import AttemptFailed
+from gateway.upstream.response import AttemptFailed
 from gateway.wire.codecs import CODECS
 from gateway.wire.fields import Payload
 from gateway.wire.messages import CODEC
@@ -131,8 +131,10 @@ async def _ask(
     payload, path = write_object(question), _PATHS[candidate.format]
     exchange.intend(candidate)
     try:
-        asking = request[EXCHANGE].snapshot.line.ask(candidate, path, payload, headers, query)
-        answer = await within(runtime, PATIENCE, asking)
+        asking = request[EXCHANGE].snapshot.upstream.post_json(
+            candidate, path, payload, headers, query
+        )
+        answer = await run_with_timeout(runtime, PATIENCE, asking)
     except AttemptFailed as attempt:
         failure = attempt.failure
         if native and failure.kind is FailureKind.SAID and failure.status == 400:

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.config import Server
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest
-from gateway.upstream.answer import Answer
+from gateway.upstream.response import UpstreamResponse
 
 TRANSLATED_VERSION: Final = "2023-06-01"
 """The version of messages that translated prompts are written in."""
@@ -62,7 +62,7 @@ def crossing_query(request: web.Request, spoken: Format) -> str:
     return _BETA if request.query.get("beta") == "true" else ""
 
 
-def crossing_back(answer: Answer) -> dict[str, str]:
+def crossing_back(answer: UpstreamResponse) -> dict[str, str]:
     back: dict[str, str] = {}
     for name in _BACK:
         value = answer.header(name)

@@ -35,18 +35,18 @@ from gateway.routing.retry_budget import MOST_WAITING, backoff
 from gateway.routing.router import Route
 from gateway.server.attempt import Asked, Attempt
 from gateway.server.auth import authenticate
-from gateway.server.clientstream import ClientStream
+from gateway.server.client_stream import ClientStream
+from gateway.server.deadlines import AbortableTimeout, run_with_timeout
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.losses import check_strict
 from gateway.server.native import NativeAttempt
-from gateway.server.patience import Patience, within
 from gateway.server.relay import StreamRelay
 from gateway.server.stream_only import wants_a_stream
 from gateway.server.translated import TranslatedAttempt
 from gateway.server.trial import Trial
 from gateway.server.whole import relay_whole
-from gateway.upstream.answer import Answer, AttemptFailed
-from gateway.upstream.client import AccountFull
+from gateway.upstream.client import AccountAtCapacity
+from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
 MOST_ATTEMPTS: Final = 3
 MOST_ACCOUNTS: Final = 3
@@ -113,7 +113,7 @@ class Dispatch:
             if limits.max_wait is None:
                 raise
             try:
-                with Patience(runtime, None):
+                with AbortableTimeout(runtime, None):
                     exchange.meter.lease = await runtime.turns.wait(demand, limits, refusal)
             except TimeoutError:
                 raise ServiceUnavailable from None
@@ -168,7 +168,7 @@ class Dispatch:
 
     def _attempt(self, choice: Choice) -> Attempt | None:
         """None where this candidate cannot be asked for such a thing; another may be."""
-        candidate, line = choice.candidate, self._asked.snapshot.line
+        candidate, line = choice.candidate, self._asked.snapshot.upstream
         forced = line.channel(candidate).stream == "force"
         known = (candidate.channel, candidate.target.model) in self._runtime.stream_only
         try:
@@ -205,7 +205,7 @@ class Dispatch:
         """The answer that the client got, or why it got none; None where nobody was asked."""
         try:
             answer = await self._send(choice, attempt, trial)
-        except AccountFull:
+        except AccountAtCapacity:
             trial.abandon()
             return None
         except AttemptFailed as failed:
@@ -242,7 +242,7 @@ class Dispatch:
         return here
 
     async def _send(self, choice: Choice, attempt: Attempt, trial: Trial) -> web.StreamResponse:
-        candidate, line = choice.candidate, self._asked.snapshot.line
+        candidate, line = choice.candidate, self._asked.snapshot.upstream
         self._exchange.lose(attempt.dropped)
         self._exchange.intend(candidate)
         self._tried.add(candidate.place)
@@ -256,7 +256,7 @@ class Dispatch:
         trial.relay = relay
         return await relay.run(self._request, sending)
 
-    async def _accepted(self, sending: Awaitable[Answer]) -> Answer:
+    async def _accepted(self, sending: Awaitable[UpstreamResponse]) -> UpstreamResponse:
         answer = await sending
         self._exchange.meter.accept()
         return answer
@@ -281,8 +281,8 @@ class Dispatch:
             known.remember(affinity, exchange.token.id, exchange.reply_id, trial.place)
 
     def _admitted(self, choice: Choice) -> Admission | None:
-        place, line = choice.candidate.place, self._asked.snapshot.line
-        if line.busy(place):
+        place, line = choice.candidate.place, self._asked.snapshot.upstream
+        if line.at_capacity(place):
             return None
         now = self._loop.time()
         return self._runtime.health.admit(place, self._route.model, now, self._route.places)
@@ -320,7 +320,7 @@ class Dispatch:
     async def _rest(self, seconds: float) -> None:
         self._waited += seconds
         self._exchange.await_upstream(seconds)
-        await within(self._runtime, seconds + 1, asyncio.sleep(seconds))
+        await run_with_timeout(self._runtime, seconds + 1, asyncio.sleep(seconds))
 
     def _nobody(self) -> GatewayError:
         """Everyone is full or closed off."""
@@ -332,9 +332,10 @@ class Dispatch:
         """The head has left with a ping: the error follows in the client's own form."""
         self._exchange.refuse(error)
         last = self._asked.codec.rewriter(self._asked.prompt).fail(error)
-        stream = await client.finish(last, {})
+        client.write(last, {}, last=True)
+        await client.drained()
         self._exchange.complete()
-        return stream
+        return client.sent()
 
 
 def _kept(reason: Reason) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gateway.server.attempt import Asked, WholeReply
 from gateway.server.spoken import as_body
-from gateway.upstream.client import AttemptFailed
+from gateway.upstream.response import AttemptFailed
 from gateway.wire.codec import Decoder, Stamp
 from gateway.wire.collector import Collector
 from gateway.wire.restore import Restorer

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
-from gateway.server.patience import hurry
+from gateway.server.deadlines import abort_all
 from gateway.server.protocol import GatewayProtocol
 
 BACKLOG: Final = 1024
@@ -101,7 +101,7 @@ class Door:
             return
         left = runtime.running + len(runtime.drains)
         log.warning("%d requests still run after %g s: ending them", left, seconds)
-        hurry(runtime)
+        abort_all(runtime)
         await _emptied(runtime, loop.time() + FAREWELL)
 
 

@@ -24,9 +24,9 @@ from gateway.errors import (
 from gateway.runtime import new_request_id, unix_microseconds
 from gateway.server.beside import stands_beside
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
-from gateway.server.heading import dialect, heading
 from gateway.server.misdirected import count, misdirection
 from gateway.server.protocol import SERVER
+from gateway.server.response_head import client_format, gateway_headers
 from gateway.wire.codecs import CODECS
 from gateway.wire.envelope import combined_envelope
 
@@ -94,7 +94,7 @@ async def name_exchange(request: web.Request, response: web.StreamResponse) -> N
     exchange = request.get(EXCHANGE)
     if exchange is None:
         raise ConnectionError("nothing that we would say")
-    headers.update(heading(request, exchange))
+    headers.update(gateway_headers(request, exchange))
 
 
 def error_response(request: web.Request, error: GatewayError) -> web.Response:
@@ -111,7 +111,7 @@ def error_response(request: web.Request, error: GatewayError) -> web.Response:
 
 
 def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
-    spoken = dialect(request)
+    spoken = client_format(request)
     if spoken is None:
         return combined_envelope(error, request_id)
     return CODECS[spoken].render_error(error, request_id)

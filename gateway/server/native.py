@@ -34,7 +34,7 @@ from gateway.server.crossing import crossing_back
 from gateway.server.folding import Folding
 from gateway.server.spoken import as_stream
 from gateway.server.stamping import overridden, stamp
-from gateway.upstream.answer import Answer, AttemptFailed
+from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.translator import NativeTranslator
 
 
@@ -98,7 +98,7 @@ class NativeAttempt(Attempt):
     def folding(self) -> Folding:
         return Folding(self._asked, self._stamp(), self._asked.codec.decoder())
 
-    def headers(self, answer: Answer, dropped: Set[str]) -> dict[str, str]:
+    def headers(self, answer: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         return crossing_back(answer)
 
     def error(self, failure: Failure) -> GatewayError:

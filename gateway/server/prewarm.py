@@ -16,7 +16,7 @@ from gateway.core.reply import Reply
 from gateway.core.usage import Usage
 from gateway.routing.router import Candidate
 from gateway.server.attempt import Asked
-from gateway.server.clientstream import ClientStream
+from gateway.server.client_stream import ClientStream
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.spoken import as_body, as_stream
 from gateway.server.stamping import stamp

@@ -1,4 +1,4 @@
-"""Passes one streamed reply from the upstream to the client.
+"""Relays one streamed reply from the upstream to the client.
 
 Nothing of it leaves before the first real event, every write is one upstream chunk's whole frames,
 and an upstream that breaks off is never made to look complete. It must not know formats or lanes:
@@ -18,24 +18,32 @@ from gateway.config import Channel
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.attempt import JSON, Attempt
-from gateway.server.clientstream import ClientStream
+from gateway.server.client_stream import ClientStream
+from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import Exchange
-from gateway.server.patience import Patience, out_of_time, within
 from gateway.server.whole import check_kind, relay_synthesised
-from gateway.upstream.answer import Answer, AttemptFailed
+from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
-GRACE: Final = 0.5
+EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
 used again; the client does not wait for it."""
 
-_GLANCE: Final = 15.0
-"""Seconds after which a stream in which nothing happens is looked at."""
+_CHECK_INTERVAL: Final = 15.0
+"""Seconds after which the deadlines of a stream are checked at the latest."""
+
+_STALLED_INTERVAL: Final = 1.0
+"""The same while the client takes nothing."""
+
+_MAX_CHUNKS: Final = 16
+"""Chunks that are relayed before other work of the loop: one read gives one, unless what it gave
+has to be decompressed."""
 
 
 class StreamRelay:
     """One streaming reply. Its clock starts when it is made, for the upstream is asked next.
 
-    `heard` is when its first event came, by the loop's clock, or None."""
+    `first_event_at` is the loop's time of the reply's first event, or None.
+    """
 
     def __init__(
         self,
@@ -54,189 +62,207 @@ class StreamRelay:
         self._headers: Mapping[str, str] = {}
         self._translator = attempt.translator()
         self._loop = asyncio.get_running_loop()
-        self._asked = self._moved = self._loop.time()
-        self._stalled: asyncio.Task[None] | None = None
-        self.heard: float | None = None
+        self._started = self._last_activity = self._loop.time()
+        self._draining_client: asyncio.Task[None] | None = None
+        self._is_finished = False
+        self.first_event_at: float | None = None
 
     @property
-    def seconds_to_first_event(self) -> float | None:
-        return None if self.heard is None else self.heard - self._asked
+    def time_to_first_event(self) -> float | None:
+        """In seconds."""
+        return None if self.first_event_at is None else self.first_event_at - self._started
 
-    async def run(self, request: web.Request, sending: Awaitable[Answer]) -> web.StreamResponse:
+    async def run(
+        self, request: web.Request, sending: Awaitable[UpstreamResponse]
+    ) -> web.StreamResponse:
         """Relays until the upstream or the client ends. Raises `GatewayError` or `AttemptFailed`
         only while nothing of the reply has left."""
-        answer: Answer | None
-        answer = await within(self._runtime, self._limits.first_event, sending)
-        if check_kind(answer, self._attempt.streams) == JSON:
+        response: UpstreamResponse | None
+        response = await run_with_timeout(self._runtime, self._limits.first_event, sending)
+        if check_kind(response, self._attempt.streams) == JSON:
             return await relay_synthesised(
-                request, self._client, self._attempt, self._limits, answer
+                request, self._client, self._attempt, self._limits, response
             )
         try:
-            # Before the first read, not the first write: here no window ends that would lose bytes,
-            # and what the upstream says meanwhile waits in the connection.
+            # Before the first read, not the first write: what the upstream says meanwhile waits in
+            # the connection.
             await self._exchange.intent_on_record()
-            self._headers = self._attempt.headers(answer, frozenset())
-            self._moved = self._loop.time()
-            await self._pump(answer)
-            reply = await self._finish(self._error())
+            self._headers = self._attempt.headers(response, frozenset())
+            self._last_activity = self._loop.time()
+            await self._relay(response)
+            self._finish(self._error())
+            await self._complete()
             if not self._attempt.finished:
-                await _end_of(answer)
-            return reply
+                await _read_to_end(response)
         except AttemptFailed as broken:
             self._translator.failure = self._translator.failure or broken.failure
-            return await self._finish(self._error())
+            self._finish(self._error())
+            await self._complete()
         except ServiceUnavailable as error:
-            return await self._finish(error)
+            self._finish(error)
+            await self._complete()
         except (asyncio.CancelledError, ClientConnectionResetError):
-            left = self._drains and not self._runtime.hurried
-            if left and self._translator.end is None and self._translator.failure is None:
-                self._exchange.go_on(self._drain(answer))
-                answer = None
+            drains = self._drains and not self._runtime.aborting
+            if drains and self._translator.end is None and self._translator.failure is None:
+                self._exchange.go_on(self._drain_upstream(response))
+                response = None
             raise
         finally:
-            if answer is not None:
-                answer.close()
-                self._note()
+            if response is not None:
+                response.close()
+                self._record_result()
+        return self._client.sent()
 
-    async def _drain(self, answer: Answer) -> None:
-        """The client has left; what the reply costs is told at its end alone."""
+    def abort(self) -> None:
+        """Ends the relay because the gateway can wait no longer."""
+        if self._client.write_started is not None:
+            self._exchange.stuck()
+            self._client.abort()  # a client that takes nothing cannot be told anything
+        self._end(ServiceUnavailable())
+
+    async def _drain_upstream(self, response: UpstreamResponse) -> None:
+        """Reads on although the client has left: only its end says what the reply costs."""
         translator = self._translator
         try:
             with suppress(AttemptFailed, TimeoutError):
-                async with asyncio.timeout_at(self._asked + self._limits.total):
+                async with asyncio.timeout_at(self._started + self._limits.total):
                     while translator.end is None and translator.failure is None:
-                        chunk = await asyncio.wait_for(answer.readany(), self._limits.idle)
+                        chunk = await asyncio.wait_for(response.read_chunk(), self._limits.idle)
                         if not chunk:
                             break
                         translator.receive(chunk)
                     translator.close()
         finally:
-            answer.close()
-            self._note()
+            response.close()
+            self._record_result()
 
-    async def _pump(self, answer: Answer) -> None:
-        while True:
-            try:
-                with Patience(self._runtime, None) as patience:
-                    self._timer = self._loop.call_at(self._deadline(), self._glance, patience)
-                    return await self._pass(answer)
-            except TimeoutError:
-                self._look()
-            finally:
-                self._timer.cancel()
+    async def _relay(self, response: UpstreamResponse) -> None:
+        """Everything happens in `_on_data`, as it arrives: to wake a task for each read would cost
+        more than the rest. Returns at the end of the reply, or raises why there is none."""
+        self._response = response
+        self._ended = self._loop.create_future()
+        self._timer = self._loop.call_at(self._next_check(), self._check_deadlines)
+        self._runtime.abortable.add(self)
+        response.subscribe(self._on_data)
+        try:
+            if self._runtime.aborting:
+                self.abort()
+            self._on_data()
+            await self._ended
+        finally:
+            response.subscribe(None)
+            self._runtime.abortable.discard(self)
+            self._timer.cancel()
+            if self._draining_client is not None:
+                self._draining_client.cancel()
 
-    def _deadline(self) -> float:
-        """When to look again whether the stream is silent, stuck, or has lasted for too long."""
-        glance = self._loop.time() + _GLANCE
-        return min(glance, self._moved + self._limits.idle, self._asked + self._limit())
-
-    def _glance(self, patience: Patience) -> None:
-        """A write is never cut short: what a slow client has not taken yet would be lost, and the
-        library would take every later write to be cut short too. Hence the wait only ends where
-        that ends the reply: another write may begin before it does."""
-        now, writing = self._loop.time(), self._client.writing
-        if writing is None and self._overdue() is not None:
-            patience.end()
+    def _on_data(self) -> None:
+        """The upstream has sent something, or will send nothing more."""
+        if self._draining_client is not None or self._ended.done():
             return
-        again = self._deadline()
-        if writing is not None:
-            if now >= writing + self._limits.write:
+        try:
+            if self._relay_available(self._response):
+                self._end(None)
+        except Exception as error:
+            self._end(error)
+
+    def _relay_available(self, response: UpstreamResponse) -> bool:
+        """The hot path: one translation and one write for each read. Whether that was the last."""
+        translator = self._translator
+        for _ in range(_MAX_CHUNKS):
+            chunk, error = response.take(), response.error
+            if not chunk and error is None and not response.is_read:
+                return False
+            can_write = self._relay_chunk(chunk, broken=error is not None)
+            if translator.end is not None or translator.failure is not None:
+                return True
+            if error is not None:
+                raise error
+            if not chunk:
+                return True
+            if not can_write:
+                self._wait_for_client(response)
+                return False
+        self._loop.call_soon(self._on_data)
+        return False
+
+    def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
+        """Whether the client takes more at once."""
+        translator = self._translator
+        out = translator.receive(chunk) if chunk else b""
+        if not chunk and not broken:
+            out = translator.close()
+        self._last_activity = self._loop.time()
+        if not out:
+            return True
+        if self.first_event_at is None:
+            self._commit()
+        self._is_finished = translator.end is not None
+        return self._client.write(out, self._headers, last=self._is_finished)
+
+    def _wait_for_client(self, response: UpstreamResponse) -> None:
+        """The upstream has to wait until the client has taken what was written."""
+        response.pause()
+        self._draining_client = self._loop.create_task(self._client.drained())
+        self._draining_client.add_done_callback(self._client_drained)
+
+    def _client_drained(self, draining: asyncio.Task[None]) -> None:
+        self._draining_client = None
+        if draining.cancelled() or self._ended.done():
+            return
+        if (error := draining.exception()) is not None:
+            self._end(error)
+            return
+        self._response.resume()
+        self._on_data()
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._ended.done():
+            return
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)
+            self._ended.exception()  # whoever waits may be cancelled meanwhile
+
+    def _commit(self) -> None:
+        """From now on no other account can be asked."""
+        self.first_event_at = self._last_activity
+        self._exchange.commit()
+        self._client.ping = self._translator.ping
+
+    def _next_check(self) -> float:
+        latest = self._loop.time() + _CHECK_INTERVAL
+        idle_until = self._last_activity + self._limits.idle
+        return min(latest, idle_until, self._started + self._time_limit())
+
+    def _check_deadlines(self) -> None:
+        """Whether the upstream is silent or has taken too long, or the client takes nothing."""
+        now, write_started = self._loop.time(), self._client.write_started
+        exceeded = self._exceeded_limit(now)
+        if write_started is None and exceeded is not None:
+            self._end(timeout_error(self._runtime, exceeded))
+            return
+        again = self._next_check()
+        if write_started is not None:
+            if now >= write_started + self._limits.write:
                 self._exchange.stuck()
                 self._client.abort()
-            again = now + min(1.0, self._limits.write)
-        self._timer = self._loop.call_at(again, self._glance, patience)
+            again = now + min(_STALLED_INTERVAL, self._limits.write)
+        self._timer = self._loop.call_at(again, self._check_deadlines)
 
-    def _limit(self) -> float:
+    def _time_limit(self) -> float:
+        """Seconds from the start within which something must have happened: the first event, then
+        the end."""
         limits = self._limits
         begun = self._translator.begun
         return limits.total if begun else min(limits.first_event, limits.total)
 
-    async def _pass(self, answer: Answer) -> None:
-        """Everything happens as it arrives: to wake a task for every read would cost more than the
-        rest."""
-        self._passed = self._loop.create_future()
-        self._answer = answer
-        answer.listen(self._arrived)
-        try:
-            self._arrived()
-            await self._passed
-        finally:
-            answer.listen(None)
-
-    def _arrived(self) -> None:
-        """The upstream has said something, or will say no more."""
-        if self._passed.done() or self._stalled is not None:
-            return
-        try:
-            if self._step(self._answer):
-                self._passed.set_result(None)
-        except Exception as fault:
-            self._passed.set_exception(fault)
-
-    def _step(self, answer: Answer) -> bool:
-        """The hot path: one translation and one write for every read; whether that was the last."""
-        translator = self._translator
-        chunk, failure = answer.take(), answer.broken
-        while chunk or failure is not None or answer.complete:
-            out = translator.receive(chunk) if chunk else b""
-            if not chunk and failure is None:
-                out = translator.close()
-            self._moved = self._loop.time()
-            free = True
-            if out:
-                if self.heard is None:
-                    self._begin()
-                free = self._client.write(out, self._headers)
-            if translator.failure is not None or translator.end is not None:
-                return True
-            if failure is not None:
-                raise failure
-            if not chunk:
-                return True
-            if not free:
-                self._stall(answer)
-                return False
-            chunk, failure = answer.take(), answer.broken
-        return False
-
-    def _stall(self, answer: Answer) -> None:
-        """The upstream waits for the client."""
-        answer.hold(True)
-        self._stalled = self._loop.create_task(self._client.ready())
-        self._stalled.add_done_callback(self._unstalled)
-
-    def _unstalled(self, stalled: asyncio.Task[None]) -> None:
-        self._stalled = None
-        fault = None if stalled.cancelled() else stalled.exception()
-        if self._passed.done():
-            return
-        if fault is not None:
-            self._passed.set_exception(fault)
-            return
-        self._answer.hold(False)
-        self._arrived()
-
-    def _begin(self) -> None:
-        """The commit: nobody else is asked from now on."""
-        self.heard = self._moved
-        self._exchange.commit()
-        self._client.ping = self._translator.ping
-
-    def _look(self) -> None:
-        """Time to give up, to shut down, or to go on waiting."""
-        overdue = self._overdue()
-        if self._runtime.hurried and self._client.writing is not None:
-            self._exchange.stuck()
-            self._client.abort()  # who takes nothing cannot be told anything
-        if self._runtime.hurried or overdue is not None:
-            raise out_of_time(self._runtime, overdue or self._limit())
-
-    def _overdue(self) -> float | None:
+    def _exceeded_limit(self, now: float) -> float | None:
         """The limit, in seconds, that has passed."""
-        now = self._loop.time()
-        if now >= self._asked + self._limit():
-            return self._limit()
-        return self._limits.idle if now >= self._moved + self._limits.idle else None
+        if now >= self._started + self._time_limit():
+            return self._time_limit()
+        return self._limits.idle if now >= self._last_activity + self._limits.idle else None
 
     def _error(self) -> GatewayError | None:
         failure = self._translator.failure
@@ -247,18 +273,23 @@ class StreamRelay:
         self._exchange.fail(failure)
         return self._attempt.error(failure)
 
-    async def _finish(self, error: GatewayError | None) -> web.StreamResponse:
+    def _finish(self, error: GatewayError | None) -> None:
+        """Ends the client's body, with the error where there is one."""
         if not self._exchange.committed:
             raise error or EmptyUpstreamReply()
         last = b""
         if error is not None:
             self._exchange.refuse(error)
             last = self._translator.abort(error)
-        stream = await self._client.finish(last, self._headers)
-        self._exchange.complete()
-        return stream
+        if not self._is_finished:
+            self._is_finished = True
+            self._client.write(last, self._headers, last=True)
 
-    def _note(self) -> None:
+    async def _complete(self) -> None:
+        await self._client.drained()
+        self._exchange.complete()
+
+    def _record_result(self) -> None:
         translator = self._translator
         self._exchange.fault = translator.fault
         self._exchange.lose(translator.dropped)
@@ -268,10 +299,10 @@ class StreamRelay:
         self._exchange.meter.learn(translator.usage, translator.said, counted=translator.counted)
 
 
-async def _end_of(answer: Answer) -> None:
-    if answer.complete:
+async def _read_to_end(response: UpstreamResponse) -> None:
+    if response.is_read:
         return
     with suppress(AttemptFailed, TimeoutError):
-        async with asyncio.timeout(GRACE):
-            while await answer.readany():
+        async with asyncio.timeout(EOF_GRACE):
+            while await response.read_chunk():
                 pass

@@ -25,7 +25,7 @@ def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
 
 def overridden(body: Payload, asked: Asked, candidate: Candidate) -> Payload:
     """The body with what the operator wants to stand in every body of the channel."""
-    params = asked.snapshot.line.channel(candidate).params
+    params = asked.snapshot.upstream.channel(candidate).params
     if not params:
         return body
     kept = {name: value for name, value in body.items() if name not in params}

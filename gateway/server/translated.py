@@ -33,7 +33,7 @@ from gateway.server.folding import Folding
 from gateway.server.losses import told
 from gateway.server.spoken import as_body, as_stream
 from gateway.server.stamping import overridden, stamp
-from gateway.upstream.answer import Answer
+from gateway.upstream.response import UpstreamResponse
 from gateway.wire.codecs import CODECS
 from gateway.wire.restore import restore_reply, restorer
 from gateway.wire.translated import TranslatedTranslator
@@ -96,7 +96,7 @@ class TranslatedAttempt(Attempt):
         reply = self._upstream.parse_reply(json_object(body))
         return restore_reply(reply, self._asked.prompt, self._rendering)
 
-    def headers(self, answer: Answer, dropped: Set[str]) -> dict[str, str]:
+    def headers(self, answer: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         return told(self.dropped | dropped)
 
     def error(self, failure: Failure) -> GatewayError:

@@ -73,7 +73,7 @@ class Trial:
         self._tell("given up")
 
     def _first(self) -> float | None:
-        return self.relay.seconds_to_first_event if self.relay is not None else None
+        return self.relay.time_to_first_event if self.relay is not None else None
 
     def _tell(
         self,

@@ -19,11 +19,11 @@ from gateway.core.reply import Reply
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot, new_request_id
 from gateway.server.attempt import Asked
-from gateway.server.patience import within
+from gateway.server.deadlines import run_with_timeout
 from gateway.server.translated import TranslatedAttempt
 from gateway.server.trial import LONGEST_ERROR
 from gateway.server.whole import hear_out
-from gateway.upstream.client import AccountFull, AttemptFailed
+from gateway.upstream.client import AccountAtCapacity, AttemptFailed
 from gateway.wire.codecs import CODECS
 
 PATIENCE: Final = 25.0
@@ -64,9 +64,9 @@ async def try_account(runtime: Runtime, candidate: Candidate) -> Tried:
         return round((loop.time() - began) * 1e6)
 
     try:
-        reply = await within(runtime, PATIENCE, _ask(runtime, snapshot, candidate))
+        reply = await run_with_timeout(runtime, PATIENCE, _ask(runtime, snapshot, candidate))
         return _answered(reply, taken())
-    except AccountFull:
+    except AccountAtCapacity:
         full = "it has as many requests as it may have: nothing was sent"
         return Tried(ok=False, total_us=taken(), error=full)
     except AttemptFailed as failed:
@@ -88,7 +88,7 @@ async def _ask(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Re
         input_tokens=runtime.estimates.estimate(candidate.model, prompt),
     )
     attempt = TranslatedAttempt(runtime, asked, candidate, streamed=True)
-    sending = snapshot.line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
+    sending = snapshot.upstream.send(candidate, attempt.payload, attempt.crossing, attempt.query)
     _, whole = await hear_out(sending, attempt, snapshot.config.server.max_response)
     return codec.parse_reply(orjson.loads(whole.body))
 

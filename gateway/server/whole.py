@@ -9,24 +9,24 @@ from aiohttp import web
 
 from gateway.config import Timeouts
 from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, WholeReply, garbage
-from gateway.server.clientstream import ClientStream
+from gateway.server.client_stream import ClientStream
+from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
-from gateway.server.heading import whole_heading
-from gateway.server.outlet import Outlet
-from gateway.server.patience import within
-from gateway.upstream.answer import Answer
+from gateway.server.response_head import response_headers
+from gateway.server.response_writer import ResponseWriter
+from gateway.upstream.response import UpstreamResponse
 
 
 async def relay_whole(
     request: web.Request,
     attempt: Attempt,
     limits: Timeouts,
-    sending: Awaitable[Answer],
+    sending: Awaitable[UpstreamResponse],
 ) -> web.StreamResponse:
     """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
     runtime = request.app[RUNTIME]
     limit = request[EXCHANGE].snapshot.config.server.max_response
-    answer, reply = await within(runtime, limits.whole, hear_out(sending, attempt, limit))
+    answer, reply = await run_with_timeout(runtime, limits.whole, hear_out(sending, attempt, limit))
     return await deliver(request, reply, attempt.headers(answer, reply.dropped))
 
 
@@ -35,13 +35,13 @@ async def relay_synthesised(
     client: ClientStream,
     attempt: Attempt,
     limits: Timeouts,
-    answer: Answer,
+    answer: UpstreamResponse,
 ) -> web.StreamResponse:
     """The same for a client that wants a stream of an upstream that gives none."""
     exchange = request[EXCHANGE]
     async with answer:
-        reading = answer.read(exchange.snapshot.config.server.max_response)
-        body = await within(request.app[RUNTIME], limits.whole, reading)
+        reading = answer.read_body(exchange.snapshot.config.server.max_response)
+        body = await run_with_timeout(request.app[RUNTIME], limits.whole, reading)
     reply = attempt.synthesised(body)
     headers = attempt.headers(answer, reply.dropped)
     return await deliver_stream(request, client, reply, headers)
@@ -58,10 +58,10 @@ async def deliver(
     exchange.commit()
     exchange.open()
     exchange.bytes_out = len(reply.body)
-    outlet = Outlet(request)
-    answer = outlet.send_whole(whole_heading(request, exchange, headers), JSON, reply.body)
-    if outlet.full:
-        await outlet.emptied()
+    writer = ResponseWriter(request)
+    answer = writer.send_body(response_headers(request, exchange, headers), JSON, reply.body)
+    if writer.is_full:
+        await writer.drain()
     exchange.complete()
     return answer
 
@@ -74,9 +74,10 @@ async def deliver_stream(
     _note(exchange, reply)
     await exchange.intent_on_record()
     exchange.commit()
-    stream = await client.finish(reply.body, headers)
+    client.write(reply.body, headers, last=True)
+    await client.drained()
     exchange.complete()
-    return stream
+    return client.sent()
 
 
 def _note(exchange: Exchange, reply: WholeReply) -> None:
@@ -90,8 +91,8 @@ def _note(exchange: Exchange, reply: WholeReply) -> None:
 
 
 async def hear_out(
-    sending: Awaitable[Answer], attempt: Attempt, limit: int
-) -> tuple[Answer, WholeReply]:
+    sending: Awaitable[UpstreamResponse], attempt: Attempt, limit: int
+) -> tuple[UpstreamResponse, WholeReply]:
     """All of a reply, at most `limit` bytes of it. Some upstreams stream whatever they were asked
     for, and some were asked to. Raises `AttemptFailed`."""
     answer = await sending
@@ -100,12 +101,12 @@ async def hear_out(
         return answer, await _hear(answer, kind, attempt, limit)
 
 
-async def _hear(answer: Answer, kind: str, attempt: Attempt, limit: int) -> WholeReply:
+async def _hear(answer: UpstreamResponse, kind: str, attempt: Attempt, limit: int) -> WholeReply:
     if kind == JSON:
-        return attempt.whole(await answer.read(limit))
+        return attempt.whole(await answer.read_body(limit))
     folding = attempt.folding()
     size = 0
-    while chunk := await answer.readany():
+    while chunk := await answer.read_chunk():
         size += len(chunk)
         if size > limit:
             raise garbage("the reply is too large")
@@ -116,7 +117,7 @@ async def _hear(answer: Answer, kind: str, attempt: Attempt, limit: int) -> Whol
     return folding.whole()
 
 
-def check_kind(answer: Answer, expected: tuple[str, ...]) -> str:
+def check_kind(answer: UpstreamResponse, expected: tuple[str, ...]) -> str:
     """Which of the kinds of body that were expected this is; where the upstream names none, the
     first. One that answers in another kind (a login page, say) has not answered: then raises
     `AttemptFailed`."""

@@ -1,4 +1,4 @@
-"""One attempt: a request to a candidate's upstream, and its answer or the failure.
+"""One attempt: a request to a candidate's upstream, and its response or the failure.
 
 It must not decide what follows from a failure, and it never sees the client's connection.
 """
@@ -20,191 +20,197 @@ from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
 from gateway.routing.health import Place
 from gateway.routing.router import Candidate
-from gateway.upstream.answer import Answer, AttemptFailed
-from gateway.upstream.pool import Door, Pool
+from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.codecs import CODECS
 
-__all__ = ["AccountFull", "Answer", "AttemptFailed", "Line", "read_whole"]
+__all__ = ["AccountAtCapacity", "AttemptFailed", "UpstreamClient", "UpstreamResponse"]
 
 MAX_ERROR_BODY: Final = 64 * 1024
 """Bytes of an upstream's error that are read."""
 
-MAX_ANSWER: Final = 64 * 1024
-"""Bytes of what is no reply of a model."""
+MAX_JSON_BODY: Final = 64 * 1024
+"""Bytes of a response that is no reply of a model."""
 
 _OK: Final = 200
 
-_HEADS: Final = 64
-"""Beginnings of requests that are kept for each account: clients send the same few headers."""
+_MAX_CACHED_HEADS: Final = 64
+"""Request heads that are cached for each account: clients send the same few headers."""
+
+_MAX_CACHED_HEAD: Final = 4096
+"""Bytes of a head that is cached."""
 
 
-class AccountFull(Exception):
-    """The account already has as many requests as it may have: nothing was sent."""
+class AccountAtCapacity(Exception):
+    """The account already has as many requests in flight as it may have: nothing was sent."""
 
 
 @dataclass(slots=True, eq=False)
-class _Target:
-    """What every request to one account has in common; `imposed` are headers that go before the
-    client's, `heads` the beginnings of requests that were made before."""
+class _Endpoint:
+    """What every request to one account has in common. `override_headers` win over the client's,
+    `cached_heads` are request heads without their last lines."""
 
     channel: Channel
-    door: Door
+    origin: Origin
     base: URL
     url: URL
     headers: Mapping[str, str]
-    imposed: Mapping[str, str]
-    most: int | None
-    heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+    override_headers: Mapping[str, str]
+    max_concurrent: int | None
+    cached_heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
 
-    def head(self, url: URL, crossing: Mapping[str, str], query: str, size: int) -> bytes:
-        """The request line and the headers."""
-        key = (url is self.url or str(url), query, *crossing.items())
-        head = self.heads.get(key)
+    def head(self, url: URL, forwarded: Mapping[str, str], query: str, length: int) -> bytes:
+        """The request line and the headers, for a body of `length` bytes."""
+        key = (url is self.url or str(url), query, *forwarded.items())
+        head = self.cached_heads.get(key)
         if head is None:
-            head = self._head(url, crossing, query)
-            if len(self.heads) < _HEADS:
-                self.heads[key] = head
-        return b"%bcontent-length: %d\r\n\r\n" % (head, size)
+            head = self._render_head(url, forwarded, query)
+            if len(self.cached_heads) < _MAX_CACHED_HEADS and len(head) < _MAX_CACHED_HEAD:
+                self.cached_heads[key] = head
+        return b"%bcontent-length: %d\r\n\r\n" % (head, length)
 
-    def _head(self, url: URL, crossing: Mapping[str, str], query: str) -> bytes:
+    def _render_head(self, url: URL, forwarded: Mapping[str, str], query: str) -> bytes:
         url = url.with_query(query) if query else url
-        # A proxy that reads along is told the whole address.
-        place = str(url) if self.door.proxy is not None and not self.door.tls else url.raw_path_qs
-        headers = {"host": url.host_port_subcomponent, **self.headers, **crossing, **self.imposed}
+        # A proxy that reads the request is told the whole address.
+        is_absolute = self.origin.proxy is not None and not self.origin.tls
+        target = str(url) if is_absolute else url.raw_path_qs
+        host = url.host_port_subcomponent or ""
+        headers = {"host": host, **self.headers, **forwarded, **self.override_headers}
         lines = [
-            f"POST {place} HTTP/1.1",
-            *(f"{name}: {value}" for name, value in headers.items()),
+            f"POST {target} HTTP/1.1",
+            *(f"{name}: {_one_line(value)}" for name, value in headers.items()),
             "",
         ]
         return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
 
-class Line:
-    """The outside line of one configuration; open it inside the running loop.
+class UpstreamClient:
+    """The upstream accounts of one configuration; make it inside the running loop.
 
     Nothing of a client's connection is reused: no cookies, no redirects, no proxies from the
-    environment, no compression asked for.
+    environment, no compression requested.
     """
 
     def __init__(self, config: Config) -> None:
-        self._targets = {
-            (channel.name, account.name): _target(channel, account, config.server)
+        self._endpoints = {
+            (channel.name, account.name): _endpoint(channel, account, config.server)
             for channel in config.channels
             for account in channel.accounts
         }
-        self._under_way: Counter[Place] = Counter()
-        self._gone = {place: partial(self._one_less, place) for place in self._targets}
-        self._pool = Pool()
+        self._in_flight: Counter[Place] = Counter()
+        self._release = {place: partial(self._release_one, place) for place in self._endpoints}
+        self._pool = ConnectionPool()
 
     def channel(self, candidate: Candidate) -> Channel:
-        """How the candidate's channel wants to be asked."""
-        return self._targets[candidate.place].channel
+        """The candidate's channel with its options."""
+        return self._endpoints[candidate.place].channel
 
     def timeouts(self, candidate: Candidate) -> Timeouts:
         return self.channel(candidate).timeouts
 
-    def busy(self, place: Place) -> bool:
-        """Whether the account has as many requests as it may have."""
-        most = self._targets[place].most
-        return most is not None and self._under_way[place] >= most
+    def at_capacity(self, place: Place) -> bool:
+        """Whether the account has as many requests in flight as it may have."""
+        limit = self._endpoints[place].max_concurrent
+        return limit is not None and self._in_flight[place] >= limit
 
-    def under_way(self, place: Place) -> int:
+    def in_flight(self, place: Place) -> int:
         """How many requests the account has."""
-        return self._under_way[place]
+        return self._in_flight[place]
 
     @property
-    def closed(self) -> bool:
-        return self._pool.closed
+    def is_closed(self) -> bool:
+        return self._pool.is_closed
 
     async def close(self) -> None:
         await self._pool.close()
 
     async def send(
-        self, candidate: Candidate, body: bytes, crossing: Mapping[str, str], query: str
-    ) -> Answer:
-        """The upstream's answer of status 200, its body still unread; the caller closes it.
+        self, candidate: Candidate, body: bytes, forwarded: Mapping[str, str], query: str
+    ) -> UpstreamResponse:
+        """The upstream's response of status 200, its body still unread; the caller closes it.
 
-        `crossing` are the client's headers that may go upstream. Raises `AttemptFailed`, or
-        `AccountFull` where the account is busy; the request counts there until the answer is
-        complete or closed.
+        `forwarded` are the client's headers that may go upstream. Raises `AttemptFailed`, or
+        `AccountAtCapacity`; the request counts there until the response is complete or closed.
         """
         place = candidate.place
-        target = self._targets[place]
-        if self.busy(place):
-            raise AccountFull
-        self._under_way[place] += 1
-        less = self._gone[place]
+        endpoint = self._endpoints[place]
+        if self.at_capacity(place):
+            raise AccountAtCapacity
+        self._in_flight[place] += 1
+        release = self._release[place]
         try:
-            answer = await self._post(candidate, target, target.url, body, crossing, query)
+            response = await self._post(candidate, endpoint, endpoint.url, body, forwarded, query)
         except BaseException:
-            less()
+            release()
             raise
-        if answer.complete_line:
-            less()
+        if response.is_done:
+            release()
         else:
-            answer.ended = less
-        return answer
+            response.on_done = release
+        return response
 
-    async def ask(
-        self, candidate: Candidate, path: str, body: bytes, crossing: Mapping[str, str], query: str
+    async def post_json(
+        self, candidate: Candidate, path: str, body: bytes, forwarded: Mapping[str, str], query: str
     ) -> dict[str, Any]:
-        """The JSON object that another endpoint of the upstream answers; `path` is relative to the
-        channel's `base_url`. Raises `AttemptFailed`."""
-        target = self._targets[candidate.place]
-        url = target.base / path.lstrip("/")
-        answer = await self._post(candidate, target, url, body, crossing, query)
-        async with answer:
-            return _json_object(await answer.read(MAX_ANSWER))
+        """The JSON object of another endpoint of the upstream; `path` is relative to the channel's
+        `base_url`. Raises `AttemptFailed`."""
+        endpoint = self._endpoints[candidate.place]
+        url = endpoint.base / path.lstrip("/")
+        response = await self._post(candidate, endpoint, url, body, forwarded, query)
+        async with response:
+            return _parse_object(await response.read_body(MAX_JSON_BODY))
 
-    def _one_less(self, place: Place) -> None:
-        self._under_way[place] -= 1
+    def _release_one(self, place: Place) -> None:
+        self._in_flight[place] -= 1
 
     async def _post(
         self,
         candidate: Candidate,
-        target: _Target,
+        endpoint: _Endpoint,
         url: URL,
         body: bytes,
-        crossing: Mapping[str, str],
+        forwarded: Mapping[str, str],
         query: str,
-    ) -> Answer:
-        head = target.head(url, crossing, query, len(body))
-        answer = await self._pool.ask(target.door, head, body, target.channel.timeouts.connect)
-        if answer.status != _OK:
-            raise AttemptFailed(await _refusal(answer, candidate.format))
-        return answer
+    ) -> UpstreamResponse:
+        head = endpoint.head(url, forwarded, query, len(body))
+        connect_timeout = endpoint.channel.timeouts.connect
+        response = await self._pool.send(endpoint.origin, head, body, connect_timeout)
+        if response.status != _OK:
+            raise AttemptFailed(await _read_error(response, candidate.format))
+        return response
 
 
-async def read_whole(answer: Answer, limit: int) -> bytes:
-    """The answer's body, at most `limit` bytes after decoding. Raises `AttemptFailed`."""
-    return await answer.read(limit)
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):
-        raise AttemptFailed(
-            Failure(kind=FailureKind.GARBAGE, status=200, message="the answer is no JSON object")
-        )
+        message = "the response is no JSON object"
+        raise AttemptFailed(Failure(kind=FailureKind.GARBAGE, status=_OK, message=message))
     return data
 
 
-async def _refusal(answer: Answer, spoken: Format) -> Failure:
+async def _read_error(response: UpstreamResponse, upstream_format: Format) -> Failure:
     body = b""
     try:
-        while len(body) < MAX_ERROR_BODY and (chunk := await answer.readany()):
+        while len(body) < MAX_ERROR_BODY and (chunk := await response.read_chunk()):
             body += chunk
     except AttemptFailed:
         pass  # whatever breaks while it is read, the status alone says enough
     finally:
-        answer.close()
-    return CODECS[spoken].parse_error(answer.status, answer.headers, body)
+        response.close()
+    return CODECS[upstream_format].parse_error(response.status, response.headers, body)
 
 
-def _target(channel: Channel, account: Account, door: Server) -> _Target:
+def _one_line(value: str) -> str:
+    """A header's value cannot begin another header."""
+    if "\r" in value or "\n" in value or "\0" in value:
+        raise attempt_failed(FailureKind.GARBAGE, "a header value has a line break")
+    return value
+
+
+def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
     headers = {
         "content-type": "application/json",
         "accept": "*/*",
@@ -219,26 +225,26 @@ def _target(channel: Channel, account: Account, door: Server) -> _Target:
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header
-    imposed = {door.version_headers[0]: version} if version is not None else {}
-    headers.update(imposed)
+    overrides = {server.version_headers[0]: version} if version is not None else {}
+    headers.update(overrides)
     base = channel.base_url.rstrip("/")
     url = URL(base + CODECS[channel.format].path)
-    return _Target(
+    return _Endpoint(
         channel=channel,
-        door=_door(url, channel.proxy),
+        origin=_origin(url, channel.proxy),
         base=URL(base),
         url=url,
         headers=headers,
-        imposed=imposed,
-        most=account.concurrency,
+        override_headers=overrides,
+        max_concurrent=account.concurrency,
     )
 
 
-def _door(url: URL, proxy: str | None) -> Door:
-    through = URL(proxy) if proxy is not None else None
-    return Door(
+def _origin(url: URL, proxy: str | None) -> Origin:
+    via = URL(proxy) if proxy is not None else None
+    return Origin(
         url.raw_host or "",
         url.port or 0,
         url.scheme == "https",
-        (through.raw_host or "", through.port or 80) if through is not None else None,
+        (via.raw_host or "", via.port or 80) if via is not None else None,
     )

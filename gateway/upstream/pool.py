@@ -1,6 +1,6 @@
-"""The connections to upstreams: made, kept for a while when nothing is asked over them, lent again.
+"""The connections to upstreams: opened, kept while idle, and used again.
 
-It must not know what is asked.
+It must not know what is sent over them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Any, Final, NamedTuple
 from aiohappyeyeballs import start_connection
 
 from gateway.core.failure import FailureKind
-from gateway.upstream.answer import Answer, Stale, failed
-from gateway.upstream.wire import Wire
+from gateway.upstream.connection import Connection
+from gateway.upstream.proxy_tunnel import ProxyTunnel
+from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
 
-_KEPT: Final = 10.0
-"""Seconds that an idle connection is kept: below the 15 to 60 s after which servers hang up."""
+IDLE_TIMEOUT: Final = 10.0
+"""Seconds that an idle connection is kept: below the 15 to 60 s after which servers close it."""
 
-_KNOWN: Final = 60.0
-"""Seconds for which an address that was looked up is believed."""
+DNS_CACHE_SECONDS: Final = 60.0
+MAX_DNS_ENTRIES: Final = 1024
 
-_OTHER_FAMILY: Final = 0.25
-"""Seconds after which the next address of a host is tried beside the first."""
-
-_LARGEST_WORD: Final = 64 * 1024
-"""Bytes with which a proxy may answer."""
+_HAPPY_EYEBALLS_DELAY: Final = 0.25
+"""Seconds after which the next address of a host is tried in parallel."""
 
 
-class Door(NamedTuple):
-    """Where connections lead: a host and its port, with TLS or without, maybe through a proxy."""
+class Origin(NamedTuple):
+    """Where connections lead: a host and its port, with TLS or without. `proxy` is the host and
+    port of an http proxy between."""
 
     host: str
     port: int
@@ -39,187 +38,164 @@ class Door(NamedTuple):
     proxy: tuple[str, int] | None = None
 
 
-class Pool:
-    """Make it inside the running loop. As many connections as are needed are open at once."""
+class ConnectionPool:
+    """Make it inside the running loop. As many connections are open at once as are needed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._idle: dict[Door, list[Wire]] = {}
-        self._open: set[Wire] = set()
-        self._known: dict[tuple[str, int], tuple[float, list[Any]]] = {}
-        self._tls: ssl.SSLContext | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
-        self.closed = False
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._addresses: dict[tuple[str, int], tuple[float, list[Any]]] = {}
+        self._tls_context: ssl.SSLContext | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self.is_closed = False
 
-    async def ask(
+    async def send(
         self,
-        door: Door,
+        origin: Origin,
         head: bytes,
         body: bytes,
-        patience: float,
-        ended: Callable[[], None] | None = None,
-    ) -> Answer:
-        """The answer, its body maybe still on the way. A connection has `patience` seconds to come
-        about. Raises `AttemptFailed`. A kept connection that turns out stale is replaced once: no
-        byte of an answer came over it."""
-        idle = self._idle.get(door)
-        while idle:
-            wire = idle.pop()
-            if not wire.open or self._loop.time() - wire.idle_since > _KEPT:
-                wire.close()
-                continue
+        connect_timeout: float,
+        on_done: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
+        """The response, once its head is there; `connect_timeout` is in seconds.
+
+        Raises `AttemptFailed`. An idle connection that turns out to be stale is replaced by a fresh
+        one, once.
+        """
+        connection = self._take_idle(origin)
+        if connection is not None:
             try:
-                return await wire.ask(head, body, ended)
-            except Stale:
-                break
-        wire = await self._connect(door, patience)
-        return await wire.ask(head, body, ended)
+                return await connection.send(head, body, on_done)
+            except StaleConnection:
+                pass
+        connection = await self._connect(origin, connect_timeout)
+        return await connection.send(head, body, on_done)
 
     async def close(self) -> None:
-        self.closed = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-        for wire in tuple(self._open):
-            wire.close()
-        while self._open:  # the loop tells each of its end, the next time round
+        self.is_closed = True
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        for connection in tuple(self._open):
+            connection.close()
+        while self._open:  # the loop reports the end of each in its next turn
             await asyncio.sleep(0)
 
-    # What connections call:
+    # Called by connections:
 
-    def keep(self, wire: Wire) -> None:
-        if self.closed:
-            wire.close()
+    def keep(self, connection: Connection) -> None:
+        if self.is_closed:
+            connection.close()
             return
-        wire.idle_since = self._loop.time()
-        door: Any = wire.door
-        idle = self._idle.get(door)
+        connection.idle_since = self._loop.time()
+        origin: Any = connection.origin
+        idle = self._idle.get(origin)
         if idle is None:
-            idle = self._idle[door] = []
-        idle.append(wire)
-        if self._sweeping is None:
-            self._sweeping = self._loop.call_later(_KEPT, self._sweep)
+            idle = self._idle[origin] = []
+        idle.append(connection)
+        if self._expiry_timer is None:
+            self._expiry_timer = self._loop.call_later(IDLE_TIMEOUT, self._close_expired)
 
-    def drop(self, wire: Wire) -> None:
-        self._open.discard(wire)
-        door: Any = wire.door
-        idle = self._idle.get(door)
-        if idle and wire in idle:
-            idle.remove(wire)
+    def discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        origin: Any = connection.origin
+        idle = self._idle.get(origin)
+        if idle and connection in idle:
+            idle.remove(connection)
 
-    def _sweep(self) -> None:
+    def _take_idle(self, origin: Origin) -> Connection | None:
+        """The connection that was used last; those that are too old are closed."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and self._loop.time() - connection.idle_since <= IDLE_TIMEOUT:
+                return connection
+            connection.close()
+        return None
+
+    def _close_expired(self) -> None:
         """The longest idle stand first."""
-        oldest = self._loop.time() - _KEPT
+        oldest = self._loop.time() - IDLE_TIMEOUT
         for idle in self._idle.values():
-            while idle and idle[0].idle_since <= oldest:
-                idle.pop(0).close()
-        self._idle = {door: idle for door, idle in self._idle.items() if idle}
-        self._sweeping = self._loop.call_later(_KEPT, self._sweep) if self._idle else None
+            expired = 0
+            while expired < len(idle) and idle[expired].idle_since <= oldest:
+                expired += 1
+            for connection in idle[:expired]:
+                connection.close()
+            del idle[:expired]
+        self._idle = {origin: idle for origin, idle in self._idle.items() if idle}
+        self._expiry_timer = (
+            self._loop.call_later(IDLE_TIMEOUT, self._close_expired) if self._idle else None
+        )
 
-    async def _connect(self, door: Door, patience: float) -> Wire:
-        wire = Wire(self, door, self._loop)
+    async def _connect(self, origin: Origin, seconds: float) -> Connection:
+        connection = Connection(self, origin, self._loop)
         try:
-            async with asyncio.timeout(patience):
-                if door.proxy is not None:
-                    await self._through(door, door.proxy, wire)
+            async with asyncio.timeout(seconds):
+                if origin.proxy is None:
+                    await self._connect_to(origin.host, origin.port, connection, tls=origin.tls)
                 else:
-                    await self._straight(door.host, door.port, wire, tls=door.tls)
+                    await self._connect_through(origin, origin.proxy, connection)
         except TimeoutError:
-            wire.close()
-            raise failed(FailureKind.CONNECT, "no connection in time") from None
+            connection.close()
+            raise attempt_failed(FailureKind.CONNECT, "no connection in time") from None
         except ssl.SSLCertVerificationError as error:
             message = f"the certificate is not accepted: {error}"
-            raise failed(FailureKind.TLS, message) from error
+            raise attempt_failed(FailureKind.TLS, message) from error
         except ssl.SSLError as error:
-            raise failed(FailureKind.TLS, f"the TLS handshake failed: {error}") from error
+            raise attempt_failed(FailureKind.TLS, f"the TLS handshake failed: {error}") from error
         except OSError as error:
-            raise failed(FailureKind.CONNECT, f"no connection: {error}") from error
+            raise attempt_failed(FailureKind.CONNECT, f"no connection: {error}") from error
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        self._open.add(wire)
-        return wire
+        self._open.add(connection)
+        return connection
 
-    async def _straight(self, host: str, port: int, wire: asyncio.Protocol, *, tls: bool) -> None:
-        found = await self._look_up(host, port)
-        sock = await start_connection(found, happy_eyeballs_delay=_OTHER_FAMILY, loop=self._loop)
+    async def _connect_to(
+        self, host: str, port: int, protocol: asyncio.Protocol, *, tls: bool
+    ) -> None:
+        addresses = await self._resolve(host, port)
+        connected = await start_connection(
+            addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=self._loop
+        )
         await self._loop.create_connection(
-            lambda: wire,
-            sock=sock,
-            ssl=self._context() if tls else None,
+            lambda: protocol,
+            sock=connected,
+            ssl=self._tls() if tls else None,
             server_hostname=host if tls else None,
         )
 
-    async def _through(self, door: Door, proxy: tuple[str, int], wire: Wire) -> None:
-        """The proxy is asked for a tunnel where TLS hides the requests from it."""
-        if not door.tls:
-            await self._straight(*proxy, wire, tls=False)
+    async def _connect_through(
+        self, origin: Origin, proxy: tuple[str, int], connection: Connection
+    ) -> None:
+        """The proxy is asked for a tunnel where TLS hides the requests from it; else it reads them,
+        and finds the upstream itself."""
+        if not origin.tls:
+            await self._connect_to(*proxy, connection, tls=False)
             return
-        tunnel = _Tunnel(self._loop)
-        await self._straight(*proxy, tunnel, tls=False)
-        transport = await tunnel.dig(door.host, door.port)
-        hidden = await self._loop.start_tls(
-            transport, wire, self._context(), server_hostname=door.host
+        tunnel = ProxyTunnel(self._loop)
+        await self._connect_to(*proxy, tunnel, tls=False)
+        transport = await tunnel.open(origin.host, origin.port)
+        encrypted = await self._loop.start_tls(
+            transport, connection, self._tls(), server_hostname=origin.host
         )
-        if hidden is None:
-            raise OSError("the proxy hung up")
-        wire.connection_made(hidden)
+        if encrypted is None:
+            raise OSError("the proxy closed the connection")
+        connection.connection_made(encrypted)
 
-    async def _look_up(self, host: str, port: int) -> list[Any]:
+    async def _resolve(self, host: str, port: int) -> list[Any]:
         now = self._loop.time()
-        at, found = self._known.get((host, port), (0.0, []))
-        if not found or now - at > _KNOWN:
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            self._known[host, port] = now, found
-        return found
+        cached_at, addresses = self._addresses.get((host, port), (0.0, []))
+        if not addresses or now - cached_at > DNS_CACHE_SECONDS:
+            addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            if len(self._addresses) >= MAX_DNS_ENTRIES:
+                self._addresses.clear()
+            self._addresses[host, port] = now, addresses
+        return addresses
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(("http/1.1",))
-        return self._tls
-
-
-class _Tunnel(asyncio.Protocol):
-    """The talk with a proxy until it has made a tunnel."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._heard = b""
-        self._transport: asyncio.Transport | None = None
-        self._dug: asyncio.Future[None] = loop.create_future()
-
-    async def dig(self, host: str, port: int) -> asyncio.Transport:
-        """The connection to the host behind it. An OSError where there is none."""
-        transport = self._transport
-        if transport is None:
-            raise OSError("the proxy hung up")
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        transport.write(f"CONNECT {place} HTTP/1.1\r\nhost: {place}\r\n\r\n".encode())
-        try:
-            await self._dug
-        except BaseException:
-            transport.abort()
-            raise
-        return transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        self._heard += data
-        if self._dug.done():
-            return
-        if b"\r\n\r\n" not in self._heard:
-            if len(self._heard) > _LARGEST_WORD:
-                self._dug.set_exception(OSError("the proxy's answer is too large"))
-            return
-        line = self._heard.partition(b"\r\n")[0].decode("latin-1")
-        if line.startswith("HTTP/1.") and line[9:12] == "200":
-            self._dug.set_result(None)
-        else:
-            self._dug.set_exception(OSError(f"the proxy answered {line!r}"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if not self._dug.done():
-            self._dug.set_exception(exc or OSError("the proxy hung up"))
+    def _tls(self) -> ssl.SSLContext:
+        if self._tls_context is None:
+            self._tls_context = ssl.create_default_context()
+            self._tls_context.set_alpn_protocols(("http/1.1",))
+        return self._tls_context

@@ -103,9 +103,9 @@ async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultU
             assert reloaded.changes.removed == (f"account {NAME}/old",)
             assert (await house.ask(Format.MESSAGES)).status == 200
             assert [call.key for call in faulty.calls] == ["old", "new"]
-            assert (old.requests, old.line.closed) == (1, False)
+            assert (old.requests, old.upstream.is_closed) == (1, False)
             assert complete(Format.MESSAGES, begun + await running.read())
-        await it.until(lambda: old.line.closed)
+        await it.until(lambda: old.upstream.is_closed)
         first, second = await house.rows(2)
         assert (first.account, first.state, second.account) == ("old", "ok", "new")
         assert first.config_hash == old.hash
@@ -118,7 +118,7 @@ async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstr
         await it.house.rows()
         old = it.runtime.current
         await it.reload(line(faulty, "one", priority=3))
-        await it.until(lambda: old.line.closed)
+        await it.until(lambda: old.upstream.is_closed)
 
 
 async def test_a_new_key_counts_at_once_and_ends_a_ban(

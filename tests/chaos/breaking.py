@@ -210,12 +210,12 @@ class Stage:
     def _left(self, token: Token) -> tuple[Any, ...]:
         """What is still taken by requests."""
         runtime = self.house.daemon.runtime
-        line, turns = runtime.current.line, runtime.turns
+        line, turns = runtime.current.upstream, runtime.turns
         return (
             in_hand(replace(self.house, token=token)),
-            [line.under_way((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
+            [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
             len(turns._line),
-            len(runtime.patience),
+            len(runtime.abortable),
             (runtime.running, runtime.bytes_in_flight, runtime.current.requests),
         )
 

@@ -175,7 +175,7 @@ async def _renew(house: House, accounts: list[dict[str, Any]]) -> None:
         runtime.current,
         Snapshot.of(parse_config(orjson.dumps(written).decode())),
     )
-    await before.line.close()
+    await before.upstream.close()
     runtime.health, runtime.retry_budget, runtime.paces = Health(), RetryBudget(), Paces()
     runtime.stream_only.clear()
     runtime.chance = lambda: 0.0

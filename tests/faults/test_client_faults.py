@@ -144,7 +144,7 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, strea
     before = await last_row(place)
     place.upstream.play(misdeed.plan)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.server.relay._GLANCE", STALL / 4)  # as 15 s are to 60 s
+        patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.house.address, room=SMALL) as client:
             await client.send(asking(place, misdeed, spoken, streamed))
             call = await place.upstream.called()

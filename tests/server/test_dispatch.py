@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-import gateway.server.clientstream
+import gateway.server.client_stream
 from gateway.core.events import End, Fail
 from gateway.core.formats import Format
 from gateway.core.parts import Text
@@ -105,7 +105,7 @@ async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
 async def test_silence_in_the_middle_is_filled_with_pings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format
 ) -> None:
-    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.1)
+    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.1)
     async with (
         fault_upstream() as upstream,
         house_before(

@@ -292,7 +292,7 @@ async def _hurried(house: House, upstream: ScriptedUpstream) -> None:
     upstream.play(by_frame(reply_stream("chat", "cut", ending=Ending.SILENT)))
     answer = await ask_and_wait(house, stream=True)
     assert await answer.content.readany()
-    house.daemon.hurry()
+    house.daemon.abort()
     await answer.read()
 
 

@@ -136,7 +136,7 @@ async def test_a_shutdown_that_can_wait_no_longer_ends_the_wait(
         await upstream.asked()
         waits = asyncio.ensure_future(house.ask(Format.CHAT, stream=streamed))
         await waiting(house)
-        house.daemon.hurry()
+        house.daemon.abort()
         answer = await waits
         assert (await refused(answer)).status == 503
         await end(running)

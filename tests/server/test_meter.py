@@ -48,7 +48,7 @@ async def staged(money: str = "{}") -> AsyncIterator[Stage]:
     try:
         yield Stage(snapshot)
     finally:
-        await snapshot.line.close()
+        await snapshot.upstream.close()
 
 
 @pytest.fixture

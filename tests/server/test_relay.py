@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import ClientPayloadError
 
-import gateway.server.clientstream
+import gateway.server.client_stream
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.reply import fold
@@ -112,7 +112,7 @@ async def test_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
     spoken: Format,
 ) -> None:
-    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
     frames = by_frame(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
     upstream.play(frames.but(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
     body = await (await house.ask(spoken, stream=True)).read()
@@ -172,7 +172,7 @@ async def test_a_client_hears_of_a_shutdown(house: House, upstream: ScriptedUpst
     )
     assert await answer.content.readany()
     house.daemon.runtime.draining = True
-    house.daemon.hurry()
+    house.daemon.abort()
     try:
         rest = await asyncio.wait_for(answer.read(), 2)
     except ClientPayloadError:  # pragma: no cover

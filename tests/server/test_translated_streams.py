@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import gateway.server.clientstream
+import gateway.server.client_stream
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import Text
@@ -112,7 +112,7 @@ async def test_signs_of_life(
     asked: Format,
     spoken: Format,
 ) -> None:
-    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
     frames = by_frame(reply_stream(spoken, "text"))
     head, rest = b"".join(frames.pieces[:-3]), b"".join(frames.pieces[-3:])
     upstream.play(frames.but(pieces=(head, rest), pause=0.2))

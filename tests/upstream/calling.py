@@ -16,7 +16,7 @@ from gateway.config import Config, parse_config
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate
-from gateway.upstream.client import AttemptFailed, Line, read_whole
+from gateway.upstream.client import AttemptFailed, UpstreamClient
 from tests.house import ACCOUNT, BETA, UPSTREAM_MODEL, channel
 
 CANDIDATE = Candidate(
@@ -31,18 +31,20 @@ def configured(address: str, spoken: Format = Format.CHAT, **fields: Any) -> Con
 
 
 @asynccontextmanager
-async def line_to(address: str, spoken: Format = Format.CHAT, **fields: Any) -> AsyncIterator[Line]:
-    line = Line(configured(address, spoken, **fields))
+async def line_to(
+    address: str, spoken: Format = Format.CHAT, **fields: Any
+) -> AsyncIterator[UpstreamClient]:
+    line = UpstreamClient(configured(address, spoken, **fields))
     try:
         yield line
     finally:
         await line.close()
 
 
-async def ask(line: Line, **crossing: str) -> bytes:
+async def ask(line: UpstreamClient, **crossing: str) -> bytes:
     answer = await line.send(CANDIDATE, b'{"n":1}', crossing, "")
     async with answer:
-        return await read_whole(answer, LIMIT)
+        return await answer.read_body(LIMIT)
 
 
 async def failure_of(asking: Awaitable[Any]) -> Any:

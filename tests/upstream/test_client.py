@@ -11,19 +11,19 @@ import pytest
 
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
-from gateway.upstream.client import Line
+from gateway.upstream.client import UpstreamClient
 from tests.house import House, channel, open_house
 from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
 from tests.upstream.calling import CANDIDATE, LIMIT, ask, failure_of, line_to
 
 
 @pytest.fixture
-async def line(upstream: ScriptedUpstream) -> AsyncIterator[Line]:
+async def line(upstream: ScriptedUpstream) -> AsyncIterator[UpstreamClient]:
     async with line_to(upstream.address) as line:
         yield line
 
 
-async def test_connections_are_kept(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_connections_are_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(reply("chat"))
     for _ in range(3):
         assert await ask(line) == reply("chat").body
@@ -31,7 +31,7 @@ async def test_connections_are_kept(line: Line, upstream: ScriptedUpstream) -> N
 
 
 async def test_a_stale_connection_is_replaced_unseen(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """The upstream hangs up after a reply that promised to keep the connection."""
     upstream.play(reply("chat").but(hang_up=True), reply("chat"))
@@ -41,7 +41,7 @@ async def test_a_stale_connection_is_replaced_unseen(
 
 
 async def test_a_connection_that_breaks_as_it_is_used_again(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """It was taken from the pool before its end was noticed: asked once more, on a fresh one."""
     upstream.play(reply("chat"), Script(instead=b""), reply("chat"))
@@ -51,7 +51,7 @@ async def test_a_connection_that_breaks_as_it_is_used_again(
 
 
 async def test_a_fresh_connection_that_breaks_is_no_stale_one(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.play(Script(instead=b""))
     failure = await failure_of(ask(line))
@@ -59,7 +59,7 @@ async def test_a_fresh_connection_that_breaks_is_no_stale_one(
     assert len(upstream.seen) == 1, "it may have been served: never again by itself"
 
 
-async def test_a_second_break_is_told(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_a_second_break_is_told(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(reply("chat"), Script(instead=b""))
     await ask(line)
     assert (await failure_of(ask(line))).kind is FailureKind.DISCONNECT
@@ -67,7 +67,7 @@ async def test_a_second_break_is_told(line: Line, upstream: ScriptedUpstream) ->
 
 
 async def test_a_break_after_some_answer_is_never_tried_again(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.play(reply("chat"), reply("chat").but(ending=Ending.TRUNCATED))
     await ask(line)
@@ -102,7 +102,7 @@ async def test_no_tls_where_tls_is_wanted() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(
-    line: Line, upstream: ScriptedUpstream, status: int
+    line: UpstreamClient, upstream: ScriptedUpstream, status: int
 ) -> None:
     upstream.play(whole({}, status, location=f"{upstream.address}/elsewhere"))
     failure = await failure_of(ask(line))
@@ -110,7 +110,7 @@ async def test_redirects_are_not_followed(
     assert len(upstream.seen) == 1
 
 
-async def test_cookies_are_not_kept(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_cookies_are_not_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     script = reply("chat")
     upstream.play(script.but(headers={**script.headers, "set-cookie": "a=b; Path=/"}))
     await ask(line)
@@ -119,7 +119,7 @@ async def test_cookies_are_not_kept(line: Line, upstream: ScriptedUpstream) -> N
 
 
 async def test_proxies_of_the_environment_are_not_used(
-    line: Line, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    line: UpstreamClient, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -127,7 +127,9 @@ async def test_proxies_of_the_environment_are_not_used(
     assert await ask(line)
 
 
-async def test_compression_that_nobody_asked_for(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_compression_that_nobody_asked_for(
+    line: UpstreamClient, upstream: ScriptedUpstream
+) -> None:
     packed = gzip.compress(reply("chat").body)
     upstream.play(whole(packed, content_encoding="gzip"))
     assert upstream.seen == []
@@ -135,7 +137,7 @@ async def test_compression_that_nobody_asked_for(line: Line, upstream: ScriptedU
     assert upstream.last.headers["accept-encoding"] == "identity"
 
 
-async def test_compression_that_is_none(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_compression_that_is_none(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(whole({"plain": True}, content_encoding="gzip"))
     failure = await failure_of(ask(line))
     assert failure.kind in (FailureKind.CUT, FailureKind.GARBAGE)
@@ -143,7 +145,7 @@ async def test_compression_that_is_none(line: Line, upstream: ScriptedUpstream) 
 
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_body_that_is_too_large(
-    line: Line, upstream: ScriptedUpstream, packed: bool
+    line: UpstreamClient, upstream: ScriptedUpstream, packed: bool
 ) -> None:
     """The limit counts what the body unpacks to."""
     body = b"x" * (LIMIT + 1)
@@ -152,18 +154,18 @@ async def test_a_body_that_is_too_large(
     assert (await failure_of(ask(line))).kind is FailureKind.TOO_LARGE
 
 
-async def test_a_large_header(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_a_large_header(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(whole({}, x_large="x" * 20_000))
     assert await ask(line) == b"{}"
 
 
-async def test_a_header_beyond_all_bounds(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_a_header_beyond_all_bounds(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(whole({}, x_large="x" * 200_000))
     assert (await failure_of(ask(line))).kind is FailureKind.GARBAGE
 
 
 async def test_an_error_without_end_is_not_read_to_its_end(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.play(Script(status=500, pieces=(b"x" * 65536,) * 4, ending=Ending.SILENT))
     failure = await failure_of(asyncio.wait_for(ask(line), 2))
@@ -172,7 +174,7 @@ async def test_an_error_without_end_is_not_read_to_its_end(
 
 
 async def test_an_error_that_breaks_off_still_has_its_status(
-    line: Line, upstream: ScriptedUpstream
+    line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.play(whole({"error": {}}, 429, retry_after="3").but(ending=Ending.TRUNCATED))
     failure = await failure_of(ask(line))
@@ -181,18 +183,18 @@ async def test_an_error_that_breaks_off_still_has_its_status(
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b""])
 async def test_a_whole_answer_that_is_none_of_a_model(
-    line: Line, upstream: ScriptedUpstream, body: bytes
+    line: UpstreamClient, upstream: ScriptedUpstream, body: bytes
 ) -> None:
     """It keeps its status, and that tells it from bytes that are no HTTP."""
     upstream.play(whole(body))
-    failure = await failure_of(line.ask(CANDIDATE, "/other", b"{}", {}, ""))
+    failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
     assert (failure.kind, failure.status) == (FailureKind.GARBAGE, 200)
     upstream.play(Script(instead=b"not HTTP\r\n\r\n"))
-    failure = await failure_of(line.ask(CANDIDATE, "/other", b"{}", {}, ""))
+    failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
     assert (failure.kind, failure.status) == (FailureKind.GARBAGE, None)
 
 
-async def test_many_at_once(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_many_at_once(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     """The client library's own default of 100 connections would make the 101st wait unseen."""
     upstream.play(reply("chat").but(ending=Ending.SILENT))
     answers = await asyncio.gather(*(line.send(CANDIDATE, b"{}", {}, "") for _ in range(120)))
@@ -201,7 +203,7 @@ async def test_many_at_once(line: Line, upstream: ScriptedUpstream) -> None:
         answer.close()
 
 
-async def test_a_large_prompt(line: Line, upstream: ScriptedUpstream) -> None:
+async def test_a_large_prompt(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.play(reply("chat"))
     prompt = b'{"text":"' + b"x" * (2 * 2**20) + b'"}'
     answer = await line.send(CANDIDATE, prompt, {}, "")

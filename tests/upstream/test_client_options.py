@@ -12,7 +12,7 @@ from gateway.core.failure import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate
-from gateway.upstream.client import AccountFull, AttemptFailed
+from gateway.upstream.client import AccountAtCapacity, AttemptFailed
 from tests.house import ACCOUNT, ALPHA, UPSTREAM_MODEL
 from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
 from tests.upstream.calling import CANDIDATE, ask, failure_of, line_to
@@ -96,15 +96,15 @@ async def test_no_more_at_once_than_the_account_may_have(upstream: ScriptedUpstr
     async with line_to(upstream.address, **limited(2)) as line:
         answers = []
         for _ in range(2):
-            assert not line.busy(CANDIDATE.place)
+            assert not line.at_capacity(CANDIDATE.place)
             answers.append(await line.send(CANDIDATE, b"{}", {}, ""))
-        assert line.busy(CANDIDATE.place)
-        with pytest.raises(AccountFull):
+        assert line.at_capacity(CANDIDATE.place)
+        with pytest.raises(AccountAtCapacity):
             await line.send(CANDIDATE, b"{}", {}, "")
         assert len(upstream.seen) == 2
         for answer in answers:
             answer.close()
-            assert not line.busy(CANDIDATE.place)
+            assert not line.at_capacity(CANDIDATE.place)
 
 
 async def test_a_request_counts_before_it_is_answered(upstream: ScriptedUpstream) -> None:
@@ -112,11 +112,11 @@ async def test_a_request_counts_before_it_is_answered(upstream: ScriptedUpstream
     async with line_to(upstream.address, **limited(1)) as line:
         sending = asyncio.ensure_future(line.send(CANDIDATE, b"{}", {}, ""))
         await upstream.asked()
-        assert line.busy(CANDIDATE.place)
+        assert line.at_capacity(CANDIDATE.place)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert not line.busy(CANDIDATE.place)
+        assert not line.at_capacity(CANDIDATE.place)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ async def test_however_it_ends_the_place_is_free_again(
         for _ in range(3):
             with suppress(AttemptFailed):
                 await ask(line)
-            assert not line.busy(CANDIDATE.place)
+            assert not line.at_capacity(CANDIDATE.place)
 
 
 async def test_other_questions_do_not_count(upstream: ScriptedUpstream) -> None:
     upstream.play(reply("chat").but(ending=Ending.SILENT), whole({"input_tokens": 1}))
     async with line_to(upstream.address, **limited(1)) as line:
         answer = await line.send(CANDIDATE, b"{}", {}, "")
-        assert line.busy(CANDIDATE.place)
-        assert await line.ask(CANDIDATE, "/other", b"{}", {}, "") == {"input_tokens": 1}
-        assert line.busy(CANDIDATE.place)
+        assert line.at_capacity(CANDIDATE.place)
+        assert await line.post_json(CANDIDATE, "/other", b"{}", {}, "") == {"input_tokens": 1}
+        assert line.at_capacity(CANDIDATE.place)
         answer.close()

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-import gateway.server.clientstream
+import gateway.server.client_stream
 import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
@@ -72,7 +72,7 @@ async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
 async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.server.relay, "GRACE", 2.0)
+    monkeypatch.setattr(gateway.server.relay, "EOF_GRACE", 2.0)
     script = reply_stream("chat", ending=Ending.SILENT)
     status, body, seconds = await asked(upstream, tmp_path, script, stream=True)
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
@@ -82,7 +82,7 @@ async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
 async def test_a_drain_lets_a_busy_stream_end(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.server.clientstream, "PING_INTERVAL", 0.1)
+    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.1)
     upstream.play(by_frame(reply_stream("chat")).but(pause=0.1))
     async with open_house(tmp_path, channels(upstream.address)) as house:
         asking = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))

@@ -1,0 +1,240 @@
+"""One HTTP/1.1 connection to an upstream: requests and their responses, one at a time.
+
+A request is bytes, and a response is what arrived: the general HTTP client builds a request, a
+response and a stream object for each, which cost three times as much processor time as everything
+else that a request needs of its connection. llhttp parses. It must not know formats or accounts,
+nor what follows from a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from gateway.core.failure import Failure, FailureKind
+from gateway.upstream.response import (
+    AttemptFailed,
+    StaleConnection,
+    UpstreamResponse,
+    attempt_failed,
+)
+
+MAX_HEAD: Final = 256 * 1024
+"""Bytes before the end of the head, those of interim responses included."""
+
+MAX_HEADER: Final = 64 * 1024
+MAX_HEADERS: Final = 256
+
+WRITE_SIZE: Final = 256 * 1024
+"""Bytes of a request that are written at once: other work goes on between two writes."""
+
+_FIRST_FINAL_STATUS: Final = 200
+_SWITCHING_PROTOCOLS: Final = 101
+
+
+class Owner(Protocol):
+    """The pool that keeps idle connections."""
+
+    def keep(self, connection: Connection) -> None: ...
+
+    def discard(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """`is_reused` says whether a request was answered on it before, and `idle_since` is the loop's
+    time at which it became idle. `origin` is the owner's key for it."""
+
+    __slots__ = (
+        *("_can_write", "_not_reusable", "_owner", "_parser", "_received", "_response"),
+        *("_transport", "idle_since", "is_reused", "loop", "origin"),
+    )
+
+    def __init__(self, owner: Owner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
+        self.origin = origin
+        self.loop = loop
+        self.is_reused = False
+        self.idle_since = 0.0
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._parser: Any = None
+        self._response: UpstreamResponse | None = None
+        self._received = 0
+        self._not_reusable = False
+        self._can_write: asyncio.Future[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def send(
+        self, head: bytes, body: bytes, on_done: Callable[[], None] | None
+    ) -> UpstreamResponse:
+        """The response, once its head is there. Raises `AttemptFailed`, and of its kinds
+        `StaleConnection` where the upstream had closed a reused connection."""
+        self._response = response = UpstreamResponse(self, self.loop, on_done)
+        self._received = 0
+        if self._transport is None:
+            self._connection_ended(None)
+        elif len(body) <= WRITE_SIZE:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+        try:
+            if len(body) > WRITE_SIZE:
+                await self._write_in_pieces(body, response)
+            await response.head_received
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+    async def _write_in_pieces(self, body: bytes, response: UpstreamResponse) -> None:
+        """An upstream that answers already does not want the rest."""
+        view = memoryview(body)
+        for start in range(0, len(body), WRITE_SIZE):
+            if self._can_write is not None:
+                await asyncio.wait(
+                    (self._can_write, response.head_received),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            if response.head_received.done() or self._transport is None:
+                self._not_reusable = True
+                return
+            self._transport.write(view[start : start + WRITE_SIZE])
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Called by the response:
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def release(self, response: UpstreamResponse) -> None:
+        if self._response is response:
+            self._response = None
+            self.close()
+
+    # Called by the event loop:
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._parser = HttpResponseParser(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._parser = None  # it refers back to this object
+        self.resume_writing()
+        self._owner.discard(self)
+        self._connection_ended(exc)
+
+    def pause_writing(self) -> None:
+        self._can_write = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        can_write, self._can_write = self._can_write, None
+        if can_write is not None and not can_write.done():
+            can_write.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:  # a server that speaks unasked cannot be trusted with the next request
+            self.close()
+            return
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+            if not response.status and self._received > MAX_HEAD:
+                raise HttpParserError("the head is too large")
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not response.is_complete:
+                self._parse_failed(response, error)
+                return
+            self._not_reusable = True  # what follows the response belongs to no request
+        if response.is_complete:
+            self._response_ended(response)
+        response.notify()
+
+    # Called by the parser:
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        response = self._response
+        if response is None or response.status:
+            return  # a trailer
+        if response.add_header(name.lower(), value) > MAX_HEADERS or len(value) > MAX_HEADER:
+            raise ValueError("the head is too large")
+
+    def on_headers_complete(self) -> None:
+        response, status = self._response, self._parser.get_status_code()
+        if response is None or response.status:
+            raise ValueError("a response to no request")
+        if status >= _FIRST_FINAL_STATUS:
+            response.start(status)
+        elif status == _SWITCHING_PROTOCOLS:
+            raise ValueError("another protocol")
+
+    def on_body(self, data: bytes) -> None:
+        if self._response is not None:
+            self._response.feed(data)
+
+    def on_message_complete(self) -> None:
+        response = self._response
+        if response is None:
+            return
+        if response.status:
+            response.complete()
+            if not self._parser.should_keep_alive():
+                self._not_reusable = True
+        else:
+            response.forget_headers()
+
+    def _response_ended(self, response: UpstreamResponse) -> None:
+        self._response = None
+        # It may ask for reading to go on, so it goes first.
+        response.detach()
+        if self._not_reusable or not self.is_open:
+            self.close()
+        else:
+            self.is_reused = True
+            self._owner.keep(self)
+
+    def _parse_failed(self, response: UpstreamResponse, error: Exception) -> None:
+        self._response = None
+        self.close()
+        kind = FailureKind.CUT if response.head_received.done() else FailureKind.GARBAGE
+        reason = error.__context__ or error  # llhttp's own error wraps one of a callback of ours
+        response.fail(attempt_failed(kind, f"no valid HTTP response: {reason}"))
+
+    def _connection_ended(self, exc: Exception | None) -> None:
+        response, self._response = self._response, None
+        if response is None:
+            return
+        reason = exc or "the connection was closed"
+        if response.status and not _is_delimited(response):
+            response.complete()
+            response.detach()
+            response.notify()
+        elif response.status:
+            response.fail(attempt_failed(FailureKind.CUT, f"the body broke off: {reason}"))
+        else:
+            response.fail(self._request_failed(reason))
+
+    def _request_failed(self, reason: object) -> AttemptFailed:
+        if self.is_reused and not self._received:
+            return StaleConnection(Failure(kind=FailureKind.DISCONNECT, message=str(reason)))
+        return attempt_failed(FailureKind.DISCONNECT, f"the connection broke: {reason}")
+
+
+def _is_delimited(response: UpstreamResponse) -> bool:
+    """Whether the body says itself where it ends; else the end of the connection is its end."""
+    coding = response.header(b"transfer-encoding") or ""
+    return response.header(b"content-length") is not None or "chunked" in coding.lower()

@@ -1,0 +1,280 @@
+"""An upstream's response as it arrives, and the failures that stand in for one.
+
+It must not know formats or accounts, nor what follows from a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from gateway.core.failure import Failure, FailureKind
+
+MAX_BUFFERED: Final = 256 * 1024
+"""Bytes that wait for a reader before the upstream is made to wait."""
+
+MAX_INFLATED: Final = 256 * 1024
+"""Bytes that one read decompresses at most."""
+
+MAX_MESSAGE: Final = 2000
+"""Characters of an error message that are kept."""
+
+_IDENTITY: Final = (b"", b"identity")
+_DEFLATE: Final = (b"gzip", b"x-gzip", b"deflate")
+
+
+class AttemptFailed(Exception):
+    """The attempt gave no reply."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class StaleConnection(AttemptFailed):
+    """A reused connection broke before a byte of the response came: to send the request again
+    cannot have it served twice."""
+
+
+def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:
+    return AttemptFailed(Failure(kind=kind, message=message[:MAX_MESSAGE]))
+
+
+class Source(Protocol):
+    """The connection that a response arrives on."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def release(self, response: UpstreamResponse) -> None:
+        """Nobody reads the rest of the response."""
+        ...
+
+
+class UpstreamResponse:
+    """Status, headers and the body. Read the body with `read_chunk` or `read_body`, or `subscribe`
+    and `take` what has arrived at each call.
+
+    `on_done` is called once, when nothing more will arrive: the response is complete, broken or
+    closed. Header names are in lower case.
+    """
+
+    __slots__ = (
+        *("_buffered", "_chunks", "_complete", "_error", "_headers", "_inflater", "_paused"),
+        *("_source", "_subscriber", "_waiter", "head_received", "on_done", "status"),
+    )
+
+    def __init__(
+        self, source: Source, loop: asyncio.AbstractEventLoop, on_done: Callable[[], None] | None
+    ) -> None:
+        self.status = 0
+        self.on_done = on_done
+        self.head_received: asyncio.Future[None] = loop.create_future()
+        self._source: Source | None = source
+        self._headers: dict[bytes, bytes] = {}
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._paused = False
+        self._complete = False
+        self._error: AttemptFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._subscriber: Callable[[], None] | None = None
+        self._inflater: Any = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {_decoded(name): _decoded(value) for name, value in self._headers.items()}
+
+    def header(self, name: bytes) -> str | None:
+        """The first value of a name in lower case."""
+        value = self._headers.get(name)
+        return None if value is None else _decoded(value)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole body has arrived and was read."""
+        return self._complete and not self._chunks and self._inflater is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the connection is no longer used for it."""
+        return self._source is None
+
+    @property
+    def error(self) -> AttemptFailed | None:
+        """Why nothing more arrives, once everything before that was read."""
+        return None if self._chunks else self._error
+
+    def take(self) -> bytes:
+        """What has arrived and was not read yet, without waiting."""
+        chunks = self._chunks
+        if not chunks:
+            return b""
+        if self._inflater is not None:
+            return self._inflate()
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self._buffered = 0
+        if self._paused:
+            self.resume()
+        return data
+
+    async def read_chunk(self) -> bytes:
+        """What has arrived, as soon as there is some; empty at the end. Raises `AttemptFailed`
+        where the body broke off, after everything before that was read."""
+        while True:
+            if self._chunks and (data := self.take()):
+                return data
+            if self._chunks:
+                continue
+            if self._error is not None:
+                raise self._error
+            if self._complete:
+                return b""
+            self._waiter = waiter = asyncio.get_running_loop().create_future()
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+
+    async def read_body(self, limit: int) -> bytes:
+        """All of it, at most `limit` bytes after decompression. Raises `AttemptFailed`."""
+        chunk = await self.read_chunk()
+        if len(chunk) <= limit and self.is_read:
+            return chunk
+        chunks, size = [chunk], len(chunk)
+        while size <= limit:
+            chunk = await self.read_chunk()
+            if not chunk:
+                return b"".join(chunks)
+            chunks.append(chunk)
+            size += len(chunk)
+        raise attempt_failed(FailureKind.TOO_LARGE, f"the body has more than {limit} bytes")
+
+    def subscribe(self, subscriber: Callable[[], None] | None) -> None:
+        """`subscriber` is called after each read of the connection, and at the end. It takes over
+        the flow control: nothing pauses the upstream but `pause`."""
+        self._subscriber = subscriber
+
+    def pause(self) -> None:
+        """Makes the upstream wait."""
+        if self._source is not None:
+            self._paused = True
+            self._source.pause_reading()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._source is not None:
+            self._source.resume_reading()
+
+    def close(self) -> None:
+        """Nobody reads the rest: a connection on which more would come is closed."""
+        source, self._source = self._source, None
+        self._subscriber = None
+        if source is not None:
+            source.release(self)
+        self._finish()
+
+    async def __aenter__(self) -> UpstreamResponse:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    # Called by the connection:
+
+    def add_header(self, name: bytes, value: bytes) -> int:
+        """The first value of a name counts; returns how many names there are."""
+        self._headers.setdefault(name, value)
+        return len(self._headers)
+
+    def forget_headers(self) -> None:
+        """They were those of an interim response."""
+        self._headers.clear()
+
+    def start(self, status: int) -> None:
+        """The head is complete. Raises ValueError where the body's coding is unknown."""
+        self.status = status
+        coding = self._headers.get(b"content-encoding", b"").lower()
+        if coding not in _IDENTITY:
+            if coding not in _DEFLATE:
+                raise ValueError("an unknown content-encoding")
+            self._inflater = zlib.decompressobj(wbits=47)  # finds out whether gzip or zlib
+
+    def feed(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._buffered += len(data)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole body has arrived."""
+        return self._complete
+
+    def complete(self) -> None:
+        """The whole body has arrived."""
+        self._complete = True
+
+    def detach(self) -> None:
+        """The connection is free for the next request, or closed."""
+        if self._paused and self._source is not None:
+            self._source.resume_reading()
+        self._source = None
+        self._finish()
+
+    def notify(self) -> None:
+        """After each read of the connection: wakes whoever waits."""
+        if self.status and not self.head_received.done():
+            self.head_received.set_result(None)
+        if self._subscriber is not None:
+            self._subscriber()
+            return
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if self._buffered > MAX_BUFFERED and not self._complete:
+            self.pause()
+
+    def fail(self, error: AttemptFailed) -> None:
+        """Nothing more arrives: before the head, the request has failed; after it, the body ends
+        with the error."""
+        self._error = error
+        self._source = None
+        if self.head_received.done():
+            self.notify()
+        else:
+            self.head_received.set_exception(error)
+            self.head_received.exception()  # whoever waited may have been cancelled meanwhile
+        self._finish()
+
+    def _finish(self) -> None:
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done()
+
+    def _inflate(self) -> bytes:
+        packed, inflater = b"".join(self._chunks), self._inflater
+        self._chunks.clear()
+        try:
+            data: bytes = inflater.decompress(packed, MAX_INFLATED)
+            if inflater.unconsumed_tail:
+                self._chunks.append(inflater.unconsumed_tail)
+            elif self._complete:
+                self._inflater = None
+                if not inflater.eof:
+                    raise zlib.error("it ends too early")
+        except zlib.error as error:
+            self._error = attempt_failed(
+                FailureKind.CUT, f"the body cannot be decompressed: {error}"
+            )
+            return b""
+        self._buffered = sum(map(len, self._chunks))
+        if self._paused and not self._chunks:
+            self.resume()
+        return data
+
+
+def _decoded(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
