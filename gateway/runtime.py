@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
 
 from gateway.admission.acquaintances import Acquaintances
 from gateway.admission.permit import Permit
@@ -32,6 +31,7 @@ from gateway.routing.pace import Paces
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
 from gateway.routing.rules import rules_of
+from gateway.scheduler import DeadlineScheduler
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
@@ -47,12 +47,6 @@ def unix_microseconds() -> int:
 def new_request_id(now: int) -> str:
     """`req_` and 24 hex digits that sort by time; `now` is in unix microseconds."""
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # a name, not a secret
-
-
-class Abortable(Protocol):
-    """A wait that can be ended early."""
-
-    def abort(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -113,8 +107,8 @@ class Runtime:
     """Requests in progress."""
     bytes_in_flight: int = 0
     """Bytes of their bodies."""
-    abortable: set[Abortable] = field(default_factory=set)
-    """The waits that a shutdown may end."""
+    scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
+    """The deadlines of what is waited for, and what a shutdown may end."""
     drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are heard to their end although their clients have left."""
     loaded_at: int = field(default_factory=unix_microseconds)
@@ -159,6 +153,7 @@ class Runtime:
 
     async def hang_up(self) -> None:
         """The end: no line stays open."""
+        self.scheduler.close()
         self._close(self.current)
         await asyncio.wait(self._closing)
 

@@ -24,7 +24,7 @@ CONFIG = CORE | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
-RUNTIME = UPSTREAM | ADMISSION | {"runtime"}
+RUNTIME = UPSTREAM | ADMISSION | {"runtime", "scheduler"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
@@ -33,6 +33,7 @@ DAEMON = APP | {"daemon"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "scheduler": frozenset(),
     "core": CORE,
     "config": CONFIG,
     "wire": CORE | {"wire"},

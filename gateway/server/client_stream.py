@@ -26,13 +26,13 @@ _EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 
 class ClientStream:
-    """`ping` renders a ping; the relay replaces it once it knows the reply. `write_started` is the
-    loop's time since which the client has not taken what was written, or None. `opened` says that
-    the head has left."""
+    """`ping` renders a ping; the relay replaces it once it knows the reply. `when` is the loop's
+    time of the next one. `write_started` is the loop's time since which the client has not taken
+    what was written, or None. `opened` says that the head has left."""
 
     __slots__ = (
-        *("_exchange", "_loop", "_next_ping", "_request", "_timer", "_writer"),
-        *("opened", "ping", "write_started"),
+        *("_exchange", "_loop", "_request", "_scheduler", "_writer"),
+        *("opened", "ping", "when", "write_started"),
     )
 
     def __init__(
@@ -50,8 +50,9 @@ class ClientStream:
         self._exchange = exchange
         self._writer = ResponseWriter(request)
         self._loop = asyncio.get_running_loop()
-        self._next_ping = self._loop.time() + first_ping_after
-        self._timer = self._loop.call_at(self._next_ping, self._on_timer)
+        self.when = self._loop.time() + first_ping_after
+        self._scheduler = exchange.runtime.scheduler
+        self._scheduler.add(self)
 
     def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
         """Whole frames, in one write; the head, with `headers`, goes before the first of them, and
@@ -59,9 +60,10 @@ class ClientStream:
         until it is `drained`."""
         self._exchange.bytes_out += len(data)
         now = self._loop.time()
-        self._next_ping = now + PING_INTERVAL
         if last:
-            self._timer.cancel()
+            self._scheduler.discard(self)
+        else:
+            self._next_ping_at(now + PING_INTERVAL)
         if self.opened:
             self._writer.send(data, last=last)
         else:
@@ -87,26 +89,29 @@ class ClientStream:
 
     def close(self) -> None:
         """No more pings; call it however the reply ended."""
-        self._timer.cancel()
+        self._scheduler.discard(self)
+
+    def on_deadline(self, now: float) -> None:
+        if self.write_started is not None:
+            self.when = now + _STALLED_INTERVAL
+            return
+        self.when = now + PING_INTERVAL
+        self._send_ping()
+
+    def on_abort(self) -> None:
+        """The relay knows what to do then."""
 
     def _open(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
         self._exchange.open()
         self.opened = True
-        self._next_ping = self._loop.time() + PING_INTERVAL
-        if self._timer.when() > self._next_ping and not last:
-            self._timer.cancel()
-            self._timer = self._loop.call_at(self._next_ping, self._on_timer)
         head = response_headers(self._request, self._exchange, headers)
         self._writer.start(head, _EVENT_STREAM, data, last=last)
 
-    def _on_timer(self) -> None:
-        """The timer is renewed here and never moved: that costs nothing while frames flow."""
-        now = self._loop.time()
-        if now >= self._next_ping and self.write_started is None:
-            self._next_ping = now + PING_INTERVAL
-            self._send_ping()
-        again = self._next_ping if self._next_ping > now else now + _STALLED_INTERVAL
-        self._timer = self._loop.call_at(again, self._on_timer)
+    def _next_ping_at(self, when: float) -> None:
+        sooner = when < self.when
+        self.when = when
+        if sooner:
+            self._scheduler.add(self)
 
     def _send_ping(self) -> None:
         ping = self.ping()

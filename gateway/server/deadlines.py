@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from math import inf
 from types import TracebackType
 from typing import TypeVar
 
@@ -23,13 +24,12 @@ class AbortableTimeout:
     loop's time `when`, or as soon as the runtime is aborting."""
 
     # What `asyncio.timeout_at` does, without the states that nobody asks for: every request pays.
-    __slots__ = ("_aborted", "_cancelling_before", "_runtime", "_task", "_timer", "_when")
+    __slots__ = ("_cancelling_before", "_ended", "_runtime", "_task", "when")
 
-    def __init__(self, runtime: Runtime, when: float | None) -> None:
+    def __init__(self, runtime: Runtime, when: float = inf) -> None:
+        self.when = when
         self._runtime = runtime
-        self._when = when
-        self._aborted = False
-        self._timer: asyncio.Handle | None = None
+        self._ended = False
 
     def __enter__(self) -> AbortableTimeout:
         runtime, task = self._runtime, asyncio.current_task()
@@ -37,16 +37,20 @@ class AbortableTimeout:
             raise RuntimeError("used outside of a task")
         self._task, self._cancelling_before = task, task.cancelling()
         if runtime.aborting:
-            self._timer = task.get_loop().call_soon(self.abort)
-        elif self._when is not None:
-            self._timer = task.get_loop().call_at(self._when, self.abort)
-        runtime.abortable.add(self)
+            self.when = 0.0  # long past
+        runtime.scheduler.add(self)
         return self
 
-    def abort(self) -> None:
-        """Ends the wait now."""
-        if not self._aborted:
-            self._aborted = True
+    def on_deadline(self, now: float) -> None:
+        self._end()
+
+    def on_abort(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.when = inf
+        if not self._ended:
+            self._ended = True
             self._task.cancel()
 
     def __exit__(
@@ -55,11 +59,9 @@ class AbortableTimeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._runtime.abortable.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._runtime.scheduler.discard(self)
         # A cancellation that somebody else requested meanwhile goes on as one.
-        ours = self._aborted and self._task.uncancel() <= self._cancelling_before
+        ours = self._ended and self._task.uncancel() <= self._cancelling_before
         if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error
 
@@ -67,8 +69,7 @@ class AbortableTimeout:
 def abort_all(runtime: Runtime) -> None:
     """Ends every wait, now and from now on."""
     runtime.aborting = True
-    for wait in tuple(runtime.abortable):
-        wait.abort()
+    runtime.scheduler.abort_all()
     for drain in tuple(runtime.drains):
         drain.cancel()
 

@@ -113,7 +113,7 @@ class Dispatch:
             if limits.max_wait is None:
                 raise
             try:
-                with AbortableTimeout(runtime, None):
+                with AbortableTimeout(runtime):
                     exchange.meter.lease = await runtime.turns.wait(demand, limits, refusal)
             except TimeoutError:
                 raise ServiceUnavailable from None

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Set
+from math import inf
 from typing import Any, Final
 
 from aiohttp import hdrs, web
@@ -27,7 +28,7 @@ from gateway.server.losses import spelled
 from gateway.server.meter import Bill, Meter
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement, Token
 
-COMMIT_PATIENCE: Final = 0.25
+INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits for its intent row; then it leaves regardless."""
 
 OK: Final = 200
@@ -46,14 +47,14 @@ class Exchange:
     __slots__ = (
         *("_affinity", "_affinity_kept", "_asked_at", "_attempts", "_candidate", "_clock"),
         *("_drain", "_dropped", "_ended", "_error", "_failure", "_first_event", "_intent"),
-        *("_notes", "_prompt", "_queued", "_recorded", "_runtime", "_started", "_stop"),
+        *("_notes", "_prompt", "_queued", "_recorded", "runtime", "_started", "_stop"),
         *("_upstream", "attempts_made", "bytes_in", "bytes_out", "client_request_id"),
         *("committed", "endpoint", "fault", "format", "id", "meter", "opened", "remote"),
-        *("reply_id", "snapshot", "state", "status", "token", "user_agent"),
+        *("reply_id", "snapshot", "state", "status", "token", "user_agent", "when"),
     )
 
     def __init__(self, runtime: Runtime, request: web.Request) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self.snapshot = runtime.current
         self.snapshot.requests += 1
         self._started = runtime.now()
@@ -97,7 +98,7 @@ class Exchange:
 
     def take_in(self, size: int) -> None:
         """The body has `size` bytes, as far as one knows."""
-        self._runtime.bytes_in_flight += size - self.bytes_in
+        self.runtime.bytes_in_flight += size - self.bytes_in
         self.bytes_in = size
 
     def note(self, oddity: str) -> None:
@@ -120,7 +121,7 @@ class Exchange:
         self._asked_at = time.perf_counter()
         if self._recorded is None:
             self._recorded = self._row()
-            self._intent = self._runtime.recorder.intend(self._recorded)
+            self._intent = self.runtime.recorder.intend(self._recorded)
 
     @property
     def clock(self) -> float:
@@ -168,16 +169,22 @@ class Exchange:
         intent = self._intent
         if intent is None or intent.done():
             return
-        patience = intent.get_loop().call_later(COMMIT_PATIENCE, self._go_on, intent)
+        self.when = intent.get_loop().time() + INTENT_TIMEOUT
+        self.runtime.scheduler.add(self)
         try:
             await intent
         finally:
-            patience.cancel()
+            self.runtime.scheduler.discard(self)
 
-    def _go_on(self, intent: asyncio.Future[None]) -> None:
-        if not intent.done():
-            self._runtime.recorder.overtaken(self.id)
-            intent.set_result(None)
+    def on_deadline(self, now: float) -> None:
+        """The reply goes on without its intent."""
+        self.when = inf
+        if self._intent is not None and not self._intent.done():
+            self.runtime.recorder.overtaken(self.id)
+            self._intent.set_result(None)
+
+    def on_abort(self) -> None:
+        """This wait is a short one."""
 
     def commit(self) -> None:
         """The first real event is in hand: the reply leaves from now on."""
@@ -242,11 +249,11 @@ class Exchange:
     def go_on(self, drain: Coroutine[Any, Any, None]) -> None:
         """The client has left, but the upstream is heard to its end: the row waits for that."""
         self._drain = asyncio.ensure_future(drain)
-        self._runtime.drains.add(self._drain)
+        self.runtime.drains.add(self._drain)
         self._drain.add_done_callback(self._drained)
 
     def _drained(self, drain: asyncio.Future[None]) -> None:
-        self._runtime.drains.discard(drain)
+        self.runtime.drains.discard(drain)
         if not drain.cancelled() and (fault := drain.exception()) is not None:
             log.error("%s: draining failed", self.id, exc_info=fault)
         self._drain = None
@@ -256,17 +263,17 @@ class Exchange:
         """Writes the row's end; an exchange that no key opened leaves no row."""
         if self._drain is not None:
             return
-        self._runtime.bytes_in_flight -= self.bytes_in
-        self._runtime.leave(self.snapshot)
+        self.runtime.bytes_in_flight -= self.bytes_in
+        self.runtime.leave(self.snapshot)
         if self.token is None:
             return
         bill = self.meter.bill(committed=self.committed, failed=self._error is not None)
-        self._runtime.turns.settle(self.meter.lease, bill.tokens, bill.cost_micro)
+        self.runtime.turns.settle(self.meter.lease, bill.tokens, bill.cost_micro)
         settlement = self._settlement(self.token, bill)
         if self._recorded is not None:
-            self._runtime.recorder.settle(settlement)
+            self.runtime.recorder.settle(settlement)
         else:
-            self._runtime.recorder.refuse(self._row(), settlement)
+            self.runtime.recorder.refuse(self._row(), settlement)
 
     def _row(self) -> Intent:
         # In the order of the fields, for naming each of them takes longer than all the rest.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
@@ -66,6 +67,7 @@ class StreamRelay:
         self._draining_client: asyncio.Task[None] | None = None
         self._is_finished = False
         self.first_event_at: float | None = None
+        self.when = inf
 
     @property
     def time_to_first_event(self) -> float | None:
@@ -113,8 +115,8 @@ class StreamRelay:
                 self._record_result()
         return self._client.sent()
 
-    def abort(self) -> None:
-        """Ends the relay because the gateway can wait no longer."""
+    def on_abort(self) -> None:
+        """The gateway can wait no longer."""
         if self._client.write_started is not None:
             self._exchange.stuck()
             self._client.abort()  # a client that takes nothing cannot be told anything
@@ -141,18 +143,17 @@ class StreamRelay:
         more than the rest. Returns at the end of the reply, or raises why there is none."""
         self._response = response
         self._ended = self._loop.create_future()
-        self._timer = self._loop.call_at(self._next_check(), self._check_deadlines)
-        self._runtime.abortable.add(self)
+        self.when = self._next_check()
+        self._runtime.scheduler.add(self)
         response.subscribe(self._on_data)
         try:
             if self._runtime.aborting:
-                self.abort()
+                self.on_abort()
             self._on_data()
             await self._ended
         finally:
             response.subscribe(None)
-            self._runtime.abortable.discard(self)
-            self._timer.cancel()
+            self._runtime.scheduler.discard(self)
             if self._draining_client is not None:
                 self._draining_client.cancel()
 
@@ -236,20 +237,20 @@ class StreamRelay:
         idle_until = self._last_activity + self._limits.idle
         return min(latest, idle_until, self._started + self._time_limit())
 
-    def _check_deadlines(self) -> None:
+    def on_deadline(self, now: float) -> None:
         """Whether the upstream is silent or has taken too long, or the client takes nothing."""
-        now, write_started = self._loop.time(), self._client.write_started
+        write_started = self._client.write_started
         exceeded = self._exceeded_limit(now)
         if write_started is None and exceeded is not None:
+            self.when = inf
             self._end(timeout_error(self._runtime, exceeded))
             return
-        again = self._next_check()
+        self.when = self._next_check()
         if write_started is not None:
             if now >= write_started + self._limits.write:
                 self._exchange.stuck()
                 self._client.abort()
-            again = now + min(_STALLED_INTERVAL, self._limits.write)
-        self._timer = self._loop.call_at(again, self._check_deadlines)
+            self.when = now + min(_STALLED_INTERVAL, self._limits.write)
 
     def _time_limit(self) -> float:
         """Seconds from the start within which something must have happened: the first event, then

@@ -22,8 +22,9 @@ from gateway.upstream.response import (
     attempt_failed,
 )
 
-MAX_HEAD: Final = 256 * 1024
-"""Bytes before the end of the head, those of interim responses included."""
+MAX_OVERHEAD: Final = 256 * 1024
+"""Bytes that an upstream may send without one of a body among them: interim responses, the head,
+trailers."""
 
 MAX_HEADER: Final = 64 * 1024
 MAX_HEADERS: Final = 256
@@ -48,8 +49,9 @@ class Connection(asyncio.Protocol):
     time at which it became idle. `origin` is the owner's key for it."""
 
     __slots__ = (
-        *("_can_write", "_not_reusable", "_owner", "_parser", "_received", "_response"),
-        *("_transport", "idle_since", "is_reused", "loop", "origin"),
+        *("_can_write", "_chunks", "_has_received", "_head", "_not_reusable", "_overhead"),
+        *("_owner", "_parser", "_response", "_transport"),
+        *("idle_since", "is_reused", "loop", "origin"),
     )
 
     def __init__(self, owner: Owner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +63,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
         self._response: UpstreamResponse | None = None
-        self._received = 0
+        self._head: dict[bytes, bytes] = {}
+        self._chunks: list[bytes] = []
+        self._overhead = 0
+        self._has_received = False
         self._not_reusable = False
         self._can_write: asyncio.Future[None] | None = None
 
@@ -75,7 +80,8 @@ class Connection(asyncio.Protocol):
         """The response, once its head is there. Raises `AttemptFailed`, and of its kinds
         `StaleConnection` where the upstream had closed a reused connection."""
         self._response = response = UpstreamResponse(self, self.loop, on_done)
-        self._received = 0
+        self._overhead = 0
+        self._has_received = False
         if self._transport is None:
             self._connection_ended(None)
         elif len(body) <= WRITE_SIZE:
@@ -128,7 +134,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._parser = HttpResponseParser(self)
+        self._parser = HttpResponseParser(_ParserCallbacks(self, self._head, self._chunks))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -150,11 +156,16 @@ class Connection(asyncio.Protocol):
         if response is None:  # a server that speaks unasked cannot be trusted with the next request
             self.close()
             return
-        self._received += len(data)
+        self._has_received = True
+        known = len(self._chunks)
         try:
             self._parser.feed_data(data)
-            if not response.status and self._received > MAX_HEAD:
-                raise HttpParserError("the head is too large")
+            if len(self._chunks) > known:
+                self._overhead = 0
+            else:
+                self._overhead += len(data)
+                if self._overhead > MAX_OVERHEAD:
+                    raise HttpParserError("too many bytes without any of a body")
         except (HttpParserError, HttpParserUpgrade) as error:
             if not response.is_complete:
                 self._parse_failed(response, error)
@@ -166,41 +177,34 @@ class Connection(asyncio.Protocol):
 
     # Called by the parser:
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        response = self._response
-        if response is None or response.status:
-            return  # a trailer
-        if response.add_header(name.lower(), value) > MAX_HEADERS or len(value) > MAX_HEADER:
-            raise ValueError("the head is too large")
-
     def on_headers_complete(self) -> None:
-        response, status = self._response, self._parser.get_status_code()
-        if response is None or response.status:
+        response, status, head = self._response, self._parser.get_status_code(), self._head
+        if response is None:
             raise ValueError("a response to no request")
-        if status >= _FIRST_FINAL_STATUS:
-            response.start(status)
-        elif status == _SWITCHING_PROTOCOLS:
+        if response.status:
+            raise ValueError("a second response to one request")
+        if status == _SWITCHING_PROTOCOLS:
             raise ValueError("another protocol")
-
-    def on_body(self, data: bytes) -> None:
-        if self._response is not None:
-            self._response.feed(data)
+        if len(head) > MAX_HEADERS or max(map(len, head.values()), default=0) > MAX_HEADER:
+            raise ValueError("the head is too large")
+        if status >= _FIRST_FINAL_STATUS:
+            # From the back, so that of names that differ in case alone the first counts too.
+            headers = {name.lower(): value for name, value in reversed(head.items())}
+            response.start(status, headers, self._chunks)
+        head.clear()  # of an interim response nothing is kept
 
     def on_message_complete(self) -> None:
         response = self._response
-        if response is None:
-            return
-        if response.status:
-            response.complete()
+        if response is not None and response.status:
+            response.is_complete = True
             if not self._parser.should_keep_alive():
                 self._not_reusable = True
-        else:
-            response.forget_headers()
 
     def _response_ended(self, response: UpstreamResponse) -> None:
         self._response = None
-        # It may ask for reading to go on, so it goes first.
-        response.detach()
+        response.detach(list(self._chunks))
+        self._chunks.clear()
+        self._head.clear()  # trailers
         if self._not_reusable or not self.is_open:
             self.close()
         else:
@@ -220,8 +224,8 @@ class Connection(asyncio.Protocol):
             return
         reason = exc or "the connection was closed"
         if response.status and not _is_delimited(response):
-            response.complete()
-            response.detach()
+            response.is_complete = True
+            response.detach(list(self._chunks))
             response.notify()
         elif response.status:
             response.fail(attempt_failed(FailureKind.CUT, f"the body broke off: {reason}"))
@@ -229,9 +233,25 @@ class Connection(asyncio.Protocol):
             response.fail(self._request_failed(reason))
 
     def _request_failed(self, reason: object) -> AttemptFailed:
-        if self.is_reused and not self._received:
+        if self.is_reused and not self._has_received:
             return StaleConnection(Failure(kind=FailureKind.DISCONNECT, message=str(reason)))
         return attempt_failed(FailureKind.DISCONNECT, f"the connection broke: {reason}")
+
+
+class _ParserCallbacks:
+    """What the parser calls. Headers and pieces of the body go straight into a dict and a list, as
+    a Python function called for each would cost more than parsing it does; of a header's values the
+    first counts."""
+
+    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_complete")
+
+    def __init__(
+        self, connection: Connection, head: dict[bytes, bytes], chunks: list[bytes]
+    ) -> None:
+        self.on_header = head.setdefault
+        self.on_body = chunks.append
+        self.on_headers_complete = connection.on_headers_complete
+        self.on_message_complete = connection.on_message_complete
 
 
 def _is_delimited(response: UpstreamResponse) -> bool:

@@ -59,12 +59,13 @@ class UpstreamResponse:
     and `take` what has arrived at each call.
 
     `on_done` is called once, when nothing more will arrive: the response is complete, broken or
-    closed. Header names are in lower case.
+    closed. `is_complete` says that the whole body has arrived, `head_received` is done once the
+    status is known. Header names are in lower case.
     """
 
     __slots__ = (
-        *("_buffered", "_chunks", "_complete", "_error", "_headers", "_inflater", "_paused"),
-        *("_source", "_subscriber", "_waiter", "head_received", "on_done", "status"),
+        *("_chunks", "_error", "_headers", "_inflater", "_paused", "_source", "_subscriber"),
+        *("_waiter", "head_received", "is_complete", "on_done", "status"),
     )
 
     def __init__(
@@ -73,12 +74,11 @@ class UpstreamResponse:
         self.status = 0
         self.on_done = on_done
         self.head_received: asyncio.Future[None] = loop.create_future()
+        self.is_complete = False
         self._source: Source | None = source
-        self._headers: dict[bytes, bytes] = {}
+        self._headers: Mapping[bytes, bytes] = {}
         self._chunks: list[bytes] = []
-        self._buffered = 0
         self._paused = False
-        self._complete = False
         self._error: AttemptFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._subscriber: Callable[[], None] | None = None
@@ -96,7 +96,7 @@ class UpstreamResponse:
     @property
     def is_read(self) -> bool:
         """Whether the whole body has arrived and was read."""
-        return self._complete and not self._chunks and self._inflater is None
+        return self.is_complete and not self._chunks and self._inflater is None
 
     @property
     def is_done(self) -> bool:
@@ -117,7 +117,6 @@ class UpstreamResponse:
             return self._inflate()
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
-        self._buffered = 0
         if self._paused:
             self.resume()
         return data
@@ -132,7 +131,7 @@ class UpstreamResponse:
                 continue
             if self._error is not None:
                 raise self._error
-            if self._complete:
+            if self.is_complete:
                 return b""
             self._waiter = waiter = asyncio.get_running_loop().create_future()
             try:
@@ -186,47 +185,32 @@ class UpstreamResponse:
 
     # Called by the connection:
 
-    def add_header(self, name: bytes, value: bytes) -> int:
-        """The first value of a name counts; returns how many names there are."""
-        self._headers.setdefault(name, value)
-        return len(self._headers)
-
-    def forget_headers(self) -> None:
-        """They were those of an interim response."""
-        self._headers.clear()
-
-    def start(self, status: int) -> None:
-        """The head is complete. Raises ValueError where the body's coding is unknown."""
+    def start(self, status: int, headers: Mapping[bytes, bytes], chunks: list[bytes]) -> None:
+        """The head is complete; the connection adds the body to `chunks` as it arrives. Raises
+        ValueError where the body's coding is unknown."""
         self.status = status
-        coding = self._headers.get(b"content-encoding", b"").lower()
-        if coding not in _IDENTITY:
-            if coding not in _DEFLATE:
+        self._headers = headers
+        self._chunks = chunks
+        coding = headers.get(b"content-encoding")
+        if coding is not None and coding.lower() not in _IDENTITY:
+            if coding.lower() not in _DEFLATE:
                 raise ValueError("an unknown content-encoding")
             self._inflater = zlib.decompressobj(wbits=47)  # finds out whether gzip or zlib
 
-    def feed(self, data: bytes) -> None:
-        self._chunks.append(data)
-        self._buffered += len(data)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole body has arrived."""
-        return self._complete
-
-    def complete(self) -> None:
-        """The whole body has arrived."""
-        self._complete = True
-
-    def detach(self) -> None:
-        """The connection is free for the next request, or closed."""
+    def detach(self, unread: list[bytes]) -> None:
+        """The connection is free for the next request, or closed; `unread` is what it had."""
+        self._chunks = unread
         if self._paused and self._source is not None:
             self._source.resume_reading()
         self._source = None
-        self._finish()
+        if self.on_done is not None:
+            self._finish()
 
     def notify(self) -> None:
         """After each read of the connection: wakes whoever waits."""
-        if self.status and not self.head_received.done():
+        if not self.head_received.done():
+            if not self.status:
+                return
             self.head_received.set_result(None)
         if self._subscriber is not None:
             self._subscriber()
@@ -234,7 +218,7 @@ class UpstreamResponse:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-        if self._buffered > MAX_BUFFERED and not self._complete:
+        if not self.is_complete and sum(map(len, self._chunks)) > MAX_BUFFERED:
             self.pause()
 
     def fail(self, error: AttemptFailed) -> None:
@@ -261,7 +245,7 @@ class UpstreamResponse:
             data: bytes = inflater.decompress(packed, MAX_INFLATED)
             if inflater.unconsumed_tail:
                 self._chunks.append(inflater.unconsumed_tail)
-            elif self._complete:
+            elif self.is_complete:
                 self._inflater = None
                 if not inflater.eof:
                     raise zlib.error("it ends too early")
@@ -270,7 +254,6 @@ class UpstreamResponse:
                 FailureKind.CUT, f"the body cannot be decompressed: {error}"
             )
             return b""
-        self._buffered = sum(map(len, self._chunks))
         if self._paused and not self._chunks:
             self.resume()
         return data

@@ -143,7 +143,7 @@ async def test_a_try_keeps_nothing(
     tried = await told(await admin.post("accounts/chat-main/one/try", params={"model": BETA}))
     assert tried["ok"]
     assert tried["output_tokens"] > 0
-    assert (runtime.current.requests, len(runtime.abortable)) == (0, 0)
+    assert (runtime.current.requests, len(runtime.scheduler)) == (0, 0)
     assert not any(row["under_way"] for row in await accounts(admin))
     (call,) = upstream.calls
     sent = orjson.loads(call.body)

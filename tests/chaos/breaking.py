@@ -215,7 +215,7 @@ class Stage:
             in_hand(replace(self.house, token=token)),
             [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
             len(turns._line),
-            len(runtime.abortable),
+            len(runtime.scheduler),
             (runtime.running, runtime.bytes_in_flight, runtime.current.requests),
         )
 

@@ -116,7 +116,7 @@ async def test_a_thousand_faults_leave_nothing_behind(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             while any(now > then + 2 for now, then in zip(belongings(), before, strict=True)):
                 await asyncio.sleep(0.05)
-        assert (house.daemon.runtime.running, house.daemon.runtime.abortable) == (0, set())
+        assert (house.daemon.runtime.running, len(house.daemon.runtime.scheduler)) == (0, 0)
 
 
 async def many(house: House, count: int) -> None:

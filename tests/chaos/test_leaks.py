@@ -136,7 +136,7 @@ async def test_nothing_stays_behind(tmp_path: Path) -> None:
         after = Belongings.now()
         assert not after.exceed(before), (before, after, asyncio.all_tasks())
         runtime = house.daemon.runtime
-        assert (runtime.running, runtime.abortable) == (0, set())
+        assert (runtime.running, len(runtime.scheduler)) == (0, 0)
         rows = await house.rows()
         assert {row.state.value for row in rows} <= {"ok", "error", "client_gone", "upstream_cut"}
 

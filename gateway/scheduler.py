@@ -1,0 +1,86 @@
+"""Many deadlines on one timer of the event loop.
+
+Nearly every deadline of a request is discarded long before it is due. A timer of its own for each
+would cost more than everything else that is done for it; an entry in a dict costs next to nothing.
+It must not know what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Final, Protocol
+
+MIN_INTERVAL: Final = 0.01
+"""Seconds between two looks at all entries: an entry may be called so late."""
+
+
+class Entry(Protocol):
+    """`when` is a time of the loop. It may be moved on at any moment, but forward only: to move it
+    back, add the entry again."""
+
+    when: float
+
+    def on_deadline(self, now: float) -> None:
+        """The time has passed: moves `when` on, or discards the entry."""
+        ...
+
+    def on_abort(self) -> None:
+        """The gateway can wait no longer."""
+        ...
+
+
+class DeadlineScheduler:
+    """Used inside one running event loop."""
+
+    __slots__ = ("_entries", "_next_look", "_timer")
+
+    def __init__(self) -> None:
+        self._entries: dict[Entry, None] = {}
+        self._next_look = inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        self._entries[entry] = None
+        if entry.when < self._next_look:
+            self._look_at(entry.when)
+
+    def discard(self, entry: Entry) -> None:
+        self._entries.pop(entry, None)
+
+    def abort_all(self) -> None:
+        """Tells every entry that the gateway can wait no longer."""
+        for entry in tuple(self._entries):
+            entry.on_abort()
+
+    def close(self) -> None:
+        """Calls no entry any more."""
+        self._entries.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_look = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for entry in [entry for entry in self._entries if entry.when <= now]:
+            if entry not in self._entries:
+                continue  # one that was called before it has discarded it
+            try:
+                entry.on_deadline(now)
+            except Exception as error:  # the other entries must be called all the same
+                self.discard(entry)
+                loop.call_exception_handler({"message": "a deadline failed", "exception": error})
+        self._timer = None
+        self._next_look = inf
+        soonest = min((entry.when for entry in self._entries), default=inf)
+        if soonest < inf:
+            self._look_at(max(soonest, now + MIN_INTERVAL))
