@@ -12,6 +12,8 @@ from hashlib import blake2b
 from math import inf, log
 from typing import Final
 
+from multidict import istr
+
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role
 from gateway.core.session import session_of
@@ -55,24 +57,27 @@ _CHAINED: Final = (Clue.PREVIOUS_RESPONSE, Clue.PREVIOUS_MESSAGE)
 
 class Affinity:
     """`key` is the same for all requests of a conversation; `place` is where the reply came from
-    that a request goes on from, for only there it may be known. Of texts in place of a key the key
-    is made when somebody wants it: where there is but one account nobody does."""
+    that a request goes on from, for only there it may be known. The key is computed when it is
+    first needed: where there is but one account it never is."""
 
-    __slots__ = ("_key", "_texts", "clue", "place")
+    __slots__ = ("_source", "clue", "place")
 
     def __init__(
-        self, key: bytes | None, clue: Clue, place: Place | None = None, texts: Sequence[str] = ()
+        self, source: bytes | tuple[str, str, str | Prompt], clue: Clue, place: Place | None = None
     ) -> None:
-        self._key = key
-        self._texts = texts
+        """`source`: the key, or the token's id, the model, and what tells the conversation."""
+        self._source = source
         self.clue = clue
         self.place = place
 
     @property
     def key(self) -> bytes:
-        if self._key is None:
-            self._key = _digest(*self._texts)
-        return self._key
+        source = self._source
+        if isinstance(source, tuple):
+            token_id, model, told = source
+            texts = (told,) if isinstance(told, str) else filter(None, _prefix(told))
+            self._source = source = _digest(token_id, model, *texts)
+        return source
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Affinity) and self._all() == other._all()
@@ -99,13 +104,13 @@ class Affinities:
     def __init__(
         self, headers: Sequence[str] = SESSION_HEADERS, remembered: int = _REMEMBERED
     ) -> None:
-        self._headers = tuple(headers)
+        self._headers = tuple(map(istr, headers))
         self._remembered = remembered
         self._replies: OrderedDict[bytes, tuple[bytes, Place]] = OrderedDict()
 
     def heed(self, headers: Sequence[str]) -> None:
         """From now on these headers tell a conversation; the replies stay known."""
-        self._headers = tuple(headers)
+        self._headers = tuple(map(istr, headers))
 
     def of(
         self, prompt: Prompt, headers: Mapping[str, str], token_id: str, model: str
@@ -115,15 +120,14 @@ class Affinities:
         chain = prompt.previous_response_id or _previous_message(prompt)
         known = self._replies.get(_digest(token_id, chain)) if chain else None
         place = known[1] if known else None
-        for clue, said in self._clues(prompt, headers):
-            if said and known and clue in _CHAINED:
-                return Affinity(known[0], clue, place)
-            if said:
-                return Affinity(None, clue, place, (token_id, model, said))
-        prefix = [text for text in _prefix(prompt) if text]
-        if not prefix:
+        clue, told = self._clue(prompt, headers)
+        if known and clue in _CHAINED:
+            return Affinity(known[0], clue, place)
+        if told:
+            return Affinity((token_id, model, told), clue, place)
+        if not any(_stable(prompt)):
             return None
-        return Affinity(None, Clue.PREFIX, texts=(token_id, model, *prefix))
+        return Affinity((token_id, model, prompt), Clue.PREFIX)
 
     def remember(self, affinity: Affinity, token_id: str, reply_id: str, place: Place) -> None:
         """A reply, by its id as the client knows it, has come from there."""
@@ -133,20 +137,18 @@ class Affinities:
         if len(self._replies) > self._remembered:
             self._replies.popitem(last=False)
 
-    def _clues(
-        self, prompt: Prompt, headers: Mapping[str, str]
-    ) -> Iterator[tuple[Clue, str | None]]:
-        if prompt.cache_key is not None:
-            yield Clue.CACHE_KEY, prompt.cache_key
-        if prompt.previous_response_id is not None:
-            yield Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
-        if prompt.user is not None:
-            yield Clue.USER, session_of(prompt.user)
+    def _clue(self, prompt: Prompt, headers: Mapping[str, str]) -> tuple[Clue, str | None]:
+        """The first one that tells the conversation, and what it says of it."""
+        if prompt.cache_key:
+            return Clue.CACHE_KEY, prompt.cache_key
+        if prompt.previous_response_id:
+            return Clue.PREVIOUS_RESPONSE, prompt.previous_response_id
+        if prompt.user is not None and (session := session_of(prompt.user)):
+            return Clue.USER, session
         for name in self._headers:
-            if name in headers:
-                yield Clue.HEADER, headers.get(name)
-        if prompt.extra is not None:
-            yield Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
+            if value := headers.get(name):
+                return Clue.HEADER, value
+        return Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
 
 
 def order(key: bytes, members: Sequence[Member], first: Place | None = None) -> list[int]:
@@ -205,7 +207,9 @@ def _stable(prompt: Prompt) -> Iterator[str]:
 
 
 def _previous_message(prompt: Prompt) -> str | None:
-    pocket = prompt.extra.data if prompt.extra is not None else None
+    if prompt.extra is None:
+        return None
+    pocket = prompt.extra.data
     thread = pocket.get("thread") if isinstance(pocket, dict) else None
     previous = thread.get("previous_message_id") if isinstance(thread, dict) else None
     return previous if isinstance(previous, str) else None

@@ -6,8 +6,11 @@ It must not know how the first guess is made, nor who finished a request.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 from gateway.core.prompt import Prompt
@@ -24,6 +27,8 @@ by something other than its text."""
 
 HEAVIEST: Final = 4096
 """Tokens up to which a larger request tells more than a smaller one."""
+
+_WEIGHT: Final = itemgetter(1)
 
 _DOUBT: Final = 1024
 _AT_FIRST: Final = ((1.0, _DOUBT),) * 3
@@ -63,33 +68,31 @@ class Estimates:
         guess = max(1, self._guess(prompt) if guess is None else guess)
         ratio = used / guess
         if 1 / STEEPEST <= ratio <= STEEPEST:
-            self._learned.setdefault(model_id, _Correction()).add(ratio, min(guess, HEAVIEST))
+            learned = self._learned.get(model_id)
+            if learned is None:
+                learned = self._learned[model_id] = _Correction()
+            learned.add(ratio, min(guess, HEAVIEST))
 
 
 class _Correction:
     """The weighted median of the newest ratios: a few wild ones among them change nothing."""
 
-    __slots__ = ("_factor", "_ratios")
+    __slots__ = ("_by_ratio", "_newest", "factor")
 
     def __init__(self) -> None:
-        self._ratios: deque[tuple[float, int]] = deque(_AT_FIRST, maxlen=REMEMBERED)
-        self._factor: float | None = None
+        self._newest: deque[tuple[float, int]] = deque(_AT_FIRST)
+        self._by_ratio: list[tuple[float, int]] = sorted(_AT_FIRST)
+        self.factor = self._median()
 
     def add(self, ratio: float, weight: int) -> None:
-        self._ratios.append((ratio, weight))
-        self._factor = None
-
-    @property
-    def factor(self) -> float:
-        if self._factor is None:
-            self._factor = self._median()
-        return self._factor
+        entry = (ratio, weight)
+        self._newest.append(entry)
+        insort(self._by_ratio, entry)
+        if len(self._newest) > REMEMBERED:
+            oldest = self._newest.popleft()
+            del self._by_ratio[bisect_left(self._by_ratio, oldest)]
+        self.factor = self._median()
 
     def _median(self) -> float:
-        half = sum(weight for _, weight in self._ratios) / 2
-        below = 0
-        for ratio, weight in sorted(self._ratios):
-            below += weight
-            if below >= half:
-                return ratio
-        raise AssertionError("there is always a ratio")
+        sums = list(accumulate(map(_WEIGHT, self._by_ratio)))
+        return self._by_ratio[bisect_left(sums, sums[-1] / 2)][0]

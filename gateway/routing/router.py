@@ -7,12 +7,13 @@ secrets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.config import Account, Channel, Families, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
+from gateway.core.value import value
 from gateway.errors import ConvertRequestFailed, ModelNotFound
 from gateway.routing.catalog import Catalog
 from gateway.routing.health import Place
@@ -25,9 +26,10 @@ _PREFERRED: Final = {
 """Which format says most of what a family's models can, the best first."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
-    """One way to ask: `format` is the upstream's, `model` the id in the catalog.
+    """One way to ask: `format` is the upstream's, `model` the id in the catalog, `place` the names
+    of channel and account.
 
     Candidates of the same `tier` serve equally well, and each takes its part by `weight`; of two
     tiers the lower number is asked first. `affine`: conversations stay with it.
@@ -42,23 +44,24 @@ class Candidate:
     tier: int = 0
     weight: float = 1.0
     affine: bool = True
+    place: Place = field(init=False)
 
-    @property
-    def place(self) -> Place:
-        return self.channel, self.account
+    def __post_init__(self) -> None:
+        self.place = self.channel, self.account  # type: ignore[misc]  # it becomes a value here
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Route:
     """Everyone who can be asked for the model, an id of the catalog; the best tier first, inside a
     tier in the order of the configuration. There is at least one."""
 
     model: str
     candidates: tuple[Candidate, ...]
+    places: tuple[Place, ...] = field(init=False)
 
-    @property
-    def places(self) -> tuple[Place, ...]:
-        return tuple(candidate.place for candidate in self.candidates)
+    def __post_init__(self) -> None:
+        places = tuple(candidate.place for candidate in self.candidates)
+        self.places = places  # type: ignore[misc]  # it becomes a value here
 
 
 @dataclass(frozen=True, slots=True)

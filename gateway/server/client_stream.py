@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.server.exchange import Exchange
-from gateway.server.response_head import response_headers
+from gateway.server.response_head import reply_head
 from gateway.server.response_writer import ResponseWriter
 
 PING_INTERVAL: Final = 15.0
@@ -104,7 +104,7 @@ class ClientStream:
     def _open(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
         self._exchange.open()
         self.opened = True
-        head = response_headers(self._request, self._exchange, headers)
+        head = reply_head(self._request, self._exchange, headers)
         self._writer.start(head, _EVENT_STREAM, data, last=last)
 
     def _next_ping_at(self, when: float) -> None:

@@ -8,7 +8,7 @@ travel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
@@ -37,7 +37,7 @@ from gateway.server.attempt import Asked, Attempt
 from gateway.server.auth import authenticate
 from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import AbortableTimeout, run_with_timeout
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.exchange import EXCHANGE
 from gateway.server.losses import check_strict
 from gateway.server.native import NativeAttempt
 from gateway.server.relay import StreamRelay
@@ -46,7 +46,7 @@ from gateway.server.translated import TranslatedAttempt
 from gateway.server.trial import Trial
 from gateway.server.whole import relay_whole
 from gateway.upstream.client import AccountAtCapacity
-from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.upstream.response import AttemptFailed
 
 MOST_ATTEMPTS: Final = 3
 MOST_ACCOUNTS: Final = 3
@@ -70,7 +70,7 @@ class Dispatch:
         affinity: Affinity | None,
     ) -> None:
         self._request = request
-        self._runtime = request.app[RUNTIME]
+        self._runtime = request[EXCHANGE].runtime
         self._exchange = request[EXCHANGE]
         self._permit = permit
         self._asked = asked
@@ -145,9 +145,16 @@ class Dispatch:
         raise self._last or self._nobody()
 
     def _lined_up(self) -> list[Choice]:
+        candidates = self._route.candidates
+        line = [Choice(candidates[0], Reason.ONLY)] if len(candidates) == 1 else self._ordered()
+        if self._affinity is not None:
+            self._exchange.belong(self._affinity.clue.value, _kept(line[0].reason))
+        return line
+
+    def _ordered(self) -> list[Choice]:
         health, now = self._runtime.health, self._loop.time()
         model = self._route.model
-        line = line_up(
+        return line_up(
             self._route.candidates,
             self._asked.prompt,
             self._affinity,
@@ -155,9 +162,6 @@ class Dispatch:
             lambda place, pool: self._runtime.paces.slow(place, pool, model, now),
             self._runtime.chance,
         )
-        if self._affinity is not None:
-            self._exchange.belong(self._affinity.clue.value, _kept(line[0].reason))
-        return line
 
     def _choices(self) -> Iterator[Choice]:
         """Those who may be asked, one after the other; who is tried meanwhile is left out."""
@@ -247,19 +251,12 @@ class Dispatch:
         self._exchange.intend(candidate)
         self._tried.add(candidate.place)
         channel = line.channel(candidate)
-        sending = self._accepted(
-            line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
-        )
+        sending = line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
         if self._client is None:
             return await relay_whole(self._request, attempt, channel.timeouts, sending)
         relay = StreamRelay(self._runtime, self._exchange, self._client, attempt, channel)
         trial.relay = relay
         return await relay.run(self._request, sending)
-
-    async def _accepted(self, sending: Awaitable[UpstreamResponse]) -> UpstreamResponse:
-        answer = await sending
-        self._exchange.meter.accept()
-        return answer
 
     def _settle(self, trial: Trial) -> None:
         """The reply has ended, well or not: whoever has begun one has committed."""

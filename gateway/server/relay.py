@@ -81,6 +81,7 @@ class StreamRelay:
         only while nothing of the reply has left."""
         response: UpstreamResponse | None
         response = await run_with_timeout(self._runtime, self._limits.first_event, sending)
+        self._exchange.meter.accept()
         if check_kind(response, self._attempt.streams) == JSON:
             return await relay_synthesised(
                 request, self._client, self._attempt, self._limits, response

@@ -14,8 +14,6 @@ from typing import Final
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.http_writer import StreamWriter
 
-from gateway.server.response_head import Headers
-
 _JOINED: Final = 64 * 1024
 """Bytes of a body up to which it is copied behind its head, to be one write."""
 
@@ -54,11 +52,11 @@ class ResponseWriter:
         """Waits until it has."""
         await self._writer.drain()
 
-    def send_body(self, headers: Headers, content_type: str, body: bytes) -> SentResponse:
-        """The whole response."""
-        lines = self._first_lines(content_type)
-        lines.append(f"content-length: {len(body)}")
-        head = _render_head(lines, headers)
+    def send_body(self, head_lines: str, content_type: str, body: bytes) -> SentResponse:
+        """The whole response; `head_lines` are its headers, each with its line end."""
+        head = self._head(
+            f"content-type: {content_type}\r\ncontent-length: {len(body)}", head_lines
+        )
         if len(body) > _JOINED:
             self._write(head)
             self._write(body)
@@ -66,15 +64,14 @@ class ResponseWriter:
             self._write(head + body)
         return self._sent()
 
-    def start(self, headers: Headers, content_type: str, data: bytes, *, last: bool) -> None:
+    def start(self, head_lines: str, content_type: str, data: bytes, *, last: bool) -> None:
         """The head of a body of unknown length, and the first bytes of it."""
         if self._request.version < HttpVersion11:
             self._chunked = self._keep_alive = False
-        lines = self._first_lines(content_type)
-        lines.append("cache-control: no-cache\r\nx-accel-buffering: no")
+        lines = f"content-type: {content_type}\r\ncache-control: no-cache\r\nx-accel-buffering: no"
         if self._chunked:
-            lines.append("transfer-encoding: chunked")
-        self._write(_render_head(lines, headers) + self._framed(data, last=last))
+            lines += "\r\ntransfer-encoding: chunked"
+        self._write(self._head(lines, head_lines) + self._framed(data, last=last))
 
     def send(self, data: bytes, *, last: bool = False) -> None:
         """More of the body, in one write; with the `last` of it the response ends."""
@@ -94,17 +91,18 @@ class ResponseWriter:
     def _sent(self) -> SentResponse:
         return SentResponse(200, keep_alive=self._keep_alive)
 
-    def _first_lines(self, content_type: str) -> list[str]:
+    def _head(self, body_lines: str, head_lines: str) -> bytes:
         major, minor = self._request.version
-        lines = [
-            f"HTTP/{major}.{minor} 200 OK\r\ndate: {_CLOCK.http_date()}\r\n"
-            f"content-type: {content_type}"
-        ]
+        connection = ""
         if not self._keep_alive:
-            lines.append("connection: close")
+            connection = "connection: close\r\n"
         elif minor == 0:
-            lines.append("connection: keep-alive")
-        return lines
+            connection = "connection: keep-alive\r\n"
+        head = (
+            f"HTTP/{major}.{minor} 200 OK\r\ndate: {_CLOCK.http_date()}\r\n{body_lines}\r\n"
+            f"{connection}{head_lines}\r\n"
+        )
+        return head.encode("utf-8", "surrogateescape")
 
     def _framed(self, data: bytes, *, last: bool) -> bytes:
         if not self._chunked:
@@ -118,12 +116,6 @@ class ResponseWriter:
             raise ClientConnectionResetError("the client has disconnected")
         self._writer.output_size += len(data)
         transport.write(data)
-
-
-def _render_head(lines: list[str], headers: Headers) -> bytes:
-    lines += [f"{name}: {value}" for name, value in headers]
-    lines.append("\r\n")
-    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 class _Clock:

@@ -3,7 +3,7 @@ the attempt does."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -11,8 +11,8 @@ from gateway.config import Timeouts
 from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, WholeReply, garbage
 from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
-from gateway.server.response_head import response_headers
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.response_head import reply_head
 from gateway.server.response_writer import ResponseWriter
 from gateway.upstream.response import UpstreamResponse
 
@@ -24,9 +24,10 @@ async def relay_whole(
     sending: Awaitable[UpstreamResponse],
 ) -> web.StreamResponse:
     """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
-    runtime = request.app[RUNTIME]
-    limit = request[EXCHANGE].snapshot.config.server.max_response
-    answer, reply = await run_with_timeout(runtime, limits.whole, hear_out(sending, attempt, limit))
+    exchange = request[EXCHANGE]
+    limit = exchange.snapshot.config.server.max_response
+    reading = hear_out(sending, attempt, limit, exchange.meter.accept)
+    answer, reply = await run_with_timeout(exchange.runtime, limits.whole, reading)
     return await deliver(request, reply, attempt.headers(answer, reply.dropped))
 
 
@@ -41,7 +42,7 @@ async def relay_synthesised(
     exchange = request[EXCHANGE]
     async with answer:
         reading = answer.read_body(exchange.snapshot.config.server.max_response)
-        body = await run_with_timeout(request.app[RUNTIME], limits.whole, reading)
+        body = await run_with_timeout(exchange.runtime, limits.whole, reading)
     reply = attempt.synthesised(body)
     headers = attempt.headers(answer, reply.dropped)
     return await deliver_stream(request, client, reply, headers)
@@ -59,7 +60,7 @@ async def deliver(
     exchange.open()
     exchange.bytes_out = len(reply.body)
     writer = ResponseWriter(request)
-    answer = writer.send_body(response_headers(request, exchange, headers), JSON, reply.body)
+    answer = writer.send_body(reply_head(request, exchange, headers), JSON, reply.body)
     if writer.is_full:
         await writer.drain()
     exchange.complete()
@@ -91,11 +92,16 @@ def _note(exchange: Exchange, reply: WholeReply) -> None:
 
 
 async def hear_out(
-    sending: Awaitable[UpstreamResponse], attempt: Attempt, limit: int
+    sending: Awaitable[UpstreamResponse],
+    attempt: Attempt,
+    limit: int,
+    accepted: Callable[[], None] | None = None,
 ) -> tuple[UpstreamResponse, WholeReply]:
-    """All of a reply, at most `limit` bytes of it. Some upstreams stream whatever they were asked
-    for, and some were asked to. Raises `AttemptFailed`."""
+    """All of a reply, at most `limit` bytes of it; `accepted` is called once it begins. Raises
+    `AttemptFailed`. Some upstreams stream whatever they were asked for, and some were asked to."""
     answer = await sending
+    if accepted is not None:
+        accepted()
     kind = check_kind(answer, (JSON, EVENT_STREAM))
     async with answer:
         return answer, await _hear(answer, kind, attempt, limit)

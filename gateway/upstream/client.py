@@ -5,10 +5,8 @@ It must not decide what follows from a failure, and it never sees the client's c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -57,7 +55,16 @@ class _Endpoint:
     headers: Mapping[str, str]
     override_headers: Mapping[str, str]
     max_concurrent: int | None
+    in_flight: int = 0
     cached_heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+
+    @property
+    def at_capacity(self) -> bool:
+        return self.max_concurrent is not None and self.in_flight >= self.max_concurrent
+
+    def release(self) -> None:
+        """One request less."""
+        self.in_flight -= 1
 
     def head(self, url: URL, forwarded: Mapping[str, str], query: str, length: int) -> bytes:
         """The request line and the headers, for a body of `length` bytes."""
@@ -97,8 +104,6 @@ class UpstreamClient:
             for channel in config.channels
             for account in channel.accounts
         }
-        self._in_flight: Counter[Place] = Counter()
-        self._release = {place: partial(self._release_one, place) for place in self._endpoints}
         self._pool = ConnectionPool()
 
     def channel(self, candidate: Candidate) -> Channel:
@@ -110,12 +115,11 @@ class UpstreamClient:
 
     def at_capacity(self, place: Place) -> bool:
         """Whether the account has as many requests in flight as it may have."""
-        limit = self._endpoints[place].max_concurrent
-        return limit is not None and self._in_flight[place] >= limit
+        return self._endpoints[place].at_capacity
 
     def in_flight(self, place: Place) -> int:
         """How many requests the account has."""
-        return self._in_flight[place]
+        return self._endpoints[place].in_flight
 
     @property
     def is_closed(self) -> bool:
@@ -132,21 +136,19 @@ class UpstreamClient:
         `forwarded` are the client's headers that may go upstream. Raises `AttemptFailed`, or
         `AccountAtCapacity`; the request counts there until the response is complete or closed.
         """
-        place = candidate.place
-        endpoint = self._endpoints[place]
-        if self.at_capacity(place):
+        endpoint = self._endpoints[candidate.place]
+        if endpoint.at_capacity:
             raise AccountAtCapacity
-        self._in_flight[place] += 1
-        release = self._release[place]
+        endpoint.in_flight += 1
         try:
             response = await self._post(candidate, endpoint, endpoint.url, body, forwarded, query)
         except BaseException:
-            release()
+            endpoint.release()
             raise
         if response.is_done:
-            release()
+            endpoint.release()
         else:
-            response.on_done = release
+            response.on_done = endpoint.release
         return response
 
     async def post_json(
@@ -159,9 +161,6 @@ class UpstreamClient:
         response = await self._post(candidate, endpoint, url, body, forwarded, query)
         async with response:
             return _parse_object(await response.read_body(MAX_JSON_BODY))
-
-    def _release_one(self, place: Place) -> None:
-        self._in_flight[place] -= 1
 
     async def _post(
         self,

@@ -9,7 +9,6 @@ nor what follows from a failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -74,22 +73,20 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def send(
-        self, head: bytes, body: bytes, on_done: Callable[[], None] | None
-    ) -> UpstreamResponse:
+    async def send(self, head: bytes, body: bytes) -> UpstreamResponse:
         """The response, once its head is there. Raises `AttemptFailed`, and of its kinds
         `StaleConnection` where the upstream had closed a reused connection."""
-        self._response = response = UpstreamResponse(self, self.loop, on_done)
+        self._response = response = UpstreamResponse(self, self.loop)
         self._overhead = 0
         self._has_received = False
-        if self._transport is None:
-            self._connection_ended(None)
-        elif len(body) <= WRITE_SIZE:
-            self._transport.write(head + body)
-        else:
-            self._transport.write(head)
+        transport = self._transport
         try:
-            if len(body) > WRITE_SIZE:
+            if transport is None:
+                self._connection_ended(None)
+            elif len(body) <= WRITE_SIZE:
+                transport.write(head + body)
+            else:
+                transport.write(head)
                 await self._write_in_pieces(body, response)
             await response.head_received
         except BaseException:

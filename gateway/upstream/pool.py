@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
@@ -56,7 +55,6 @@ class ConnectionPool:
         head: bytes,
         body: bytes,
         connect_timeout: float,
-        on_done: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         """The response, once its head is there; `connect_timeout` is in seconds.
 
@@ -66,11 +64,11 @@ class ConnectionPool:
         connection = self._take_idle(origin)
         if connection is not None:
             try:
-                return await connection.send(head, body, on_done)
+                return await connection.send(head, body)
             except StaleConnection:
                 pass
         connection = await self._connect(origin, connect_timeout)
-        return await connection.send(head, body, on_done)
+        return await connection.send(head, body)
 
     async def close(self) -> None:
         self.is_closed = True

@@ -68,11 +68,9 @@ class UpstreamResponse:
         *("_waiter", "head_received", "is_complete", "on_done", "status"),
     )
 
-    def __init__(
-        self, source: Source, loop: asyncio.AbstractEventLoop, on_done: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, source: Source, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
-        self.on_done = on_done
+        self.on_done: Callable[[], None] | None = None
         self.head_received: asyncio.Future[None] = loop.create_future()
         self.is_complete = False
         self._source: Source | None = source
