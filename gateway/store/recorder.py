@@ -31,7 +31,7 @@ from gateway.store.statements import LARGEST_LOOKUP, Statements
 _log = logging.getLogger(__name__)
 
 _LINGER = 0.02  # seconds that a settlement waits for company
-_REST_PER_INTENT = 0.001  # seconds between two commits, for each intent of the first but one
+_REST_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
 _LONGEST_REST = 0.005
 _BATCH = LARGEST_LOOKUP  # entries of one transaction
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
