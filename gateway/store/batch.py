@@ -7,8 +7,9 @@ its answer was lost. This room must not know SQL, tasks or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import add
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from operator import add, itemgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
@@ -82,22 +83,31 @@ class Batch(NamedTuple):
     credits: Sequence[Credit]
 
 
-def unsettled_elsewhere(entries: Iterable[Entry]) -> list[str]:
-    """The ids whose standing decides: settlements whose intent is not among the entries."""
-    opened = set()
+_NONE: Final[Mapping[str, Intent]] = MappingProxyType({})
+
+
+def unknown(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
+    """The ids whose standing decides: of settlements whose intent is neither among the entries nor
+    among the rows known to be open."""
+    intended = set()
     asked = []
     for entry in entries:
         if isinstance(entry, Intent):
-            opened.add(entry.id)
-        elif entry.id not in opened:
+            intended.add(entry.id)
+        elif entry.id not in opened and entry.id not in intended:
             asked.append(entry.id)
     return asked
 
 
-def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch:
+def arrange(
+    entries: Iterable[Entry],
+    standing: Mapping[str, Standing],
+    opened: Mapping[str, Intent] = _NONE,
+) -> Batch:
     """Intents of rows that are there already and settlements of rows that are not open fall out.
 
-    An intent stands before its settlement. Only what really settles a row is counted.
+    `standing` is how rows were found, `opened` are others that are known to be open. An intent
+    stands before its settlement. Only what really settles a row is counted.
     """
     intents: dict[str, Intent] = {}
     whole: list[tuple[Any, ...]] = []
@@ -105,19 +115,16 @@ def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch
     attempts: list[tuple[Any, ...]] = []
     sums = _Sums()
     for entry in entries:
+        id = entry.id
         if isinstance(entry, Intent):
-            if entry.id not in standing:
-                intents[entry.id] = entry
-        elif (intent := intents.pop(entry.id, None)) is not None:
+            if id not in opened and id not in standing:
+                intents[id] = entry
+        elif (intent := intents.pop(id, None)) is not None:
             whole.append(_whole(intent, entry))
             attempts += _attempts(entry)
             sums.count(entry, intent)
-        elif (
-            entry.id not in settlements
-            and (stands := standing.get(entry.id)) is not None
-            and stands.state == ExchangeState.OPEN
-        ):
-            settlements[entry.id] = (*entry[:-1], len(entry.attempts))
+        elif id not in settlements and (stands := opened.get(id) or _if_open(standing.get(id))):
+            settlements[id] = (*entry[:-1], len(entry.attempts))
             attempts += _attempts(entry)
             sums.count(entry, stands)
     hours = sums.hours()
@@ -129,6 +136,10 @@ def arrange(entries: Iterable[Entry], standing: Mapping[str, Standing]) -> Batch
         hours,
         credits_of(hours, sums.used_at),
     )
+
+
+def _if_open(standing: Standing | None) -> Standing | None:
+    return standing if standing is not None and standing.state == ExchangeState.OPEN else None
 
 
 def _whole(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
@@ -147,6 +158,22 @@ def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
         yield (settlement.id, number, *attempted)
 
 
+_counted = itemgetter(
+    *map(
+        Settlement._fields.index,
+        (
+            "token_id",
+            "state",
+            "usage_source",
+            "first_event_us",
+            "total_us",
+            *Hour._fields[Hour._fields.index("input_tokens") : Hour._fields.index("first_events")],
+        ),
+    )
+)
+"""What the sums need of a settlement, at once: by its name each would take a call."""
+
+
 class _Sums:
     """Settled exchanges, summed up as the hours want them."""
 
@@ -157,32 +184,16 @@ class _Sums:
         self.used_at: dict[str, int] = {}
 
     def count(self, settlement: Settlement, opened: Intent | Standing) -> None:
-        token_id, started_at = settlement.token_id, opened.started_at
-        first, total = settlement.first_event_us, settlement.total_us
+        token_id, state, usage_source, first, total, *counts = _counted(settlement)
+        started_at = opened.started_at
         used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
         place = (started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
-        counts = (
-            1,
-            0 if settlement.state == ExchangeState.OK else 1,
-            1 if settlement.usage_source == "estimated" else 0,
-            settlement.input_tokens,
-            settlement.cache_read_tokens,
-            settlement.cache_write_tokens,
-            settlement.cache_write_1h_tokens,
-            settlement.output_tokens,
-            settlement.reasoning_tokens,
-            settlement.cost_micro,
-            0 if first is None else 1,
-            first or 0,
-            0 if first is None else total,
-        )
-        so_far = self._counts.get(place)
-        if so_far is None:
-            self._counts[place] = [counts]
-        else:
-            so_far.append(counts)
+        failed = 0 if state == ExchangeState.OK else 1
+        estimated = 1 if usage_source == "estimated" else 0
+        times = (0, 0, 0) if first is None else (1, first, total)
+        self._counts.setdefault(place, []).append((1, failed, estimated, *counts, *times))
 
     def hours(self) -> list[Hour]:
         return [

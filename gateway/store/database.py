@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Dialect
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gateway.store import sqlite
+from gateway.store.driver import driver
 from gateway.store.errors import StoreError
 from gateway.store.migrations import migrate
 
@@ -28,6 +30,7 @@ class Writer(Protocol):
     @property
     def dialect(self) -> Dialect: ...
     async def write(self, work: Callable[[Connection], T]) -> T: ...
+    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T: ...
     async def check(self) -> None: ...
     async def copy(self, version: int) -> None: ...
     async def close(self) -> None: ...
@@ -76,6 +79,10 @@ class Database:
         """
         return await self._writer.write(work)
 
+    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        """The same for work that runs compiled statements through the driver's own cursor."""
+        return await self._writer.write_rows(work)
+
     async def close(self) -> None:
         """Give everything back; a file is left whole, without a write-ahead log beside it."""
         await self.reader.dispose()
@@ -92,6 +99,13 @@ class _ServerWriter:
     async def write(self, work: Callable[[Connection], T]) -> T:
         async with self._engine.begin() as connection:
             return await connection.run_sync(work)
+
+    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        def through_driver(connection: Connection) -> T:
+            with driver(connection) as cursor:
+                return work(cursor)
+
+        return await self.write(through_driver)
 
     async def check(self) -> None:
         """Nothing to check: a server does not start on damaged files."""

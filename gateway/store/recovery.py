@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, update
 
 from gateway.store.batch import Hour, credits_of
+from gateway.store.driver import driver
 from gateway.store.records import ExchangeState
 from gateway.store.schema import requests
 from gateway.store.statements import IS_OPEN, PLACE, Statements, sum_of
@@ -38,8 +39,9 @@ def interrupt(connection: Connection, statements: Statements, boot_id: str) -> i
             usage_source=case((_guessed, "estimated"), else_="none"),
         )
     )
-    statements.hour.run(connection, hours)
-    statements.credit.run(connection, credits_of(hours, used_at))
+    with driver(connection) as cursor:
+        statements.hour.run(cursor, hours)
+        statements.credit.run(cursor, credits_of(hours, used_at))
     return sum(hour.requests for hour in hours)
 
 

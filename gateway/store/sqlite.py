@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, FromClause, create_engine, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from gateway.store.driver import driver
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.records import ExchangeState
 
@@ -75,6 +77,10 @@ class FileWriter:
         """One transaction, sure of its lock from the start. Cancelled, it may still happen."""
         return await self._visit(lambda: self._transact(work))
 
+    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        """The same for statements that are already compiled, without SQLAlchemy's part of it."""
+        return await self._visit(lambda: self._transact_rows(work))
+
     async def check(self) -> None:
         """Refuse a file that is no database, or one whose pages contradict each other."""
         await self._visit(self._check)
@@ -98,6 +104,18 @@ class FileWriter:
         connection = self._connected()
         with connection.begin():
             return work(connection)
+
+    def _transact_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        with driver(self._connected()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(cursor)
+                cursor.execute("COMMIT")
+            finally:
+                # After some faults SQLite has rolled back by itself.
+                if cursor.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+            return result
 
     def _connected(self) -> Connection:
         # Kept between transactions: fetching it from the pool costs as much as a small batch.

@@ -7,35 +7,38 @@ in which order the statements run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final, Protocol
 
 from sqlalchemy import (
     BigInteger,
     BindParameter,
-    Column,
     ColumnElement,
-    Connection,
     Dialect,
     Insert,
+    Select,
     Table,
     Update,
     bindparam,
     case,
     cast,
+    column,
     func,
     insert,
     literal,
     literal_column,
     or_,
     select,
+    table,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from gateway.store.batch import HOUR, Credit, Hour, Standing
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
@@ -70,42 +73,103 @@ def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
     return cast(func.coalesce(func.sum(column), 0), BigInteger)
 
 
-@contextmanager
-def driver(connection: Connection) -> Iterator[DBAPICursor]:
-    """The driver's own cursor, inside the connection's transaction; faults are the engine's."""
-    cursor = connection.connection.cursor()
-    try:
-        yield cursor
-    except connection.dialect.loaded_dbapi.Error as fault:
-        raise DBAPIError.instance(
-            None, None, fault, connection.dialect.loaded_dbapi.Error, dialect=connection.dialect
-        ) from fault
-    finally:
-        cursor.close()
+class Given:
+    """The fields of rows that are to be written, as terms of a statement: parameters of one row,
+    or columns of a table of many."""
+
+    TABLE: Final = "given"
+    _PREFIX: Final = "p_"
+    """Core keeps the bare names of a table's columns for parameters of its own."""
+
+    def __init__(self, types: Mapping[str, TypeEngine[Any]], *, many: bool) -> None:
+        named = {field: (self._PREFIX + field, type_) for field, type_ in types.items()}
+        self._many = many
+        self.terms: Mapping[str, Any]
+        if many:
+            columns = (column(*each) for each in named.values())
+            self.terms = dict(zip(named, table(self.TABLE, *columns).c, strict=True))
+        else:
+            self.terms = {
+                field: bindparam(name, type_=type_, required=False)
+                for field, (name, type_) in named.items()
+            }
+
+    @classmethod
+    def field(cls, parameter: str) -> str:
+        """The field that a parameter stands for."""
+        return parameter.removeprefix(cls._PREFIX)
+
+    def inserted(self, insertion: Insert, **constants: ColumnElement[Any]) -> Insert:
+        """The insertion of each field into the column of its name, and of the constants."""
+        values = {**self.terms, **constants}
+        if not self._many:
+            return insertion.values(values)
+        first = next(iter(self.terms.values()))
+        rows = select(*values.values()).where(first.is_distinct_from(literal_column("''")))
+        return insertion.from_select(list(values), rows, include_defaults=False)
 
 
-class Statement:
-    """One statement, and the way from a row in the order of `fields` to its parameters."""
+class Statement(Protocol):
+    """One statement, for rows that have its fields in their order."""
 
-    def __init__(
-        self, executable: Insert | Update, fields: Sequence[str], dialect: Dialect
-    ) -> None:
-        compiled: Any = executable.compile(
-            dialect=dialect, compile_kwargs={"render_postcompile": True}
-        )
-        order = [fields.index(name.removeprefix(_MARK)) for name in compiled.positiontup]
+    def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write the rows; nothing at all where there is none."""
+
+
+Build = Callable[[Given], Insert | Update]
+Types = Mapping[str, TypeEngine[Any]]
+
+
+class OneByOne:
+    """Runs once for each row; every dialect can."""
+
+    def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
+        compiled = _compiled(build(Given(types, many=False)), dialect)
+        fields = list(types)
+        order = [fields.index(Given.field(name)) for name in compiled.positiontup]
         self._sql = str(compiled)
-        self._arrange: Callable[[Sequence[Any]], Any] | None = (
-            None if order == list(range(len(fields))) else itemgetter(*order)
-        )
+        self._arrange: Callable[[Sequence[Any]], Any] = itemgetter(*order)
 
-    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Once for each row, together; nothing at all where there is none."""
+    def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            # Plain tuples: of any other kind the driver fetches every field by a call.
-            arranged = list(map(self._arrange or tuple, rows))
-            with driver(connection) as cursor:
-                cursor.executemany(self._sql, arranged)
+            cursor.executemany(self._sql, list(map(self._arrange, rows)))
+
+
+class Together:
+    """Runs once for up to 64 rows, with SQLite.
+
+    Its driver releases the interpreter lock for every run. Under load the event loop takes it, so
+    a batch that is written row by row switches between two threads a hundred times.
+
+    The driver keeps statements prepared by their text. So there are texts for a few numbers of
+    rows only, and the last rows of a run may be fillings: rows of empty texts, which insertions
+    leave out and which are no key of any row.
+    """
+
+    SIZES: Final = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64)
+
+    def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
+        given = Given(types, many=True)
+        sql = str(_compiled(build(given), dialect))
+        names = ", ".join(term.name for term in given.terms.values())
+        row = f"({', '.join('?' * len(types))})"
+        self._texts = [
+            f"WITH {Given.TABLE} ({names}) AS (VALUES {', '.join([row] * size)}) {sql}"
+            for size in self.SIZES
+        ]
+        self._filling = ("",) * len(types)
+
+    def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
+        for start in range(0, len(rows), self.SIZES[-1]):
+            part = rows[start : start + self.SIZES[-1]]
+            fitting = bisect_left(self.SIZES, len(part))
+            fillings = repeat(self._filling, self.SIZES[fitting] - len(part))
+            values = chain.from_iterable(chain(part, fillings))
+            cursor.execute(self._texts[fitting], tuple(values))
+
+
+def _compiled(executable: Insert | Update | Select[Any], dialect: Dialect) -> Any:
+    return executable.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
 
 
 class Lookup:
@@ -114,98 +178,88 @@ class Lookup:
     def __init__(self, dialect: Dialect) -> None:
         self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, LARGEST_LOOKUP)]
 
-    def run(self, connection: Connection, ids: Sequence[str]) -> Sequence[Any]:
+    def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, Standing]:
         """At most `LARGEST_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
         if not ids:
-            return []
+            return {}
         size, sql = next(fitting for fitting in self._sizes if fitting[0] >= len(ids))
-        padded = (*ids, *[ids[0]] * (size - len(ids)))
-        with driver(connection) as cursor:
-            cursor.execute(sql, padded)
-            return list(cursor.fetchall())
+        cursor.execute(sql, (*ids, *[ids[0]] * (size - len(ids))))
+        return {row[0]: Standing(*row[1:]) for row in cursor.fetchall()}
 
 
 def _lookup(size: int, dialect: Dialect) -> str:
     query = select(requests.c.id, *(requests.c[name] for name in Standing._fields))
-    compiled = query.where(requests.c.id.in_([""] * size)).compile(
-        dialect=dialect, compile_kwargs={"render_postcompile": True}
-    )
-    return str(compiled)
+    return str(_compiled(query.where(requests.c.id.in_([""] * size)), dialect))
 
 
 class Statements:
     """Everything that the recorder says, for one dialect and one boot."""
 
-    def __init__(self, dialect: Dialect, boot_id: str) -> None:
+    def __init__(
+        self, dialect: Dialect, boot_id: str, form: type[Together] | type[OneByOne] | None = None
+    ) -> None:
+        form = form or (Together if dialect.name == "sqlite" else OneByOne)
         boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
-        self.intend = Statement(
-            insert(requests).values(
-                _parameters(Intent._fields) | {"state": IS_OPEN.right, "boot_id": boot}
-            ),
-            Intent._fields,
-            dialect,
-        )
-        self.complete = Statement(
-            insert(requests).values(_parameters(Intent._fields + END) | {"boot_id": boot}),
-            Intent._fields + END,
-            dialect,
-        )
-        self.settle = Statement(
-            update(requests)
-            .where(requests.c.id == _parameter(requests.c.id), IS_OPEN)
-            .values(_parameters(END) | _parameters_if_given(ANEW)),
-            Settlement._fields,
-            dialect,
-        )
-        self.attempt = Statement(
-            insert(attempts).values(_parameters(ATTEMPT, attempts)), ATTEMPT, dialect
-        )
+        constants = {"state": IS_OPEN.right, "boot_id": boot}
+
+        def intend(given: Given) -> Insert:
+            return given.inserted(insert(requests), **constants)
+
+        def complete(given: Given) -> Insert:
+            return given.inserted(insert(requests), boot_id=boot)
+
+        def attempt(given: Given) -> Insert:
+            return given.inserted(insert(attempts))
+
+        self.intend = form(intend, _types(Intent._fields), dialect)
+        self.complete = form(complete, _types(Intent._fields + END), dialect)
+        self.settle = form(_settle, _types(Settlement._fields), dialect)
+        self.attempt = form(attempt, _types(ATTEMPT, attempts), dialect)
         self.standing = Lookup(dialect)
-        self.hour = Statement(_hour(dialect), Hour._fields, dialect)
-        self.credit = Statement(_credit(), Credit._fields, dialect)
+        self.hour = form(partial(_hour, dialect), _types(Hour._fields, usage_hours), dialect)
+        self.credit = form(_credit, _CREDIT, dialect)
 
 
-_MARK = "p_"
-"""Core keeps the bare names of a table's columns for parameters of its own."""
+def _types(fields: Sequence[str], of: Table = requests) -> dict[str, TypeEngine[Any]]:
+    return {name: of.c[name].type for name in fields}
 
 
-def _parameter(column: Column[Any], name: str | None = None) -> Any:
-    return bindparam(_MARK + (name or column.name), type_=column.type, required=False)
+_CREDIT: Types = dict(
+    zip(
+        Credit._fields, (tokens.c.id.type, *[BigInteger()] * (len(Credit._fields) - 1)), strict=True
+    )
+)
 
 
-def _parameters(fields: Sequence[str], table: Table = requests) -> dict[str, Any]:
-    return {name: _parameter(table.c[name]) for name in fields}
-
-
-def _parameters_if_given(fields: Sequence[str]) -> dict[str, Any]:
-    return {
-        name: func.coalesce(parameter, requests.c[name])
-        for name, parameter in _parameters(fields).items()
-    }
-
-
-def _credit() -> Update:
-    used_at = _parameter(tokens.c.last_used_at, "used_at")
-    later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
+def _settle(given: Given) -> Update:
+    terms = given.terms
+    anew = {name: func.coalesce(terms[name], requests.c[name]) for name in ANEW}
     return (
-        update(tokens)
-        .where(tokens.c.id == _parameter(tokens.c.id, "token_id"))
-        .values(
-            requests=tokens.c.requests + _parameter(tokens.c.requests),
-            input_tokens=tokens.c.input_tokens + _parameter(tokens.c.input_tokens),
-            output_tokens=tokens.c.output_tokens + _parameter(tokens.c.output_tokens),
-            cost_micro=tokens.c.cost_micro + _parameter(tokens.c.cost_micro),
-            last_used_at=case((later, used_at), else_=tokens.c.last_used_at),
-        )
+        update(requests)
+        .where(requests.c.id == terms["id"], IS_OPEN)
+        .values({name: terms[name] for name in END} | anew)
     )
 
 
-def _hour(dialect: Dialect) -> Insert:
+def _credit(given: Given) -> Update:
+    terms = given.terms
+    used_at = terms["used_at"]
+    later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
+    summed = ("requests", "input_tokens", "output_tokens", "cost_micro")
+    return (
+        update(tokens)
+        .where(tokens.c.id == terms["token_id"])
+        .values({name: tokens.c[name] + terms[name] for name in summed})
+        .values(last_used_at=case((later, used_at), else_=tokens.c.last_used_at))
+    )
+
+
+def _hour(dialect: Dialect, given: Given) -> Insert:
     # Both speak the same words here, but Core has a pair of them.
     insert_of = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
-    adding = insert_of(usage_hours).values(_parameters(Hour._fields, usage_hours))
+    adding = insert_of(usage_hours)
     key = usage_hours.primary_key.columns
-    return adding.on_conflict_do_update(
+    conflicting = adding.on_conflict_do_update(
         index_elements=list(key),
         set_={
             column.name: column + adding.excluded[column.name]
@@ -213,3 +267,4 @@ def _hour(dialect: Dialect) -> Insert:
             if column.name not in key
         },
     )
+    return given.inserted(conflicting)

@@ -13,7 +13,7 @@ from gateway.store.batch import (
     Standing,
     arrange,
     mended,
-    unsettled_elsewhere,
+    unknown,
 )
 from gateway.store.records import ExchangeState, Intent, Settlement
 from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
@@ -114,7 +114,9 @@ def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
 
 
 def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
-    assert unsettled_elsewhere([settlement(1), intent(2), settlement(2)]) == [request_id(1)]
+    assert unknown([settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}) == [
+        request_id(1)
+    ]
 
 
 def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
@@ -152,7 +154,7 @@ def test_any_cut_into_batches_settles_each_row_once(
     for size in [*sizes, len(entries)]:
         chunk, rest = rest[:size], rest[size:]
         again = data.draw(st.booleans())
-        for asked in ([*unsettled_elsewhere(chunk)], [entry.id for entry in chunk])[: 1 + again]:
+        for asked in ([*unknown(chunk, ())], [entry.id for entry in chunk])[: 1 + again]:
             batch = arrange(chunk, {key: rows[key] for key in asked if key in rows})
             for opened in batch.intents:
                 assert opened.id not in rows

@@ -228,3 +228,36 @@ async def test_rows_after_the_end_are_named(
     await recorder.close()
     recorder.settle(settlement(1))
     assert request_id(1) in caplog.text
+
+
+async def test_after_several_intents_the_next_ones_share_a_commit(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An intent after a single one is committed at once."""
+    monkeypatch.setattr("gateway.store.recorder._LONGEST_REST", 0.3)
+    monkeypatch.setattr("gateway.store.recorder._REST_PER_INTENT", 0.3)
+    clock = asyncio.get_running_loop().time
+    await asyncio.gather(*(recorder.intend(intent(number)) for number in range(20)))
+    began = clock()
+    first = recorder.intend(intent(100))
+    await asyncio.sleep(0.1)
+    second = recorder.intend(intent(101))
+    await first
+    assert clock() - began > 0.2
+    assert second.done()
+    await asyncio.sleep(0.4)
+    began = clock()
+    for number in range(200, 204):
+        await recorder.intend(intent(number))
+    assert clock() - began < 0.3
+
+
+async def test_closing_does_not_wait_for_the_end_of_a_pause(
+    database: Database, recorder: Recorder
+) -> None:
+    await asyncio.gather(*(recorder.intend(intent(number)) for number in range(20)))
+    waiting = recorder.intend(intent(100))
+    recorder.settle(settlement(100))
+    await recorder.close()
+    assert waiting.done()
+    assert await totals(database) == {"tok_0": (1, 100, 7)}
