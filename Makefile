@@ -4,6 +4,10 @@
 VENV   = .venv
 EXTRAS = dev
 ARGS   =
+# Other gateways for make bench, each as pip installs it: make bench PEER=rolter
+PEER         =
+PEER_rolter  = rolter>=0.1,<0.2
+PEER_litellm = litellm[proxy]>=1.80,<1.106
 # Candidates, best first. One of your own: make demo PYTHON=/path/to/python3.12
 PYTHON ?= python3.13 python3.12 python3.11 python3
 # With no PATH at all the shell still finds programs, but Python would not know where it is itself.
@@ -15,10 +19,10 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint types fmt bench clean
+.PHONY: help demo test check lint types fmt bench bench-check profile clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
 	  | while IFS='|' read -r target purpose; do printf '  %-12s %s\n' "$$target" "$$purpose"; done
 
 demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
@@ -43,9 +47,21 @@ fmt: $(TOOLS) ## format the code and mend what ruff can mend
 	$(VENV)/bin/ruff check --fix-only --quiet .
 	$(VENV)/bin/ruff format .
 
-bench: $(TOOLS) ## measure the gateway against a bare relay (shorter: make bench ARGS=--quick)
-	$(VENV)/bin/python -m tests.bench $(ARGS)
-	$(VENV)/bin/python -m tests.bench.prompts
+bench: $(TOOLS) $(PEER:%=var/peers/%/.installed) ## measure the gateway against a bare relay (ARGS=--quick, PEER=rolter)
+	$(VENV)/bin/python -m tests.bench $(PEER:%=--peer %) $(ARGS)
+
+bench-check: $(TOOLS) ## fail where the gateway became much slower than tests/bench/ratios.json says
+	$(VENV)/bin/python -m tests.bench.check $(ARGS)
+
+profile: $(TOOLS) ## write a flame graph of the gateway under load to var/profile.svg
+	$(VENV)/bin/python -m tests.bench.profiling $(ARGS)
+
+# The environment of another gateway that make bench compares with.
+var/peers/%/.installed:
+	@echo "Installing $* into $(@D) ..."
+	@$(VENV)/bin/python -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input --quiet install '$(PEER_$*)'
+	@touch $@
 
 clean: ## remove the environment and everything built; var/ with its ledger stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

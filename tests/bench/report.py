@@ -1,145 +1,182 @@
-"""The report: what each round gave, the medians, and how they stand against the aims.
-
-It must not know how a figure was obtained. Ratios are gateway to relay, median to median.
-"""
+"""The rows of the report, how they stand against their targets, the table and the JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from statistics import median
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-# The share of a core from which on it counts as full.
-FULL = 0.9
+TITLE = """\
+Medians. CPU: processor time per request or event. merged: events per write, relay / gateway.
+met?, missed?: something else than its core limited a server (see below): the CPU ratio counts."""
+REFERENCE = "reference"
+"""The column of what a row is compared with if no server is: the direct call, a tiny prompt, a
+gateway with little to hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """One round of one device, or the medians of several.
+class Target:
+    """A limit for the gateway: for its value, or for its ratio or difference to another column."""
 
-    Rates are per second, processor times in microseconds, latencies in milliseconds. `busy` and
-    `measuring_busy` are the shares of one core that the device, and the upstream with the load,
-    kept busy; `events_per_write` says how much the device joined. Stream figures are 0 without one.
-    """
+    limit: float
+    baseline: str = "relay"
+    compare: Literal["ratio", "difference", "value"] = "ratio"
+    at_least: bool = False
 
-    requests_per_second: float
-    events_per_second: float
-    cpu_per_request: float
-    cpu_per_event: float
-    p50: float
-    p99: float
-    busy: float
-    measuring_busy: float
-    events_per_write: float
+    def compared(self, values: dict[str, float]) -> float | None:
+        """What the limit applies to; None where a value is missing."""
+        gateway, base = values.get("gateway"), values.get(self.baseline)
+        if gateway is None or self.compare == "value":
+            return gateway
+        if base is None or (self.compare == "ratio" and not base):
+            return None
+        return gateway / base if self.compare == "ratio" else gateway - base
 
+    def is_met(self, compared: float) -> bool:
+        return compared >= self.limit if self.at_least else compared <= self.limit
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """A ratio to reach (`at_least`) or not to exceed."""
-
-    figure: str
-    ratio: float
-    at_least: bool
-
-    def is_met(self, ratio: float) -> bool:
-        return ratio >= self.ratio if self.at_least else ratio <= self.ratio
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.ratio:g} ×"
+    def text(self, compared: float) -> str:
+        sign = "≥" if self.at_least else "≤"
+        suffix = {
+            "ratio": f"× {self.baseline}",
+            "difference": f"over {self.baseline}",
+            "value": "",
+        }[self.compare]
+        limit = f"{self.limit:.2f}" if self.compare == "ratio" else short(self.limit)
+        shown = f"{compared:.2f}" if self.compare == "ratio" else short(compared)
+        return f"{shown} {suffix}".strip() + f" ({sign} {limit})"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One scenario, measured. `aim` is what it is there for."""
+class Row:
+    """One line of the table. `values` are by server; `cpu` are the processor times that belong to
+    a rate; `details` are further figures, for the JSON only. `limited` are the servers whose rate
+    something else than their core limited: other work on the machine, the load, waiting."""
 
     name: str
     title: str
-    aim: Aim
-    relay: Figures
-    gateway: Figures
+    unit: str
+    values: dict[str, float]
+    targets: tuple[Target, ...] = ()
+    cpu: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    limited: frozenset[str] = frozenset()
 
-    def ratio(self, figure: str) -> float:
-        """Gateway to relay; 0.0 where the relay shows nothing to compare with."""
-        base = float(getattr(self.relay, figure))
-        return float(getattr(self.gateway, figure)) / base if base else 0.0
+    def results(self) -> list[tuple[Target, float, bool]]:
+        """Each target that can be judged, what it applies to, and whether it is met."""
+        return [
+            (target, compared, target.is_met(compared))
+            for target in self.targets
+            if (compared := target.compared(self.values)) is not None
+        ]
 
-    @property
-    def is_met(self) -> bool:
-        return self.aim.is_met(self.ratio(self.aim.figure))
+    def is_reliable(self, target: Target) -> bool:
+        return not self.limited & {"gateway", target.baseline}
 
-    def doubts(self) -> list[str]:
-        """Why the rates may mislead. Processor times by request or event stand in any case."""
-        if not self.aim.at_least:
-            return []
-        doubts = []
-        if max(self.relay.measuring_busy, self.gateway.measuring_busy) > FULL:
-            doubts.append("the measuring core was full: the ratio flatters")
-        if min(self.relay.busy, self.gateway.busy) < FULL:
-            doubts.append("something else ran on the devices' core: trust the CPU times more")
-        return doubts
-
-
-def medians(rounds: list[Figures]) -> Figures:
-    return Figures(
-        **{
-            field.name: median(getattr(figures, field.name) for figures in rounds)
-            for field in fields(Figures)
-        }
-    )
+    def cpu_ratio(self, baseline: str = "relay") -> float | None:
+        """Processor time of the gateway by that of another server."""
+        gateway, base = self.cpu.get("gateway"), self.cpu.get(baseline)
+        return gateway / base if gateway and base else None
 
 
-ROWS: list[tuple[str, str, Callable[[float], str]]] = [
-    ("requests_per_second", "requests/s", "{:,.0f}".format),
-    ("events_per_second", "events/s", "{:,.0f}".format),
-    ("cpu_per_request", "CPU µs/request", "{:,.0f}".format),
-    ("cpu_per_event", "CPU µs/event", "{:,.1f}".format),
-    ("p50", "p50 ms", "{:,.1f}".format),
-    ("p99", "p99 ms", "{:,.1f}".format),
-    ("busy", "device busy", "{:.0%}".format),
-    ("measuring_busy", "measuring busy", "{:.0%}".format),
-    ("events_per_write", "events/write", "{:,.1f}".format),
-]
+def short(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def show(results: list[Result], console: Console) -> None:
-    """One table for each scenario; rows that say nothing about it are left out."""
-    for result in results:
-        table = Table(title=result.title, title_justify="left", min_width=72)
-        table.add_column("median of the rounds")
-        for heading in ("relay", "gateway", "ratio", "aim"):
-            table.add_column(heading, justify="right")
-        for figure, label, render in ROWS:
-            relay, gateway = getattr(result.relay, figure), getattr(result.gateway, figure)
-            if relay or gateway:
-                ratio = f"{result.ratio(figure):.2f}"
-                table.add_row(label, render(relay), render(gateway), ratio, verdict(result, figure))
-        console.print(table)
-        for doubt in result.doubts():
-            console.print(doubt, style="yellow")
-        console.print()
+def columns(rows: Sequence[Row], order: Sequence[str]) -> list[str]:
+    return [name for name in order if any(name in row.values for row in rows)]
 
 
-def verdict(result: Result, figure: str) -> str:
-    if figure != result.aim.figure:
+def show(rows: Sequence[Row], order: Sequence[str], also: Sequence[str], console: Console) -> None:
+    """One table; `order` are the columns of servers, `also` those of other checkouts."""
+    table = Table(title=TITLE, title_justify="left")
+    table.add_column("row", overflow="fold")
+    table.add_column("unit")
+    shown = columns(rows, order)
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("merged", justify="right", no_wrap=True)
+    table.add_column("gateway compared (target)", no_wrap=True)
+    for row in rows:
+        values = [short(row.values[name]) if name in row.values else "-" for name in shown]
+        table.add_row(
+            escape(row.title),
+            row.unit,
+            *values,
+            merged(row),
+            "\n".join([*verdicts(row), *comparisons(row, also)]),
+        )
+    console.print(table)
+    for row in rows:
+        for warning in row.warnings:
+            console.print(f"{row.name}: {warning}", style="yellow", markup=False)
+
+
+def merged(row: Row) -> str:
+    """Events per write of relay and gateway, for streams."""
+    if "event" not in row.unit:
         return ""
-    colour, word = ("green", "met") if result.is_met else ("red", "missed")
-    return f"[{colour}]{result.aim} {word}[/{colour}]"
+    each = [row.details.get(name, {}).get("events_per_write") for name in ("relay", "gateway")]
+    return " / ".join(short(value) for value in each) if all(each) else ""
 
 
-def as_data(results: list[Result]) -> list[dict[str, Any]]:
-    """The same as plain values, for `--json`."""
+def verdicts(row: Row) -> list[str]:
+    lines = []
+    for target, compared, met in row.results():
+        word = "met" if met else "missed"
+        colour = "green" if met else "red"
+        if not row.is_reliable(target):
+            word, colour = f"{word}?", "yellow"
+        text = f"[{colour}]{target.text(compared)} {word}[/]"
+        lines.append(text + cpu_text(row, target.baseline))
+    return lines
+
+
+def comparisons(row: Row, also: Sequence[str]) -> list[str]:
+    """The gateway against other checkouts."""
+    return [
+        f"{row.values['gateway'] / row.values[name]:.3f} × {name}" + cpu_text(row, name)
+        for name in also
+        if row.values.get(name)
+    ]
+
+
+def cpu_text(row: Row, baseline: str) -> str:
+    ratio = row.cpu_ratio(baseline)
+    return f", CPU {ratio:.2f} ×" if ratio and row.unit.endswith("/s") else ""
+
+
+def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain values, for the JSON file."""
     return [
         {
-            "scenario": result.name,
-            "relay": asdict(result.relay),
-            "gateway": asdict(result.gateway),
-            "ratios": {field.name: result.ratio(field.name) for field in fields(Figures)},
-            "aim": {**asdict(result.aim), "met": result.is_met},
-            "doubts": result.doubts(),
+            "name": row.name,
+            "title": row.title,
+            "unit": row.unit,
+            "values": row.values,
+            "cpu_us": row.cpu,
+            "cpu_ratio": row.cpu_ratio(),
+            "targets": [
+                {
+                    "baseline": target.baseline,
+                    "compare": target.compare,
+                    "limit": target.limit,
+                    "at_least": target.at_least,
+                    "compared": compared,
+                    "met": met,
+                    "reliable": row.is_reliable(target),
+                }
+                for target, compared, met in row.results()
+            ],
+            "details": row.details,
+            "warnings": list(row.warnings),
         }
-        for result in results
+        for row in rows
     ]

@@ -1,7 +1,4 @@
-"""One reply of `EVENTS` pieces of text as each wire format streams it, and how its end is told.
-
-It must not know who sends it or who waits for it.
-"""
+"""The sample replies of the upstream, streamed and whole, and the request bodies of the load."""
 
 from __future__ import annotations
 
@@ -11,27 +8,37 @@ from typing import Any
 
 import orjson
 
+FORMATS = ("chat", "messages", "responses")
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+"""Where clients of a format send their requests."""
+
 EVENTS = 200
 
-# Unlike any id a client asks for, as upstreams answer with dated names: the gateway has to put the
+# Unlike any id a client sends, as upstreams answer with dated names: the gateway has to put the
 # client's own id back into every frame, and is measured doing so.
 MODEL = "beta-upstream-2026-01-01"
 USAGE = {"prompt_tokens": 57, "completion_tokens": EVENTS, "total_tokens": 57 + EVENTS}
 WORDS = [f" word{number}" for number in range(1, EVENTS)]
+WORD_MARK = b'" word'
+"""Occurs once in every frame that carries one word, in each format."""
+TEXT = "lorem ipsum dolor " * 6
+"""The text of a whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
-    """`frames` are a stream's: the opening ones, one for each word, `closing` at the end. `end` is
-    found in the last `tail` bytes of a whole stream only; a frame has `lines` line feeds. `path` is
-    where clients ask."""
+class SampleStream:
+    """A stream of one format: `opening` frames, one frame for each word, `closing` frames.
+
+    `end` is found in the last `tail` bytes of a complete stream only; a frame has `lines` line
+    feeds.
+    """
 
     frames: list[bytes]
+    opening: int
     closing: int
     end: bytes
     tail: int
     lines: int
-    path: str
 
 
 def chat_chunk(choices: list[object], usage: object = None) -> bytes:
@@ -84,6 +91,15 @@ def messages_frames() -> Iterator[bytes]:
     yield event("message_stop")
 
 
+RESPONSES_USAGE = {
+    "input_tokens": 57,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens": EVENTS,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 57 + EVENTS,
+}
+
+
 def responses_frames() -> Iterator[bytes]:
     response: dict[str, Any] = {
         "id": "resp_bench",
@@ -99,14 +115,7 @@ def responses_frames() -> Iterator[bytes]:
     item = {"id": "msg_bench", "type": "message", "role": "assistant", "status": "in_progress"}
     place = {"item_id": "msg_bench", "output_index": 0, "content_index": 0}
     done = item | {"status": "completed", "content": [part | {"text": text}]}
-    usage = {
-        "input_tokens": 57,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": EVENTS,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 57 + EVENTS,
-    }
-    completed = response | {"status": "completed", "output": [done], "usage": usage}
+    completed = response | {"status": "completed", "output": [done], "usage": RESPONSES_USAGE}
     events: list[tuple[str, dict[str, Any]]] = [
         ("created", {"response": response}),
         ("in_progress", {"response": response}),
@@ -122,13 +131,74 @@ def responses_frames() -> Iterator[bytes]:
         yield event(f"response.{kind}", sequence_number=number, **fields)
 
 
-SPEECHES = {
-    "chat": Speech([*chat_frames()], 3, b"data: [DONE]\n\n", 14, 2, "/v1/chat/completions"),
-    "messages": Speech(
-        [*messages_frames()], 3, b"event: message_stop\ndata: ", 64, 3, "/v1/messages"
-    ),
-    "responses": Speech(
-        [*responses_frames()], 4, b"event: response.completed\ndata: ", 8192, 3, "/v1/responses"
+STREAMS = {
+    "chat": SampleStream([*chat_frames()], 1, 3, b"data: [DONE]\n\n", 14, 2),
+    "messages": SampleStream([*messages_frames()], 2, 3, b"event: message_stop\ndata: ", 64, 3),
+    "responses": SampleStream(
+        [*responses_frames()], 4, 4, b"event: response.completed\ndata: ", 8192, 3
     ),
 }
 """By the name of the wire format."""
+
+
+def chat_reply() -> dict[str, Any]:
+    message = {"role": "assistant", "content": TEXT}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    return {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion",
+        "created": 1767225600,
+        "model": MODEL,
+        "choices": [choice],
+        "usage": USAGE,
+    }
+
+
+def messages_reply() -> dict[str, Any]:
+    return {
+        "id": "msg_bench",
+        "type": "message",
+        "role": "assistant",
+        "model": MODEL,
+        "content": [{"type": "text", "text": TEXT}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 57, "output_tokens": EVENTS},
+    }
+
+
+def responses_reply() -> dict[str, Any]:
+    part = {"type": "output_text", "text": TEXT, "annotations": [], "logprobs": []}
+    item = {"id": "msg_bench", "type": "message", "role": "assistant", "status": "completed"}
+    return {
+        "id": "resp_bench",
+        "object": "response",
+        "created_at": 1767225600,
+        "status": "completed",
+        "model": MODEL,
+        "output": [item | {"content": [part]}],
+        "usage": RESPONSES_USAGE,
+    }
+
+
+REPLIES = {
+    "chat": orjson.dumps(chat_reply()),
+    "messages": orjson.dumps(messages_reply()),
+    "responses": orjson.dumps(responses_reply()),
+}
+"""Whole replies, by the name of the wire format."""
+
+SYSTEM = "You are a terse assistant who answers in one paragraph and never asks back."
+QUESTION = "Which three habits keep a code base easy to change, and why these and no others?"
+
+
+def request_body(client: str, model: str, *, stream: bool, question: str = QUESTION) -> bytes:
+    """A short request of a client's format."""
+    user = {"role": "user", "content": question}
+    by_format: dict[str, dict[str, object]] = {
+        "chat": {"messages": [{"role": "system", "content": SYSTEM}, user], "max_tokens": 1024},
+        "messages": {"system": SYSTEM, "messages": [user], "max_tokens": 1024},
+        "responses": {"instructions": SYSTEM, "input": [user], "max_output_tokens": 1024},
+    }
+    common = {"model": model, "temperature": 0.7, "stream": stream}
+    return orjson.dumps(common | by_format[client])

@@ -1,0 +1,66 @@
+"""What every measurement gets: the options of the run, the servers, and a way to start more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import count
+from pathlib import Path
+
+from tests.bench import gateway_server, servers
+from tests.bench.gateway_server import Checkout, Size
+from tests.bench.servers import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure and how long. `only`: globs over the names of scenarios; `seconds`: length
+    of a round; `rows`: of the large request log."""
+
+    seconds: float
+    rounds: int
+    quick: bool = False
+    only: tuple[str, ...] = ("*",)
+    rows: int = 200_000
+    peers: tuple[str, ...] = ()
+    peer_folder: Path = Path("var/peers")
+    also: tuple[Checkout, ...] = ()
+
+    @property
+    def checkouts(self) -> tuple[Checkout, ...]:
+        return (Checkout(), *self.also)
+
+    def chosen(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.only)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A run. `servers` are the relay, the gateway of every checkout, and the peers."""
+
+    options: Options
+    folder: Path
+    upstream: Server
+    servers: list[Server]
+    tested_core: int | None
+    progress: Callable[[str], None]
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def fresh_folder(self, name: str) -> Path:
+        """A folder that does not exist yet."""
+        return self.folder / f"{name}-{next(self._numbers)}"
+
+    @contextmanager
+    def fresh_relay(self) -> Iterator[Server]:
+        with servers.relay(self.folder, self.upstream, self.tested_core) as server:
+            yield server
+
+    @contextmanager
+    def fresh_gateway(self, checkout: Checkout, size: Size | None = None) -> Iterator[Server]:
+        folder = self.fresh_folder(checkout.name)
+        with gateway_server.gateway(
+            folder, self.upstream, self.tested_core, checkout, size or Size()
+        ) as server:
+            yield server
