@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from gateway.core.parts import Part, Text, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 
 NO_RESULT: Final = "No result was provided."

@@ -6,11 +6,11 @@ Upstreams want short plain names and know no namespaces. It must not know any fo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.parts import ToolCall
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
+from gateway.core.value import replace
 from gateway.errors import CannotConvert
 from gateway.wire.identity import legal
 

@@ -7,7 +7,6 @@ know which formats these are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import replace
 from typing import Final
 
 from orjson import loads
@@ -16,6 +15,7 @@ from gateway.core.events import Delta, End, Event
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.reply import Reply, said, unfold
 from gateway.core.usage import Usage
+from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder
 from gateway.wire.likeness import read_texts

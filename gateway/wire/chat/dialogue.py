@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -30,6 +30,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.chat.content import PARAGRAPHS, Content, flowing
 from gateway.wire.chat.reasoning import render_reasoning
 from gateway.wire.crossing import Losses

@@ -7,12 +7,12 @@ calls, and nothing is empty (Messages, "Messages", "Tool use"). It must not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload
 from gateway.wire.history import introduced, leading_system, paired

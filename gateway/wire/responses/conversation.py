@@ -7,7 +7,6 @@ Every call is answered, nothing is empty, and reasoning stands before what it le
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
@@ -17,6 +16,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload, as_json
 from gateway.wire.history import introduced, leading_system, paired

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Opaque, OpaquePart, Part, Text, Thinking, ToolCall
+from gateway.core.value import replace
 from gateway.wire.fields import Payload
 from gateway.wire.lenient import read_text
 from gateway.wire.responses.arrivals import CUSTOM, REASONING, Item

@@ -6,7 +6,6 @@ by its dotted path. Unknown fields are never refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
@@ -21,6 +20,7 @@ from gateway.core.prompt import (
     Tool,
     Turn,
 )
+from gateway.core.value import replace
 from gateway.wire.fields import (
     Payload,
     as_list,

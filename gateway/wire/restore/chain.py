@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from gateway.core.events import Event
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold, unfold
+from gateway.core.value import replace
 from gateway.wire.codec import Rendering
 from gateway.wire.restore.calls import Calls, changed_tools
 from gateway.wire.restore.fence import Fence
