@@ -27,6 +27,7 @@ from gateway.wire.messages.reasoning import Thoughts, forget_clearing, is_on, re
 from gateway.wire.messages.toolset import freed, is_forced, render_choice, render_tools
 from gateway.wire.toolbox import JSON_ANSWER, Toolbox, calls_tools
 
+_NUMBERS: Final = (int, float)
 _UNASKED: Final = Thoughts(None, None, 0)
 """Of a prompt that says nothing of how hard to think."""
 _USUAL_TOKENS: Final = 32_000
@@ -71,7 +72,8 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         "stream": prompt.stream,
         **_about(prompt, losses),
     }
-    body = {name: value for name, value in said.items() if value or _is_number(value)}
+    # 0 tells something; what else is empty or off does not.
+    body = {name: value for name, value in said.items() if value or type(value) in _NUMBERS}
     _add(body, fields, thinks=thinks)
     _mark(body, target, losses, own=own)
     return Rendering(
@@ -129,16 +131,11 @@ def _own_fields(prompt: Prompt, losses: Losses) -> Payload:
             presence_penalty=sampling.presence_penalty or None,
             logprobs=sampling.top_logprobs,
         )
-    losses.lose_all(
-        verbosity=None if prompt.verbosity == "medium" else prompt.verbosity,
-        metadata=prompt.metadata or None,
-    )
+    if prompt.verbosity is not None and prompt.verbosity != "medium":
+        losses.lose_all(verbosity=prompt.verbosity)
+    if prompt.metadata:
+        losses.lose("metadata")
     return dict(losses.request_fields(prompt))
-
-
-def _is_number(value: Any) -> bool:
-    """0 tells something; what else is empty or off does not."""
-    return type(value) in (int, float)
 
 
 def _output_config(effort: str | None, form: Payload | None) -> Payload:
