@@ -112,6 +112,22 @@ class TranslatedTranslator(Translator):
             self._give_up(fault)
         return True
 
+    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
+        if self._restorer is not None and self._restorer.minds(self._index):
+            return None
+        if not text:
+            return b""
+        try:
+            piece = text.decode()
+        except UnicodeDecodeError:
+            return None
+        self.said += len(piece)
+        try:
+            return self._encoder.encode(Delta(self._index, piece))
+        except Exception as fault:
+            self._give_up(fault)
+            return b""
+
     def _conclude(self, *, tidy: bool) -> list[bytes]:
         out: list[bytes] = []
         try:
