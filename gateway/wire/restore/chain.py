@@ -36,13 +36,13 @@ class Restorer(Protocol):
 def restorer(prompt: Prompt, rendering: Rendering) -> Restorer | None:
     """What has to be done to the reply's events; None where nothing has."""
     steps: list[Restorer] = []
-    if tools := changed_tools(prompt.tools):
+    if prompt.tools and (tools := changed_tools(prompt.tools)):
         steps.append(Calls(tools))
     if rendering.json_tool is not None:
         steps.append(JsonAnswer(rendering.json_tool))
     if rendering.fenced:
         steps.append(Fence())
-    if stops := [stop for stop in rendering.stop if stop]:
+    if rendering.stop and (stops := [stop for stop in rendering.stop if stop]):
         steps.append(Stops(stops))
     if len(steps) > 1:
         return _Chain(steps)
