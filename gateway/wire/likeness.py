@@ -37,8 +37,8 @@ class Likeness:
     """One stream's model of a text frame: what stands before and after the text."""
 
     __slots__ = (
-        *("_behind", "_blank", "_edits", "_gap", "_head", "_start", "_tail", "_tries"),
-        "_varies",
+        *("_behind", "_blank", "_edits", "_gap", "_head", "_longest", "_start", "_tail"),
+        *("_tries", "_varies"),
     )
 
     def __init__(self) -> None:
@@ -46,6 +46,7 @@ class Likeness:
         self._start = self._head = self._tail = self._gap = b""
         self._edits: list[tuple[bytes, bytes]] = []
         self._varies = False
+        self._longest = 0  # bytes of a chunk that may be a single frame; longer ones hold several
         self._behind: bytes | None = None  # what follows the first passing field, up to the text
         self._blank = b"\n\n"
 
@@ -82,6 +83,7 @@ class Likeness:
                 return False
         self._head, self._tail, self._gap, self._edits = head, tail, tail + head, edits
         self._varies = passing is not None
+        self._longest = 2 * len(raw)
         self._blank = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
         self._start = head[: passing.start()] if passing else head
         self._behind = head[len(self._start) :] if len(self._start) < len(head) else None
@@ -118,7 +120,7 @@ class Likeness:
         """The text of a chunk that is one recognised frame and nothing else; None of any other, and
         where JSON spells the text in another way than it is."""
         start = self._start
-        if not start or not chunk.startswith(start):
+        if not start or len(chunk) > self._longest or not chunk.startswith(start):
             return None
         begin = len(start)
         if self._behind is not None:
