@@ -6,7 +6,7 @@ A prompt is what validates a request, feeds routing, and is rendered where the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import CacheMark, Opaque, Part
@@ -138,6 +138,10 @@ class Sampling:
     top_logprobs: int | None = None
 
 
+AS_USUAL: Final = Sampling()
+"""Of a prompt that says nothing of it. Codecs use this very value, so that it is known at sight."""
+
+
 @value(kw_only=True)
 class Prompt:
     """One request. `model` is the id as sent; `extra` holds every top-level field that the hub
@@ -155,7 +159,7 @@ class Prompt:
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     output: OutputFormat | None = None
-    sampling: Sampling = Sampling()
+    sampling: Sampling = AS_USUAL
     verbosity: str | None = None
     user: str | None = None
     metadata: Mapping[str, Any] | None = None

@@ -5,8 +5,8 @@ It must not know whether the reply arrived whole or as a stream: both give equal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from gateway.core.events import (
     Begin,
@@ -16,14 +16,13 @@ from gateway.core.events import (
     Event,
     Fail,
     Open,
-    Ping,
     Signature,
     StopReason,
 )
 from gateway.core.failure import Failure
 from gateway.core.parts import Citation, Part, Refusal, ServerToolCall, Text, Thinking, ToolCall
 from gateway.core.usage import Usage
-from gateway.core.value import value
+from gateway.core.value import replace, value
 
 
 @value(kw_only=True)
@@ -54,28 +53,25 @@ def fold(events: Iterable[Event]) -> Reply:
     begin: Begin | None = None
     growing: dict[int, _Growing] = {}
     for event in events:
-        match event:
-            case Begin():
-                begin = event
-            case Open(index, part):
-                growing[index] = _Growing(part)
-            case Delta(index, piece):
-                growing[index].add(piece)
-            case Close() | Ping():
-                pass
-            case Fail(failure):
-                raise ReplyFailed(failure)
-            case End():
-                if begin is None:
-                    break
-                return Reply(
-                    id=begin.id,
-                    model=begin.model,
-                    parts=tuple(part.complete() for part in growing.values()),
-                    stop=event.stop,
-                    usage=event.usage,
-                    stop_sequence=event.stop_sequence,
-                )
+        if isinstance(event, Delta):
+            growing[event.index].add(event.piece)
+        elif isinstance(event, Open):
+            growing[event.index] = _Growing(event.part)
+        elif isinstance(event, Begin):
+            begin = event
+        elif isinstance(event, Fail):
+            raise ReplyFailed(event.failure)
+        elif isinstance(event, End):
+            if begin is None:
+                break
+            return Reply(
+                id=begin.id,
+                model=begin.model,
+                parts=tuple([part.complete() for part in growing.values()]),
+                stop=event.stop,
+                usage=event.usage,
+                stop_sequence=event.stop_sequence,
+            )
     raise ValueError("the events do not add up to a reply: no Begin, or no End")
 
 
@@ -96,19 +92,31 @@ def said(reply: Reply, usage: Usage | None = None) -> int:
     tells its output, for then nobody has to know."""
     if usage is not None and usage.output_tokens:
         return 0
-    pieces = (event.piece for event in unfold(reply) if type(event) is Delta)
-    return sum(len(piece) for piece in pieces if isinstance(piece, str))
+    return sum(map(_length, reply.parts))
 
 
-def _opened(part: Part) -> tuple[Part, list[str | Signature | Citation]]:
+def _length(part: Part) -> int:
+    match part:
+        case Text(text) | Refusal(text) | Thinking(text, redacted=False):
+            return len(text)
+        case ToolCall(arguments=arguments) | ServerToolCall(arguments=arguments):
+            return len(arguments)
+        case _:
+            return 0
+
+
+_TEXT: Final = Text()
+
+
+def _opened(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
     """A part as it opens, and the pieces that complete it."""
     match part:
         case Text(text, citations):
-            return replace(part, text="", citations=()), [text, *citations] if text else [
-                *citations
-            ]
+            plain = part.cache is None and part.extra is None
+            opening = _TEXT if plain else Text("", (), part.cache, part.extra)
+            return opening, (text, *citations) if text else citations
         case Refusal(text):
-            return replace(part, text=""), [text] if text else []
+            return Refusal(), (text,) if text else ()
         case Thinking(text, signature, redacted=False):
             pieces: list[str | Signature | Citation] = [text] if text else []
             return (
@@ -116,9 +124,9 @@ def _opened(part: Part) -> tuple[Part, list[str | Signature | Citation]]:
                 [*pieces, Signature(signature)] if signature else pieces,
             )
         case ToolCall() | ServerToolCall():
-            return replace(part, arguments=""), [part.arguments] if part.arguments else []
+            return replace(part, arguments=""), (part.arguments,) if part.arguments else ()
         case _:
-            return part, []
+            return part, ()
 
 
 class _Growing:
@@ -133,31 +141,26 @@ class _Growing:
         self.signature: Signature | None = None
 
     def add(self, piece: str | Signature | Citation) -> None:
-        match piece:
-            case str():
-                self.pieces.append(piece)
-            case Citation():
-                self.citations.append(piece)
-            case Signature():
-                self.signature = piece
+        if isinstance(piece, str):
+            self.pieces.append(piece)
+        elif isinstance(piece, Citation):
+            self.citations.append(piece)
+        else:
+            self.signature = piece
 
     def complete(self) -> Part:
+        part = self.part
         more = "".join(self.pieces)
-        match self.part:
-            case Text() as part:
-                return replace(
-                    part,
-                    text=part.text + more,
-                    citations=(*part.citations, *self.citations),
-                )
-            case Refusal() as part:
-                return replace(part, text=part.text + more)
-            case Thinking() as part:
-                signature = self.signature.value if self.signature else part.signature
-                return replace(part, text=part.text + more, signature=signature)
-            case ToolCall() as part:
-                return replace(part, arguments=part.arguments + more)
-            case ServerToolCall() as part:
-                return replace(part, arguments=part.arguments + more)
-            case part:
+        match part:
+            case Text(text, citations):
+                together = (*citations, *self.citations)
+                return Text(text + more, together, part.cache, part.extra)
+            case Refusal(text):
+                return Refusal(text + more)
+            case Thinking(text, signature):
+                signature = self.signature.value if self.signature else signature
+                return replace(part, text=text + more, signature=signature)
+            case ToolCall() | ServerToolCall():
+                return replace(part, arguments=part.arguments + more) if more else part
+            case _:
                 return part

@@ -7,8 +7,11 @@ than to send. That nobody changes a value is held to by the type checker instead
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, dataclass_transform, overload
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform, overload
+
+if TYPE_CHECKING:  # the type checker knows the fields of what this one is given
+    from dataclasses import replace as replace
 
 T = TypeVar("T")
 
@@ -29,3 +32,30 @@ def value(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
         return dataclass(slots=True, unsafe_hash=True, kw_only=kw_only)(cls)
 
     return made if cls is None else made(cls)
+
+
+if not TYPE_CHECKING:
+
+    def replace(value: T, /, **changes: Any) -> T:
+        """A copy of the value with other contents of some fields: as `dataclasses.replace`, at half
+        of its cost and less."""
+        kind = type(value)
+        copied = (_COPIERS.get(kind) or _copier(kind))(value)
+        for name, content in changes.items():
+            setattr(copied, name, content)
+        return copied
+
+
+_COPIERS: Final[dict[type, Callable[[Any], Any]]] = {}
+
+
+def _copier(kind: type[Any]) -> Callable[[Any], Any]:
+    """A function that copies values of the kind. It is compiled, as the initialisers of dataclasses
+    are: a loop over the fields would take longer than to make the value anew."""
+    assignments = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))
+    source = f"def copy(old):\n    new = make(kind)\n{assignments}    return new\n"
+    names: dict[str, Any] = {"make": object.__new__, "kind": kind}
+    exec(source, names)  # noqa: S102 - made of field names alone
+    copier: Callable[[Any], Any] = names["copy"]
+    _COPIERS[kind] = copier
+    return copier

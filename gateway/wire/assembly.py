@@ -123,7 +123,7 @@ class Assembly:
         self.begin(Begin("", ""))
         self.close_all()
         self.over = True
-        self._events.append(End(_settle(stop, self.called), usage, stop_sequence, extra))
+        self._events.append(End(settled(stop, self.called), usage, stop_sequence, extra))
 
     def fail(self, failure: Failure, usage: Usage | None) -> None:
         if not self.over:
@@ -135,7 +135,7 @@ class Assembly:
         self.fail(broken_off(self.begun), usage)
 
 
-def _settle(stop: StopReason, called: bool) -> StopReason:
+def settled(stop: StopReason, called: bool) -> StopReason:
     """Agents go on by the stop reason alone, so a call makes an ordinary end a tool call, and no
     call makes a tool call an ordinary end."""
     if called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):

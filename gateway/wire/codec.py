@@ -158,11 +158,10 @@ class Codec(ABC):
     def parse_reply(self, body: Payload) -> Reply:
         """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
 
+    @abstractmethod
     def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
         """Stop reason and usage of a whole JSON body: all that the native lane has to know of it.
         Raises `ReplyFailed` like `parse_reply`."""
-        reply = self.parse_reply(body)
-        return reply.stop, reply.usage
 
     @abstractmethod
     def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:

@@ -34,7 +34,9 @@ class Losses:
 
     def lose_all(self, **fields: Any) -> None:
         """Every field that says anything at all."""
-        self.names.update(name for name, value in fields.items() if _says(value))
+        for name, value in fields.items():
+            if value is not None and _says(value):
+                self.names.add(name)
 
     def own(self, pocket: Opaque | None, name: str) -> Any | None:
         """What is in a side pocket where it belongs to this format; else it is lost by `name`."""
@@ -88,7 +90,7 @@ class Losses:
 
 
 def _says(value: Any) -> bool:
-    return value is not None and value not in ({}, [], ())
+    return value not in ({}, [], ())
 
 
 def _tells(value: Any) -> bool:

@@ -87,8 +87,17 @@ _OTHER: Final = 100
 _PRICE_OF: Final = bytes(
     next((price for price, members in _PRICES if byte in members), _OTHER) for byte in range(256)
 )
-_SUMMED: Final = 256
-"""Bytes whose sum Adler-32 tells exactly: its lower half is one more than that, modulo 65521."""
+_LETTERS: Final = string.ascii_lowercase.encode()
+_PRICE_OF_LETTER: Final = _PRICE_OF[_LETTERS[0]]
+"""Half of most texts: these are counted instead of summed up."""
+
+_MODULUS: Final = 65521
+_SUMMED: Final = (_MODULUS - 1) // max(_PRICE_OF)
+_SUMMED_ASCII: Final = (_MODULUS - 1) // max(_PRICE_OF[:128])
+"""Bytes whose sum Adler-32 tells exactly: its lower half is one more than that, by this modulus."""
+
+_SHORT: Final = 4096
+"""Characters of a text that is not priced by itself."""
 
 _PIECE: Final = 16 * 1024
 """Characters that are priced at once: they stay in the processor's cache."""
@@ -104,7 +113,7 @@ def estimate(prompt: Prompt) -> int:
         count.tool(tool)
     if prompt.output is not None:
         count.output(prompt.output)
-    return max(1, count.tokens + -(-count.hundredths // 100))
+    return max(1, count.tokens + -(-count.total() // 100))
 
 
 def text_tokens(text: str) -> int:
@@ -120,36 +129,45 @@ def _price(text: str) -> int:
 
 
 def _price_of_bytes(text: bytes) -> int:
-    prices, adler32 = text.translate(_PRICE_OF), zlib.adler32
-    return sum(
-        [
-            (adler32(prices[start : start + _SUMMED]) & 0xFFFF) - 1
-            for start in range(0, len(prices), _SUMMED)
-        ]
-    )
+    prices, adler32 = text.translate(_PRICE_OF, _LETTERS), zlib.adler32
+    size = _SUMMED_ASCII if text.isascii() else _SUMMED
+    starts = range(0, len(prices), size)
+    summed = sum([adler32(prices[start : start + size]) & 0xFFFF for start in starts])
+    return summed - len(starts) + _PRICE_OF_LETTER * (len(text) - len(prices))
 
 
 class _Count:
     """Adds up what is text, in hundredths of a token, and what is not."""
 
-    __slots__ = ("_format", "hundredths", "tokens")
+    __slots__ = ("_format", "_hundredths", "_short", "tokens")
 
     def __init__(self, spoken: Format) -> None:
         self._format = spoken
+        self._hundredths = 0
+        self._short: list[str] = []
         self.tokens = 0
-        self.hundredths = 0
+
+    def total(self) -> int:
+        """Of all texts. The short ones are priced together: each by itself would cost more to look
+        at than to add up."""
+        return self._hundredths + _price("".join(self._short))
 
     def text(self, text: str | None) -> None:
-        if text:
-            self.hundredths += _price(text)
+        if text and len(text) <= _SHORT:
+            self._short.append(text)
+        elif text:
+            self._hundredths += _price(text)
 
     def json(self, data: object) -> None:
         if data is not None:
-            self.hundredths += _price_of_bytes(_json(data))
+            self._hundredths += _price_of_bytes(_json(data))
 
     def parts(self, parts: Iterable[Part]) -> None:
         for part in parts:
-            _COUNTS[type(part)](self, part)
+            if type(part) is Text:
+                self.text(part.text)
+            else:
+                _COUNTS[type(part)](self, part)
 
     def words(self, part: Text | Refusal) -> None:
         self.text(part.text)

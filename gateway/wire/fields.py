@@ -120,7 +120,9 @@ def list_(body: Payload, name: str, path: str = "") -> list[Any] | None:
 
 def count(counts: object, name: str) -> int:
     """A token count of an upstream's usage object: 0 where it is absent or nonsense."""
-    value = counts.get(name) if isinstance(counts, dict) else None
+    if not isinstance(counts, dict):
+        return 0
+    value = counts.get(name)
     return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from gateway.core.parts import Part, Text, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 
 NO_RESULT: Final = "No result was provided."
@@ -23,13 +23,53 @@ _SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 def leading_system(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """The system's and developer's turns that open the conversation, and the rest."""
-    count = next((i for i, turn in enumerate(turns) if turn.role not in _SYSTEM), len(turns))
+    count = 0
+    for turn in turns:
+        if turn.role not in _SYSTEM:
+            break
+        count += 1
     return tuple(turns[:count]), tuple(turns[count:])
 
 
-def introduced(turns: Sequence[Turn], losses: Losses) -> Iterator[Turn]:
+class PlainDialogue(NamedTuple):
+    """`system` are the system's and developer's texts that open the conversation, `said` who says
+    what after them."""
+
+    system: list[str]
+    said: list[tuple[Role, str]]
+
+
+def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
+    """A conversation whose every turn is one text and nothing else: nothing of it has to be put in
+    order. None of any other."""
+    system: list[str] = []
+    said: list[tuple[Role, str]] = []
+    for turn in turns:
+        parts, role = turn.parts, turn.role
+        if len(parts) != 1 or turn.name is not None or turn.extra is not None:
+            return None
+        part = parts[0]
+        if type(part) is not Text or part.cache or part.extra or part.citations:
+            return None
+        text = part.text
+        if not text or text.isspace():
+            return None
+        if role is Role.USER or role is Role.ASSISTANT:
+            said.append((role, text))
+        elif said:
+            return None
+        else:
+            system.append(text)
+    return PlainDialogue(system, said) if said else None
+
+
+def introduced(turns: Sequence[Turn], losses: Losses) -> Iterable[Turn]:
     """The turns without names, for formats that have none. Where several people speak, each is
     introduced; else a name tells nothing and is left out. A tool's name is told by its call."""
+    return _introduced(turns, losses) if any([turn.name for turn in turns]) else turns
+
+
+def _introduced(turns: Sequence[Turn], losses: Losses) -> Iterator[Turn]:
     crowd = {turn.name for turn in turns if turn.role is Role.USER and turn.name}
     for turn in turns:
         first = turn.parts[0] if turn.parts else None

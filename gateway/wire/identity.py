@@ -34,7 +34,7 @@ def short_user(user: str) -> str:
 def conversation(user: str | None) -> str | None:
     """The name of the conversation that coding agents hide in their user: in a JSON text, or at the
     end of `user_…_account_…_session_…`."""
-    session = session_of(user or "")
+    session = session_of(user) if user else None
     return _digest(session, 32) if session else None
 
 

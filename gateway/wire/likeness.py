@@ -22,6 +22,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9 ]{1,64}")
 _SPELLED: Final = re.compile(rb"[\\\x00-\x09\x0b-\x1f]")
 """What makes the inside of a JSON string something else than the text itself."""
 
+_AS_IT_IS: Final = re.compile(rb'[^"\\\x00-\x1f]*')
+"""The inside of a JSON string that is the text itself."""
+
 _PASSING: Final = re.compile(rb',\s?"(?:sequence_number":\s?\d+|obfuscation":\s?"[^"\\\n]*")')
 """Fields that are another in every frame and mean nothing for its text: numbers, and padding that
 hides how long texts are. The quotes are bare, so no text can look like it."""
@@ -33,13 +36,18 @@ _ENTRY: Final = re.compile(rb'[^\\]"')
 class Likeness:
     """One stream's model of a text frame: what stands before and after the text."""
 
-    __slots__ = ("_blank", "_edits", "_gap", "_head", "_start", "_tail", "_tries", "_varies")
+    __slots__ = (
+        *("_behind", "_blank", "_edits", "_gap", "_head", "_longest", "_start", "_tail"),
+        *("_tries", "_varies"),
+    )
 
     def __init__(self) -> None:
         self._tries = _TRIES
         self._start = self._head = self._tail = self._gap = b""
         self._edits: list[tuple[bytes, bytes]] = []
         self._varies = False
+        self._longest = 0  # bytes of a chunk that may be a single frame; longer ones hold several
+        self._behind: bytes | None = None  # what follows the first passing field, up to the text
         self._blank = b"\n\n"
 
     def forget(self) -> None:
@@ -75,8 +83,10 @@ class Likeness:
                 return False
         self._head, self._tail, self._gap, self._edits = head, tail, tail + head, edits
         self._varies = passing is not None
+        self._longest = 2 * len(raw)
         self._blank = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
         self._start = head[: passing.start()] if passing else head
+        self._behind = head[len(self._start) :] if len(self._start) < len(head) else None
         return True
 
     def fits(self, frames: bytes, start: int) -> bool:
@@ -105,6 +115,31 @@ class Likeness:
     def one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """The same for the single frame at `start`."""
         return self.run(frames, start, frames.find(self._blank, start) + len(self._blank))
+
+    def single(self, chunk: bytes) -> bytes | None:
+        """The text of a chunk that is one recognised frame and nothing else; None of any other, and
+        where JSON spells the text in another way than it is."""
+        start = self._start
+        if not start or len(chunk) > self._longest or not chunk.startswith(start):
+            return None
+        begin = len(start)
+        if self._behind is not None:
+            passing = _PASSING.match(chunk, begin)
+            if passing is None or not chunk.startswith(self._behind, passing.end()):
+                return None
+            begin = passing.end() + len(self._behind)
+        end = chunk.find(b'"', begin)
+        if end < 0 or not self._ends(chunk[end:]) or not _AS_IT_IS.fullmatch(chunk, begin, end):
+            return None
+        self._tries = _TRIES
+        return chunk[begin:end]
+
+    def _ends(self, rest: bytes) -> bool:
+        """Whether this is what stands behind the text of one recognised frame."""
+        if rest == self._tail or not self._varies:
+            return rest == self._tail
+        alone = rest.find(self._blank) == len(rest) - len(self._blank)
+        return alone and _PASSING.sub(b"", rest) == self._tail
 
     def edited(self, frames: bytes, start: int, end: int) -> bytes:
         """What leaves for a run that was recognised."""

@@ -49,13 +49,13 @@ def replace_data(frame: Frame, data: bytes) -> bytes:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames."""
+    """Cuts a stream of bytes into frames; `pending` are those of a frame that is not whole yet."""
 
-    __slots__ = ("_bare", "_limit", "_pending", "_searched")
+    __slots__ = ("_bare", "_limit", "_searched", "pending")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
-        self._pending = bytearray()
+        self.pending = bytearray()
         self._searched = 0
         self._bare = True  # no CR seen: the two-byte search for LF LF is exact
 
@@ -67,15 +67,15 @@ class Framer:
         """The bytes of these frames, still unread. Raises `FrameTooLarge`."""
         if self._bare and b"\r" in chunk:
             self._bare = False
-        if self._bare and not self._pending:
+        if self._bare and not self.pending:
             *blocks, rest = chunk.split(b"\n\n")
-            self._pending += rest
+            self.pending += rest
             self._searched = len(rest)
             cut = [block + b"\n\n" for block in blocks]
         else:
-            self._pending += chunk
+            self.pending += chunk
             cut = self._cut_bare() if self._bare else self._cut_mixed()
-        if len(self._pending) > self._limit:
+        if len(self.pending) > self._limit:
             raise FrameTooLarge
         return cut
 
@@ -83,19 +83,19 @@ class Framer:
         """The bytes of these frames, still joined. Raises `FrameTooLarge`."""
         if not self._bare or b"\r" in chunk or b"\n\n\n" in chunk:
             return b"".join(self.cut(chunk))
-        if self._pending:
+        if self.pending:
             if b"\n" not in chunk:
                 return b"".join(self.cut(chunk))
-            chunk = bytes(self._pending) + chunk
-            self._pending.clear()
+            chunk = bytes(self.pending) + chunk
+            self.pending.clear()
             self._searched = 0
             if b"\n\n\n" in chunk:
                 return b"".join(self.cut(chunk))
         end = chunk.rfind(b"\n\n") + 2
         if end < 2:
             return b"".join(self.cut(chunk))
-        self._pending += chunk[end:]
-        if len(self._pending) > self._limit:
+        self.pending += chunk[end:]
+        if len(self.pending) > self._limit:
             raise FrameTooLarge
         return chunk[:end]
 
@@ -108,18 +108,18 @@ class Framer:
 
     def close(self) -> list[Frame]:
         """At the end of the stream: the block that no blank line ended, if it holds anything."""
-        rest = bytes(self._pending)
-        self._pending.clear()
+        rest = bytes(self.pending)
+        self.pending.clear()
         return [read_frame(rest)] if rest.strip(b"\r\n") else []
 
     def _cut_bare(self) -> list[bytes]:
         cut: list[bytes] = []
         start = 0
-        end = self._pending.find(b"\n\n", max(0, self._searched - 1))
+        end = self.pending.find(b"\n\n", max(0, self._searched - 1))
         while end >= 0:
-            cut.append(bytes(self._pending[start : end + 2]))
+            cut.append(bytes(self.pending[start : end + 2]))
             start = end + 2
-            end = self._pending.find(b"\n\n", start)
+            end = self.pending.find(b"\n\n", start)
         self._keep_from(start)
         return cut
 
@@ -127,18 +127,18 @@ class Framer:
         cut: list[bytes] = []
         start = 0
         # A CR at the very end may be half of a CRLF: it is not looked at before its neighbour came.
-        stop = len(self._pending) - self._pending.endswith(b"\r")
-        match = _BLANK_LINE.search(self._pending, max(0, self._searched - 3), stop)
+        stop = len(self.pending) - self.pending.endswith(b"\r")
+        match = _BLANK_LINE.search(self.pending, max(0, self._searched - 3), stop)
         while match:
-            cut.append(bytes(self._pending[start : match.end()]))
+            cut.append(bytes(self.pending[start : match.end()]))
             start = match.end()
-            match = _BLANK_LINE.search(self._pending, start, stop)
+            match = _BLANK_LINE.search(self.pending, start, stop)
         self._keep_from(start)
         return cut
 
     def _keep_from(self, start: int) -> None:
-        del self._pending[:start]
-        self._searched = len(self._pending)
+        del self.pending[:start]
+        self._searched = len(self.pending)
 
 
 def read_frame(raw: bytes) -> Frame:

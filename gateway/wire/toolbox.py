@@ -6,11 +6,11 @@ Upstreams want short plain names and know no namespaces. It must not know any fo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.parts import ToolCall
-from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
+from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, Turn
+from gateway.core.value import replace
 from gateway.errors import CannotConvert
 from gateway.wire.identity import legal
 
@@ -60,6 +60,15 @@ class Toolbox:
         if not tools and (stubs := _stubs(prompt)):
             tools, self.choice = stubs, ToolChoice(ChoiceMode.NONE)
         self.tools = tools
+
+
+def calls_tools(turns: Iterable[Turn]) -> bool:
+    """Whether the history holds a call of the client's tools."""
+    for turn in turns:
+        for part in turn.parts:
+            if type(part) is ToolCall:
+                return True
+    return False
 
 
 def tools_by_sent_name(tools: Iterable[Tool]) -> dict[str, Tool]:

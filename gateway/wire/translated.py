@@ -7,7 +7,6 @@ know which formats these are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import replace
 from typing import Final
 
 from orjson import loads
@@ -16,6 +15,7 @@ from gateway.core.events import Delta, End, Event
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.reply import Reply, said, unfold
 from gateway.core.usage import Usage
+from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder
 from gateway.wire.likeness import read_texts
@@ -111,6 +111,22 @@ class TranslatedTranslator(Translator):
         except Exception as fault:
             self._give_up(fault)
         return True
+
+    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
+        if self._restorer is not None and self._restorer.minds(self._index):
+            return None
+        if not text:
+            return b""
+        try:
+            piece = text.decode()
+        except UnicodeDecodeError:
+            return None
+        self.said += len(piece)
+        try:
+            return self._encoder.encode(Delta(self._index, piece))
+        except Exception as fault:
+            self._give_up(fault)
+            return b""
 
     def _conclude(self, *, tidy: bool) -> list[bytes]:
         out: list[bytes] = []

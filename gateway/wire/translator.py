@@ -94,6 +94,10 @@ class Translator(ABC):
         """The bytes that may leave now: whole frames, maybe none."""
         if self._over:
             return b""
+        if self.begun and not self._held and not self._framer.pending:
+            text = self._likeness.single(chunk)  # many upstreams send every frame by itself
+            if text is not None and (repeated := self._repeat_one(chunk, text)) is not None:
+                return repeated
         try:
             out = self._pass(chunk)
         except FrameTooLarge:
@@ -131,6 +135,11 @@ class Translator(ABC):
     ) -> bool:
         """The same for a run of frames that were recognised, and for their texts as JSON spells
         them; False where they must go the ordinary way after all."""
+
+    @abstractmethod
+    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
+        """What leaves for one frame that was recognised, with its text, which JSON spells as it is;
+        None where it must go the ordinary way after all."""
 
     @abstractmethod
     def _conclude(self, *, tidy: bool) -> list[bytes]:
@@ -274,6 +283,12 @@ class NativeTranslator(Translator):
         self._rewriter.pass_by(run)
         out.append(run)
         return True
+
+    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
+        self.said += len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
+        edited = self._likeness.edited(frame, 0, len(frame))
+        self._rewriter.pass_by(edited)
+        return edited
 
     def _last_words(self, frame: Frame, data: Payload | None) -> bytes:
         """What leaves of the frame that ended the reply with a failure. One that may not leave is

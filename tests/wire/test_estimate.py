@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import string
 import time
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.formats import Format
@@ -30,7 +31,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Tool, ToolKind, Turn
 from gateway.wire.codecs import CODECS
-from gateway.wire.estimate import PER_CALL, PER_TOOL, PER_TURN, estimate, text_tokens
+from gateway.wire.estimate import _PRICE_OF, PER_CALL, PER_TOOL, PER_TURN, estimate, text_tokens
 from tests.scripted import STREAMS
 from tests.simulator.pictures import PNG
 
@@ -227,3 +228,11 @@ def _seconds(agent: Prompt) -> float:
     started = time.perf_counter()
     estimate(agent)
     return time.perf_counter() - started
+
+
+@given(st.text(max_size=2000) | st.text(string.printable, max_size=2000).map(lambda text: text * 9))
+@settings(max_examples=200, deadline=None)
+def test_a_text_costs_what_its_characters_cost(text: str) -> None:
+    """Whatever way they are added up in."""
+    hundredths = sum(_PRICE_OF[byte] for byte in text.encode())
+    assert text_tokens(text) == -(-hundredths // 100)

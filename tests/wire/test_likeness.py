@@ -95,6 +95,24 @@ def test_numbers_and_padding_may_pass() -> None:
     assert rewrite(likeness, numbered(1, b"x", b"other")) is None
 
 
+def test_a_frame_by_itself_is_recognised_as_it_would_be_among_others() -> None:
+    for number, known in ((None, taught()), (9, Likeness())):
+        if number is not None:
+            known.learn(numbered(9, b"Hello"), numbered(9, b"Hello", b"shown"), "Hello")
+        for text in (b"", b" w\xc3\xb6rld", b"\\n", b'a","b":"c', b"a\\", b"a\nb", b"a\x07"):
+            frame = HEAD + text + TAIL if number is None else numbered(12, text)
+            alone, among = known.single(frame), known.one(frame, 0)
+            plain = not text.strip(b" w\xc3\xb6rld")
+            assert alone == (text if plain else None)
+            assert alone is None or among == (len(frame), [alone])
+            for more in (frame, b"data: [DONE]\n\n", b"data: ", b"\n"):
+                assert known.single(frame + more) is None
+            assert known.single(frame[:-1]) is None
+        known.forget()
+        assert known.single(HEAD + b"x" + TAIL) is None
+        assert known.single(numbered(12, b"x")) is None
+
+
 def test_an_edit_that_cannot_be_told_from_the_text_is_not_learned() -> None:
     """What is edited has to stand once and to have a quote that no text can have."""
     likeness = Likeness()
@@ -124,7 +142,7 @@ DELTAS = st.one_of(
 
 
 @settings(max_examples=400, deadline=None)
-@given(deltas=st.lists(DELTAS, max_size=12), include_usage=st.booleans(), cut=st.integers(0, 12))
+@given(deltas=st.lists(DELTAS, max_size=12), include_usage=st.booleans(), cut=st.integers(0, 13))
 def test_nothing_depends_on_it_but_speed(
     deltas: list[dict[str, object]], include_usage: bool, cut: int
 ) -> None:

@@ -385,7 +385,12 @@ def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
     raw = b"".join([*frames, STOP, USAGE, DONE])
     stream = TranslatedTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
     at = data.draw(st.integers(0, len(raw)))
-    assert stream.receive(raw[:at]) + stream.receive(raw[at:]) == slowly(Format.CHAT, to, [raw])
+    expected = slowly(Format.CHAT, to, [raw])
+    assert stream.receive(raw[:at]) + stream.receive(raw[at:]) == expected
+    one_by_one = TranslatedTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
+    alone = [*frames, STOP, USAGE, DONE]
+    assert b"".join(map(one_by_one.receive, alone)) == expected
+    assert (one_by_one.said, one_by_one.end) == (stream.said, stream.end)
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])

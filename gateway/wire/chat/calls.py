@@ -23,8 +23,7 @@ class _Call:
     __slots__ = ("extra", "id", "kind", "named", "number", "waiting")
 
     def __init__(self, number: int | None, id: str, kind: CallKind, entry: Payload) -> None:
-        rest = {name: value for name, value in entry.items() if name not in _READ and value}
-        self.extra = Opaque(Format.CHAT, rest) if rest else None
+        self.extra = _beyond(entry)
         self.number = number
         self.id = id
         self.kind = kind
@@ -85,6 +84,27 @@ class Calls:
                 another = id and name and call.id and call.id != id
                 return None if another else call
         return None
+
+
+def parse_call(entry: object) -> ToolCall | None:
+    """A call that is all there; None of one without a name, for which `Calls` knows more."""
+    if not isinstance(entry, dict):
+        return None
+    kind, field = CallKind.FUNCTION, "arguments"
+    if isinstance(entry.get("custom"), dict):
+        kind, field = CallKind.CUSTOM, "input"
+    said = read_object(entry.get(kind))
+    if not (name := read_text(said.get("name"))):
+        return None
+    id, arguments = read_text(entry.get("id")), _arguments(said.get(field))
+    return ToolCall(id, name, arguments, kind, extra=_beyond(entry))
+
+
+def _beyond(entry: Payload) -> Opaque | None:
+    if entry.keys() <= _READ:
+        return None
+    rest = {name: value for name, value in entry.items() if name not in _READ and value}
+    return Opaque(Format.CHAT, rest) if rest else None
 
 
 def _arguments(value: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -30,11 +30,12 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.chat.content import PARAGRAPHS, Content, flowing
 from gateway.wire.chat.reasoning import render_reasoning
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload
-from gateway.wire.history import leading_system, paired
+from gateway.wire.history import PlainDialogue, leading_system, paired
 from gateway.wire.identity import legal
 from gateway.wire.toolbox import WRAPPED, sent_name
 
@@ -60,6 +61,27 @@ def render_messages(
     for role, run in groupby(turns, key=lambda turn: turn.role):
         messages += dialogue.speak(role, list(run))
     return messages or [dict(_NOTHING)]
+
+
+def render_plain(plain: PlainDialogue, prompt: Prompt, target: Target) -> list[Payload] | None:
+    """The messages of a conversation of words alone, in one step; None where some of them have to
+    be put together or left out."""
+    own = prompt.format is Format.CHAT
+    if len(plain.system) > 1 or (plain.system and _BILLING.match(plain.system[0])):
+        return None
+    messages: list[Payload] = []
+    if plain.system:
+        role: str = "developer" if target.developer else "system"
+        if own:
+            role = prompt.turns[0].role
+        messages.append({"role": role, "content": plain.system[0]})
+    before = None
+    for speaker, text in plain.said:
+        if speaker is before and not own:
+            return None
+        before = speaker
+        messages.append({"role": speaker.value, "content": text})
+    return messages
 
 
 def _without_billing(turn: Turn) -> Turn:

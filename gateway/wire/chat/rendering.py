@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.prompt import OutputFormat, OutputKind, Prompt
+from gateway.core.prompt import AS_USUAL, OutputFormat, OutputKind, Prompt
 from gateway.core.target import SamplingStyle, Target, ToolEffort
 from gateway.errors import CannotConvert
-from gateway.wire.chat.dialogue import render_messages
+from gateway.wire.chat.dialogue import render_messages, render_plain
 from gateway.wire.chat.toolset import render_tools
 from gateway.wire.codec import Rendering
 from gateway.wire.crossing import Losses
 from gateway.wire.effort import effort_of, nearest
 from gateway.wire.fields import Payload, as_json
+from gateway.wire.history import plain_dialogue
 from gateway.wire.identity import conversation, short_user
 from gateway.wire.json_schema import is_strict
 
@@ -35,10 +36,14 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     _check(prompt)
     losses = Losses(Format.CHAT)
     in_words = _schema_in_words(prompt.output, target)
-    tools = render_tools(prompt, target, losses)
+    plain = plain_dialogue(prompt.turns)
+    messages = render_plain(plain, prompt, target) if plain and in_words is None else None
+    if messages is None:
+        messages = render_messages(prompt, target, losses, in_words)
+    uncalled = plain and not prompt.tools and prompt.tool_choice is None
+    tools = {} if uncalled else render_tools(prompt, target, losses)
     stops = [text for text in prompt.stop if text]
-    body: Payload = {"model": target.model}
-    body["messages"] = render_messages(prompt, target, losses, in_words)
+    body: Payload = {"model": target.model, "messages": messages}
     body |= tools
     body |= _answer(prompt, target, losses)
     if prompt.output and in_words is None:
@@ -124,6 +129,8 @@ def _answer(prompt: Prompt, target: Target, losses: Losses) -> Payload:
 
 def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     asked = prompt.sampling
+    if asked is AS_USUAL:
+        return {}
     fields: Payload = {"temperature": asked.temperature, "top_p": asked.top_p}
     if target.sampling is SamplingStyle.NEITHER:
         losses.lose_all(**fields)
@@ -149,6 +156,8 @@ def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
 def _reasoning(prompt: Prompt, target: Target, losses: Losses, *, calling: bool) -> Payload:
     """`calling`: tools are sent along, which some models do not take together with an effort."""
     own, reasoning = _is_own(prompt), prompt.reasoning
+    if reasoning is None and not calling:
+        return {}
     if own and reasoning and reasoning.extra:  # in the words of compatible servers, which it keeps
         return dict(reasoning.extra.data)
     asked = effort_of(reasoning)
@@ -165,7 +174,9 @@ def _reasoning(prompt: Prompt, target: Target, losses: Losses, *, calling: bool)
 def _who(prompt: Prompt, losses: Losses) -> Payload:
     """Who asks and in which conversation, how urgently, and what is noted beside it."""
     own = _is_own(prompt)
-    fields: Payload = {"prompt_cache_key": prompt.cache_key or conversation(prompt.user)}
+    fields: Payload = {}
+    if key := prompt.cache_key or conversation(prompt.user):
+        fields["prompt_cache_key"] = key
     if prompt.user:
         fields["user"] = prompt.user if own else short_user(prompt.user)
     if prompt.service_tier:
@@ -173,7 +184,10 @@ def _who(prompt: Prompt, losses: Losses) -> Payload:
     if own:
         if prompt.extra and "user" in prompt.extra.data:
             fields["safety_identifier"] = fields["user"]
-        fields |= {"metadata": prompt.metadata, "store": prompt.store}
+        if prompt.metadata is not None:
+            fields["metadata"] = prompt.metadata
+        if prompt.store is not None:
+            fields["store"] = prompt.store
     else:
         losses.lose_all(metadata=prompt.metadata)  # it has a place only beside what is stored
-    return {name: value for name, value in fields.items() if value is not None}
+    return fields

@@ -1,7 +1,7 @@
 """Whole chat replies. It must not know how an answer was asked for.
 
-A whole body means what one big chunk means, so the stream's decoder reads it too: that is what
-makes parsed and folded replies equal.
+A whole body means what one big chunk means, so the stream's decoder reads whatever is unusual in
+one. The usual is read without it. Parsed and folded replies are equal: the tests hold them to it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from gateway.core.parts import CallKind, Part, Refusal, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold
 from gateway.core.usage import Usage
+from gateway.wire.assembly import settled
+from gateway.wire.chat.calls import parse_call
 from gateway.wire.chat.reasoning import Details
 from gateway.wire.chat.spoken import (
     Annotations,
@@ -26,13 +28,38 @@ from gateway.wire.chat.stream import ChatDecoder, plain_stop
 from gateway.wire.chat.usage import parse_usage, render_usage
 from gateway.wire.codec import Stamp
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object
+from gateway.wire.lenient import read_text
 
-_BEYOND_TEXT: Final = ("tool_calls", "function_call", "refusal")
+_RARE: Final = ("function_call", "refusal", "reasoning_details", "annotations")
 
 
 def parse_reply(body: Payload) -> Reply:
     """Raises `ReplyFailed` where the body is an error or has no choice in it."""
+    message = _usual_message(body)
+    parts = _usual_parts(message) if message is not None else None
+    if parts is None:
+        return _parse_any(body)
+    called = any([type(part) is ToolCall for part in parts])
+    return Reply(
+        id=read_text(body.get("id")),
+        model=read_text(body.get("model")),
+        parts=tuple(parts),
+        stop=settled(plain_stop(body["choices"][0].get("finish_reason")), called),
+        usage=parse_usage(body.get("usage") or None),
+    )
+
+
+def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
+    """Raises `ReplyFailed` like `parse_reply`."""
+    message = _usual_message(body)
+    if message is not None and message.get("content") and not message.get("tool_calls"):
+        stop = plain_stop(body["choices"][0].get("finish_reason"))
+        return stop, parse_usage(body.get("usage") or None)
+    reply = parse_reply(body)
+    return reply.stop, reply.usage
+
+
+def _parse_any(body: Payload) -> Reply:
     choices = body.get("choices")
     chunk = body
     if isinstance(choices, list):
@@ -41,22 +68,34 @@ def parse_reply(body: Payload) -> Reply:
     return fold([*decoder.decode(b"", chunk), *decoder.done()])
 
 
-def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
-    """A plain text answer, which most are, is measured without building its parts."""
+def _usual_message(body: Payload) -> Payload | None:
+    """The message of a body that holds nothing but one choice, and in it nothing but thoughts, text
+    and calls; None of any other."""
     choices = body.get("choices")
-    if type(choices) is list and len(choices) == 1 and not body.get("error"):
-        choice = read_object(choices[0])
-        message = choice.get("message")
-        if type(message) is dict and _is_plain(message):
-            usage = body.get("usage")
-            stop = plain_stop(choice.get("finish_reason"))
-            return stop, parse_usage(usage, None) if usage else None
-    reply = parse_reply(body)
-    return reply.stop, reply.usage
+    if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+        return None
+    if body.get("error") or body.get("object") == "error" or choices[0].get("index"):
+        return None
+    message = choices[0].get("message")
+    return message if type(message) is dict and not any(map(message.get, _RARE)) else None
 
 
-def _is_plain(message: Payload) -> bool:
-    return bool(message.get("content")) and not any(map(message.get, _BEYOND_TEXT))
+def _usual_parts(message: Payload) -> list[Part] | None:
+    """What the decoder makes of such a message; None where that has to be left to it."""
+    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    content, calls = message.get("content"), message.get("tool_calls")
+    parts: list[Part] = []
+    if thoughts and isinstance(thoughts, str):
+        parts.append(Thinking(thoughts))
+    if isinstance(content, list):
+        return None
+    if content and isinstance(content, str):
+        parts.append(Text(content))
+    if not calls:
+        return parts
+    read = [parse_call(call) for call in calls] if isinstance(calls, list) else [None]
+    known = [call for call in read if call is not None]
+    return [*parts, *known] if len(known) == len(read) else None
 
 
 def _as_delta(choice: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque
-from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Reasoning, Sampling
+from gateway.core.prompt import AS_USUAL, OutputFormat, OutputKind, Prompt, Reasoning, Sampling
 from gateway.core.target import Target
 from gateway.wire.chat.reasoning import patch_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
@@ -48,7 +48,6 @@ _SAMPLED: Final = frozenset(
 )
 _REASONED: Final = frozenset({"reasoning_effort", *_COMPATIBLE})
 _TOOLS: Final = frozenset({"tools", "functions", "tool_choice", "function_call", SEARCH_FIELD})
-_AS_USUAL: Final = Sampling()
 
 
 def parse_prompt(body: object) -> Prompt:
@@ -75,7 +74,7 @@ def parse_prompt(body: object) -> Prompt:
         parallel_tool_calls=_parallel(body),
         reasoning=None if named.isdisjoint(_REASONED) else _reasoning(body),
         output=output,
-        sampling=_AS_USUAL if named.isdisjoint(_SAMPLED) else _sampling(body),
+        sampling=AS_USUAL if named.isdisjoint(_SAMPLED) else _sampling(body),
         verbosity=string(body, "verbosity"),
         user=safety_identifier or user,
         metadata=object_(body, "metadata"),

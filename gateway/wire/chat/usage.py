@@ -7,8 +7,12 @@ a count is an upstream's habit, not news.
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.core.usage import Usage
 from gateway.wire.fields import Payload, count
+
+_NOTHING: Final = Usage()
 
 
 def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
@@ -16,7 +20,7 @@ def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
     counts nothing."""
     if not isinstance(counts, dict):
         return before
-    known = before or Usage()
+    known = before or _NOTHING
     prompt = counts.get("prompt_tokens_details")
     completion = counts.get("completion_tokens_details")
     usage = Usage(
@@ -26,7 +30,7 @@ def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
         output_tokens=count(counts, "completion_tokens") or known.output_tokens,
         reasoning_tokens=count(completion, "reasoning_tokens") or known.reasoning_tokens,
     )
-    return before if usage == Usage() else usage
+    return before if usage == _NOTHING else usage
 
 
 def render_usage(usage: Usage) -> Payload:

@@ -30,10 +30,13 @@ class AnswerForm:
     words: str | None = None
 
 
+_AS_IT_COMES: Final = AnswerForm()
+
+
 def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> AnswerForm:
     asked = prompt.output
     if asked is None:
-        return AnswerForm()
+        return _AS_IT_COMES
     schema = asked.schema
     if schema is None:
         return AnswerForm(words=_WORDS)

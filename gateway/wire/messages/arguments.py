@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -24,6 +24,7 @@ _STRING: Final = re.compile(
 )
 _ESCAPE_BEGUN: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z")
 _SCALAR: Final = re.compile(r"[-+.0-9a-zA-Z]+")
+_LONG: Final = re.compile(rf"[-+.0-9a-zA-Z]{{{_LONGEST_SCALAR + 1}}}")
 _CLOSERS: Final = {"{": "}", "[": "]"}
 _OPENERS: Final = {"}": "{", "]": "["}
 
@@ -187,6 +188,27 @@ class WrappedArguments:
 
 
 Arguments = JsonArguments | WrappedArguments
+
+
+def read_object_text(text: str) -> Any:
+    """The object that clients read of arguments which are all there: what the text says where it
+    is one, else what `JsonArguments` makes of it."""
+    if _is_usual(text):
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            value = None
+        if type(value) is dict:
+            return value
+    arguments = JsonArguments()
+    return orjson.loads(arguments.feed(text) + arguments.finish())
+
+
+def _is_usual(text: str) -> bool:
+    """Whether nothing in the text can be nested too deeply or be too long."""
+    if len(text) <= _DEEPEST:
+        return True
+    return text.count("{") + text.count("[") < _DEEPEST and not _LONG.search(text)
 
 
 def _space(text: str, at: int) -> int:

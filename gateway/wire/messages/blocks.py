@@ -47,7 +47,7 @@ def parse_content(content: Any, path: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(content),)
     blocks = as_list(content, path)
-    return tuple(_parse_block(block, f"{path}.{index}") for index, block in enumerate(blocks))
+    return tuple([_parse_block(block, path, index) for index, block in enumerate(blocks)])
 
 
 def parse_cache(block: Payload, path: str) -> CacheMark | None:
@@ -57,7 +57,12 @@ def parse_cache(block: Payload, path: str) -> CacheMark | None:
     return CacheMark(string(control, "ttl", join(path, "cache_control")))
 
 
-def _parse_block(block: Any, path: str) -> Part:
+def _parse_block(block: Any, above: str, index: int) -> Part:
+    if type(block) is dict and len(block) == 2 and block.get("type") == "text":
+        text = block.get("text")  # most are nothing else
+        if type(text) is str:
+            return Text(text)
+    path = f"{above}.{index}"
     block = as_object(block, path)
     kind = required_str(block, "type", path)
     if parse := _BLOCKS.get(kind):

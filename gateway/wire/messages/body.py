@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.prompt import Prompt, Sampling
+from gateway.core.prompt import AS_USUAL, Prompt, Sampling
 from gateway.core.target import SamplingStyle, Target, ThinkingStyle
 from gateway.errors import CannotConvert
 from gateway.wire.codec import Rendering
@@ -17,16 +17,19 @@ from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload
 from gateway.wire.identity import short_user
 from gateway.wire.messages import marks
-from gateway.wire.messages.answer import render_output
+from gateway.wire.messages.answer import AnswerForm, render_output
 from gateway.wire.messages.conversation import (
     end_with_user,
     lacks_leading_thinking,
     render_turns,
 )
-from gateway.wire.messages.reasoning import forget_clearing, is_on, render_reasoning
+from gateway.wire.messages.reasoning import Thoughts, forget_clearing, is_on, render_reasoning
 from gateway.wire.messages.toolset import freed, is_forced, render_choice, render_tools
-from gateway.wire.toolbox import JSON_ANSWER, Toolbox
+from gateway.wire.toolbox import JSON_ANSWER, Toolbox, calls_tools
 
+_NUMBERS: Final = (int, float)
+_UNASKED: Final = Thoughts(None, None, 0)
+"""Of a prompt that says nothing of how hard to think."""
 _USUAL_TOKENS: Final = 32_000
 _USUAL_OUTPUT: Final = 8192
 """Tokens that a model can put out as far as nothing is known of it."""
@@ -42,55 +45,63 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     _refuse(prompt)
     fields = _own_fields(prompt, losses)
 
-    box = Toolbox(prompt)
-    tools = render_tools(box, prompt, target, losses)
-    choice = render_choice(box, prompt, tools, losses)
+    tools, choice, form = _tools_and_form(prompt, target, losses)
+    system, messages = render_turns(prompt, target, losses)
+    if form.words:
+        system.append({"type": "text", "text": form.words})
+    most = _max_tokens(prompt, target, losses)
+    thoughts = _UNASKED
+    if prompt.reasoning is not None:
+        off, unled = is_forced(choice), lacks_leading_thinking(messages)
+        thoughts = render_reasoning(prompt, target, losses, most, off=off, unled=unled)
+        most = thoughts.max_tokens
+    thinks = is_on(thoughts.thinking, target)
+    end_with_user(messages, losses, prefill=own or (target.prefill and not thinks))
+
+    said = {
+        "model": target.model,
+        "max_tokens": most,
+        "system": system,
+        "messages": messages,
+        "tools": tools,
+        "tool_choice": choice,
+        "thinking": thoughts.thinking,
+        "output_config": _output_config(thoughts.effort, form.format),
+        **_sampling(prompt.sampling, target, losses, thinks=thinks),
+        "stop_sequences": [stop for stop in prompt.stop if stop.strip()],
+        "stream": prompt.stream,
+        **_about(prompt, losses),
+    }
+    # 0 tells something; what else is empty or off does not.
+    body = {name: value for name, value in said.items() if value or type(value) in _NUMBERS}
+    _add(body, fields, thinks=thinks)
+    _mark(body, target, losses, own=own)
+    return Rendering(
+        body=body,
+        dropped=frozenset(losses.names),
+        stop=tuple([stop for stop in prompt.stop if stop and not stop.strip()]),
+        json_tool=JSON_ANSWER if form.tool else None,
+        fenced=form.words is not None,
+    )
+
+
+def _tools_and_form(
+    prompt: Prompt, target: Target, losses: Losses
+) -> tuple[list[Payload], Payload | None, AnswerForm]:
+    """The tools, the choice among them, and the form of the answer, which may be a tool too."""
+    tools: list[Payload] = []
+    choice: Payload | None = None
+    if prompt.tools or prompt.tool_choice is not None or calls_tools(prompt.turns):
+        box = Toolbox(prompt)
+        tools = render_tools(box, prompt, target, losses)
+        choice = render_choice(box, prompt, tools, losses)
     form = render_output(prompt, target, has_tools=bool(tools))
     if form.tool is not None:
         tools, choice = [form.tool], {"type": "tool", "name": JSON_ANSWER}
     if target.thinking is ThinkingStyle.ALWAYS and choice and is_forced(choice):
         losses.lose("tool_choice")
         choice = freed(choice)
-
-    system, messages = render_turns(prompt, target, losses)
-    if form.words:
-        system.append({"type": "text", "text": form.words})
-    thoughts = render_reasoning(
-        prompt,
-        target,
-        losses,
-        _max_tokens(prompt, target, losses),
-        off=is_forced(choice),
-        unled=lacks_leading_thinking(messages),
-    )
-    thinks = is_on(thoughts.thinking, target)
-    end_with_user(messages, losses, prefill=own or (target.prefill and not thinks))
-
-    config = {"effort": thoughts.effort, "format": form.format}
-    said = {
-        "model": target.model,
-        "max_tokens": thoughts.max_tokens,
-        "system": system,
-        "messages": messages,
-        "tools": tools,
-        "tool_choice": choice,
-        "thinking": thoughts.thinking,
-        "output_config": {name: value for name, value in config.items() if value is not None},
-        **_sampling(prompt.sampling, target, losses, thinks=thinks),
-        "stop_sequences": [stop for stop in prompt.stop if stop.strip()],
-        "stream": prompt.stream,
-        **_about(prompt, losses),
-    }
-    body = {name: value for name, value in said.items() if _says(value)}
-    _add(body, fields, thinks=thinks)
-    _mark(body, target, losses, own=own)
-    return Rendering(
-        body=body,
-        dropped=frozenset(losses.names),
-        stop=tuple(stop for stop in prompt.stop if stop and not stop.strip()),
-        json_tool=JSON_ANSWER if form.tool else None,
-        fenced=form.words is not None,
-    )
+    return tools, choice, form
 
 
 def _refuse(prompt: Prompt) -> None:
@@ -113,20 +124,23 @@ def _own_fields(prompt: Prompt, losses: Losses) -> Payload:
     """This format's fields that the hub has no word for. What the prompt says in other words that
     have no counterpart is lost; what is empty says nothing."""
     sampling = prompt.sampling
-    losses.lose_all(
-        seed=sampling.seed,
-        frequency_penalty=sampling.frequency_penalty or None,
-        presence_penalty=sampling.presence_penalty or None,
-        logprobs=sampling.top_logprobs,
-        verbosity=None if prompt.verbosity == "medium" else prompt.verbosity,
-        metadata=prompt.metadata or None,
-    )
+    if sampling is not AS_USUAL:
+        losses.lose_all(
+            seed=sampling.seed,
+            frequency_penalty=sampling.frequency_penalty or None,
+            presence_penalty=sampling.presence_penalty or None,
+            logprobs=sampling.top_logprobs,
+        )
+    if prompt.verbosity is not None and prompt.verbosity != "medium":
+        losses.lose_all(verbosity=prompt.verbosity)
+    if prompt.metadata:
+        losses.lose("metadata")
     return dict(losses.request_fields(prompt))
 
 
-def _says(value: Any) -> bool:
-    """Whether a field tells anything: 0 does, what is empty or off does not."""
-    return bool(value) or type(value) in (int, float)
+def _output_config(effort: str | None, form: Payload | None) -> Payload:
+    config: Payload = {} if effort is None else {"effort": effort}
+    return config if form is None else config | {"format": form}
 
 
 def _max_tokens(prompt: Prompt, target: Target, losses: Losses) -> int:
@@ -141,6 +155,8 @@ def _max_tokens(prompt: Prompt, target: Target, losses: Losses) -> int:
 
 def _sampling(sampling: Sampling, target: Target, losses: Losses, *, thinks: bool) -> Payload:
     """Numbers from 0 to 1; the neutral ones say nothing, and a model that thinks takes none."""
+    if sampling is AS_USUAL:
+        return {}
     asked = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -175,6 +191,8 @@ def _about(prompt: Prompt, losses: Losses) -> Payload:
 
 def _add(body: Payload, fields: Payload, *, thinks: bool) -> None:
     """The client's own fields, and those within fields that are written anew here."""
+    if not fields:
+        return
     if not thinks or "thinking" not in body:
         fields.pop("thinking", None)
     for name, value in fields.items():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
+from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
 from gateway.wire.fields import Payload
@@ -16,7 +18,7 @@ from gateway.wire.messages.body import render_prompt
 from gateway.wire.messages.encoder import MessagesEncoder
 from gateway.wire.messages.errors import render_error
 from gateway.wire.messages.patch import patch_prompt
-from gateway.wire.messages.reply import parse_reply, render_reply
+from gateway.wire.messages.reply import measure_reply, parse_reply, render_reply
 from gateway.wire.messages.request import parse_count, parse_prompt
 from gateway.wire.messages.rewrite import MessagesRewriter
 from gateway.wire.messages.stream import MessagesDecoder
@@ -54,6 +56,9 @@ class MessagesCodec(Codec):
 
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
+
+    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return measure_reply(body)
 
     def render_error(self, error: GatewayError, request_id: str) -> bytes:
         return render_error(error, request_id)

@@ -7,7 +7,6 @@ has no word for is left out and named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
@@ -33,6 +32,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.errors import CannotConvert
 from gateway.wire.carrier import proof
 from gateway.wire.crossing import Losses

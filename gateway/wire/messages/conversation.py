@@ -7,15 +7,21 @@ calls, and nothing is empty (Messages, "Messages", "Tool use"). It must not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload
-from gateway.wire.history import introduced, leading_system, paired
+from gateway.wire.history import (
+    PlainDialogue,
+    introduced,
+    leading_system,
+    paired,
+    plain_dialogue,
+)
 from gateway.wire.messages.content import Content, own_fields
 
 _SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
@@ -32,6 +38,9 @@ class Conversation(NamedTuple):
 
 
 def render_turns(prompt: Prompt, target: Target, losses: Losses) -> Conversation:
+    plain = plain_dialogue(prompt.turns)
+    if plain is not None and plain.said[0][0] is Role.USER:
+        return _plain(plain)
     content = Content(prompt, target, losses)
     leading, rest = leading_system([*introduced(prompt.turns, losses)])
     system = [block for turn in leading for block in content.blocks(turn)]
@@ -43,6 +52,19 @@ def render_turns(prompt: Prompt, target: Target, losses: Losses) -> Conversation
         messages.insert(0, _said(_OPENING))
     _accompany_documents(messages)
     return Conversation(system, messages)
+
+
+def _plain(plain: PlainDialogue) -> Conversation:
+    """The same in one step, where there is nothing to put in order."""
+    messages: list[Payload] = []
+    before = None
+    for speaker, text in plain.said:
+        if speaker is before:
+            messages[-1]["content"].append(_text(text))
+        else:
+            messages.append({"role": _ROLES[speaker], "content": [_text(text)]})
+        before = speaker
+    return Conversation([_text(text) for text in plain.system], messages)
 
 
 def end_with_user(messages: list[Payload], losses: Losses, *, prefill: bool) -> None:

@@ -14,28 +14,21 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason
-from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Refusal, ToolCall
+from gateway.core.parts import Refusal, ToolCall
 from gateway.core.prompt import Prompt
-from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Stamp
-from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object
 from gateway.wire.messages.errors import error_frame
+from gateway.wire.messages.message import ending, opening_message, told_stop, told_usage
 from gateway.wire.messages.mouth import Block, Mouth
 from gateway.wire.messages.opening import first_pieces, open_block, open_call
+from gateway.wire.messages.shown import NO_WORDS
 from gateway.wire.messages.spoken import TextBlock, ThinkingBlock
 from gateway.wire.messages.spoken_calls import CallBlock, Searches
-from gateway.wire.messages.stream import STOPS
-from gateway.wire.messages.usage import render_usage
 from gateway.wire.sse import write_frame
 
 PING: Final = write_frame(b"ping", b'{"type":"ping"}')
 _STOP: Final = write_frame(b"message_stop", b'{"type":"message_stop"}')
-_WORDS: Final = {stop: word for word, stop in STOPS.items()}
-_LAST_DETAILS: Final = ("stop_details", "container")
-"""What this format's own upstream may say at the end beside the reason."""
 
 
 class MessagesEncoder:
@@ -83,16 +76,7 @@ class MessagesEncoder:
         return self._mouth.stop() + error_frame(error)
 
     def _on_begin(self, event: Begin) -> bytes:
-        message: Payload = {
-            "id": f"msg_{self._stamp.reply_id}",
-            "type": "message",
-            "role": "assistant",
-            "model": self._prompt.model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": self._usage(event.usage),
-        }
+        message = opening_message(self._prompt, self._stamp, event.usage)
         data = {"type": "message_start", "message": message}
         return write_frame(b"message_start", orjson.dumps(data))
 
@@ -140,44 +124,20 @@ class MessagesEncoder:
         return PING
 
     def _on_end(self, event: End) -> bytes:
-        stop = self._stop(event)
+        refusal = self._refusal
+        stop = told_stop(
+            event.stop, event.stop_sequence, called=self._called, refused=refusal is not None
+        )
         out = b""
         if self._mouth.index < 0 and stop is StopReason.END_TURN:
-            # Coding agents take a message without any content for a failure and ask again.
-            out = self._mouth.start({"type": "text", "text": ""}) + self._mouth.stop()
-        delta: Payload = {
-            "stop_reason": _WORDS[stop],
-            "stop_sequence": event.stop_sequence if stop is StopReason.STOP_SEQUENCE else None,
-        }
-        if stop is StopReason.REFUSAL:
-            said = self._refusal.text if self._refusal else ""
-            delta["stop_details"] = {
-                "type": "refusal",
-                "category": None,
-                "explanation": said or None,
-            }
+            out = self._mouth.start(dict(NO_WORDS)) + self._mouth.stop()
+        said = refusal.text if refusal else ""
         data = {
             "type": "message_delta",
-            "delta": delta | _details(event.extra),
-            "usage": self._usage(event.usage),
+            "delta": ending(stop, event.stop_sequence, said, event.extra),
+            "usage": told_usage(event.usage, self._stamp),
         }
         return out + write_frame(b"message_delta", orjson.dumps(data)) + _STOP
-
-    def _stop(self, event: End) -> StopReason:
-        """Agents go on by this alone, so it must fit what they have been told."""
-        stop = event.stop
-        if stop is StopReason.STOP_SEQUENCE and event.stop_sequence is None:
-            stop = StopReason.END_TURN
-        if self._called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
-            return StopReason.TOOL_CALL
-        if not self._called and stop is StopReason.TOOL_CALL:
-            stop = StopReason.END_TURN
-        if self._refusal is not None and stop is StopReason.END_TURN:
-            return StopReason.REFUSAL
-        return stop
-
-    def _usage(self, usage: Usage | None) -> Payload:
-        return render_usage(usage or Usage(input_tokens=self._stamp.input_tokens))
 
     _SPEAK: ClassVar[dict[type[Event], Callable[[MessagesEncoder, Any], bytes]]] = {
         Begin: _on_begin,
@@ -186,10 +146,3 @@ class MessagesEncoder:
         Ping: _on_ping,
         End: _on_end,
     }
-
-
-def _details(extra: Opaque | None) -> Payload:
-    if extra is None or extra.format is not Format.MESSAGES:
-        return {}
-    delta = read_object(extra.data.get("delta"))
-    return {name: delta[name] for name in _LAST_DETAILS if delta.get(name) is not None}

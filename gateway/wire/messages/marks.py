@@ -6,7 +6,6 @@ messages, in this order, and one more way to ask for one of them at the request'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from gateway.core.parts import CacheMark
@@ -26,12 +25,12 @@ def render_mark(mark: CacheMark) -> Payload:
 
 
 def is_marked(body: Payload) -> bool:
-    return _FIELD in body or any(_FIELD in blocks[at] for blocks, at in _places(body))
+    return _FIELD in body or bool(_marked(body))
 
 
 def trim(body: Payload) -> bool:
     """Takes the earliest marks out where there are too many; whether it did."""
-    marked = [(blocks, at) for blocks, at in _places(body) if _FIELD in blocks[at]]
+    marked = _marked(body)
     spare = len(marked) + (_FIELD in body) - MOST
     for blocks, at in marked[: max(0, spare)]:
         blocks[at] = {name: value for name, value in blocks[at].items() if name != _FIELD}
@@ -50,9 +49,8 @@ def mark_stable(body: Payload) -> None:
             blocks[-1] = blocks[-1] | {_FIELD: {"type": "ephemeral"}}
 
 
-def _places(body: Payload) -> Iterator[tuple[list[Any], int]]:
+def _marked(body: Payload) -> list[tuple[list[Any], int]]:
+    """Where the marks stand."""
     lists = [body.get("tools") or [], body.get("system") or []]
     lists += [message["content"] for message in body["messages"]]
-    for blocks in lists:
-        for at in range(len(blocks)):
-            yield blocks, at
+    return [(blocks, at) for blocks in lists for at, block in enumerate(blocks) if _FIELD in block]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Part
+from gateway.core.parts import Opaque, Part, Text
 from gateway.core.prompt import (
+    AS_USUAL,
     OutputFormat,
     OutputKind,
     Prompt,
@@ -52,6 +53,8 @@ _KNOWN_INSIDE: Final = {
     "output_config": {"effort", "format"},
     "metadata": {"user_id"},
 }
+_PLAIN: Final = _KNOWN - _KNOWN_INSIDE.keys()
+_SAMPLED: Final = frozenset({"temperature", "top_p", "top_k"})
 _MESSAGE: Final = frozenset({"role", "content"})
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 
@@ -83,14 +86,18 @@ def parse_count(body: object) -> Prompt:
         parallel_tool_calls=parallel,
         reasoning=_reasoning(body, max_tokens),
         output=_output(body),
-        sampling=Sampling(
-            temperature=number(body, "temperature"),
-            top_p=number(body, "top_p"),
-            top_k=integer(body, "top_k"),
-        ),
+        sampling=AS_USUAL if body.keys().isdisjoint(_SAMPLED) else _sampling(body),
         user=string(metadata, "user_id", "metadata"),
         service_tier=string(body, "service_tier"),
         extra=_extra(body),
+    )
+
+
+def _sampling(body: Payload) -> Sampling:
+    return Sampling(
+        temperature=number(body, "temperature"),
+        top_p=number(body, "top_p"),
+        top_k=integer(body, "top_k"),
     )
 
 
@@ -104,10 +111,15 @@ def _messages(body: Payload) -> list[Turn]:
     messages = as_list(required(body, "messages"), "messages")
     if not messages:
         raise invalid("messages", "at least one message is required")
-    return [_turn(message, f"messages.{index}") for index, message in enumerate(messages)]
+    return [_turn(message, index) for index, message in enumerate(messages)]
 
 
-def _turn(message: Any, path: str) -> Turn:
+def _turn(message: Any, index: int) -> Turn:
+    if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
+        role, said = message.get("role"), message.get("content")
+        if type(said) is str and type(role) is str and role in _ROLES:
+            return Turn(_ROLES[role], (Text(said),))
+    path = f"messages.{index}"
     message = as_object(message, path)
     role = _ROLES.get(required_str(message, "role", path))
     if role is None:
@@ -117,11 +129,15 @@ def _turn(message: Any, path: str) -> Turn:
 
 
 def _stop_sequences(body: Payload) -> tuple[str, ...]:
-    sequences = list_(body, "stop_sequences") or ()
+    sequences = list_(body, "stop_sequences")
+    if not sequences:
+        return ()
     return tuple(as_str(text, f"stop_sequences.{index}") for index, text in enumerate(sequences))
 
 
 def _reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
+    if "thinking" not in body and "output_config" not in body:
+        return None
     thinking = object_(body, "thinking")
     effort = string(object_(body, "output_config") or {}, "effort", "output_config")
     if thinking is None:
@@ -154,6 +170,8 @@ def _check_budget(budget: int | None, max_tokens: int | None) -> None:
 
 def _output(body: Payload) -> OutputFormat | None:
     """`output_format` is what `output_config.format` was called at first."""
+    if "output_config" not in body and "output_format" not in body:
+        return None
     form = object_(object_(body, "output_config") or {}, "format", "output_config")
     path = "output_config.format"
     if form is None:
@@ -165,6 +183,8 @@ def _output(body: Payload) -> OutputFormat | None:
 
 
 def _extra(body: Payload) -> Opaque | None:
+    if body.keys() <= _PLAIN:
+        return None
     extra = {name: value for name, value in body.items() if name not in _KNOWN}
     for name, known in _KNOWN_INSIDE.items():
         inside = body.get(name) or {}

@@ -5,15 +5,14 @@ which block comes next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
 from gateway.core.events import Signature
-from gateway.core.formats import Format
 from gateway.core.parts import Citation, Opaque
 from gateway.wire.fields import Payload
 from gateway.wire.messages.mouth import TAIL, Mouth, Piece, frames
+from gateway.wire.messages.shown import shown_citation
 
 
 class SilentBlock:
@@ -82,26 +81,11 @@ class TextBlock:
         return start
 
     def _cite(self, citation: Citation) -> bytes:
-        own = citation.extra
-        if own is not None and own.format is Format.MESSAGES:
-            shown: Any = own.data
-        elif citation.url is None:
+        shown = shown_citation(citation, self.text)
+        if shown is None:
             self._mouth.lost.add("citations")
             return b""
-        else:
-            shown = {
-                "type": "web_search_result_location",
-                "url": citation.url,
-                "title": citation.title,
-                "cited_text": citation.cited_text or self._covered(citation),
-                "encrypted_index": "",
-            }
         return self._mouth.head(b"citations_delta", b"citation") + orjson.dumps(shown) + TAIL
-
-    def _covered(self, citation: Citation) -> str:
-        if citation.start is None or citation.end is None:
-            return ""
-        return self.text[citation.start : citation.end]
 
 
 class ThinkingBlock:

@@ -10,6 +10,7 @@ from gateway.wire.fields import Payload
 from gateway.wire.messages.arguments import Arguments
 from gateway.wire.messages.mouth import TAIL, Mouth, Piece
 from gateway.wire.messages.search import NAME, Search, shown_id
+from gateway.wire.messages.shown import shown_results, shown_search
 from gateway.wire.messages.spoken import SilentBlock
 
 
@@ -86,9 +87,7 @@ class SearchBlock:
             return b""
         shown = self._mouth.call_id(self._id, shown_id(self._id))
         self._searches[self._id] = search
-        start = self._mouth.start(
-            {"type": "server_tool_use", "id": shown, "name": NAME, "input": {}}
-        )
+        start = self._mouth.start(shown_search(shown))
         head = self._mouth.head(b"input_json_delta", b"partial_json")
         query = orjson.dumps({"query": search.query}).decode()
         return start + head + orjson.dumps(query) + TAIL + self._mouth.stop()
@@ -108,9 +107,5 @@ class FoundBlock(SilentBlock):
         if self._call_id not in self._searches:
             self._mouth.lost.add(NAME)
             return b""
-        block = {
-            "type": f"{NAME}_tool_result",
-            "tool_use_id": self._mouth.result_id(self._call_id),
-            "content": self._searches.pop(self._call_id).results,
-        }
-        return self._mouth.start(block) + self._mouth.stop()
+        shown, search = self._mouth.result_id(self._call_id), self._searches.pop(self._call_id)
+        return self._mouth.start(shown_results(shown, search)) + self._mouth.stop()

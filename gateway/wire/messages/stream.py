@@ -13,11 +13,9 @@ from gateway.core.events import Begin, Event, Signature, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Opaque,
-    OpaquePart,
     Part,
     Refusal,
     ServerToolCall,
-    ServerToolResult,
     Text,
     Thinking,
     ToolCall,
@@ -25,8 +23,16 @@ from gateway.core.parts import (
 from gateway.wire.assembly import Assembly
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text, write_json
+from gateway.wire.lenient import read_object, read_text
 from gateway.wire.messages.citations import parse_citation
+from gateway.wire.messages.reply_blocks import (
+    CALL,
+    SERVER_CALLS,
+    read_call,
+    read_input,
+    read_server_call,
+    whole_part,
+)
 from gateway.wire.messages.usage import merge_counts, parse_usage
 
 STOPS: Final = {
@@ -39,7 +45,6 @@ STOPS: Final = {
     "model_context_window_exceeded": StopReason.CONTEXT_WINDOW,
     "compaction": StopReason.COMPACTION,
 }
-_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 
 
 class MessagesDecoder:
@@ -105,12 +110,12 @@ class MessagesDecoder:
             self._open_text(block)
         elif kind == "thinking":
             self._open_thinking(block)
-        elif kind == "tool_use":
-            self._assembly.open(self._index, _tool_call(block), _json(block.get("input")))
-        elif kind in ("server_tool_use", "mcp_tool_use"):
-            self._assembly.open(self._index, _server_call(block), _json(block.get("input")))
+        elif kind == CALL:
+            self._assembly.open(self._index, read_call(block), read_input(block))
+        elif kind in SERVER_CALLS:
+            self._assembly.open(self._index, read_server_call(block), read_input(block))
         else:
-            self._assembly.open(self._index, _whole_part(kind, block))
+            self._assembly.open(self._index, whole_part(kind, block))
 
     def _open_text(self, block: Payload) -> None:
         self._assembly.open(self._index, Text())
@@ -201,42 +206,3 @@ class MessagesDecoder:
 _TEXT = Text()
 _REFUSAL = Refusal()
 _THINKING = Thinking()
-
-
-def _tool_call(block: Payload) -> ToolCall:
-    more = _beyond(block, _CALL_FIELDS)
-    return ToolCall(
-        id=read_text(block.get("id")),
-        name=read_text(block.get("name")),
-        extra=Opaque(Format.MESSAGES, more) if more else None,
-    )
-
-
-def _server_call(block: Payload) -> ServerToolCall:
-    more = _beyond(block, _CALL_FIELDS - {"type"})
-    return ServerToolCall(
-        id=read_text(block.get("id")),
-        name=read_text(block.get("name")),
-        extra=Opaque(Format.MESSAGES, more),
-    )
-
-
-def _beyond(block: Payload, known: frozenset[str]) -> Payload:
-    return {name: value for name, value in block.items() if name not in known}
-
-
-def _whole_part(kind: str, block: Payload) -> Part:
-    """A block that is complete at its start."""
-    if kind == "redacted_thinking":
-        signature = Opaque(Format.MESSAGES, read_text(block.get("data")))
-        return Thinking(signature=signature, redacted=True)
-    pocket = Opaque(Format.MESSAGES, block)
-    if kind.endswith("_tool_result"):
-        return ServerToolResult(
-            read_text(block.get("tool_use_id")), kind.removesuffix("_tool_result"), pocket
-        )
-    return OpaquePart(kind, pocket)
-
-
-def _json(value: Any) -> str:
-    return write_json(value or {})

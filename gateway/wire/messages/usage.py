@@ -6,12 +6,13 @@ counts the whole. Reports are cumulative and partial: what a later one leaves ou
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gateway.core.usage import Usage
 from gateway.wire.fields import Payload, count
 
-_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_NOTHING: Final = Usage()
+_PROMPT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 def merge_counts(known: Payload | None, report: Any) -> Payload | None:
@@ -32,7 +33,8 @@ def parse_usage(counts: Payload | None) -> Usage | None:
     reported."""
     if counts is None:
         return None
-    fresh, written, read = (count(counts, name) for name in _PROMPT[:3])
+    fresh, read = count(counts, "input_tokens"), count(counts, "cache_read_input_tokens")
+    written = count(counts, "cache_creation_input_tokens")
     details = counts.get("cache_creation")
     an_hour = count(details, "ephemeral_1h_input_tokens")
     written = max(written, an_hour + count(details, "ephemeral_5m_input_tokens"))
@@ -45,7 +47,7 @@ def parse_usage(counts: Payload | None) -> Usage | None:
         reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
         web_searches=count(counts.get("server_tool_use"), "web_search_requests"),
     )
-    return usage if usage != Usage() else None
+    return usage if usage != _NOTHING else None
 
 
 def render_usage(usage: Usage) -> Payload:

@@ -21,16 +21,16 @@ def own_settings(prompt: Prompt) -> Payload:
     """The fields that a client of this format has set. Those that the hub has no word for are in
     the side pocket, and so are those that hold something unknown, whole."""
     more = fields_of(prompt.extra)
-    reasoning = prompt.reasoning or Reasoning()
-    said = {"effort": reasoning.effort, "summary": reasoning.summary}
-    shared_user = more.get("safety_identifier") == prompt.user
+    shared_user = prompt.user is None or more.get("safety_identifier") == prompt.user
+    sampling = prompt.sampling
+    formed = prompt.output is not None or prompt.verbosity is not None
     settings = {
         "max_output_tokens": prompt.max_tokens,
-        "temperature": prompt.sampling.temperature,
-        "top_p": prompt.sampling.top_p,
-        "top_logprobs": prompt.sampling.top_logprobs,
-        "text": render_answer(prompt, Losses(Format.RESPONSES)) or None,
-        "reasoning": {name: value for name, value in said.items() if value is not None} or None,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_logprobs": sampling.top_logprobs,
+        "text": render_answer(prompt, Losses(Format.RESPONSES)) if formed else None,
+        "reasoning": prompt.reasoning and _own_reasoning(prompt.reasoning),
         "store": prompt.store,
         "previous_response_id": prompt.previous_response_id,
         "metadata": prompt.metadata,
@@ -40,6 +40,11 @@ def own_settings(prompt: Prompt) -> Payload:
         **more,
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _own_reasoning(reasoning: Reasoning) -> Payload | None:
+    said = {"effort": reasoning.effort, "summary": reasoning.summary}
+    return {name: value for name, value in said.items() if value is not None} or None
 
 
 def render_answer(prompt: Prompt, losses: Losses) -> Payload:

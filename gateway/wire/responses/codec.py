@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
+from gateway.core.usage import Usage
 from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
 from gateway.wire.fields import Payload
 from gateway.wire.responses.encoder import ResponsesEncoder
 from gateway.wire.responses.patch import patch_prompt
 from gateway.wire.responses.rendering import render_prompt
-from gateway.wire.responses.reply import parse_reply, render_reply
+from gateway.wire.responses.reply import measure_reply, parse_reply, render_reply
 from gateway.wire.responses.request import parse_prompt
 from gateway.wire.responses.rewrite import ResponsesRewriter
 from gateway.wire.responses.stream import ResponsesDecoder
@@ -44,6 +46,9 @@ class ResponsesCodec(Codec):
 
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
+
+    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return measure_reply(body)
 
     def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
         return render_reply(reply, prompt, stamp)

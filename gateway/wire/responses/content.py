@@ -7,7 +7,6 @@ word for is left out and named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from gateway.core.formats import Format
@@ -25,6 +24,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload
 from gateway.wire.responses.citations import own_citation

@@ -7,7 +7,6 @@ Every call is answered, nothing is empty, and reasoning stands before what it le
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
@@ -17,9 +16,16 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.crossing import Losses
 from gateway.wire.fields import Payload, as_json
-from gateway.wire.history import introduced, leading_system, paired
+from gateway.wire.history import (
+    PlainDialogue,
+    introduced,
+    leading_system,
+    paired,
+    plain_dialogue,
+)
 from gateway.wire.responses.input_items import Items, nothing
 
 _BILLING: Final = "x-anthropic-billing-header:"
@@ -33,11 +39,29 @@ def render_turns(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     if prompt.format is Format.RESPONSES:
         instructions, rest = _own_instructions(prompt.turns)
         return _led(instructions, items.of(rest))
+    plain = plain_dialogue(prompt.turns)
+    if plain is not None and (rendered := _plain(plain, prompt)) is not None:
+        return rendered
     leading, rest = leading_system(_without_billing(introduced(prompt.turns, losses)))
     inputs = _without_dangling(items.of(paired(rest)), losses)
     if inputs and _are_instructions(leading, prompt, target, inputs):
         return _led(items.joined(leading), inputs)
     return {"input": [*items.of(leading), *inputs] or [nothing()]}
+
+
+def _plain(plain: PlainDialogue, prompt: Prompt) -> Payload | None:
+    """The same in one step, where there is nothing to put in order; None where the texts have to be
+    looked at first."""
+    if prompt.output is not None or any([text.startswith(_BILLING) for text in plain.system]):
+        return None
+    inputs: list[Payload] = []
+    for speaker, text in plain.said:
+        if speaker is Role.USER:
+            said: Payload = {"type": "input_text", "text": text}
+        else:
+            said = {"type": "output_text", "text": text, "annotations": []}
+        inputs.append({"type": "message", "role": speaker.value, "content": [said]})
+    return _led("\n\n".join(plain.system), inputs)
 
 
 def _led(instructions: str | None, inputs: list[Payload]) -> Payload:

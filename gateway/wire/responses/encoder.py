@@ -7,7 +7,7 @@ so those whose parts have closed wait for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping
@@ -25,7 +25,7 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
 )
-from gateway.core.prompt import Prompt
+from gateway.core.prompt import Prompt, Tool
 from gateway.errors import GatewayError
 from gateway.wire.codec import Stamp
 from gateway.wire.fields import Payload
@@ -64,15 +64,11 @@ class ResponsesEncoder:
         "response",
     )
 
-    def __init__(self, prompt: Prompt, stamp: Stamp) -> None:
-        self._pen = Pen()
+    def __init__(self, prompt: Prompt, stamp: Stamp, pen: Pen | None = None) -> None:
+        self._pen = pen or Pen()
         self._ids = Ids(stamp.reply_id)
         self._origin = stamp.origin
-        self._client_tools = {
-            tool.name: known
-            for tool in prompt.tools
-            if tool.namespace is None and (known := client_tools.find(own_fields(tool.definition)))
-        }
+        self._client_tools = client_tools_of(prompt.tools)
         self._items: list[OutgoingItem] = []
         self._open: dict[int, OutgoingItem | None] = {}
         self._late: list[OutgoingItem] = []
@@ -228,4 +224,13 @@ class ResponsesEncoder:
         Ping: _on_ping,
         End: _on_end,
         Fail: _on_fail,
+    }
+
+
+def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]:
+    """Those that the client knows by their type, by their names."""
+    return {
+        tool.name: known
+        for tool in tools
+        if tool.namespace is None and (known := client_tools.find(own_fields(tool.definition)))
     }

@@ -53,6 +53,7 @@ _ROLES: Final = {
     "developer": Role.DEVELOPER,
 }
 _MESSAGE: Final = frozenset({"type", "role", "content"})
+_PLAIN: Final = ("input_text", "output_text", "text")
 _CALL: Final = frozenset({"type", "call_id", "name", "namespace", "arguments", "input"})
 _RESULT: Final = frozenset({"type", "call_id", "output"})
 
@@ -80,8 +81,10 @@ def _message(item: Payload, path: str) -> Turn:
         reason = "Input should be 'user', 'assistant', 'system' or 'developer'"
         raise invalid(join(path, "role"), reason)
     parts = _content(required(item, "content", path), join(path, "content"))
-    more = {name: value for name, value in item.items() if name not in _MESSAGE}
-    if any(isinstance(part, OpaquePart) for part in parts):
+    more: Payload = {}
+    if not item.keys() <= _MESSAGE:
+        more = {name: value for name, value in item.items() if name not in _MESSAGE}
+    if any([type(part) is OpaquePart for part in parts]):
         more["type"] = "message"  # else the turn would look like an item of an unknown type
     return Turn(role, parts, extra=_pocket(more) if more else None)
 
@@ -183,10 +186,15 @@ def _content(content: Any, path: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(content),)
     parts = as_list(content, path)
-    return tuple(_part(part, f"{path}.{index}") for index, part in enumerate(parts))
+    return tuple([_part(part, path, index) for index, part in enumerate(parts)])
 
 
-def _part(part: Any, path: str) -> Part:
+def _part(part: Any, above: str, index: int) -> Part:
+    if type(part) is dict and len(part) == 2 and part.get("type") in _PLAIN:
+        text = part.get("text")  # most are nothing else
+        if type(text) is str:
+            return Text(text)
+    path = f"{above}.{index}"
     part = as_object(part, path)
     kind = required_str(part, "type", path)
     parse = _PARTS.get(kind)

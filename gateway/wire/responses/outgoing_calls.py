@@ -22,7 +22,7 @@ from gateway.wire.lenient import read_object, read_objects, read_text
 from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.ids import Ids
 from gateway.wire.responses.outgoing import INCOMPLETE, OutgoingItem, Piece, own_fields
-from gateway.wire.responses.pen import Line, Pen
+from gateway.wire.responses.pen import Pen
 
 _FUNCTION: Final = ("function_call", "fc", "arguments", "function_call_arguments")
 _CUSTOM: Final = ("custom_tool_call", "ctc", "input", "custom_tool_call_input")
@@ -48,7 +48,7 @@ class OutgoingCall(OutgoingItem):
         if part.namespace is not None:
             body["namespace"] = part.namespace
         super().__init__(pen, index, own | body | {self._field: ""})
-        self._line = Line(pen, f"{self._told}.delta", self._place())
+        self._line = pen.line(f"{self._told}.delta", self._place())
         self._pieces: list[str] = []
 
     def begin(self, part: Part) -> bytes:

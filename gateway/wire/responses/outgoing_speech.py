@@ -93,10 +93,10 @@ class OutgoingMessage(OutgoingItem):
         place = self._place(content_index=len(self._content))
         if isinstance(part, Refusal):
             opened: Payload = {"type": "refusal", "refusal": ""}
-            self._line = Line(self._pen, "refusal.delta", place)
+            self._line = self._pen.line("refusal.delta", place)
         else:
             opened = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            self._line = Line(self._pen, "output_text.delta", place, _LOGPROBS)
+            self._line = self._pen.line("output_text.delta", place, _LOGPROBS)
         self._content.append(opened)
         self._pieces, self._held, self._base = [], [], 0
         return self._pen.write("content_part.added", place | {"part": opened}) + self._say(part)
@@ -166,7 +166,7 @@ class OutgoingReasoning(OutgoingItem):
         if self._line is not None:
             return self._line.write(piece)
         place = self._place(summary_index=0)
-        self._line = Line(self._pen, "reasoning_summary_text.delta", place)
+        self._line = self._pen.line("reasoning_summary_text.delta", place)
         opened = place | {"part": {"type": "summary_text", "text": ""}}
         return self._pen.write("reasoning_summary_part.added", opened) + self._line.write(piece)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Opaque, OpaquePart, Part, Text, Thinking, ToolCall
+from gateway.core.value import replace
 from gateway.wire.fields import Payload
 from gateway.wire.lenient import read_text
 from gateway.wire.responses.arrivals import CUSTOM, REASONING, Item
@@ -31,12 +31,13 @@ def silent_reasoning(item: Payload, signature: Opaque | None) -> Part:
     return OpaquePart(REASONING, Opaque(Format.RESPONSES, item))
 
 
-def parse_call(item: Payload) -> ToolCall:
+def parse_call(item: Payload, arguments: str = "") -> ToolCall:
     """`status` is left out: it is another one when the call is complete."""
     more = {name: value for name, value in item.items() if name not in _CALL_FIELDS}
     return ToolCall(
         id=read_text(item.get("call_id")) or read_text(item.get("id")),
         name=read_text(item.get("name")),
+        arguments=arguments,
         kind=CallKind.CUSTOM if item.get("type") == CUSTOM else CallKind.FUNCTION,
         namespace=read_text(item.get("namespace")) or None,
         extra=Opaque(Format.RESPONSES, more) if more else None,

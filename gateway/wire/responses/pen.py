@@ -27,6 +27,10 @@ class Pen:
         self.sequence = number + 1
         return b"%b%d,%b\n\n" % (_HEAD % (name, name), number, orjson.dumps(fields)[1:])
 
+    def line(self, kind: str, place: Payload, more: Payload | None = None) -> Line:
+        """For events of one kind about one part; see `Line`."""
+        return Line(self, kind, place, more)
+
 
 class Line:
     """Writes events that differ in their piece alone: nearly all that a stream has."""
@@ -61,3 +65,31 @@ class Line:
         after, between = self._after + b'"', b'"' + self._end + self._before
         numbered = (b"%d%b%b" % (at, after, text) for at, text in enumerate(spelled, number))
         return b'%b%b"%b' % (self._before, between.join(numbered), self._end)
+
+
+class SilentPen(Pen):
+    """Writes nothing, for those who only want the response that a stream ends with."""
+
+    __slots__ = ()
+
+    def write(self, kind: str, fields: Payload) -> bytes:
+        return b""
+
+    def line(self, kind: str, place: Payload, more: Payload | None = None) -> Line:
+        return _SILENT
+
+
+class _SilentLine(Line):
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """It has nothing to remember."""
+
+    def write(self, piece: Any) -> bytes:
+        return b""
+
+    def write_texts(self, spelled: Sequence[bytes]) -> bytes:
+        return b""
+
+
+_SILENT: Final = _SilentLine()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.prompt import Prompt, Reasoning
+from gateway.core.prompt import AS_USUAL, Prompt, Reasoning
 from gateway.core.target import SamplingStyle, Target
 from gateway.errors import CannotConvert
 from gateway.wire.codec import Rendering
@@ -63,6 +63,8 @@ def _refuse(prompt: Prompt) -> None:
     """The fields are named as the formats that have them call them."""
     if (prompt.sampling.choices or 1) > 1:
         raise CannotConvert("n", "the model's upstream gives one answer only")
+    if prompt.extra is None:
+        return
     more = fields_of(prompt.extra)
     if more.get("audio") or "audio" in (more.get("modalities") or ()):
         raise CannotConvert("modalities", "the model's upstream answers in text only")
@@ -72,17 +74,18 @@ def _refuse(prompt: Prompt) -> None:
 
 def _settings(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     tier = prompt.service_tier
+    formed = prompt.output is not None or prompt.verbosity is not None
     return {
         "max_output_tokens": _max_tokens(prompt, target, losses),
         **_sampling(prompt, target, losses),
-        "text": render_answer(prompt, losses) or None,
-        "reasoning": _reasoning(prompt.reasoning, target, losses) or None,
+        "text": (render_answer(prompt, losses) or None) if formed else None,
+        "reasoning": prompt.reasoning and (_reasoning(prompt.reasoning, target, losses) or None),
         "store": False,
         "metadata": prompt.metadata,
         "safety_identifier": None if prompt.user is None else short_user(prompt.user),
         "service_tier": _TIERS.get(tier, tier) if tier else None,
         "prompt_cache_key": _cache_key(prompt),
-        **_alike(prompt, losses),
+        **(_alike(prompt, losses) if prompt.extra is not None else {}),
     }
 
 
@@ -99,6 +102,8 @@ def _max_tokens(prompt: Prompt, target: Target, losses: Losses) -> int | None:
 
 def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     asked = prompt.sampling
+    if asked is AS_USUAL:
+        return {}
     losses.lose_all(
         top_k=asked.top_k,
         seed=asked.seed,
@@ -118,11 +123,11 @@ def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     return {"temperature": temperature, "top_p": top_p}
 
 
-def _reasoning(reasoning: Reasoning | None, target: Target, losses: Losses) -> Payload:
+def _reasoning(reasoning: Reasoning, target: Target, losses: Losses) -> Payload:
     """Where thinking was asked for, so is what there is to read of it, unless it is unwanted."""
     asked = effort_of(reasoning)
-    if reasoning is None or asked is None:
-        losses.lose_all(reasoning_effort=reasoning and reasoning.effort)
+    if asked is None:
+        losses.lose_all(reasoning_effort=reasoning.effort)
         return {}
     effort = nearest(asked, target.efforts)
     if effort is None:
@@ -153,7 +158,7 @@ def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:
     says itself what it wants to see."""
     if prompt.format is Format.RESPONSES:
         return list(prompt.include)
-    searches = any(tool["type"] == _SEARCH for tool in body.get("tools", ()))
+    searches = any([tool["type"] == _SEARCH for tool in body.get("tools", ())])
     return [_ENCRYPTED, _SOURCES] if searches else [_ENCRYPTED]
 
 
@@ -163,4 +168,4 @@ def _wants_logprobs(prompt: Prompt) -> bool:
 
 
 def _stops(prompt: Prompt) -> tuple[str, ...]:
-    return tuple(stop for stop in prompt.stop if stop)
+    return tuple([stop for stop in prompt.stop if stop])

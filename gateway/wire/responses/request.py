@@ -6,12 +6,12 @@ by its dotted path. Unknown fields are never refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque, Text
 from gateway.core.prompt import (
+    AS_USUAL,
     OutputFormat,
     OutputKind,
     Prompt,
@@ -21,6 +21,7 @@ from gateway.core.prompt import (
     Tool,
     Turn,
 )
+from gateway.core.value import replace
 from gateway.wire.fields import (
     Payload,
     as_list,
@@ -67,6 +68,9 @@ _KNOWN_INSIDE: Final = {
     "reasoning": {"effort", "summary", "generate_summary"},
 }
 
+_PLAIN: Final = _KNOWN - _KNOWN_INSIDE.keys()
+_SAMPLED: Final = frozenset({"temperature", "top_p", "top_logprobs"})
+
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
@@ -85,11 +89,7 @@ def parse_prompt(body: object) -> Prompt:
         parallel_tool_calls=boolean(body, "parallel_tool_calls"),
         reasoning=_reasoning(body),
         output=_output(body),
-        sampling=Sampling(
-            temperature=number(body, "temperature"),
-            top_p=number(body, "top_p"),
-            top_logprobs=integer(body, "top_logprobs", least=0),
-        ),
+        sampling=AS_USUAL if body.keys().isdisjoint(_SAMPLED) else _sampling(body),
         verbosity=string(object_(body, "text") or {}, "verbosity", "text"),
         user=string(body, "user") or string(body, "safety_identifier"),
         metadata=object_(body, "metadata"),
@@ -99,6 +99,14 @@ def parse_prompt(body: object) -> Prompt:
         previous_response_id=string(body, "previous_response_id"),
         include=_include(body),
         extra=_extra(body),
+    )
+
+
+def _sampling(body: Payload) -> Sampling:
+    return Sampling(
+        temperature=number(body, "temperature"),
+        top_p=number(body, "top_p"),
+        top_logprobs=integer(body, "top_logprobs", least=0),
     )
 
 
@@ -139,6 +147,8 @@ def _reasoning(body: Payload) -> Reasoning | None:
 
 
 def _output(body: Payload) -> OutputFormat | None:
+    if "text" not in body:
+        return None
     path = "text.format"
     form = object_(object_(body, "text") or {}, "format", "text")
     if form is None:
@@ -163,6 +173,8 @@ def _include(body: Payload) -> tuple[str, ...]:
 
 
 def _extra(body: Payload) -> Opaque | None:
+    if body.keys() <= _PLAIN:
+        return None
     extra = {name: value for name, value in body.items() if name not in _KNOWN}
     for name, known in _KNOWN_INSIDE.items():
         inside = body.get(name)

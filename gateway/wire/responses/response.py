@@ -49,7 +49,7 @@ _UNSAID: Final[Payload] = {
 
 def opening_response(prompt: Prompt, stamp: Stamp) -> Payload:
     """The response while nothing of it is there; `prompt` is the client's."""
-    return {
+    response: Payload = {
         "id": f"resp_{stamp.reply_id}",
         "object": "response",
         "created_at": stamp.created,
@@ -58,9 +58,13 @@ def opening_response(prompt: Prompt, stamp: Stamp) -> Payload:
         "output": [],
         "error": None,
         "incomplete_details": None,
-        **_echo(prompt),
+        **_UNSAID,
         "usage": None,
     }
+    for name, asked in _asked(prompt).items():
+        if name in _UNSAID:
+            response[name] = _told(_UNSAID[name], asked)
+    return response
 
 
 def reason_of(stop: StopReason, *, refused: bool) -> str | None:
@@ -73,7 +77,9 @@ def ended_response(
     opening: Payload, items: Sequence[Payload], end: End, reason: str | None
 ) -> Payload:
     """The response once it is over; `reason` as in `reason_of`."""
-    ended = opening | {"status": "incomplete" if reason else "completed", "output": list(items)}
+    ended = opening.copy()
+    ended["status"] = "incomplete" if reason else "completed"
+    ended["output"] = list(items)
     if reason:
         ended["incomplete_details"] = {"reason": reason}
     else:
@@ -85,27 +91,27 @@ def ended_response(
     return ended
 
 
-def _echo(prompt: Prompt) -> Payload:
+def _asked(prompt: Prompt) -> Payload:
     """What the client asked for, as far as responses repeat it."""
-    asked: Payload = {
-        **own_settings(prompt),
-        "instructions": _instructions(prompt.turns),
-        "tools": own_tools(prompt.tools),
-        "tool_choice": prompt.tool_choice and own_choice(prompt.tool_choice),
-        "parallel_tool_calls": prompt.parallel_tool_calls,
-    }
-    return {name: _told(unsaid, asked.get(name)) for name, unsaid in _UNSAID.items()}
+    asked = own_settings(prompt)
+    if (instructions := _instructions(prompt.turns)) is not None:
+        asked["instructions"] = instructions
+    if prompt.tools:
+        asked["tools"] = own_tools(prompt.tools)
+    if prompt.tool_choice is not None:
+        asked["tool_choice"] = own_choice(prompt.tool_choice)
+    if prompt.parallel_tool_calls is not None:
+        asked["parallel_tool_calls"] = prompt.parallel_tool_calls
+    return asked
 
 
 def _told(unsaid: Any, asked: Any) -> Any:
-    if asked is None:
-        return unsaid
     return unsaid | asked if isinstance(unsaid, dict) and isinstance(asked, dict) else asked
 
 
 def _instructions(turns: Sequence[Turn]) -> str | None:
-    match turns:
-        case [Turn(role=Role.SYSTEM, parts=(Text(text),), extra=None), *_]:
-            return text
-        case _:
-            return None
+    first = turns[0] if turns else None
+    if first is None or first.role is not Role.SYSTEM or first.extra or len(first.parts) != 1:
+        return None
+    part = first.parts[0]
+    return part.text if type(part) is Text else None

@@ -24,19 +24,21 @@ _DIGITS: Final = re.compile(rb"\s?\d+")
 class ResponsesRewriter:
     """Remembers the newest response object and sequence number, for what must follow them."""
 
-    __slots__ = ("_model", "_response", "_sequence", "_shown")
+    __slots__ = ("_model", "_passed", "_response", "_sequence", "_shown")
 
     def __init__(self, prompt: Prompt) -> None:
         self._shown = prompt.model
         self._model = ModelName(prompt.model, parent="response")
         self._response: Payload | None = None
         self._sequence = -1
+        self._passed = b""  # the newest frames that were not looked at, and are numbered
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
             return frame.raw
         number = data.get("sequence_number")
-        self._sequence = number if isinstance(number, int) else self._sequence + 1
+        self._sequence = number if isinstance(number, int) else self._newest() + 1
+        self._passed = b""
         response = data.get("response")
         if not isinstance(response, dict):
             return frame.raw
@@ -45,9 +47,17 @@ class ResponsesRewriter:
         return frame.raw if payload is frame.data else replace_data(frame, payload)
 
     def pass_by(self, frames: bytes) -> None:
-        last = frames.rfind(_NUMBER)
-        number = _DIGITS.match(frames, last + len(_NUMBER)) if last >= 0 else None
-        self._sequence = int(number[0]) if number else self._sequence + frames.count(b"\n\n")
+        if _NUMBER in frames:
+            self._passed = frames
+        else:
+            self._sequence = self._newest() + frames.count(b"\n\n")
+            self._passed = b""
+
+    def _newest(self) -> int:
+        """The number of the newest frame."""
+        last = self._passed.rfind(_NUMBER)
+        number = _DIGITS.match(self._passed, last + len(_NUMBER)) if last >= 0 else None
+        return int(number[0]) if number else self._sequence + self._passed.count(b"\n\n")
 
     def ping(self) -> bytes:
         """Clients that wait for events do not count comments, and know no other sign of life than
@@ -56,12 +66,12 @@ class ResponsesRewriter:
             return b": keepalive\n\n"
         event = {
             "type": "response.in_progress",
-            "sequence_number": self._sequence,
+            "sequence_number": self._newest(),
             "response": self._response | {"model": self._shown},
         }
         return write_frame(b"response.in_progress", orjson.dumps(event))
 
     def fail(self, error: GatewayError) -> bytes:
         if self._response is None:
-            return error_frame(error, self._sequence + 1)
-        return failed_frame(error, self._response | {"model": self._shown}, self._sequence + 1)
+            return error_frame(error, self._newest() + 1)
+        return failed_frame(error, self._response | {"model": self._shown}, self._newest() + 1)

@@ -26,6 +26,12 @@ _INCOMPLETE: Final = {
 }
 
 
+def incomplete_stop(response: Payload) -> StopReason:
+    """Why a response that is not complete has stopped."""
+    reason = read_text(read_object(response.get("incomplete_details")).get("reason"))
+    return _INCOMPLETE.get(reason, StopReason.END_TURN)
+
+
 class ResponsesDecoder:
     """Reads the events about the response as a whole; `Output` reads those about its items."""
 
@@ -79,9 +85,7 @@ class ResponsesDecoder:
         self._finish(data, StopReason.END_TURN)
 
     def _on_incomplete(self, data: Payload) -> None:
-        details = read_object(read_object(data.get("response")).get("incomplete_details"))
-        reason = read_text(details.get("reason"))
-        self._finish(data, _INCOMPLETE.get(reason, StopReason.END_TURN))
+        self._finish(data, incomplete_stop(read_object(data.get("response"))))
 
     def _finish(self, data: Payload, stop: StopReason) -> None:
         self._on_started(data)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import Opaque
 from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.core.value import replace
 from gateway.wire.fields import (
     Payload,
     as_list,

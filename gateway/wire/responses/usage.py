@@ -11,6 +11,7 @@ from typing import Final
 from gateway.core.usage import Usage
 from gateway.wire.fields import Payload, count
 
+_NOTHING: Final = Usage()
 _NO_IMAGES: Final[Payload] = {
     "input_tokens": 0,
     "input_tokens_details": {"image_tokens": 0, "text_tokens": 0},
@@ -25,7 +26,7 @@ def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
         return before
-    known = before or Usage()
+    known = before or _NOTHING
     read = counts.get("input_tokens_details")
     tools = response.get("tool_usage")
     searches = tools.get("web_search") if isinstance(tools, dict) else None
@@ -38,7 +39,7 @@ def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
         reasoning_tokens=reasoning or known.reasoning_tokens,
         web_searches=count(searches, "num_requests") or known.web_searches,
     )
-    return usage if usage != Usage() else None
+    return usage if usage != _NOTHING else None
 
 
 def render_usage(usage: Usage) -> Payload:

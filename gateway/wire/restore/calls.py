@@ -5,11 +5,11 @@ stood in for it. It must not know why a tool was sent otherwise than it was defi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from gateway.core.events import Close, Delta, Event, Open
 from gateway.core.parts import CallKind, ToolCall
 from gateway.core.prompt import Tool, ToolKind
+from gateway.core.value import replace
 from gateway.wire.restore.free_text import FreeText
 from gateway.wire.toolbox import tools_by_sent_name
 

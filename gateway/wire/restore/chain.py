@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from gateway.core.events import Event
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, fold, unfold
+from gateway.core.value import replace
 from gateway.wire.codec import Rendering
 from gateway.wire.restore.calls import Calls, changed_tools
 from gateway.wire.restore.fence import Fence
@@ -36,13 +36,13 @@ class Restorer(Protocol):
 def restorer(prompt: Prompt, rendering: Rendering) -> Restorer | None:
     """What has to be done to the reply's events; None where nothing has."""
     steps: list[Restorer] = []
-    if tools := changed_tools(prompt.tools):
+    if prompt.tools and (tools := changed_tools(prompt.tools)):
         steps.append(Calls(tools))
     if rendering.json_tool is not None:
         steps.append(JsonAnswer(rendering.json_tool))
     if rendering.fenced:
         steps.append(Fence())
-    if stops := [stop for stop in rendering.stop if stop]:
+    if rendering.stop and (stops := [stop for stop in rendering.stop if stop]):
         steps.append(Stops(stops))
     if len(steps) > 1:
         return _Chain(steps)

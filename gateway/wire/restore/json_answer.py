@@ -7,10 +7,10 @@ nobody could run it. It must not know schemas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gateway.core.events import Close, Delta, End, Event, Open, StopReason
 from gateway.core.parts import Part, Text, ToolCall
+from gateway.core.value import replace
 
 
 class JsonAnswer:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from gateway.core.events import Close, Delta, Event, Open
 from gateway.core.parts import Text
+from gateway.core.value import replace
 
 
 class Prose(ABC):
