@@ -41,6 +41,7 @@ from gateway.server.exchange import EXCHANGE
 from gateway.server.losses import check_strict
 from gateway.server.native import NativeAttempt
 from gateway.server.relay import StreamRelay
+from gateway.server.stages import next_stage
 from gateway.server.stream_only import wants_a_stream
 from gateway.server.translated import TranslatedAttempt
 from gateway.server.trial import Trial
@@ -193,6 +194,7 @@ class Dispatch:
         self._here_again = False
         while True:
             attempt = self._attempt(choice)
+            await next_stage()
             admission = self._admitted(choice) if attempt is not None else None
             if attempt is None or admission is None:
                 return None

@@ -19,6 +19,7 @@ from gateway.server.crossing import crossing, crossing_query
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.prewarm import answer_prewarm, is_vain
+from gateway.server.stages import next_stage
 from gateway.wire.codec import Codec
 
 
@@ -33,9 +34,11 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
         _check_endpoint(request, codec.format, permit.reach)
         headers = crossing(request, codec.format, snapshot.config.server)
         body = await read_json(request)
+        await next_stage()
         prompt = codec.parse_prompt(body)
         exchange.ask(prompt)
         route = permit.route(snapshot.router, prompt.model, codec.format)
+        await next_stage()
         if runtime.draining:
             raise ServiceUnavailable
         guess = runtime.estimates.guess(prompt)
@@ -54,7 +57,9 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
             exchange.meter.lease = runtime.turns.take(exchange.meter.turn(permit, route.model))
             return await answer_prewarm(request, asked, best)
         affinity = runtime.affinities.of(prompt, request.headers, permit.token.id, route.model)
+        await next_stage()
         answer = await Dispatch(request, permit, asked, route, affinity).run()
+        await next_stage()
         if (usage := exchange.counted) is not None:
             choices = prompt.sampling.choices or 1
             runtime.outputs.learn(route.model, usage.output_tokens // choices)

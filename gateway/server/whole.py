@@ -14,6 +14,7 @@ from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.response_head import reply_head
 from gateway.server.response_writer import ResponseWriter
+from gateway.server.stages import next_stage
 from gateway.upstream.response import UpstreamResponse
 
 
@@ -55,6 +56,7 @@ async def deliver(
     exchange lasts until the client has everything."""
     exchange = request[EXCHANGE]
     _note(exchange, reply)
+    await next_stage()
     await exchange.intent_on_record()
     exchange.commit()
     exchange.open()

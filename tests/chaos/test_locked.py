@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.formats import Format
-from gateway.server import clientstream
+from gateway.server import client_stream
 from gateway.store.records import ExchangeState
 from tests.chaos.client import asking, headers
 from tests.chaos.speech import complete, speech, whole
@@ -39,7 +39,7 @@ async def begin_late(call: Call) -> None:
 async def test_nothing_of_a_reply_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format, stream: bool
 ) -> None:
-    monkeypatch.setattr(clientstream, "PING_INTERVAL", WINDOW)
+    monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
     async with (
         upstream(begin_late) as model,
         open_house(tmp_path, channels(model.address)) as house,

@@ -1,0 +1,17 @@
+"""Lets the requests of one turn of the event loop go through the same code together.
+
+A request is handled in stages, and between two of them the others get their turn. Under load some
+dozen requests are ready at once: then each stage runs for all of them before the next one begins,
+its code and data still in the processor's caches. That is worth more than it costs: a fifth of
+all processor time (docs/performance.md). A request that is alone pays about two microseconds a
+stage. It must not know what the stages do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+next_stage: Final = partial(asyncio.sleep, 0)
+"""`await next_stage()`: other requests that are ready run until they wait or end a stage too."""
