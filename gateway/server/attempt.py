@@ -52,14 +52,16 @@ class WholeReply:
 
 @value(kw_only=True)
 class Asked:
-    """What a client asks, in its own words (`body`) and in the hub's; `codec` is that of its
-    format, `crossing` and `query` may go to an upstream of the same format, `exchange_id` is ours,
-    `snapshot` is the configuration that it keeps to, and `input_tokens` is an estimate."""
+    """What a client asks: its body as bytes (`raw`), as JSON (`body`) and in no format's form
+    (`prompt`). `codec` is that of its format, `crossing` and `query` may go to an upstream of the
+    same format, `exchange_id` is ours, `snapshot` is the configuration that it keeps to, and
+    `input_tokens` is an estimate."""
 
     exchange_id: str
     snapshot: Snapshot
     codec: Codec
     prompt: Prompt
+    raw: bytes
     body: Payload
     crossing: Mapping[str, str]
     query: str

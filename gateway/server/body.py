@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.errors import (
     InvalidJson,
@@ -17,7 +17,7 @@ from gateway.errors import (
     ServiceUnavailable,
     UnsupportedMediaType,
 )
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.exchange import EXCHANGE
 
 PATIENCE: Final = 30.0
 """Seconds that a body may take at least; every further 64 KiB buys one more, up to two minutes."""
@@ -32,18 +32,15 @@ _LARGE: Final = 1024 * 1024
 _JSON: Final = "application/json"
 
 
-async def read_json(request: web.Request) -> dict[str, Any]:
-    """The JSON object in the body, whose size the exchange notes.
+async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
+    """The body and the JSON object in it. The exchange notes its size.
 
     Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`, or
     `ServiceUnavailable` where running requests hold too much already.
     """
-    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    size, most, content = (
-        request.content_length or 0,
-        runtime.config.server.max_body,
-        request.content,
-    )
+    exchange = request[EXCHANGE]
+    runtime, content = exchange.runtime, request.content
+    size, most = request.content_length or 0, runtime.config.server.max_body
     _check_head(request.headers, size, most)
     if runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
         raise ServiceUnavailable(detail="the bodies in flight are too large together")
@@ -52,7 +49,7 @@ async def read_json(request: web.Request) -> dict[str, Any]:
         if len(raw) > most:
             raise RequestTooLarge
         exchange.take_in(len(raw))
-        return parse_object(raw)
+        return raw, parse_object(raw)
     exchange.take_in(size)
     try:
         async with asyncio.timeout(_patience(size)):
@@ -60,7 +57,7 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     except TimeoutError:
         raise RequestTimeout from None
     exchange.take_in(len(raw))
-    return parse_object(raw)
+    return raw, parse_object(raw)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -89,9 +86,9 @@ def write_object(body: dict[str, Any]) -> bytes:
 def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> None:
     if size > max_body:
         raise RequestTooLarge
-    if headers.get("content-encoding", "identity") != "identity":
+    if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise UnsupportedMediaType
-    kind = headers.get("content-type")
+    kind = headers.get(hdrs.CONTENT_TYPE)
     if kind is not None and kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise UnsupportedMediaType
 

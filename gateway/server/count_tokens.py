@@ -74,7 +74,7 @@ async def count_tokens(request: web.Request) -> web.Response:
     snapshot = exchange.snapshot
     permit = admit(request, Format.MESSAGES.value)
     headers = crossing(request, Format.MESSAGES, snapshot.config.server)
-    body = await read_json(request)
+    _, body = await read_json(request)
     prompt = CODEC.parse_count(body)
     exchange.ask(prompt)
     route = permit.route(snapshot.router, prompt.model, Format.MESSAGES)

@@ -33,7 +33,7 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
         permit.check_use()
         _check_endpoint(request, codec.format, permit.reach)
         headers = crossing(request, codec.format, snapshot.config.server)
-        body = await read_json(request)
+        raw, body = await read_json(request)
         await next_stage()
         prompt = codec.parse_prompt(body)
         exchange.ask(prompt)
@@ -47,6 +47,7 @@ def generate(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamRespon
             snapshot=snapshot,
             codec=codec,
             prompt=prompt,
+            raw=raw,
             body=body,
             crossing=headers,
             query=crossing_query(request, codec.format),

@@ -35,6 +35,7 @@ from gateway.server.folding import Folding
 from gateway.server.spoken import as_stream
 from gateway.server.stamping import overridden, stamp
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.wire.object_edit import edit_object
 from gateway.wire.translator import NativeTranslator
 
 
@@ -53,7 +54,9 @@ class NativeAttempt(Attempt):
         if streamed and not prompt.stream:
             body, prompt = body | {"stream": True}, replace(prompt, stream=True)
         patched = asked.codec.patch_prompt(body, prompt, candidate.target)
-        self.payload = write_object(overridden(patched, asked, candidate))
+        patched = overridden(patched, asked, candidate)
+        edited = edit_object(asked.raw, asked.body, patched)
+        self.payload = write_object(patched) if edited is None else edited
         self.crossing, self.query = asked.crossing, asked.query
         self.streamed = prompt.stream
         self._asked = asked

@@ -82,6 +82,7 @@ async def _ask(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Re
         snapshot=snapshot,
         codec=codec,
         prompt=prompt,
+        raw=b"{}",
         body={},
         crossing={},
         query="",

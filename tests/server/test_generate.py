@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import orjson
 import pytest
 
 import gateway
@@ -309,3 +310,23 @@ async def test_no_answer_tells_a_secret(
         assert house.key not in repr(row)
     assert UPSTREAM_KEY not in caplog.text
     assert house.key not in caplog.text
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_the_clients_bytes_go_on(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    """Between equal formats only the model's name is another: numbers beyond 64 bits and the
+    client's own spelling are not lost by writing the body again."""
+    upstream.play(reply(spoken))
+    body = prompt(spoken)
+    plain = orjson.dumps({name: value for name, value in body.items() if name != "model"})
+    raw = b'{ "model" :  "%b",\n "big": 123456789012345678901234567890, "one": 1.0,%b' % (
+        str(body["model"]).encode(),
+        plain[1:],
+    )
+    answer = await house.ask(spoken, raw)
+    assert answer.status == 200
+    assert upstream.last.body == raw.replace(
+        str(body["model"]).encode(), UPSTREAM_MODEL.encode(), 1
+    )

@@ -1,0 +1,118 @@
+"""Changes members of a JSON object in its bytes, leaving every other byte alone.
+
+What is not parsed and written again costs nothing, and stays as the client wrote it: numbers beyond
+64 bits, the order and spelling of everything. It must not know what the members mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gateway.wire.fields import Payload
+
+MAX_SCANNED: Final = 128 * 1024
+"""Bytes of a body that are looked through token by token; of a larger one every key that is edited
+must stand only once in it."""
+
+_PLAIN_KEY: Final = re.compile(r"[a-z_]+")
+_ESCAPED_KEY: Final = re.compile(rb"\\u00[4-7]")
+"""With such an escape a letter of a key can be spelled in another way."""
+
+_SIMPLE_MEMBER: Final = rb'"%b"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][0-9.eE+-]*)'
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]')
+_COLON: Final = re.compile(rb"\s*:\s*")
+_SIMPLE: Final = (str, int, float, bool, type(None))
+
+
+class _Span(NamedTuple):
+    """Where a value stands."""
+
+    start: int
+    end: int
+
+
+def edit_object(raw: bytes, before: Payload, after: Payload) -> bytes | None:
+    """`raw`, which parses to `before`, with the members that `after` has changed or added; None
+    where it cannot be told for certain which bytes these are: then `after` has to be written
+    whole. A member that was not changed is the same object in both."""
+    if not before or not before.keys() <= after.keys():
+        return None
+    added = b""
+    edits: list[tuple[_Span, bytes]] = []
+    for key, value in after.items():
+        if key not in before:
+            added += orjson.dumps(key) + b":" + orjson.dumps(value) + b","
+        elif not _is_same(value, before[key]):
+            span = _find(raw, key, before[key])
+            if span is None:
+                return None
+            edits.append((span, orjson.dumps(value)))
+    return _spliced(raw, added, edits) if added or edits else raw
+
+
+def _is_same(value: Any, known: Any) -> bool:
+    if value is known:
+        return True
+    if type(value) is not type(known):
+        return False
+    if type(value) in _SIMPLE:
+        return bool(value == known)
+    is_small = type(value) is dict and len(value) == len(known) <= 1
+    return is_small and orjson.dumps(value) == orjson.dumps(known)
+
+
+def _find(raw: bytes, key: str, value: Any) -> _Span | None:
+    """The value of a top-level member, which parses to `value`."""
+    if not _PLAIN_KEY.fullmatch(key) or (b"\\u00" in raw and _ESCAPED_KEY.search(raw)):
+        return None
+    quoted = b'"%b"' % key.encode()
+    if type(value) in _SIMPLE and raw.count(quoted) == 1:
+        # The object has such a key, and no other place spells it.
+        pattern = re.compile(_SIMPLE_MEMBER % key.encode())
+        member = pattern.match(raw, raw.index(quoted))
+        return None if member is None else _Span(*member.span(1))
+    if len(raw) > MAX_SCANNED:
+        return None
+    spans = list(_top_level(raw, quoted))
+    return spans[0] if len(spans) == 1 else None
+
+
+def _top_level(raw: bytes, quoted: bytes) -> Iterator[_Span]:
+    """The values of all top-level members of a key; `raw` is a JSON object."""
+    depth = 0
+    is_key = False
+    start = -1
+    for token in _TOKEN.finditer(raw):
+        text = token.group()
+        if text in (b"{", b"["):
+            depth += 1
+            is_key = depth == 1
+        elif text in (b"}", b"]", b","):
+            depth -= text != b","
+            ends = (text == b"," and depth == 1) or depth == 0
+            if ends and start >= 0:
+                yield _Span(start, start + len(raw[start : token.start()].rstrip()))
+                start = -1
+            is_key = text == b"," and depth == 1
+        elif is_key:
+            is_key = False
+            colon = _COLON.match(raw, token.end())
+            if text == quoted and colon is not None:
+                start = colon.end()
+
+
+def _spliced(raw: bytes, added: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
+    pieces: list[bytes] = []
+    position = 0
+    if added:
+        position = raw.index(b"{") + 1
+        pieces += raw[:position], added
+    for span, written in sorted(edits):
+        pieces += raw[position : span.start], written
+        position = span.end
+    pieces.append(raw[position:])
+    return b"".join(pieces)

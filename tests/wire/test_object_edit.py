@@ -1,0 +1,111 @@
+"""Members of a JSON object are changed in its bytes, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.object_edit import MAX_SCANNED, edit_object
+
+NAMES = ("model", "stream", "stream_options", "messages", "tools", "x y", "a", "mod")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), VALUES, max_size=6)
+
+
+def edited(raw: bytes, **changed: Any) -> bytes | None:
+    before = orjson.loads(raw)
+    return edit_object(raw, before, before | changed)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"model":"a","n":1}', b'{"model":"up","n":1}'),
+        (b' { "n" : 1 , "model"\t:  "a" } ', b' { "n" : 1 , "model"\t:  "up" } '),
+        (b'{"messages":[{"model":"a"}],"model":"a"}', b'{"messages":[{"model":"a"}],"model":"up"}'),
+        (b'{"x":"model","model":"a"}', b'{"x":"model","model":"up"}'),
+        (b'{"text":"\\"model\\":\\"a\\"","model":"a"}', None),
+        (b'{"model":"a\\"b","n":[1, 2]}', b'{"model":"up","n":[1, 2]}'),
+        (b'{"big":123456789012345678901234567890,"model":"a"}', None),
+        (b'{"e":1.10,"f":1e2,"model":"a"}', b'{"e":1.10,"f":1e2,"model":"up"}'),
+    ],
+)
+def test_every_other_byte_stays(raw: bytes, expected: bytes | None) -> None:
+    assert edited(raw, model="up") == (expected or raw.replace(b'"model":"a"', b'"model":"up"'))
+
+
+def test_a_member_that_is_added_goes_first() -> None:
+    assert edited(b'{ "model":"a"}', stream=True) == b'{"stream":true, "model":"a"}'
+
+
+def test_what_is_the_same_is_left_as_it_is_written() -> None:
+    raw = b'{"model": "a", "stream_options": {"include_usage" :true}}'
+    assert edited(raw, model="a", stream_options={"include_usage": True}) == raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"model":"b","model":"a"}',
+        b'{"mod\\u0065l":"b","model":"a"}',
+        b'{"model":"b","mod\\u0065l":"a"}',
+        b'{"model":"b","x":{"model":"b"},"model":"a"}',
+    ],
+    ids=["twice", "spelled otherwise, before", "spelled otherwise, after", "twice and inside"],
+)
+def test_a_key_that_may_stand_twice_is_not_edited(raw: bytes) -> None:
+    """An upstream that takes the other one would answer for a model that nobody has checked."""
+    assert edited(raw, model="up") is None
+
+
+def test_a_large_body_is_not_looked_through() -> None:
+    raw = b'{"x":{"model":"b"},"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
+    assert edited(raw, model="up") is None
+    raw = b'{"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
+    assert edited(raw, model="up") == raw.replace(b'"a"', b'"up"')
+
+
+def test_a_member_that_is_gone_is_not_edited() -> None:
+    before = {"model": "a", "user": "b"}
+    assert edit_object(orjson.dumps(before), before, {"model": "a"}) is None
+
+
+@given(
+    OBJECTS,
+    OBJECTS,
+    st.sampled_from([None, 0, 2]),
+    st.booleans(),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: ")]),
+)
+def test_it_parses_to_what_was_wanted(
+    before: dict[str, Any],
+    changes: dict[str, Any],
+    indent: int | None,
+    ascii_only: bool,
+    separators: tuple[str, str],
+) -> None:
+    raw = json.dumps(before, indent=indent, ensure_ascii=ascii_only, separators=separators).encode(
+        "utf-8", "surrogatepass"
+    )
+    try:
+        known = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return  # a lone surrogate
+    wanted = known | changes
+    try:
+        found = edit_object(raw, known, wanted)
+    except (TypeError, orjson.JSONEncodeError):
+        return  # a text that cannot be written in any way
+    assert found is None or orjson.loads(found) == wanted
