@@ -87,11 +87,26 @@ async def test_numbers_beyond_all_bounds_break_nothing(
 async def test_nesting_that_parses_but_cannot_be_written_is_refused(
     house: House, spoken: Format
 ) -> None:
-    """orjson reads deeper than it writes."""
-    body = orjson.dumps(prompt(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
-    answer = await house.ask(spoken, body)
+    """orjson reads deeper than it writes. A body has to be written where its key for the model
+    stands twice."""
+    twice = b',"model":' + orjson.dumps(prompt(spoken)["model"])
+    answer = await house.ask(spoken, _nested(spoken)[:-1] + twice + b"}")
     assert answer.status == 400
     assert (await answer.json())["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_nesting_that_need_not_be_written_passes(
+    house: House, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    upstream.play(reply(spoken))
+    answer = await house.ask(spoken, _nested(spoken))
+    assert answer.status == 200
+    assert upstream.last.body.endswith(b"[" * 600 + b"]" * 600 + b"}")
+
+
+def _nested(spoken: Format) -> bytes:
+    return orjson.dumps(prompt(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
 
 
 @pytest.mark.parametrize(
