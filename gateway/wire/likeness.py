@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from itertools import takewhile
 from typing import Final
 
 from orjson import loads
@@ -37,13 +38,14 @@ class Likeness:
     """One stream's model of a text frame: what stands before and after the text."""
 
     __slots__ = (
-        *("_behind", "_blank", "_edits", "_gap", "_head", "_longest", "_start", "_tail"),
-        *("_tries", "_varies"),
+        *("_behind", "_blank", "_edited_head", "_edited_tail", "_edits", "_head", "_longest"),
+        *("_start", "_tail", "_tries", "_varies"),
     )
 
     def __init__(self) -> None:
         self._tries = _TRIES
-        self._start = self._head = self._tail = self._gap = b""
+        self._start = self._head = self._tail = b""
+        self._edited_head = self._edited_tail = b""
         self._edits: list[tuple[bytes, bytes]] = []
         self._varies = False
         self._longest = 0  # bytes of a chunk that may be a single frame; longer ones hold several
@@ -65,8 +67,6 @@ class Likeness:
         spelled = b'"%b"' % text.encode()
         passing = _PASSING.search(raw)
         alike = _PASSING.sub(b"", raw) if passing else raw
-        if passing and not raw.endswith((b"\n\n", b"\r\n\r\n")):
-            return False
         if not raw.count(spelled) == alike.count(spelled) == rewritten.count(spelled) == 1:
             return False
         head, tail = _around(alike, spelled)
@@ -81,10 +81,14 @@ class Likeness:
                 return False
             if _edited(raw, edits) != rewritten:
                 return False
-        self._head, self._tail, self._gap, self._edits = head, tail, tail + head, edits
+        blank = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
+        if not tail.endswith(blank):
+            return False
+        self._head, self._tail, self._edits = head, tail, edits
+        self._edited_head, self._edited_tail = _edited(head, edits), _edited(tail, edits)
         self._varies = passing is not None
         self._longest = 2 * len(raw)
-        self._blank = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
+        self._blank = blank
         self._start = head[: passing.start()] if passing else head
         self._behind = head[len(self._start) :] if len(self._start) < len(head) else None
         return True
@@ -100,17 +104,15 @@ class Likeness:
         their texts as JSON spells them; None where it cannot be told apart. `frames` are whole
         frames, of which those before `stop` are looked at."""
         rest = frames[start:stop]
-        alike = _PASSING.sub(b"", rest) if self._varies else rest
-        if not alike.startswith(self._head):
+        texts = self._leading(_PASSING.sub(b"", rest) if self._varies else rest)
+        if not texts:
             return None
-        texts = self._leading(alike[len(self._head) :].split(self._gap))
-        if texts is None:
-            return None
+        self._tries = _TRIES
         if self._varies:
             *_, beyond = rest.split(self._blank, len(texts))
             return start + len(rest) - len(beyond), texts
-        inside = sum(map(len, texts)) + (len(texts) - 1) * len(self._gap)
-        return start + len(self._head) + inside + len(self._tail), texts
+        around = len(texts) * (len(self._head) + len(self._tail))
+        return start + around + sum(map(len, texts)), texts
 
     def one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
         """The same for the single frame at `start`."""
@@ -141,28 +143,42 @@ class Likeness:
         alone = rest.find(self._blank) == len(rest) - len(self._blank)
         return alone and _PASSING.sub(b"", rest) == self._tail
 
-    def edited(self, frames: bytes, start: int, end: int) -> bytes:
-        """What leaves for a run that was recognised."""
-        return _edited(frames[start:end], self._edits)
+    def edited(self, frames: bytes, start: int, end: int, texts: list[bytes]) -> bytes:
+        """What leaves for a run that was recognised, and for its texts."""
+        if not self._edits:
+            return frames[start:end]
+        if self._varies:
+            return _edited(frames[start:end], self._edits)
+        head, tail = self._edited_head, self._edited_tail
+        return head + (tail + head).join(texts) + tail
 
-    def _leading(self, texts: list[bytes]) -> list[bytes] | None:
-        """The texts of the frames that are alike, of what stands between the gaps. Behind the last
-        of them comes a quote, whatever comes then."""
-        if b'"' not in b"\n".join(texts[:-1]):
-            last = len(texts) - 1
-        else:
-            last = next(index for index, text in enumerate(texts) if b'"' in text)
-        text, _, _ = texts[last].partition(b'"')
-        if not texts[last].startswith(self._tail, len(text)):
-            return None
-        texts = [*texts[:last], text]
-        # A line end in a text would make it another frame, and a backslash at its end would swallow
-        # the quote behind it.
+    def _leading(self, alike: bytes) -> list[bytes]:
+        """The texts of the frames that are alike, up to the first one that is not."""
+        # To split at what stands between two texts takes three times as long: the search for such a
+        # long separator begins anew each time.
+        blocks = alike.split(self._blank)
+        head, tail = self._head, self._tail[: -len(self._blank)]
+        begin, end = len(head), -len(tail)
+        count = len(blocks)
+        while count and not self._is_alike(blocks[count - 1]):
+            count -= 1
+        texts = [block[begin:end] for block in blocks[:count]]
+        if not alike.startswith(head + (self._tail + head).join(texts)):
+            texts = [block[begin:end] for block in takewhile(self._is_alike, blocks)]
         side_by_side = b"\n".join(texts)
-        if side_by_side.count(b"\n") != last or b"\\\n" in side_by_side or text.endswith(b"\\"):
-            return None
-        self._tries = _TRIES
+        if (
+            b'"' in side_by_side
+            or side_by_side.count(b"\n") >= max(1, len(texts))
+            or b"\\\n" in side_by_side
+            or side_by_side.endswith(b"\\")
+        ):
+            return [*takewhile(_is_text, texts)]
         return texts
+
+    def _is_alike(self, block: bytes) -> bool:
+        head, tail = self._head, self._tail[: -len(self._blank)]
+        is_long = len(block) >= len(head) + len(tail)
+        return is_long and block.startswith(head) and block.endswith(tail)
 
 
 def read_texts(spelled: list[bytes]) -> list[str] | None:
@@ -186,6 +202,12 @@ def characters(spelled: list[bytes]) -> int:
     if side_by_side.isascii():
         return len(side_by_side) - escapes
     return len(side_by_side.decode("utf-8", "replace")) - escapes
+
+
+def _is_text(spelled: bytes) -> bool:
+    """Whether it is the inside of one JSON string: a line end would make it another frame, and a
+    backslash at its end would swallow the quote behind it."""
+    return not (b'"' in spelled or b"\n" in spelled or spelled.endswith(b"\\"))
 
 
 def _around(frame: bytes, spelled: bytes) -> tuple[bytes, bytes]:

@@ -81,7 +81,7 @@ class Framer:
 
     def gather(self, chunk: bytes) -> bytes:
         """The bytes of these frames, still joined. Raises `FrameTooLarge`."""
-        if not self._bare or b"\r" in chunk or b"\n\n\n" in chunk:
+        if not self._bare or b"\r" in chunk:
             return b"".join(self.cut(chunk))
         if self.pending:
             if b"\n" not in chunk:
@@ -89,10 +89,9 @@ class Framer:
             chunk = bytes(self.pending) + chunk
             self.pending.clear()
             self._searched = 0
-            if b"\n\n\n" in chunk:
-                return b"".join(self.cut(chunk))
         end = chunk.rfind(b"\n\n") + 2
-        if end < 2:
+        # Of three line ends the first two end the frame.
+        if end < 2 or chunk.endswith(b"\n\n\n", 0, end):
             return b"".join(self.cut(chunk))
         self.pending += chunk[end:]
         if len(self.pending) > self._limit:

@@ -279,14 +279,14 @@ class NativeTranslator(Translator):
         self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
     ) -> bool:
         self.said += characters(texts)
-        run = self._likeness.edited(frames, start, end)
+        run = self._likeness.edited(frames, start, end, texts)
         self._rewriter.pass_by(run)
         out.append(run)
         return True
 
     def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
         self.said += len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
-        edited = self._likeness.edited(frame, 0, len(frame))
+        edited = self._likeness.edited(frame, 0, len(frame), [text])
         self._rewriter.pass_by(edited)
         return edited
 
