@@ -30,6 +30,9 @@ HEAVIEST: Final = 4096
 
 _WEIGHT: Final = itemgetter(1)
 
+_MEDIAN_INTERVAL: Final = 8
+"""Requests after which the median is computed again, once `REMEMBERED` are known."""
+
 _DOUBT: Final = 1024
 _AT_FIRST: Final = ((1.0, _DOUBT),) * 3
 """Before anything is known the guess counts as right, as if a few requests had said so."""
@@ -77,9 +80,10 @@ class Estimates:
 class _Correction:
     """The weighted median of the newest ratios: a few wild ones among them change nothing."""
 
-    __slots__ = ("_by_ratio", "_newest", "factor")
+    __slots__ = ("_by_ratio", "_newest", "_since_median", "factor")
 
     def __init__(self) -> None:
+        self._since_median = 0
         self._newest: deque[tuple[float, int]] = deque(_AT_FIRST)
         self._by_ratio: list[tuple[float, int]] = sorted(_AT_FIRST)
         self.factor = self._median()
@@ -91,6 +95,10 @@ class _Correction:
         if len(self._newest) > REMEMBERED:
             oldest = self._newest.popleft()
             del self._by_ratio[bisect_left(self._by_ratio, oldest)]
+            self._since_median += 1
+            if self._since_median < _MEDIAN_INTERVAL:
+                return
+        self._since_median = 0
         self.factor = self._median()
 
     def _median(self) -> float:

@@ -9,9 +9,12 @@ stage. It must not know what the stages do.
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-from typing import Final
+from collections.abc import Generator
+from types import coroutine
 
-next_stage: Final = partial(asyncio.sleep, 0)
-"""`await next_stage()`: other requests that are ready run until they wait or end a stage too."""
+
+@coroutine
+def next_stage() -> Generator[None, None, None]:
+    """`await next_stage()`: other requests that are ready run until they wait or end a stage too.
+    What `asyncio.sleep(0)` does, in one call instead of two."""
+    yield
