@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tests.bench.report import REFERENCE, Target
 from tests.bench.samples import FORMATS
-from tests.bench.upstream import EVENTS_PER_WRITE, KINDS
+from tests.bench.upstream import DELAY, EVENTS_PER_WRITE, KINDS
 
 UNBOUNDED = 10_000_000
 NATIVE = [(wire, wire) for wire in FORMATS]
@@ -150,20 +150,25 @@ def paced(streams: int) -> Iterator[Scenario]:
 def latency(seconds: float) -> Iterator[Scenario]:
     for client, upstream in (("chat", "chat"), ("chat", "messages")):
         p50, p99 = (250, 600) if client == upstream else (350, 800)
-        yield Scenario(
-            name=f"latency:{client}-{upstream}",
-            title=f"latency {client} ← {upstream}",
-            kind="whole",
-            client=client,
-            upstream=upstream,
-            metrics=tuple(
-                Metric(f"{share}_us", "µs", (Target(limit, REFERENCE, "difference"),), suffix=share)
-                for share, limit in (("p50", p50), ("p99", p99))
-            ),
-            connections=1,
-            seconds=seconds,
-            direct=True,
-        )
+        for kind, title in (("delayed", f"{DELAY * 1e3:g} ms"), ("whole", "at once")):
+            # At once no upstream answers, but a peer may have been measured so.
+            name = "latency" if kind == "delayed" else "latency-at-once"
+            yield Scenario(
+                name=f"{name}:{client}-{upstream}",
+                title=f"latency {client} ← {upstream} that answers {title}",
+                kind=kind,
+                client=client,
+                upstream=upstream,
+                metrics=tuple(
+                    Metric(
+                        f"{share}_us", "µs", (Target(limit, REFERENCE, "difference"),), suffix=share
+                    )
+                    for share, limit in (("p50", p50), ("p99", p99))
+                ),
+                connections=1,
+                seconds=seconds,
+                direct=True,
+            )
 
 
 def first_event(seconds: float) -> Iterator[Scenario]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -45,6 +46,7 @@ class Kind:
 
 KINDS: dict[str, Kind | None] = {
     "whole": None,
+    "delayed": None,
     "burst": Kind(EVENTS_PER_WRITE),
     "single": Kind(1, windowed=True),
     "paced": Kind(1, interval=0.01),
@@ -52,6 +54,9 @@ KINDS: dict[str, Kind | None] = {
     "slow": Kind(EVENTS_PER_WRITE, interval=0.5),
 }
 """None: a whole reply in JSON."""
+
+DELAY = 0.005
+"""Seconds before a reply of the kind `delayed`: less than any model needs."""
 
 
 def render_reply(body: bytes) -> bytes:
@@ -87,6 +92,7 @@ class Answer:
 
     writes: list[bytes]
     kind: Kind | None
+    delay: float = 0.0
 
 
 def render_answers() -> dict[bytes, Answer]:
@@ -94,7 +100,8 @@ def render_answers() -> dict[bytes, Answer]:
     for name, kind in KINDS.items():
         for wire in FORMATS:
             writes = render_writes(STREAMS[wire], kind) if kind else [render_reply(REPLIES[wire])]
-            answers[f"{name}-{wire}".encode()] = Answer(writes, kind)
+            delay = DELAY if name == "delayed" else 0.0
+            answers[f"{name}-{wire}".encode()] = Answer(writes, kind, delay)
     return answers
 
 
@@ -177,6 +184,10 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
 
     def write(self, answer: Answer, body: bytes) -> None:
+        if answer.delay:
+            # Such replies are asked for one at a time, and a timer of the loop is a millisecond
+            # early or late.
+            time.sleep(answer.delay)
         if answer.kind is None:
             self.transport.write(answer.writes[0])
         elif answer.kind.windowed:
