@@ -19,6 +19,7 @@ from aiohttp import web
 from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.deadlines import abort_all
+from gateway.server.endpoint_dispatch import dispatch_directly
 from gateway.server.protocol import GatewayProtocol
 
 BACKLOG: Final = 1024
@@ -66,6 +67,8 @@ class Door:
         server = self._runner.server
         if server is None:
             raise RuntimeError("the runner is not set up")
+        app = self._runner.app
+        server.request_handler = dispatch_directly(app, server.request_handler)
         connection = partial(
             GatewayProtocol,
             server,
