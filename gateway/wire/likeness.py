@@ -10,9 +10,8 @@ on this but speed.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from itertools import takewhile
-from typing import Final
+from typing import Final, Literal
 
 from orjson import loads
 
@@ -218,11 +217,18 @@ def _around(frame: bytes, spelled: bytes) -> tuple[bytes, bytes]:
 def _edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     """What has to be replaced by what, with as much before it as no text can contain."""
     shortest = min(len(before), len(after))
-    start = bisect_left(range(shortest), True, key=lambda n: before[: n + 1] != after[: n + 1])
-    rest = range(shortest - start)
-    same = bisect_left(rest, True, key=lambda n: before[~n:] != after[~n:])
+    start = _common(before[:shortest], after[:shortest], "big")
+    rest = shortest - start
+    same = _common(before[len(before) - rest :], after[len(after) - rest :], "little")
     start = max(before.rfind(b'"', 0, start) - 1, 0)
     return before[start : len(before) - same], after[start : len(after) - same]
+
+
+def _common(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
+    """How many bytes two texts of one length share from the front (`big`) or the back (`little`):
+    as numbers they differ from the first byte on that is not the same."""
+    difference = int.from_bytes(one, order) ^ int.from_bytes(other, order)
+    return len(one) - (difference.bit_length() + 7) // 8
 
 
 def _edited(frames: bytes, edits: list[tuple[bytes, bytes]]) -> bytes:
