@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, func, literal_column, or_, select
 
 from gateway.store.database import Database
 from gateway.store.reading import reading
@@ -125,6 +125,37 @@ async def tail(
             result = await connection.execute(query)
         rows |= {row.id: row for row in map(_row, result.mappings())}
     return [rows[each] for each in sorted(rows, reverse=True)]
+
+
+async def named(
+    database: Database, ids: Sequence[str], wanted: Wanted = EVERYTHING
+) -> dict[str, RequestRow]:
+    """The rows of these ids that are wanted, by their ids. Raises TooMuchToRead."""
+    query = select(requests).where(requests.c.id.in_(ids), *_conditions(wanted))
+    async with reading(database) as connection:
+        result = await connection.execute(query)
+    return {row.id: row for row in map(_row, result.mappings())}
+
+
+async def ended_before(database: Database, boot_id: str | None, limit: int) -> list[str]:
+    """The ids of rows that ended in earlier runs than `boot_id`, of the newest `limit` of them, in
+    the order that they ended in. Nobody knows when an interrupted one did: those are the last.
+    """
+    row = requests.c
+    newest = (
+        select(row.id, row.state, row.started_at + func.coalesce(row.total_us, 0))
+        .where(row.boot_id != boot_id, row.state != ExchangeState.OPEN)
+        .order_by(row.id.desc())
+        .limit(limit)
+    )
+    async with reading(database) as connection:
+        found = (await connection.execute(newest)).all()
+    return [
+        id_
+        for id_, *_ in sorted(
+            found, key=lambda each: (each[1] == ExchangeState.INTERRUPTED, each[2], each[0])
+        )
+    ]
 
 
 async def get(database: Database, request_id: str) -> RequestRow | None:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -48,6 +48,8 @@ class Recorder:
 
     def __init__(self, database: Database, *, boot_id: str | None = None) -> None:
         self.boot_id = boot_id or secrets.token_hex(8)
+        self.on_commit: Callable[[Sequence[Entry]], None] | None = None
+        """Called after each commit with what was committed, in its order; it must not raise."""
         self._database = database
         self._statements = Statements(database.dialect, self.boot_id)
         self._loop = asyncio.get_running_loop()
@@ -192,6 +194,8 @@ class Recorder:
             self._failures = 0
             self._limit = min(self._limit * 2, _BATCH)
             self._rest(self._acknowledge(entries))
+            if self.on_commit is not None:
+                self.on_commit(entries)
 
     def _write(self, cursor: DBAPICursor, entries: list[Entry]) -> None:
         # A commit whose answer was lost may have happened: after a failure every row is looked at.

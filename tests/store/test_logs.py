@@ -221,3 +221,33 @@ def test_an_id_tells_when_it_was_minted() -> None:
     assert logs.started_us(minted) == START
     assert logs.first_id(START) < minted < logs.first_id(START + 1)
     assert logs.started_us("req_nothing") == 0
+
+
+async def test_rows_are_found_by_their_ids(database: Database, recorder: Recorder) -> None:
+    for number in (1, 2, 3):
+        await record(recorder, number, status=200 + number)
+    await recorder.close()
+    ids = [timed_id(1), timed_id(3), "req_unknown"]
+    found = await logs.named(database, ids)
+    assert {each: row.status for each, row in found.items()} == {timed_id(1): 201, timed_id(3): 203}
+    wanted = Wanted(status=range(203, 204))
+    assert list(await logs.named(database, ids, wanted)) == [timed_id(3)]
+    assert await logs.named(database, []) == {}
+
+
+async def test_what_ended_in_earlier_runs_is_in_the_order_of_its_ends(
+    database: Database, recorder: Recorder
+) -> None:
+    await record(recorder, 1, total_us=9 * SECOND)
+    await record(recorder, 2, total_us=1 * SECOND)
+    await record(recorder, 3, total_us=2 * SECOND)
+    await record(recorder, 4, ended=False)
+    await recorder.close()
+    later = Recorder(database)
+    await later.start()
+    await record(later, 5)
+    await later.close()
+    everything = [timed_id(number) for number in (2, 3, 1, 4)]
+    assert await logs.ended_before(database, later.boot_id, 10) == everything
+    assert await logs.ended_before(database, later.boot_id, 2) == [timed_id(3), timed_id(4)]
+    assert await logs.ended_before(database, recorder.boot_id, 10) == [timed_id(5)]

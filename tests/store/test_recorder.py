@@ -261,3 +261,19 @@ async def test_closing_does_not_wait_for_the_end_of_a_pause(
     await recorder.close()
     assert waiting.done()
     assert await totals(database) == {"tok_0": (1, 100, 7)}
+
+
+async def test_each_commit_is_told_in_its_order(database: Database) -> None:
+    recorder = Recorder(database)
+    told: list[tuple[str, str]] = []
+    recorder.on_commit = lambda entries: told.extend(
+        (type(each).__name__, each.id) for each in entries
+    )
+    await recorder.start()
+    await recorder.intend(intent(2))
+    await recorder.intend(intent(1))
+    recorder.settle(settlement(1))
+    recorder.settle(settlement(2))
+    assert told == [("Intent", request_id(2)), ("Intent", request_id(1))]
+    await recorder.close()
+    assert told[2:] == [("Settlement", request_id(1)), ("Settlement", request_id(2))]
