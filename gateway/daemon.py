@@ -16,6 +16,8 @@ from typing import Final
 from gateway.admin.accounts import Accounts
 from gateway.admin.api import build_admin
 from gateway.admin.desk import Desk
+from gateway.admin.events import add_feed
+from gateway.admin.feed import Feed
 from gateway.admin.keeping import keeping
 from gateway.admin.live import add_live
 from gateway.admin.reload import Reloader, Source
@@ -91,6 +93,8 @@ async def running(config: Config, source: Source | None = None) -> AsyncIterator
         await load_purses(runtime.quota, database, unix_microseconds())
         house.push_async_callback(runtime.hang_up)
         desk = Desk(database, registry, unix_microseconds, boot_id=recorder.boot_id)
+        feed = Feed(desk)
+        recorder.on_commit = feed.note
         reloader = None
         if source is not None:
             reloader = Reloader(runtime, source)
@@ -98,16 +102,18 @@ async def running(config: Config, source: Source | None = None) -> AsyncIterator
         admin = build_admin(desk, reloader)
         accounts = Accounts(runtime, partial(try_account, runtime))
         add_live(admin, runtime, accounts)
+        add_feed(admin, feed)
         sessions = await Sessions.load(database, unix_microseconds)
         house.push_async_callback(sessions.close)
         add_entrance(admin, sessions)
         await house.enter_async_context(keeping(runtime, database))
         await house.enter_async_context(serve_admin(admin, config.state_dir))
-        office = Office(desk, runtime, accounts, reloader, sessions, unix_microseconds)
+        office = Office(desk, runtime, accounts, reloader, sessions, feed, unix_microseconds)
         server = config.server
         door = await house.enter_async_context(
             listening(build_app(runtime, office), server.host, server.port)
         )
+        house.callback(feed.close)  # after the drain: its last requests are events too
         house.push_async_callback(_drain, door, runtime)
         yield Daemon(runtime, desk, office, door, reloader)
 

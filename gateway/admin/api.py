@@ -38,6 +38,7 @@ from gateway.admin.refusals import (
     ImportRefused,
     KeyRevoked,
     NothingToReload,
+    TooManySubscribers,
     UnknownAccount,
     UnknownGroup,
     UnknownKey,
@@ -67,6 +68,7 @@ _STATUSES: dict[type[DeskError], int] = {
     NothingToReload: 409,
     KeyRevoked: 409,
     ExpiryPassed: 400,
+    TooManySubscribers: 503,
 }
 
 _HOUR_US = 3_600_000_000

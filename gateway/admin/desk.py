@@ -175,6 +175,14 @@ class Desk:
         """What is new since `after`, and those watched that have ended: see `logs.tail`."""
         return await logs.tail(self._database, wanted, after=after, watched=watched, limit=limit)
 
+    async def named(self, ids: Sequence[str], wanted: logs.Wanted) -> dict[str, RequestRow]:
+        """The rows of these ids that are wanted, by their ids."""
+        return await logs.named(self._database, ids, wanted)
+
+    async def ended_before(self, limit: int) -> list[str]:
+        """What ended before this run of the gateway, the newest: see `logs.ended_before`."""
+        return await logs.ended_before(self._database, self._boot_id, limit)
+
     def export(self, wanted: logs.Wanted) -> AsyncIterator[list[RequestRow]]:
         """All rows wanted, some at a time, newest first."""
         return logs.export(self._database, wanted)

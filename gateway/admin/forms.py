@@ -100,6 +100,12 @@ class ExportForm(WantedForm):
     format: ExportFormat = ExportFormat.JSONL
 
 
+class FeedForm(WantedForm):
+    """The query of requests as they end; with `opened` also as they begin."""
+
+    opened: bool = False
+
+
 class OverviewForm(Form):
     """The query of an overview; without `until` up to now."""
 

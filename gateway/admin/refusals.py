@@ -66,6 +66,13 @@ class NothingToReload(DeskError):
         super().__init__("No gateway that was started with a configuration file serves here.")
 
 
+class TooManySubscribers(DeskError):
+    code = "too_many_subscribers"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} subscribers follow the feed already: try again later.")
+
+
 class GroupExists(DeskError):
     code = "group_exists"
 

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.admin import refusals
 from gateway.admin.api import build_admin
+from gateway.admin.events import add_feed
 from gateway.admin.forms import FormError
 from gateway.admin.live import add_live
 from gateway.console.guard import SIGN_IN, guard
@@ -48,6 +49,7 @@ def build_guarded_admin(office: Office) -> web.Application:
     """The admin API for who is signed in; what only the gateway's own user may do is not in it."""
     app = build_admin(office.desk, office.reloader)
     add_live(app, office.runtime, office.accounts)
+    add_feed(app, office.feed)
     guard(app, office, "application/json", _refuse_in_json)
     return app
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.admin.events import STILL_ALLOWED
 from gateway.console import CONSOLE
 from gateway.console.office import OFFICE, Office
 from gateway.console.origin import confidential, crosses_over, declares_tls
@@ -85,6 +86,7 @@ def _admitting(office: Office, kind: str, refuse: Refuse) -> Middleware:
             return refuse(request, 401, "Sign in first.")
         if session is not None:
             request[SESSION] = session
+            request[STILL_ALLOWED] = lambda: present(request, office) is session
             if request.headers.get("Sec-Fetch-Dest") != "empty":  # scripts ask by themselves
                 await office.sessions.use(session)
         if not unsafe:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.admin.accounts import Accounts
 from gateway.admin.desk import Desk
+from gateway.admin.feed import Feed
 from gateway.admin.reload import Reloader
 from gateway.console.sessions import Sessions
 from gateway.runtime import Runtime
@@ -26,6 +27,7 @@ class Office:
     accounts: Accounts
     reloader: Reloader | None
     sessions: Sessions
+    feed: Feed
     now: Callable[[], int]
 
 

@@ -14,9 +14,12 @@ import yaml
 from gateway.admin import ROOT
 from gateway.admin.accounts import AccountState
 from gateway.admin.api import build_admin
+from gateway.admin.events import add_feed
+from gateway.admin.feed import Feed
 from gateway.admin.forecast import Forecast, Stop, Stranger
 from gateway.admin.forms import (
     ExportForm,
+    FeedForm,
     Form,
     OverviewForm,
     PageForm,
@@ -55,6 +58,7 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/overview"): OverviewForm,
     ("get", "/requests"): PageForm,
     ("get", "/requests/export"): ExportForm,
+    ("get", "/requests/events"): FeedForm,
     ("get", "/route"): RouteForm,
     ("post", "/accounts/{channel}/{account}/try"): TryForm,
 }
@@ -127,6 +131,7 @@ async def test_paths_and_methods_are_those_of_the_router(
     runtime = simulated_house.daemon.runtime
     app = build_admin(simulated_house.desk)
     add_live(app, runtime, partial(try_account, runtime))
+    add_feed(app, Feed(simulated_house.desk))
     shared = offered(app)
     database = await Database.open(tmp_path / "another.db")
     sessions = await Sessions.load(database, runtime.now)

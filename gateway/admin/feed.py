@@ -1,0 +1,201 @@
+"""Requests as they begin and end: what was committed last, and how far each subscriber has read.
+
+Only ids are remembered, a bounded number of them. Subscribers read the rows from the ledger, each
+at its own pace, and one that is too slow is told that it has missed some. It must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from gateway.admin.desk import Desk
+from gateway.admin.refusals import TooManySubscribers
+from gateway.store.batch import Entry
+from gateway.store.logs import Wanted
+from gateway.store.records import ExchangeState, RequestRow, Settlement
+
+CAPACITY: Final = 5000
+MOST_SUBSCRIBERS: Final = 20
+IDLE: Final = 1.0
+"""Seconds after which a subscriber gets an empty answer where there is nothing new."""
+
+_BATCH = 200  # entries that are read at once
+_GATHER = 0.2  # seconds from the first new entry to the reading: a busy ledger commits often
+
+
+Mark = tuple[str, bool]
+"""An entry of the feed: the id of a request, and whether it has ended or begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Rows in the order that they were committed in: each is open, or has ended. Where `skipped`,
+    entries before them are no longer remembered: those that follow the end of the request
+    `after`."""
+
+    rows: Sequence[RequestRow] = ()
+    skipped: bool = False
+    after: str | None = None
+
+
+class Feed:
+    """Used inside one running event loop. At most `capacity` entries are remembered."""
+
+    def __init__(
+        self, desk: Desk, *, capacity: int = CAPACITY, most_subscribers: int = MOST_SUBSCRIBERS
+    ) -> None:
+        self.closed = False
+        self._desk = desk
+        self._capacity = capacity
+        self._most = most_subscribers
+        self._marks: deque[Mark] = deque(maxlen=capacity)
+        self._end = 0
+        self._subscribers = 0
+        self._changed = asyncio.Event()
+        self._knows_earlier_runs = False
+
+    @property
+    def end(self) -> int:
+        """The number of the next entry; they are counted from the start of the process."""
+        return self._end
+
+    @property
+    def start(self) -> int:
+        """The number of the oldest entry that is remembered, below 0 for those of earlier runs."""
+        return self._end - len(self._marks)
+
+    @property
+    def subscribers(self) -> int:
+        return self._subscribers
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        """These were committed, in this order."""
+        self._marks.extend([(each.id, isinstance(each, Settlement)) for each in entries])
+        self._end += len(entries)
+        if self._subscribers:
+            self._wake()
+
+    def close(self) -> None:
+        """Subscribers get what there is, and then the end."""
+        self.closed = True
+        self._wake()
+
+    @asynccontextmanager
+    async def subscribe(
+        self, wanted: Wanted, *, after: str | None = None, opened: bool = False
+    ) -> AsyncIterator[Subscription]:
+        """From the end of the request `after` on, from now on where it is None. With `opened` also
+        requests that begin. Raises TooManySubscribers."""
+        if self._subscribers >= self._most:
+            raise TooManySubscribers(self._most)
+        self._subscribers += 1
+        try:
+            position = self._end
+            if after is not None:
+                position = await self._behind(after)
+            yield Subscription(self, self._desk, wanted, position, after, opened=opened)
+        finally:
+            self._subscribers -= 1
+
+    def between(self, start: int, count: int) -> list[Mark]:
+        """At most so many entries from the number `start` on, which must be remembered."""
+        first = start - self.start
+        return list(islice(self._marks, first, first + count))
+
+    async def wait(self) -> None:
+        """Until there is something new, at most `IDLE` seconds."""
+        try:
+            async with asyncio.timeout(IDLE):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        if not self.closed:
+            await asyncio.sleep(_GATHER)
+
+    async def _behind(self, id_: str) -> int:
+        """The number that follows the end of that request; before all that are remembered where it
+        is not among them."""
+        position = self._find(id_)
+        if position is None and not self._knows_earlier_runs:
+            await self._remember_earlier_runs()
+            position = self._find(id_)
+        return self.start - 1 if position is None else position
+
+    def _find(self, id_: str) -> int | None:
+        for back, mark in enumerate(reversed(self._marks)):
+            if mark == (id_, True):
+                return self._end - back
+        return None
+
+    async def _remember_earlier_runs(self) -> None:
+        """So that whoever followed the gateway before it was restarted can go on."""
+        if self.start > 0:
+            return  # some of this run are forgotten: there would be a gap between
+        ids = await self._desk.ended_before(self._capacity)
+        if self._knows_earlier_runs or self.start > 0:
+            return  # both may have changed meanwhile
+        self._knows_earlier_runs = True
+        room = self._capacity - len(self._marks)
+        self._marks.extendleft((each, True) for each in islice(reversed(ids), room))
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        if self.closed:
+            self._changed.set()
+
+
+class Subscription:
+    """An iterator over what is new, which ends when the feed is closed."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        desk: Desk,
+        wanted: Wanted,
+        position: int,
+        after: str | None,
+        *,
+        opened: bool,
+    ) -> None:
+        self._feed = feed
+        self._desk = desk
+        self._wanted = wanted
+        self._position = position
+        self._after = after
+        self._opened = opened
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> News:
+        """Empty where nothing is new for a while: so that whoever waits can look around."""
+        feed = self._feed
+        if self._position == feed.end and not feed.closed:
+            await feed.wait()
+        if self._position == feed.end and feed.closed:
+            raise StopAsyncIteration
+        skipped, after = self._position < feed.start, self._after
+        start = max(self._position, feed.start)
+        marks = feed.between(start, _BATCH)
+        self._position = start + len(marks)
+        return News(await self._rows(marks), skipped, after)
+
+    async def _rows(self, marks: Sequence[Mark]) -> list[RequestRow]:
+        self._after = next((id_ for id_, ended in reversed(marks) if ended), self._after)
+        ids = [id_ for id_, ended in marks if ended or self._opened]
+        if not ids:
+            return []
+        found = await self._desk.named(ids, self._wanted)
+        # A request that has ended in the meantime comes with its end.
+        return [
+            found[id_]
+            for id_, ended in marks
+            if id_ in found and (found[id_].state is not ExchangeState.OPEN) is ended
+        ]

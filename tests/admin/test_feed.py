@@ -1,0 +1,208 @@
+"""The feed: everything that ends comes once and in its order, however slowly it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.admin.desk import Desk
+from gateway.admin.feed import Feed, News
+from gateway.admin.refusals import TooManySubscribers
+from gateway.store.database import Database
+from gateway.store.logs import EVERYTHING, Wanted
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from tests.admin.conftest import Office
+from tests.store.ledger import intent, request_id, settlement
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+async def recorder(office: Office) -> AsyncIterator[Recorder]:
+    recorder = Recorder(office.database)
+    await recorder.start()
+    yield recorder
+    await recorder.close()
+
+
+def feed_of(office: Office, recorder: Recorder, **bounds: int) -> Feed:
+    feed = Feed(office.desk, **bounds)
+    recorder.on_commit = feed.note
+    return feed
+
+
+async def record(recorder: Recorder, *numbers: int) -> None:
+    """These begin and end."""
+    for number in numbers:
+        recorder.refuse(intent(number), settlement(number))
+    await committed(recorder)
+
+
+async def committed(recorder: Recorder) -> None:
+    async with asyncio.timeout(10):
+        while recorder.backlog:
+            await asyncio.sleep(0.005)
+
+
+async def numbers(subscription: AsyncIterator[News], count: int) -> list[int]:
+    """Of the next rows, at least so many."""
+    found: list[int] = []
+    async with asyncio.timeout(10):
+        while len(found) < count:
+            news = await anext(subscription)
+            assert not news.skipped
+            found += [int(row.id.removeprefix("req_")) for row in news.rows]
+    return found
+
+
+async def test_what_ends_comes_in_its_order(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    await record(recorder, 1)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        for number in (2, 3, 4):
+            await recorder.intend(intent(number))
+        recorder.settle(settlement(4))
+        recorder.settle(settlement(2))
+        await committed(recorder)
+        assert await numbers(subscription, 2) == [4, 2]
+        recorder.settle(settlement(3))
+        await committed(recorder)
+        assert await numbers(subscription, 1) == [3]
+
+
+async def test_more_than_a_batch_comes_whole(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        await record(recorder, *range(700))
+        assert await numbers(subscription, 700) == list(range(700))
+
+
+async def test_beginnings_come_where_they_are_asked_for(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with (
+        feed.subscribe(EVERYTHING) as ends,
+        feed.subscribe(EVERYTHING, opened=True) as both,
+    ):
+        await recorder.intend(intent(1))
+        news = await anext(both)
+        assert [(row.id, row.state) for row in news.rows] == [(request_id(1), ExchangeState.OPEN)]
+        recorder.settle(settlement(1))
+        await record(recorder, 2)
+        # The second one has ended before its beginning was read: it comes once.
+        assert await numbers(both, 2) == [1, 2]
+        assert await numbers(ends, 2) == [1, 2]
+
+
+async def test_what_is_not_wanted_does_not_come(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(Wanted(token_id="tok_b")) as subscription:
+        await record(recorder, 1)
+        recorder.refuse(intent(2, "tok_b"), settlement(2, "tok_b"))
+        await committed(recorder)
+        assert await numbers(subscription, 1) == [2]
+
+
+async def test_nothing_new_is_said_too(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(EVERYTHING) as subscription, asyncio.timeout(5):
+        news = await anext(subscription)
+        assert not news.rows and not news.skipped
+
+
+async def test_it_goes_on_behind_what_was_seen(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    await record(recorder, 1, 2, 3, 4)
+    async with feed.subscribe(EVERYTHING, after=request_id(2)) as subscription:
+        assert await numbers(subscription, 2) == [3, 4]
+    async with feed.subscribe(EVERYTHING, after=request_id(4)) as subscription:
+        await record(recorder, 5)
+        assert await numbers(subscription, 1) == [5]
+
+
+async def test_a_slow_subscriber_is_told_that_it_missed_some(
+    office: Office, recorder: Recorder
+) -> None:
+    feed = feed_of(office, recorder, capacity=8)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        await record(recorder, 1)
+        assert await numbers(subscription, 1) == [1]
+        await record(recorder, *range(2, 12))
+        assert feed.end - feed.start == 8
+        news = await anext(subscription)
+        assert (news.skipped, news.after) == (True, request_id(1))
+        assert [row.id for row in news.rows] == [request_id(number) for number in range(8, 12)]
+        await record(recorder, 12)
+        assert await numbers(subscription, 1) == [12]
+    async with feed.subscribe(EVERYTHING, after=request_id(1)) as subscription:
+        assert (await anext(subscription)).skipped
+
+
+async def test_it_goes_on_over_a_restart(office: Office, recorder: Recorder) -> None:
+    """Rows of the run before come in the order of their ends; what was cut off ends with it."""
+    await recorder.intend(intent(1))
+    recorder.refuse(intent(2), settlement(2, total_us=9_000_000))
+    await record(recorder, 3, 4)
+    await recorder.close()
+
+    after_it = Recorder(office.database)
+    feed = Feed(Desk(office.database, office.registry, office.clock, boot_id=after_it.boot_id))
+    after_it.on_commit = feed.note
+    await after_it.start()
+    try:
+        await record(after_it, 5)
+        async with feed.subscribe(EVERYTHING, after=request_id(3)) as subscription:
+            assert await numbers(subscription, 4) == [4, 2, 1, 5]
+        async with feed.subscribe(EVERYTHING, after="req_unknown") as subscription:
+            news = await anext(subscription)
+            assert (news.skipped, news.after) == (True, "req_unknown")
+    finally:
+        await after_it.close()
+
+
+async def test_there_are_only_so_many_subscribers(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder, most_subscribers=1)
+    async with feed.subscribe(EVERYTHING):
+        with pytest.raises(TooManySubscribers, match="1 subscribers"):
+            async with feed.subscribe(EVERYTHING):
+                pass
+        assert feed.subscribers == 1
+    async with feed.subscribe(EVERYTHING):
+        pass
+    assert feed.subscribers == 0
+
+
+async def test_at_the_end_there_is_what_is_left(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        await record(recorder, 1)
+        feed.close()
+        async with asyncio.timeout(5):
+            assert [row.id async for news in subscription for row in news.rows] == [request_id(1)]
+    async with feed.subscribe(EVERYTHING) as late, asyncio.timeout(1):
+        assert [news async for news in late] == []
+
+
+async def test_who_waits_hears_of_the_end_at_once(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        waiting = asyncio.ensure_future(anext(subscription, None))
+        await asyncio.sleep(0)
+        feed.close()
+        async with asyncio.timeout(0.5):
+            assert await waiting is None
+
+
+async def test_a_row_that_was_deleted_is_left_out(office: Office, recorder: Recorder) -> None:
+    feed = feed_of(office, recorder)
+    async with feed.subscribe(EVERYTHING) as subscription:
+        await record(recorder, 1, 2)
+        await _delete(office.database, request_id(1))
+        assert await numbers(subscription, 1) == [2]
+
+
+async def _delete(database: Database, id_: str) -> None:
+    statement = "DELETE FROM requests WHERE id = ?"
+    await database.write(lambda connection: connection.exec_driver_sql(statement, (id_,)))
