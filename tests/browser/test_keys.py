@@ -97,7 +97,7 @@ async def test_without_scripts_all_of_it_works(
         await person.page.get_by_label("Key").fill("no scripts")
         await person.page.get_by_role("button", name="Search").click()
         assert await person.page.locator("#rows tr").count() == 1
-        assert not await person.page.get_by_role("button", name="Follow live").count()
+        assert not await person.page.get_by_role("button", name="Live").count()
         await person.page.locator("#rows a").click()
         assert "The client got 200" in await person.page.inner_text("main")
         await person.page.go_back()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
 import pytest
+from playwright.async_api import Browser, Page
 
 from gateway.core.formats import Format
-from tests.browser.person import Person
+from gateway.runtime import new_request_id
+from tests.browser.person import Person, sign_in_once, signed_in, somebody
 from tests.console.hostile import HOSTILE, SHOWN
-from tests.house import House
-from tests.scripted import ScriptedUpstream, reply, whole
+from tests.house import House, channel, open_house
+from tests.scripted import Ending, ScriptedUpstream, by_frame, reply, reply_stream, whole
+from tests.store.ledger import intent, settlement
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -43,16 +50,22 @@ async def test_the_real_upstream_error_is_read(
     assert said.decode() in await page.inner_text("pre")
 
 
+async def follow(page: Page) -> None:
+    await page.get_by_role("button", name="Live").click()
+    await page.get_by_role("status").get_by_text("Connected.").wait_for()
+    assert await page.get_by_role("button", name="Live", pressed=True).count() == 1
+
+
 async def test_the_log_is_followed_live(
     house: House, upstream: ScriptedUpstream, person: Person
 ) -> None:
     page = person.page
     upstream.play(reply(Format.CHAT))
     await page.goto("/console/logs")
+    assert await page.get_by_role("button", name="Live", pressed=False).count() == 1
     await page.evaluate("window.loadedOnce = true")
     before = await page.locator("#rows tr").count()
-    await page.get_by_role("button", name="Follow live").click()
-    await page.get_by_role("button", name="Stop following").wait_for()
+    await follow(page)
     assert (await house.ask(Format.CHAT)).status == 200
     await page.wait_for_selector(f"#rows tr:nth-child({before + 1})")
     assert "200" in await page.inner_text(NEWEST)
@@ -61,17 +74,82 @@ async def test_the_log_is_followed_live(
     await page.wait_for_selector(f"#rows tr:nth-child({before + 2})")
     assert "<script>" in await page.inner_text(NEWEST)
     assert await page.evaluate("window.loadedOnce")
-    await page.get_by_role("button", name="Stop following").click()
     await harmless(person)
+    await page.get_by_role("button", name="Live").click()
+    await page.get_by_role("button", name="Live", pressed=False).wait_for()
+    async with asyncio.timeout(5):
+        while house.daemon.office.feed.subscribers:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_running_request_is_seen_to_end(
+    house: House, upstream: ScriptedUpstream, person: Person
+) -> None:
+    """Also where only running ones are looked for: it has to change."""
+    page = person.page
+    frames = by_frame(reply_stream(Format.CHAT))
+    upstream.play(frames.but(pieces=frames.pieces[:2], ending=Ending.SILENT))
+    await page.goto("/console/logs?state=open")
+    await follow(page)
+    running = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
+    await page.wait_for_selector("#rows tr[data-open]")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await page.wait_for_selector("#rows tr:not([data-open]) .state-client_gone")
+    assert await page.locator("#rows tr").count() == 1
+
+
+async def test_the_page_keeps_so_many_rows(
+    browser: Browser, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        only = [channel(Format.CHAT, upstream.address)]
+        house = await stack.enter_async_context(open_house(tmp_path, only))
+        remembered = await sign_in_once(browser, house)
+        person = await stack.enter_async_context(signed_in(browser, house, remembered))
+        await person.page.goto("/console/logs")
+        await person.page.get_by_text("No request has come yet.").wait_for()
+        await follow(person.page)
+        now = house.daemon.runtime.now()
+        ids = [new_request_id(now + number) for number in range(230)]
+        for id_ in ids:
+            opened, ended = intent(0, house.token.id, id=id_), settlement(0, house.token.id, id=id_)
+            house.daemon.runtime.recorder.refuse(opened, ended)
+        await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
+        assert await person.page.locator("#rows tr").count() == 200
+        assert not await person.page.get_by_text("No request has come yet.").count()
+
+
+async def test_it_reconnects_after_a_restart(
+    browser: Browser, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    only = [channel(Format.CHAT, upstream.address)]
+    upstream.play(reply(Format.CHAT))
+    async with AsyncExitStack() as stack:
+        async with open_house(tmp_path, only) as house:
+            remembered = await sign_in_once(browser, house)
+            person = await stack.enter_async_context(somebody(browser, house, remembered))
+            await person.page.goto("/console/logs")
+            await follow(person.page)
+            port = int(house.address.rpartition(":")[2])
+        await person.page.get_by_role("status").get_by_text("Reconnecting").wait_for()
+        async with open_house(tmp_path, only, server={"port": port}) as house:
+            await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
+            assert (await house.ask(Format.CHAT)).status == 200
+            id_ = (await house.row()).id
+            await person.page.wait_for_selector(f'tr[data-id="{id_}"]')
+        assert await person.violations() == []
 
 
 async def test_who_is_signed_out_is_told_so(person: Person) -> None:
     page = person.page
     await page.goto("/console/logs")
     await page.context.clear_cookies()
-    await page.get_by_role("button", name="Follow live").click()
+    await page.get_by_role("button", name="Live").click()
     await page.get_by_text("Signed out: reload the page.").wait_for()
-    person.excuse("status of 401")
+    await page.get_by_role("button", name="Live", pressed=False).wait_for()
+    for _ in ("the feed", "its rows"):
+        person.excuse("status of 401")
 
 
 @pytest.mark.parametrize("said", [HOSTILE.encode(), MEGABYTE], ids=["hostile", "a megabyte"])

@@ -103,6 +103,18 @@ async def test_a_page_is_usable(
         assert {name: said for name, said in (await look(person, page)).items() if said} == {}
 
 
+async def test_the_log_is_usable_while_it_is_followed(
+    browser: Browser, lived: Lived, remembered: StorageState
+) -> None:
+    async with signed_in(browser, lived.house, remembered) as person:
+        await person.page.context.add_init_script(path=AXE_FILE_PATH)
+        await person.page.goto("/console/logs")
+        await person.page.get_by_role("button", name="Live").click()
+        await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
+        seen = await look(person, "logs-live")
+        assert {name: said for name, said in seen.items() if said} == {}
+
+
 async def test_the_way_in_is_usable(browser: Browser, lived: Lived, remembered: object) -> None:
     async with somebody(browser, lived.house) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -58,6 +59,7 @@ async def list_requests(request: web.Request) -> web.Response:
         older=_older(sought, found, after),
         is_newest=before is None and after is None,
         exports=[(form, _export(sought, form)) for form in ExportFormat],
+        feed=_feed(sought),
         **_choices(office, tokens),
     )
 
@@ -107,6 +109,13 @@ def _older(sought: Search, found: Found, after: str | None) -> str | None:
 
 def _export(sought: Search, form: ExportFormat) -> str:
     return f"{ROOT}/requests/export?{sought.desk_query(format=form)}"
+
+
+def _feed(sought: Search) -> str:
+    """Says when `tail` has something new. Its events are of requests in every state: one that is
+    shown as open has to change when it is no longer what is looked for."""
+    query = {name: value for name, value in sought.fields.items() if name != "state"}
+    return f"{ROOT}/requests/events?{urlencode(query | {'opened': 'true'})}"
 
 
 def _names(tokens: Sequence[Token]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 
 "use strict";
 
-const TAIL_MS = 2000;
+const GATHER_MS = 300;
+const RETRY_MS = 5000;
 const TAIL_ROWS = 200;
 
 function copying(button) {
@@ -36,36 +37,80 @@ function following(rows) {
   if (!place) return;
   const button = document.createElement("button");
   button.type = "button";
+  button.className = "small";
+  button.textContent = "Live";
   const status = document.createElement("span");
   status.className = "hint";
   status.setAttribute("role", "status");
+  status.setAttribute("aria-live", "polite");
   place.append(button, " ", status);
   let on = false;
+  let feed = null;
+  let retry = null;
+  let soon = null;
+  let looking = Promise.resolve();
 
   const show = (words) => {
-    button.textContent = on ? "Stop following" : "Follow live";
     button.setAttribute("aria-pressed", String(on));
     if (status.textContent !== words) status.textContent = words;
   };
+  const close = () => {
+    feed?.close();
+    feed = null;
+    clearTimeout(retry);
+    clearTimeout(soon);
+    soon = null;
+  };
+  const stop = (words) => {
+    on = false;
+    close();
+    show(words);
+  };
   const look = async () => {
     if (!on) return;
-    let words = "Following.";
     try {
-      if ((await newer(rows)) === null) {
-        on = false;
-        words = "Signed out: reload the page.";
-      }
+      if ((await newer(rows)) === null) stop("Signed out: reload the page.");
     } catch {
-      words = "The gateway does not answer; trying again.";
+      later(RETRY_MS);
     }
-    if (on) setTimeout(look, TAIL_MS);
-    show(on || words !== "Following." ? words : "");
   };
-  let looking = Promise.resolve();
+  // An event only says that there is something new. Several are answered at once.
+  const later = (wait) => {
+    soon ??= setTimeout(() => {
+      soon = null;
+      looking = looking.then(look);
+    }, wait);
+  };
+  const open = () => {
+    close();
+    feed = new EventSource(rows.dataset.feed);
+    feed.addEventListener("open", () => {
+      show("Connected.");
+      later(0); // what came before, and while there was no connection
+    });
+    for (const kind of ["message", "opened", "skipped"]) {
+      feed.addEventListener(kind, () => later(GATHER_MS));
+    }
+    feed.addEventListener("error", () => {
+      show("Reconnecting …");
+      if (feed?.readyState !== EventSource.CLOSED) return;
+      // The browser tries no more, and does not say why: nobody is signed in, or there are too many.
+      later(0);
+      retry = setTimeout(open, RETRY_MS);
+    });
+  };
   button.addEventListener("click", () => {
-    on = !on;
-    show(on ? "Following." : "");
-    if (on) looking = looking.then(look);
+    if (on) {
+      stop("");
+      return;
+    }
+    on = true;
+    show("Connecting …");
+    open();
+  });
+  // A page that nobody sees gives its connection back: browsers have six for a site.
+  document.addEventListener("visibilitychange", () => {
+    if (on) document.hidden ? close() : open();
   });
   show("");
 }
@@ -90,6 +135,7 @@ async function newer(rows) {
     // Ids sort by time.
     if (row.dataset.id > (rows.dataset.newest ?? "")) rows.dataset.newest = row.dataset.id;
   }
+  if (fresh.length) document.querySelector("p.empty")?.remove();
   rows.prepend(...fresh);
   while (rows.rows.length > TAIL_ROWS) rows.rows[rows.rows.length - 1].remove();
   return fresh.length;

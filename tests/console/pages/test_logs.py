@@ -177,7 +177,7 @@ async def test_rows_arrive_and_end(
     await ask(house, upstream)
     first = await house.row()
     shown = await visitor.get(f"{LOGS}?model={BETA}")
-    tail = re.search(r'data-tail="([^"]*)" data-newest="([^"]*)"', shown.html)
+    tail = re.search(r'data-tail="([^"]*)" data-feed="[^"]*" data-newest="([^"]*)"', shown.html)
     assert tail is not None
     address, newest = map(unescape, tail.groups())
     assert newest == first.id
