@@ -36,6 +36,16 @@ class GatewayProtocol(web.RequestHandler):
         super().connection_made(transport)
         _limit_stalls(transport)
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """While a connection is idle the library keeps its last request, and with that everything
+        that was put into it: an exchange with its prompt."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            request.clear()
+
     def handle_error(
         self,
         request: web.BaseRequest,
