@@ -27,7 +27,6 @@ from gateway.cli.mistakes import EX_CONFIG, mistakes_told
 from gateway.config import Config, demo_config, find_config, load_config
 from gateway.daemon import Daemon, running, supervised
 from gateway.server.listen import CannotListen
-from gateway.simulator import build_simulator
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, hold
 
@@ -120,6 +119,8 @@ async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
 @asynccontextmanager
 async def _simulator() -> AsyncIterator[int]:
     """A simulated model on a loopback port of its own, reached over real HTTP."""
+    from gateway.simulator import build_simulator  # nobody else needs it
+
     async with AsyncExitStack() as stack:
         runner = web.AppRunner(build_simulator(), access_log=None, shutdown_timeout=0.5)
         await runner.setup()

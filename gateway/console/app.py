@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import orjson
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from gateway.admin import refusals
 from gateway.admin.api import build_admin
@@ -20,7 +20,7 @@ from gateway.admin.live import add_live
 from gateway.console.guard import SIGN_IN, guard
 from gateway.console.office import Office
 from gateway.console.pages import PAGES
-from gateway.console.rendering import ENVIRONMENT, ROOM, environment, render, see
+from gateway.console.rendering import ROOM, TEMPLATES, Templates, render, see
 from gateway.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -37,11 +37,12 @@ _UNKNOWN = (
 def build_console(office: Office) -> web.Application:
     """The pages, to be mounted under `CONSOLE`."""
     app = web.Application(middlewares=[_errors])
-    app[ENVIRONMENT] = environment(office)
+    app[TEMPLATES] = templates = Templates(office)
     for add in PAGES:
         add(app)
     app.router.add_static("/static", ROOM / "static")
     guard(app, office, "application/x-www-form-urlencoded", _refuse)
+    app.middlewares.insert(0, _loading(templates))  # a refusal is a page too
     return app
 
 
@@ -52,6 +53,15 @@ def build_guarded_admin(office: Office) -> web.Application:
     add_feed(app, office.feed)
     guard(app, office, "application/json", _refuse_in_json)
     return app
+
+
+def _loading(templates: Templates) -> Middleware:
+    @web.middleware
+    async def load(request: web.Request, handler: Handler) -> web.StreamResponse:
+        await templates.load()
+        return await handler(request)
+
+    return load
 
 
 @web.middleware

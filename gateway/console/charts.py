@@ -9,15 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, log10
-from typing import Any, Final
-from xml.etree.ElementTree import Element
+from typing import TYPE_CHECKING, Any, Final
 
-import pygal  # type: ignore[import-untyped]  # it ships no types
-from pygal.style import Style  # type: ignore[import-untyped]  # it ships no types
-
-# It leaves a finder for its maps behind, which every import that fails would ask in a way that
-# Python warns of.
-sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 WIDTH: Final = 480
 HEIGHT: Final = 220
@@ -69,7 +64,7 @@ def stacked(
     title: str, labels: Sequence[str], series: Sequence[Series], told: Callable[[float], str]
 ) -> bytes:
     """Bars that add up, of whole numbers. `told` spells a value for the axis."""
-    return _drawn(pygal.StackedBar, title, labels, series, told, 1, spacing=4)
+    return _drawn("StackedBar", title, labels, series, told, 1, spacing=4)
 
 
 def lines(
@@ -83,7 +78,7 @@ def lines(
     """Lines from nought upwards, with gaps where there is no value; `least` is how far apart the
     figures of the axis are at least."""
     return _drawn(
-        pygal.Line,
+        "Line",
         title,
         labels,
         series,
@@ -97,7 +92,7 @@ def lines(
 
 
 def _drawn(
-    kind: Callable[..., Any],
+    kind: str,
     title: str,
     labels: Sequence[str],
     series: Sequence[Series],
@@ -105,11 +100,12 @@ def _drawn(
     least: float,
     **look: Any,
 ) -> bytes:
-    chart = kind(
+    pygal = _library()
+    chart = getattr(pygal, kind)(
         width=WIDTH,
         height=HEIGHT,
         margin=6,
-        style=_style(),
+        style=_style(pygal),
         css=(f"inline:{_LOOK}{_colours(series)}",),
         js=(),
         no_prefix=True,
@@ -124,12 +120,24 @@ def _drawn(
     )
     chart.title = None
     chart.x_labels = list(labels)
-    chart.y_labels = _axis(_highest(series, kind is pygal.StackedBar), least)
+    chart.y_labels = _axis(_highest(series, kind == "StackedBar"), least)
     for each in series:
         chart.add(each.name, list(each.values))
     chart.add_xml_filter(lambda root: _plain(root, title))
     drawn: bytes = chart.render()
     return drawn
+
+
+def _library() -> Any:
+    """Imported for the first chart: most gateways that start will draw none soon."""
+    import pygal  # type: ignore[import-untyped]  # it ships no types
+
+    # It leaves a finder for its maps behind, which every import that fails would ask in a way that
+    # Python warns of.
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)
+    ]
+    return pygal
 
 
 def _highest(series: Sequence[Series], added: bool) -> float:
@@ -150,8 +158,8 @@ def _axis(top: float, least: float) -> list[float]:
     return [step * number for number in range(max(1, ceil(top / step)) + 1)]
 
 
-def _style() -> Style:
-    return Style(
+def _style(pygal: Any) -> Any:
+    return pygal.style.Style(
         font_family=_FONT,
         label_font_size=11,
         major_label_font_size=11,

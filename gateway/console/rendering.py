@@ -6,14 +6,14 @@ It must not know any page.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gateway import __version__
@@ -23,15 +23,40 @@ from gateway.console.guard import SESSION, STATIC
 from gateway.console.office import Office
 from gateway.core.plain import plain
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 ROOM: Final = Path(__file__).parent
 NOTHING: Final = "–"
 
-ENVIRONMENT: Final = web.AppKey("environment", Environment)
+
+class Templates:
+    """The templates of an office's pages; `load` them before the first `render`."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._environment: Environment | None = None
+
+    async def load(self) -> None:
+        """In a thread: to import the template engine takes longer than the loop may be held up.
+        At the start it would delay every request, and no console may ever be opened."""
+        if self._environment is None:
+            self._environment = await asyncio.to_thread(environment, self._office)
+
+    def render(self, name: str, **context: Any) -> str:
+        if self._environment is None:
+            raise RuntimeError("the templates are not loaded")
+        return self._environment.get_template(name).render(**context)
+
+
+TEMPLATES: Final = web.AppKey("templates", Templates)
 
 
 def environment(office: Office) -> Environment:
     """What templates are rendered with; figures that cost something have a price where the
     configuration in force tells one."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     made = Environment(
         loader=FileSystemLoader(ROOM / "templates"),
         autoescape=True,
@@ -71,10 +96,8 @@ def render(request: web.Request, name: str, *, status: int = 200, **context: Any
         session.said.clear()
         return words
 
-    text = (
-        request.app[ENVIRONMENT]
-        .get_template(name)
-        .render(path=request.path, session=session, said=said, **context)
+    text = request.app[TEMPLATES].render(
+        name, path=request.path, session=session, said=said, **context
     )
     return web.Response(text=text, status=status, content_type="text/html")
 

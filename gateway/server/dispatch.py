@@ -254,6 +254,7 @@ class Dispatch:
         self._tried.add(candidate.place)
         channel = line.channel(candidate)
         sending = line.send(candidate, attempt.payload, attempt.crossing, attempt.query)
+        attempt.payload = b""  # whoever is asked next gets one of his own
         if self._client is None:
             return await relay_whole(self._request, attempt, channel.timeouts, sending)
         relay = StreamRelay(self._runtime, self._exchange, self._client, attempt, channel)

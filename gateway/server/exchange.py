@@ -87,7 +87,7 @@ class Exchange:
         self._stop: StopReason | None = None
         self._error: GatewayError | None = None
         self._failure: Failure | None = None
-        self._dropped: set[str] = set()
+        self._dropped: Set[str] = frozenset()
         self._attempts: list[Attempted] = []
         self._upstream = 0.0
         self._queued = 0.0
@@ -220,7 +220,8 @@ class Exchange:
 
     def lose(self, names: Set[str]) -> None:
         """These could not cross between the formats."""
-        self._dropped |= names
+        if names:
+            self._dropped |= names
 
     def fail(self, failure: Failure) -> None:
         """The upstream's part in an error: what the row keeps of it."""

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import new_request_id, unix_microseconds
+from gateway.server.exchange import EXCHANGE
 from gateway.wire.envelope import combined_envelope
 
 SERVER: Final = "model-gateway"
@@ -35,6 +36,17 @@ class GatewayProtocol(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         _limit_stalls(transport)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """While a connection is idle the library keeps its last request, and with that the exchange
+        and its prompt."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            if EXCHANGE in request:
+                del request[EXCHANGE]
 
     def handle_error(
         self,

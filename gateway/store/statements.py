@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import (
     BigInteger,
@@ -36,13 +36,16 @@ from sqlalchemy import (
     table,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
 from gateway.store.batch import HOUR, Credit, Hour, Standing
 from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
 from gateway.store.schema import attempts, requests, tokens, usage_hours
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 LARGEST_LOOKUP = 200
 
@@ -256,8 +259,13 @@ def _credit(given: Given) -> Update:
 
 def _hour(dialect: Dialect, given: Given) -> Insert:
     # Both speak the same words here, but Core has a pair of them.
-    insert_of = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
-    adding = insert_of(usage_hours)
+    adding: sqlite.Insert | postgresql.Insert
+    if dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # a file's ledger need not load it
+
+        adding = postgresql.insert(usage_hours)
+    else:
+        adding = sqlite.insert(usage_hours)
     key = usage_hours.primary_key.columns
     conflicting = adding.on_conflict_do_update(
         index_elements=list(key),

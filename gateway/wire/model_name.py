@@ -18,11 +18,10 @@ class ModelName:
     """The client's id for one exchange. `parent` is the key of the object that holds `model`
     (`message`, `response`), or empty for the top level."""
 
-    __slots__ = ("_learned", "_parent", "_shown", "_written")
+    __slots__ = ("_learned", "_parent", "_shown")
 
     def __init__(self, shown: str, parent: str = "") -> None:
         self._shown = shown
-        self._written = orjson.dumps(shown)
         self._parent = b'"%b"' % parent.encode() if parent else b""
         self._learned: tuple[str, bytes, bytes] | None = None
 
@@ -36,14 +35,15 @@ class ModelName:
             # member may stand in another object too.
             if payload.count(found) == 1:
                 return payload.replace(found, instead)
+        written = orjson.dumps(self._shown)  # not kept: the shortest that it makes holds 4 KiB
         # One member of that name in all can only be the one that was parsed.
         only = _MEMBER.search(payload) if payload.count(b'"model"') == 1 else None
         spans = [(only.start(), only.end(), only.start(1))] if only else self._find(payload)
         for start, end, value in reversed(spans):
             if len(spans) == 1:
                 found = payload[start:end]
-                self._learned = (named, found, payload[start:value] + self._written)
-            payload = payload[:value] + self._written + payload[end:]
+                self._learned = (named, found, payload[start:value] + written)
+            payload = payload[:value] + written + payload[end:]
         return payload
 
     def _find(self, payload: bytes) -> list[tuple[int, int, int]]:

@@ -173,3 +173,16 @@ def test_a_demo_takes_no_configuration(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--demo", "--config", str(tmp_path / "c.yaml")])
     assert result.exit_code == 2
     assert "--demo" in result.stderr
+
+
+def test_it_starts_without_what_few_need(tmp_path: Path) -> None:
+    """Each of them delays the start and takes memory until the end. The first start, which makes
+    the database, may need more."""
+    with serving(tmp_path):
+        pass
+    with serving(tmp_path, PYTHONPROFILEIMPORTTIME="1") as gateway:
+        lines = gateway.log.splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
+    assert "gateway.console.app" in imported
+    rare = {"gateway.simulator", "jinja2", "pygal", "rich", "sqlalchemy.dialects.postgresql"}
+    assert imported.isdisjoint(rare), imported & rare

@@ -7,6 +7,7 @@ input, a traceback in the log) must never be seen.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
+from gateway.server.exchange import Exchange
 from tests.house import House, prompt
 from tests.scripted import ScriptedUpstream, reply
 
@@ -236,3 +238,21 @@ async def test_a_body_that_is_not_read_does_not_become_a_request(
     answers = await converse(house, stranger + smuggled)
     assert [answer.status for answer in answers] == [401]
     assert not upstream.seen
+
+
+async def test_an_idle_connection_keeps_no_exchange(
+    house: House, upstream: ScriptedUpstream
+) -> None:
+    """What a request was about is gone once it is answered: clients stay connected for long."""
+    upstream.play(reply("chat"))
+    reader, writer = await asyncio.open_connection(*house.daemon.door.addresses[0])
+    try:
+        writer.write(sized(SIZE, b"user-agent: canary7").replace(b"KEY", house.key.encode()))
+        (answer,) = await _read_answers(reader)
+        assert answer.status == 200
+        gc.collect()
+        exchanges = (each for each in gc.get_objects() if isinstance(each, Exchange))
+        assert not [each.id for each in exchanges if each.user_agent == CANARY.decode()]
+    finally:
+        writer.close()
+        await writer.wait_closed()
