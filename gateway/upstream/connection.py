@@ -239,8 +239,8 @@ class Connection(asyncio.Protocol):
         reason = exc or "the connection was closed"
         # Without a delimiter whatever the upstream does is the end, but not what is done here, nor
         # a connection cut within TLS.
-        is_end = (self._is_ended or exc is not None) and not _is_delimited(response)
-        if response.status and is_end:
+        has_ended = self._is_ended or isinstance(exc, ConnectionError)
+        if response.status and has_ended and not _is_delimited(response):
             response.is_complete = True
             response.detach(list(self._chunks))
             response.notify()
