@@ -8,6 +8,7 @@ It must not know what is waited for.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol
 
@@ -33,10 +34,11 @@ class Entry(Protocol):
 class DeadlineScheduler:
     """Used inside one running event loop."""
 
-    __slots__ = ("_entries", "_next_look", "_timer")
+    __slots__ = ("_entries", "_is_closed", "_next_look", "_timer")
 
     def __init__(self) -> None:
         self._entries: dict[Entry, None] = {}
+        self._is_closed = False
         self._next_look = inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,13 +56,25 @@ class DeadlineScheduler:
     def abort_all(self) -> None:
         """Tells every entry that the gateway can wait no longer."""
         for entry in tuple(self._entries):
-            entry.on_abort()
+            if entry in self._entries:
+                self._call(entry, entry.on_abort)
 
     def close(self) -> None:
         """Calls no entry any more."""
         self._entries.clear()
+        self._is_closed = True
+        self._next_look = -inf  # nothing is sooner
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+
+    def _call(self, entry: Entry, function: Callable[..., None], *args: float) -> None:
+        try:
+            function(*args)
+        except Exception as error:  # the other entries must be called all the same
+            self.discard(entry)
+            context = {"message": "a deadline failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _look_at(self, when: float) -> None:
         if self._timer is not None:
@@ -69,17 +83,14 @@ class DeadlineScheduler:
         self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for entry in [entry for entry in self._entries if entry.when <= now]:
-            if entry not in self._entries:
-                continue  # one that was called before it has discarded it
-            try:
-                entry.on_deadline(now)
-            except Exception as error:  # the other entries must be called all the same
-                self.discard(entry)
-                loop.call_exception_handler({"message": "a deadline failed", "exception": error})
+        now = asyncio.get_running_loop().time()
         self._timer = None
+        self._next_look = -inf  # what is added meanwhile counts below
+        for entry in [entry for entry in self._entries if entry.when <= now]:
+            if entry in self._entries:  # one that was called before it may have discarded it
+                self._call(entry, entry.on_deadline, now)
+        if self._is_closed:
+            return
         self._next_look = inf
         soonest = min((entry.when for entry in self._entries), default=inf)
         if soonest < inf:

@@ -31,6 +31,7 @@ MAX_HEADERS: Final = 256
 WRITE_SIZE: Final = 256 * 1024
 """Bytes of a request that are written at once: other work goes on between two writes."""
 
+_FIRST_STATUS: Final = 100
 _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
 
@@ -48,8 +49,8 @@ class Connection(asyncio.Protocol):
     time at which it became idle. `origin` is the owner's key for it."""
 
     __slots__ = (
-        *("_can_write", "_chunks", "_has_received", "_head", "_not_reusable", "_overhead"),
-        *("_owner", "_parser", "_response", "_transport"),
+        *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_is_ended"),
+        *("_not_reusable", "_overhead", "_owner", "_parser", "_response", "_transport"),
         *("idle_since", "is_reused", "loop", "origin"),
     )
 
@@ -66,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._chunks: list[bytes] = []
         self._overhead = 0
         self._has_received = False
+        self._has_body = False
+        self._is_ended = False
         self._not_reusable = False
         self._can_write: asyncio.Future[None] | None = None
 
@@ -78,10 +81,10 @@ class Connection(asyncio.Protocol):
         `StaleConnection` where the upstream had closed a reused connection."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._overhead = 0
-        self._has_received = False
+        self._has_received = self._has_body = False
         transport = self._transport
         try:
-            if transport is None:
+            if transport is None or transport.is_closing():
                 self._connection_ended(None)
             elif len(body) <= WRITE_SIZE:
                 transport.write(head + body)
@@ -95,18 +98,22 @@ class Connection(asyncio.Protocol):
         return response
 
     async def _write_in_pieces(self, body: bytes, response: UpstreamResponse) -> None:
-        """An upstream that answers already does not want the rest."""
+        """An upstream that answers already does not want the rest: what it gets next over this
+        connection, it would take for that."""
         view = memoryview(body)
+        self._not_reusable = True
         for start in range(0, len(body), WRITE_SIZE):
             if self._can_write is not None:
                 await asyncio.wait(
                     (self._can_write, response.head_received),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
+            else:
+                await asyncio.sleep(0)
             if response.head_received.done() or self._transport is None:
-                self._not_reusable = True
                 return
             self._transport.write(view[start : start + WRITE_SIZE])
+        self._not_reusable = False
 
     def close(self) -> None:
         if self._transport is not None:
@@ -140,6 +147,10 @@ class Connection(asyncio.Protocol):
         self._owner.discard(self)
         self._connection_ended(exc)
 
+    def eof_received(self) -> None:
+        self._is_ended = True
+        self.close()  # to close it the gentle way waits until the upstream has read everything
+
     def pause_writing(self) -> None:
         self._can_write = self.loop.create_future()
 
@@ -158,6 +169,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
             if len(self._chunks) > known:
+                self._has_body = True
                 self._overhead = 0
             else:
                 self._overhead += len(data)
@@ -165,6 +177,7 @@ class Connection(asyncio.Protocol):
                     raise HttpParserError("too many bytes without any of a body")
         except (HttpParserError, HttpParserUpgrade) as error:
             if not response.is_complete:
+                self._has_body = self._has_body or len(self._chunks) > known
                 self._parse_failed(response, error)
                 return
             self._not_reusable = True  # what follows the response belongs to no request
@@ -174,12 +187,14 @@ class Connection(asyncio.Protocol):
 
     # Called by the parser:
 
+    def on_message_begin(self) -> None:
+        if self._response is None or self._response.is_complete:
+            raise ValueError("a response to no request")
+
     def on_headers_complete(self) -> None:
         response, status, head = self._response, self._parser.get_status_code(), self._head
         if response is None:
             raise ValueError("a response to no request")
-        if response.status:
-            raise ValueError("a second response to one request")
         if status == _SWITCHING_PROTOCOLS:
             raise ValueError("another protocol")
         if len(head) > MAX_HEADERS or max(map(len, head.values()), default=0) > MAX_HEADER:
@@ -188,6 +203,8 @@ class Connection(asyncio.Protocol):
             # From the back, so that of names that differ in case alone the first counts too.
             headers = {name.lower(): value for name, value in reversed(head.items())}
             response.start(status, headers, self._chunks)
+        elif status < _FIRST_STATUS or _announces_body(head):
+            raise ValueError("no interim response has a body")
         head.clear()  # of an interim response nothing is kept
 
     def on_message_complete(self) -> None:
@@ -202,7 +219,7 @@ class Connection(asyncio.Protocol):
         response.detach(list(self._chunks))
         self._chunks.clear()
         self._head.clear()  # trailers
-        if self._not_reusable or not self.is_open:
+        if self._not_reusable or self._can_write is not None or not self.is_open:
             self.close()
         else:
             self.is_reused = True
@@ -211,7 +228,7 @@ class Connection(asyncio.Protocol):
     def _parse_failed(self, response: UpstreamResponse, error: Exception) -> None:
         self._response = None
         self.close()
-        kind = FailureKind.CUT if response.head_received.done() else FailureKind.GARBAGE
+        kind = FailureKind.CUT if self._has_body else FailureKind.GARBAGE
         reason = error.__context__ or error  # llhttp's own error wraps one of a callback of ours
         response.fail(attempt_failed(kind, f"no valid HTTP response: {reason}"))
 
@@ -220,7 +237,10 @@ class Connection(asyncio.Protocol):
         if response is None:
             return
         reason = exc or "the connection was closed"
-        if response.status and not _is_delimited(response):
+        # Without a delimiter whatever the upstream does is the end, but not what is done here, nor
+        # a connection cut within TLS.
+        has_ended = self._is_ended or isinstance(exc, ConnectionError)
+        if response.status and has_ended and not _is_delimited(response):
             response.is_complete = True
             response.detach(list(self._chunks))
             response.notify()
@@ -240,18 +260,27 @@ class _ParserCallbacks:
     a Python function called for each would cost more than parsing it does; of a header's values the
     first counts."""
 
-    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_complete")
+    __slots__ = (
+        *("on_body", "on_header", "on_headers_complete", "on_message_begin"),
+        "on_message_complete",
+    )
 
     def __init__(
         self, connection: Connection, head: dict[bytes, bytes], chunks: list[bytes]
     ) -> None:
         self.on_header = head.setdefault
         self.on_body = chunks.append
+        self.on_message_begin = connection.on_message_begin
         self.on_headers_complete = connection.on_headers_complete
         self.on_message_complete = connection.on_message_complete
 
 
 def _is_delimited(response: UpstreamResponse) -> bool:
     """Whether the body says itself where it ends; else the end of the connection is its end."""
-    coding = response.header(b"transfer-encoding") or ""
-    return response.header(b"content-length") is not None or "chunked" in coding.lower()
+    headers = (b"content-length", b"transfer-encoding")
+    return any(response.header(name) is not None for name in headers)
+
+
+def _announces_body(head: dict[bytes, bytes]) -> bool:
+    headers = {name.lower(): value.strip() for name, value in head.items()}
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

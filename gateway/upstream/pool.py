@@ -142,12 +142,15 @@ class ConnectionPool:
             raise attempt_failed(FailureKind.TLS, message) from error
         except ssl.SSLError as error:
             raise attempt_failed(FailureKind.TLS, f"the TLS handshake failed: {error}") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter where a name cannot be looked up
             raise attempt_failed(FailureKind.CONNECT, f"no connection: {error}") from error
         except BaseException:
             connection.close()
             raise
-        self._open.add(connection)
+        if self.is_closed:
+            connection.close()
+        if connection.is_open:  # one that was lost meanwhile will never be discarded
+            self._open.add(connection)
         return connection
 
     async def _connect_to(

@@ -39,18 +39,26 @@ class ProxyTunnel(asyncio.Protocol):
         if self._opened.done():
             return
         self._head += data
-        if b"\r\n\r\n" not in self._head:
-            if len(self._head) > MAX_HEAD:
-                self._opened.set_exception(OSError("the proxy's answer is too large"))
+        if len(self._head) > MAX_HEAD:
+            self._fail(OSError("the proxy's answer is too large"))
             return
-        status_line = self._head.partition(b"\r\n")[0].decode("latin-1")
-        if status_line.startswith("HTTP/1.") and status_line[9:12] == "200":
-            self._opened.set_result(None)
+        head, end, behind = self._head.partition(b"\r\n\r\n")
+        if not end:
+            return
+        status_line = head.partition(b"\r\n")[0].decode("latin-1")
+        version, _, status = status_line.partition(" ")
+        if not version.startswith("HTTP/1.") or status.split(" ")[0] != "200":
+            self._fail(OSError(f"the proxy answered {status_line[:200]!r}"))
+        elif behind:  # no server speaks first in TLS
+            self._fail(OSError("the proxy sent bytes behind its answer"))
         else:
-            self._opened.set_exception(OSError(f"the proxy answered {status_line[:200]!r}"))
+            self._opened.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if not self._opened.done():
-            self._opened.set_exception(exc or OSError("the proxy closed the connection"))
-            self._opened.exception()  # nobody may be waiting yet: `open` finds no transport then
+            self._fail(exc or OSError("the proxy closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        self._opened.set_exception(error)
+        self._opened.exception()  # nobody may be waiting yet

@@ -153,7 +153,7 @@ class UpstreamResponse:
 
     def subscribe(self, subscriber: Callable[[], None] | None) -> None:
         """`subscriber` is called after each read of the connection, and at the end. It takes over
-        the flow control: nothing pauses the upstream but `pause`."""
+        the flow control: nothing pauses the upstream but `pause`, and what is not inflated yet."""
         self._subscriber = subscriber
 
     def pause(self) -> None:
@@ -173,6 +173,8 @@ class UpstreamResponse:
         self._subscriber = None
         if source is not None:
             source.release(self)
+            self._error = attempt_failed(FailureKind.CUT, "the response was closed")
+            self._wake()
         self._finish()
 
     async def __aenter__(self) -> UpstreamResponse:
@@ -186,14 +188,17 @@ class UpstreamResponse:
     def start(self, status: int, headers: Mapping[bytes, bytes], chunks: list[bytes]) -> None:
         """The head is complete; the connection adds the body to `chunks` as it arrives. Raises
         ValueError where the body's coding is unknown."""
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            raise ValueError("an unknown transfer-encoding")
+        coding = headers.get(b"content-encoding")
+        if coding is not None and (coding := coding.strip().lower()) not in _IDENTITY:
+            if coding not in _DEFLATE:
+                raise ValueError("an unknown content-encoding")
+            self._inflater = zlib.decompressobj(wbits=47)  # finds out whether gzip or zlib
         self.status = status
         self._headers = headers
         self._chunks = chunks
-        coding = headers.get(b"content-encoding")
-        if coding is not None and coding.lower() not in _IDENTITY:
-            if coding.lower() not in _DEFLATE:
-                raise ValueError("an unknown content-encoding")
-            self._inflater = zlib.decompressobj(wbits=47)  # finds out whether gzip or zlib
 
     def detach(self, unread: list[bytes]) -> None:
         """The connection is free for the next request, or closed; `unread` is what it had."""
@@ -201,6 +206,8 @@ class UpstreamResponse:
         if self._paused and self._source is not None:
             self._source.resume_reading()
         self._source = None
+        if self._inflater is not None and not unread:
+            self._end_inflating()
         if self.on_done is not None:
             self._finish()
 
@@ -212,10 +219,10 @@ class UpstreamResponse:
             self.head_received.set_result(None)
         if self._subscriber is not None:
             self._subscriber()
-            return
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            if self._inflater is None:
+                return
+        else:
+            self._wake()
         if not self.is_complete and sum(map(len, self._chunks)) > MAX_BUFFERED:
             self.pause()
 
@@ -224,12 +231,17 @@ class UpstreamResponse:
         with the error."""
         self._error = error
         self._source = None
-        if self.head_received.done():
+        if self.status or self.head_received.done():
             self.notify()
         else:
             self.head_received.set_exception(error)
             self.head_received.exception()  # whoever waited may have been cancelled meanwhile
         self._finish()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _finish(self) -> None:
         on_done, self.on_done = self.on_done, None
@@ -241,21 +253,28 @@ class UpstreamResponse:
         self._chunks.clear()
         try:
             data: bytes = inflater.decompress(packed, MAX_INFLATED)
-            if inflater.unconsumed_tail:
-                self._chunks.append(inflater.unconsumed_tail)
-            elif self.is_complete:
-                self._inflater = None
-                if not inflater.eof:
-                    raise zlib.error("it ends too early")
         except zlib.error as error:
-            self._error = attempt_failed(
-                FailureKind.CUT, f"the body cannot be decompressed: {error}"
-            )
+            self._inflating_failed(error)
             return b""
+        if inflater.unused_data:
+            self._inflating_failed("bytes follow its end")
+        elif inflater.unconsumed_tail or (len(data) == MAX_INFLATED and not inflater.eof):
+            self._chunks.append(inflater.unconsumed_tail)  # it may hold back more even without one
+        elif self.is_complete:
+            self._end_inflating()
         if self._paused and not self._chunks:
             self.resume()
         return data
 
+    def _end_inflating(self) -> None:
+        if self._inflater.eof:
+            self._inflater = None
+        else:
+            self._inflating_failed("it ends too early")
+
+    def _inflating_failed(self, reason: object) -> None:
+        self._error = attempt_failed(FailureKind.CUT, f"the body cannot be decompressed: {reason}")
+
 
 def _decoded(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
+    return value.strip().decode("utf-8", "surrogateescape")  # the parser leaves spaces behind it

@@ -1,0 +1,265 @@
+"""Connections are opened, kept while idle and used again; names are looked up once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+import gateway.upstream.pool
+from gateway.core.failure import FailureKind
+from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.response import AttemptFailed
+from tests.upstream.conftest import Names
+from tests.upstream.sockets import (
+    CONNECT_TIMEOUT,
+    HELLO,
+    OK,
+    answering,
+    ask,
+    echo,
+    open_pool,
+    raw_upstream,
+    read_request,
+    request_head,
+    send,
+    turns,
+    until,
+)
+
+
+async def kind_of(pool: ConnectionPool, origin: Origin, seconds: float = 5) -> FailureKind:
+    with pytest.raises(AttemptFailed) as failed:
+        await asyncio.wait_for(pool.send(origin, request_head(), b"", seconds), 10)
+    return failed.value.failure.kind
+
+
+async def numbered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Every request is answered with the port of the client, once its body says so."""
+    while True:
+        _, body = await read_request(reader)
+        await asyncio.sleep(float(body or b"0"))
+        port = b"%d" % writer.get_extra_info("peername")[1]
+        writer.write(OK + b"content-length: %d\r\n\r\n" % len(port) + port)
+
+
+async def test_the_last_one_used_is_the_next_one() -> None:
+    async with raw_upstream(numbered) as upstream, open_pool() as pool:
+        later, soon = await asyncio.gather(
+            ask(pool, upstream.origin, b"0.1"), ask(pool, upstream.origin, b"0.01")
+        )
+        assert later != soon
+        assert [await ask(pool, upstream.origin) for _ in range(3)] == [later] * 3
+        assert upstream.connections == 2
+
+
+async def test_each_origin_has_its_own() -> None:
+    async with raw_upstream(numbered) as one, raw_upstream(numbered) as two, open_pool() as pool:
+        for upstream in (one, two, one, two):
+            await ask(pool, upstream.origin)
+        other_name = one.origin._replace(host="localhost")
+        await ask(pool, other_name)
+        assert (one.connections, two.connections) == (2, 1)
+
+
+async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0.1)
+    async with raw_upstream(numbered) as upstream, open_pool() as pool:
+        first, _ = await asyncio.gather(*(ask(pool, upstream.origin, b"0.01") for _ in range(2)))
+        assert upstream.open == 2
+        await until(lambda: not upstream.open)
+        assert not pool._idle and not pool._open and pool._expiry_timer is None
+        assert await ask(pool, upstream.origin) != first
+        assert upstream.connections == 3
+
+
+async def test_one_in_use_keeps_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0.2)
+    async with raw_upstream(numbered) as upstream, open_pool() as pool:
+        used = {await ask(pool, upstream.origin, b"0.1") for _ in range(6)}
+        assert len(used) == 1
+
+
+async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with raw_upstream(numbered) as upstream, open_pool() as pool:
+        first = await ask(pool, upstream.origin)
+        monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0)
+        await asyncio.sleep(0.01)
+        assert await ask(pool, upstream.origin) != first
+        await until(lambda: upstream.open == 1)
+
+
+async def test_one_that_the_upstream_closes_is_dropped() -> None:
+    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+        for asked in (1, 2, 3):
+            assert await ask(pool, upstream.origin) == b"hello"
+            await until(lambda: not pool._open)
+            assert not any(pool._idle.values())
+            assert upstream.connections == asked
+
+
+@pytest.mark.parametrize("said", [b"", b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
+async def test_stale_ones(said: bytes) -> None:
+    """A reused connection that breaks before a byte came is replaced; after one it is not."""
+    requests = 0
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        await read_request(reader)
+        requests += 1
+        writer.write(HELLO)
+        await read_request(reader)
+        requests += 1
+        writer.write(said)
+
+    async with raw_upstream(converse) as upstream, open_pool() as pool:
+        await ask(pool, upstream.origin)
+        if said:
+            assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
+            assert requests == 2
+        else:
+            assert await ask(pool, upstream.origin) == b"hello"
+            assert requests == 3
+
+
+async def test_a_stale_one_is_replaced_by_a_fresh_one() -> None:
+    """Not by another idle one, which is as old: and only once."""
+    is_healthy = True
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            if not is_healthy:
+                return
+            await asyncio.sleep(0.01)
+            writer.write(HELLO)
+
+    async with raw_upstream(converse) as upstream, open_pool() as pool:
+        await asyncio.gather(*(ask(pool, upstream.origin) for _ in range(5)))
+        is_healthy = False
+        assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
+        assert upstream.connections == 6
+
+
+async def test_nothing_is_left_of_a_pool() -> None:
+    """Idle connections, one in use, one that is being opened, and the timer."""
+    async with raw_upstream(echo) as upstream, raw_upstream(_silent) as silent:
+        pool = ConnectionPool()
+        await ask(pool, upstream.origin)
+        waiting = asyncio.ensure_future(send(pool, silent.origin))
+        handshaking = asyncio.ensure_future(send(pool, silent.origin._replace(tls=True)))
+        await until(lambda: silent.open == 2)
+        tasks = asyncio.all_tasks() - {waiting, handshaking}
+        await pool.close()
+        with pytest.raises(AttemptFailed):
+            await waiting
+        handshaking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handshaking
+        await until(lambda: not upstream.open and not silent.open)
+        assert not pool._open and pool._expiry_timer is not None
+        assert pool._expiry_timer.cancelled()
+        assert asyncio.all_tasks() <= tasks
+
+
+async def test_a_request_to_a_closed_pool() -> None:
+    async with raw_upstream(echo) as upstream:
+        pool = ConnectionPool()
+        await pool.close()
+        assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
+        await until(lambda: not upstream.open)
+
+
+async def test_an_upstream_that_closes_at_once() -> None:
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with raw_upstream(leave) as upstream, open_pool() as pool:
+        for _ in range(5):
+            assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
+        await until(lambda: not pool._open)
+
+
+async def test_names_are_looked_up_once(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+        origin = upstream.origin._replace(host="upstream.test")
+        for _ in range(3):
+            await ask(pool, origin)
+        assert names.asked == ["upstream.test"]
+        assert upstream.connections == 3
+        monkeypatch.setattr(gateway.upstream.pool, "DNS_CACHE_SECONDS", -1)
+        await ask(pool, origin)
+        assert names.asked == ["upstream.test"] * 2
+
+
+async def test_a_failed_lookup_is_not_kept(names: Names) -> None:
+    async with raw_upstream(echo) as upstream, open_pool() as pool:
+        origin = upstream.origin._replace(host="upstream.test")
+        names.ports["upstream.test"] = socket.gaierror(-2, "Name or service not known")
+        assert await kind_of(pool, origin) is FailureKind.CONNECT
+        del names.ports["upstream.test"]
+        assert await ask(pool, origin, b"now") == b"now"
+        assert len(names.asked) == 2
+
+
+async def test_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway.upstream.pool, "MAX_DNS_ENTRIES", 2)
+    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+        for number in range(5):
+            await ask(pool, upstream.origin._replace(host=f"upstream-{number}.test"))
+            assert len(pool._addresses) <= 2
+
+
+async def test_a_lookup_that_takes_too_long(names: Names) -> None:
+    names.delay = 30
+    async with open_pool() as pool:
+        assert await kind_of(pool, Origin("slow.test", 9, tls=False), 0.05) is FailureKind.CONNECT
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".test", "a..test"])
+async def test_no_name(host: str) -> None:
+    async with open_pool() as pool:
+        assert await kind_of(pool, Origin(host, 9, tls=False)) is FailureKind.CONNECT
+
+
+async def test_several_addresses(names: Names, unused_tcp_port: int) -> None:
+    """Of which the first refuses."""
+    async with raw_upstream(echo) as upstream, open_pool() as pool:
+        names.ports["upstream.test"] = [unused_tcp_port, upstream.origin.port]
+        assert await ask(pool, upstream.origin._replace(host="upstream.test"), b"x") == b"x"
+
+
+async def test_an_address_that_is_silent(names: Names) -> None:
+    """The next one is tried beside it before long."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:  # they fill the queue of those to be accepted
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", port))
+        await asyncio.sleep(0.05)
+        async with raw_upstream(echo) as upstream, open_pool() as pool:
+            names.ports["upstream.test"] = [port, upstream.origin.port]
+            origin = upstream.origin._replace(host="upstream.test")
+            assert await asyncio.wait_for(ask(pool, origin, b"x"), CONNECT_TIMEOUT) == b"x"
+            assert await kind_of(pool, Origin("127.0.0.1", port, tls=False), 0.1) is (
+                FailureKind.CONNECT
+            )
+        for each in waiting:
+            each.close()
+    await turns()
+
+
+async def test_every_address_refuses(names: Names, unused_tcp_port: int) -> None:
+    names.ports["upstream.test"] = [unused_tcp_port] * 3
+    async with open_pool() as pool:
+        assert await kind_of(pool, Origin("upstream.test", 9, tls=False)) is FailureKind.CONNECT
+
+
+async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    while await reader.read():
+        pass

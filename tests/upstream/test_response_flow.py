@@ -1,0 +1,195 @@
+"""Flow control: an upstream waits for whoever reads, and goes on for whoever comes next."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+
+from gateway.upstream.response import MAX_BUFFERED, AttemptFailed, UpstreamResponse
+from tests.upstream.sockets import (
+    HELLO,
+    OK,
+    ask,
+    open_line,
+    open_pool,
+    raw_upstream,
+    read_request,
+    send,
+    turns,
+    until,
+)
+
+SIZE = 48 * 2**20
+PIECE = 64 * 1024
+SOCKET_BUFFERS = 16 * 2**20
+"""Bytes that the two sockets of a loopback connection have between them at most."""
+
+
+@dataclass(slots=True)
+class Source:
+    """Answers with long bodies; `sent` counts the bytes of the current one."""
+
+    sent: int = 0
+
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            self.sent = 0
+            writer.write(OK + b"content-length: %d\r\n\r\n" % SIZE)
+            while self.sent < SIZE:
+                writer.write(bytes(PIECE))
+                await writer.drain()
+                self.sent += PIECE
+
+    async def stall(self) -> int:
+        """How much was sent once no more is."""
+        before = -1
+        while self.sent != before:
+            before = self.sent
+            await asyncio.sleep(0.05)
+        return before
+
+
+def buffered(response: UpstreamResponse) -> int:
+    return sum(map(len, response._chunks))
+
+
+async def test_nobody_reads() -> None:
+    """The upstream is made to wait, then it goes on, and the connection is used again."""
+    source = Source()
+    async with raw_upstream(source.converse) as upstream, open_pool() as pool:
+        for _ in range(2):
+            async with await send(pool, upstream.origin) as response:
+                assert await source.stall() < SOCKET_BUFFERS
+                assert MAX_BUFFERED < buffered(response) <= 2 * MAX_BUFFERED
+                size = 0
+                while chunk := await response.read_chunk():
+                    size += len(chunk)
+                assert size == SIZE
+        assert upstream.connections == 1
+
+
+async def test_a_subscriber_pauses_and_resumes() -> None:
+    source = Source()
+    async with raw_upstream(source.converse) as upstream, open_pool() as pool:
+        async with await send(pool, upstream.origin) as response:
+            size = 0
+
+            def take() -> None:
+                nonlocal size
+                size += len(response.take())
+                if SIZE // 2 < size < SIZE // 2 + MAX_BUFFERED:
+                    response.pause()
+
+            response.subscribe(take)
+            take()
+            assert await source.stall() < SIZE // 2 + MAX_BUFFERED + SOCKET_BUFFERS
+            assert not response.is_read
+            while not response.is_read:  # several reads may fall into the window
+                response.resume()
+                await asyncio.sleep(0.001)
+            assert size == SIZE
+        assert response.is_done
+
+
+async def test_a_subscriber_is_not_paused_for_what_it_leaves() -> None:
+    """The flow control is its own then: relaying goes on while frames are incomplete."""
+    source = Source()
+    async with (
+        raw_upstream(source.converse) as upstream,
+        open_pool() as pool,
+        await send(pool, upstream.origin) as response,
+    ):
+        response.subscribe(lambda: None)
+        await until(lambda: response.is_complete)
+        assert len(response.take()) == SIZE
+        assert response.is_read
+
+
+async def test_the_next_response_is_read_although_the_last_was_paused() -> None:
+    async with open_line() as line:
+        for _ in range(3):
+            asking = await line.ask()
+            await line.say([HELLO[:-2]])
+            response = await asking
+            response.pause()
+            line.peer.send(HELLO[-2:])
+            await turns()
+            response.subscribe(response.pause)  # paused in the very read that completes it
+            response.resume()
+            await until(lambda response=response: response.is_complete)
+            assert await response.read_chunk() == b"hello"
+        assert line.connection.is_open
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_closed_before_its_end(paused: bool) -> None:
+    """The connection is not used again, and the next request has its own answer."""
+    source = Source()
+    async with raw_upstream(source.converse) as upstream, open_pool() as pool:
+        response = await send(pool, upstream.origin)
+        if paused:
+            await source.stall()
+        response.close()
+        response.close()
+        await until(lambda: not upstream.open)
+        async with await send(pool, upstream.origin) as again:
+            assert await again.read_chunk()
+        assert upstream.connections == 2
+
+
+async def test_closed_while_somebody_reads() -> None:
+    """Whoever waits is told, then and later."""
+    async with open_line() as line:
+        asking = await line.ask()
+        await line.say([HELLO[:-2]])
+        response = await asking
+        assert await response.read_chunk() == b"hel"
+        reading = asyncio.ensure_future(response.read_chunk())
+        await turns()
+        response.close()
+        for waiting in (reading, response.read_chunk()):
+            with pytest.raises(AttemptFailed, match="closed"):
+                await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_reader_that_gives_up_and_comes_back() -> None:
+    async with open_line() as line:
+        asking = await line.ask()
+        await line.say([HELLO[:-5]])
+        response = await asking
+        with suppress(TimeoutError):
+            await asyncio.wait_for(response.read_chunk(), 0.01)
+        await line.say([HELLO[-5:]])
+        assert await response.read_body(5) == b"hello"
+
+
+@pytest.mark.parametrize("limit", [0, 4, 5, 6])
+async def test_the_limit_of_a_body(limit: int) -> None:
+    async with open_line() as line:
+        asking = await line.ask()
+        await line.say([HELLO[:-2], HELLO[-2:]])
+        async with await asking as response:
+            if limit < 5:
+                with pytest.raises(AttemptFailed, match="more than"):
+                    await response.read_body(limit)
+            else:
+                assert await response.read_body(limit) == b"hello"
+
+
+async def test_a_pool_that_closes_ends_what_is_read() -> None:
+    source = Source()
+    async with raw_upstream(source.converse) as upstream, open_pool() as pool:
+        response = await send(pool, upstream.origin)
+        await source.stall()
+        await pool.close()
+        with pytest.raises(AttemptFailed, match="broke off"):
+            while await response.read_chunk():
+                pass
+        await until(lambda: not upstream.open)
+        with pytest.raises(AttemptFailed):
+            await ask(pool, upstream.origin)
+        await until(lambda: not upstream.open)

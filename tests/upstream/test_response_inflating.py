@@ -1,0 +1,173 @@
+"""Compressed bodies: inflated piece by piece, within the limit, and never a cut one as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from contextlib import suppress
+
+import pytest
+
+from gateway.core.failure import FailureKind
+from gateway.upstream.response import MAX_BUFFERED, MAX_INFLATED, AttemptFailed, UpstreamResponse
+from tests.upstream.sockets import OK, Line, open_line, turns, until
+
+TEXT = b"data: {}\n\n" * 20
+PACKED = {
+    "gzip": gzip.compress(TEXT),
+    "x-gzip": gzip.compress(TEXT),
+    "GZip ": gzip.compress(TEXT),
+    "deflate": zlib.compress(TEXT),
+}
+MEBIBYTE = 2**20
+
+
+def wire(coding: str, packed: bytes) -> list[bytes]:
+    """In chunks, and the last of them apart: only then is it known that no more comes."""
+    head = OK + f"content-encoding: {coding}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    return [head, b"%x\r\n%b\r\n" % (len(packed), packed), b"0\r\n\r\n"]
+
+
+def bomb(mebibytes: int) -> bytes:
+    """A thousandth of what it inflates to."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * mebibytes
+
+
+@pytest.mark.parametrize("coding", PACKED)
+async def test_a_coding(coding: str) -> None:
+    whole = wire(coding, PACKED[coding])
+    joined = b"".join(whole)
+    for parts in (whole, [joined], [bytes([byte]) for byte in joined]):
+        async with open_line() as line:
+            _, _, body, kind = await line.exchange(parts)
+            assert (body, kind) == (TEXT, None)
+            assert line.connection.is_open
+
+
+@pytest.mark.parametrize("size", [MAX_INFLATED - 1, MAX_INFLATED, MAX_INFLATED + 1, 10**6])
+async def test_sizes_around_the_limit_of_a_read(size: int) -> None:
+    async with open_line() as line:
+        _, _, body, kind = await line.exchange([b"".join(wire("gzip", gzip.compress(bytes(size))))])
+        assert (body, kind) == (bytes(size), None)
+
+
+@pytest.mark.parametrize(
+    ("packed", "most"),
+    [
+        (b"", b""),
+        (PACKED["gzip"][:5], b""),
+        (PACKED["gzip"][:-8], TEXT),
+        (PACKED["gzip"][:-1], TEXT),
+        (PACKED["deflate"][:-1], TEXT),
+        (PACKED["gzip"] + b"x", TEXT),
+        (PACKED["gzip"] * 2, TEXT),
+        (PACKED["gzip"][:-4] + b"size", b""),
+        (b"plain", b""),
+    ],
+    ids=[
+        "empty",
+        "header",
+        "no trailer",
+        "no last byte",
+        "zlib",
+        "more",
+        "twice",
+        "wrong",
+        "plain",
+    ],
+)
+async def test_no_whole_body(packed: bytes, most: bytes) -> None:
+    """What it inflates to so far is delivered, and then the failure: never an ordinary end."""
+    head, body, last = wire("gzip", packed)
+    body = body if packed else b""
+    for parts in ([head + body + last], [head, body, last], [head + body, last]):
+        async with open_line() as line:
+            _, _, got, kind = await line.exchange(parts)
+            assert (got, kind) == (most, FailureKind.CUT)
+
+
+@pytest.mark.parametrize("packed", [PACKED["gzip"], PACKED["gzip"][:-1]], ids=["whole", "cut"])
+async def test_a_subscriber_is_told_the_end(packed: bytes) -> None:
+    """Whoever takes what arrives sees the end although the last read had nothing to inflate."""
+    async with open_line() as line:
+        asking = await line.ask()
+        head, body, last = wire("gzip", packed)
+        await line.say([head])
+        response = await asking
+        got: list[bytes] = []
+        response.subscribe(lambda: got.append(response.take()))
+        await line.say([body, last])
+        assert b"".join(got) == TEXT
+        assert response.is_read is (packed is PACKED["gzip"])
+        assert (response.error is None) is response.is_read
+
+
+async def test_a_bomb() -> None:
+    """A megabyte that inflates to a gigabyte: the limit counts what it inflates to, and no more of
+    it is ever in memory than a few reads."""
+    packed = bomb(1024)
+    assert len(packed) < 1.2 * MEBIBYTE
+    async with open_line() as line:
+        asking = await line.ask()
+        saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", packed))))
+        async with await asking as response:
+            tracemalloc.start()
+            try:
+                with pytest.raises(AttemptFailed) as failed:
+                    await response.read_body(2 * MEBIBYTE)
+                assert tracemalloc.get_traced_memory()[1] < 6 * MEBIBYTE
+            finally:
+                tracemalloc.stop()
+            assert failed.value.failure.kind is FailureKind.TOO_LARGE
+            assert 0 < len(await response.read_chunk()) <= MAX_INFLATED
+        saying.cancel()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await saying
+
+
+async def test_bytes_behind_the_end_are_not_kept() -> None:
+    """Without end, and nothing comes of them: the first of them is the failure."""
+    async with open_line() as line:
+        asking = await line.ask()
+        await line.say([OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000])
+        async with await asking as response:
+            assert await response.read_chunk() == TEXT
+            for _ in range(3):
+                await line.say([b"x" * 1000])
+                with pytest.raises(AttemptFailed, match="follow its end"):
+                    await response.read_chunk()
+
+
+async def test_a_subscriber_that_takes_less_than_comes() -> None:
+    """A read gives at most so many inflated bytes, so what was packed tightly has to wait; then so
+    has the upstream."""
+    async with open_line() as line:
+        asking = await line.ask()
+        saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", bomb(8192)))))
+        response = await asking
+        sizes: list[int] = []
+        response.subscribe(lambda: sizes.append(len(response.take())))
+        await until(lambda: response._paused)
+        assert not saying.done()
+        assert max(sizes) <= MAX_INFLATED
+        assert _buffered(response) <= 3 * MAX_BUFFERED
+        sizes.clear()
+        await turns(20)
+        assert len(sizes) <= 2, "the upstream waits"
+        response.close()
+        saying.cancel()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await saying
+
+
+def _buffered(response: UpstreamResponse) -> int:
+    return sum(map(len, response._chunks))
+
+
+async def _say_all(line: Line, data: bytes) -> None:
+    line.peer.setblocking(False)
+    await asyncio.get_running_loop().sock_sendall(line.peer, data)
