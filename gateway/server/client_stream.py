@@ -102,9 +102,9 @@ class ClientStream:
         """The relay knows what to do then."""
 
     def _open(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
+        head = reply_head(self._request, self._exchange, headers)
         self._exchange.open()
         self.opened = True
-        head = reply_head(self._request, self._exchange, headers)
         self._writer.start(head, _EVENT_STREAM, data, last=last)
 
     def _next_ping_at(self, when: float) -> None:

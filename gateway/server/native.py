@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure
@@ -38,6 +39,16 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.object_edit import edit_object
 from gateway.wire.translator import NativeTranslator
 
+_CHECKED: Final = (
+    "model",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+)
+"""What limits, money and permissions rest on: an upstream may not read another value of it."""
+
 
 class NativeAttempt(Attempt):
     """The client's body goes with the upstream's name of the model, and what comes back goes with
@@ -55,7 +66,7 @@ class NativeAttempt(Attempt):
             body, prompt = body | {"stream": True}, replace(prompt, stream=True)
         patched = asked.codec.patch_prompt(body, prompt, candidate.target)
         patched = overridden(patched, asked, candidate)
-        edited = edit_object(asked.raw, asked.body, patched)
+        edited = edit_object(asked.raw, asked.body, patched, _CHECKED)
         self.payload = write_object(patched) if edited is None else edited
         self.crossing, self.query = asked.crossing, asked.query
         self.streamed = prompt.stream

@@ -66,6 +66,7 @@ class StreamRelay:
         self._started = self._last_activity = self._loop.time()
         self._draining_client: asyncio.Task[None] | None = None
         self._is_finished = False
+        self._goes_on = False
         self.first_event_at: float | None = None
         self.when = inf
 
@@ -157,11 +158,13 @@ class StreamRelay:
             self._runtime.scheduler.discard(self)
             if self._draining_client is not None:
                 self._draining_client.cancel()
+                response.resume()  # who drains the upstream reads on
 
     def _on_data(self) -> None:
         """The upstream has sent something, or will send nothing more."""
         if self._draining_client is not None or self._ended.done():
             return
+        self._goes_on = False
         try:
             if self._relay_available(self._response):
                 self._end(None)
@@ -185,7 +188,9 @@ class StreamRelay:
             if not can_write:
                 self._wait_for_client(response)
                 return False
-        self._loop.call_soon(self._on_data)
+        if not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._on_data)
         return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
@@ -205,6 +210,8 @@ class StreamRelay:
     def _wait_for_client(self, response: UpstreamResponse) -> None:
         """The upstream has to wait until the client has taken what was written."""
         response.pause()
+        self.when = min(self.when, self._loop.time() + min(_STALLED_INTERVAL, self._limits.write))
+        self._runtime.scheduler.add(self)
         self._draining_client = self._loop.create_task(self._client.drained())
         self._draining_client.add_done_callback(self._client_drained)
 
@@ -215,6 +222,7 @@ class StreamRelay:
         if (error := draining.exception()) is not None:
             self._end(error)
             return
+        self._last_activity = self._loop.time()  # until now it had to wait
         self._response.resume()
         self._on_data()
 

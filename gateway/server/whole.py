@@ -59,10 +59,11 @@ async def deliver(
     await next_stage()
     await exchange.intent_on_record()
     exchange.commit()
+    head = reply_head(request, exchange, headers)
+    writer = ResponseWriter(request)
     exchange.open()
     exchange.bytes_out = len(reply.body)
-    writer = ResponseWriter(request)
-    answer = writer.send_body(reply_head(request, exchange, headers), JSON, reply.body)
+    answer = writer.send_body(head, JSON, reply.body)
     if writer.is_full:
         await writer.drain()
     exchange.complete()

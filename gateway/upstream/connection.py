@@ -32,6 +32,10 @@ WRITE_SIZE: Final = 256 * 1024
 """Bytes of a request that are written at once: other work goes on between two writes."""
 
 _FIRST_STATUS: Final = 100
+STALE_WINDOW: Final = 0.5
+"""Seconds after a request was sent in which the end of its connection means that the upstream had
+closed it before: one that ends later may have served the request."""
+
 _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
 
@@ -50,8 +54,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_is_ended"),
-        *("_not_reusable", "_overhead", "_owner", "_parser", "_response", "_transport"),
-        *("idle_since", "is_reused", "loop", "origin"),
+        *("_not_reusable", "_overhead", "_owner", "_parser", "_response", "_sent_at"),
+        *("_transport", "idle_since", "is_reused", "loop", "origin"),
     )
 
     def __init__(self, owner: Owner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._response: UpstreamResponse | None = None
         self._head: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
+        self._sent_at = 0.0
         self._overhead = 0
         self._has_received = False
         self._has_body = False
@@ -80,6 +85,7 @@ class Connection(asyncio.Protocol):
         """The response, once its head is there. Raises `AttemptFailed`, and of its kinds
         `StaleConnection` where the upstream had closed a reused connection."""
         self._response = response = UpstreamResponse(self, self.loop)
+        self._sent_at = self.loop.time()
         self._overhead = 0
         self._has_received = self._has_body = False
         transport = self._transport
@@ -239,8 +245,7 @@ class Connection(asyncio.Protocol):
         reason = exc or "the connection was closed"
         # Without a delimiter whatever the upstream does is the end, but not what is done here, nor
         # a connection cut within TLS.
-        has_ended = self._is_ended or isinstance(exc, ConnectionError)
-        if response.status and has_ended and not _is_delimited(response):
+        if response.status and self._is_ended and not _is_delimited(response):
             response.is_complete = True
             response.detach(list(self._chunks))
             response.notify()
@@ -250,7 +255,8 @@ class Connection(asyncio.Protocol):
             response.fail(self._request_failed(reason))
 
     def _request_failed(self, reason: object) -> AttemptFailed:
-        if self.is_reused and not self._has_received:
+        is_early = self.loop.time() - self._sent_at < STALE_WINDOW
+        if self.is_reused and is_early and not self._has_received:
             return StaleConnection(Failure(kind=FailureKind.DISCONNECT, message=str(reason)))
         return attempt_failed(FailureKind.DISCONNECT, f"the connection broke: {reason}")
 

@@ -34,8 +34,8 @@ class AttemptFailed(Exception):
 
 
 class StaleConnection(AttemptFailed):
-    """A reused connection broke before a byte of the response came: to send the request again
-    cannot have it served twice."""
+    """A reused connection broke at once and before a byte of the response came: the upstream had
+    closed it before the request arrived, so that to send it again does not have it served twice."""
 
 
 def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:

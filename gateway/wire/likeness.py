@@ -29,6 +29,9 @@ _PASSING: Final = re.compile(rb',\s?"(?:sequence_number":\s?\d+|obfuscation":\s?
 """Fields that are another in every frame and mean nothing for its text: numbers, and padding that
 hides how long texts are. The quotes are bare, so no text can look like it."""
 
+_QUOTES: Final = 3
+"""As many before an edit show a key, which no text can: a text has one quote in front of it."""
+
 _ENTRY: Final = re.compile(rb'[^\\]"')
 """A bare quote: bytes with one in them stand in no text."""
 
@@ -220,7 +223,9 @@ def _edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     start = _common(before[:shortest], after[:shortest], "big")
     rest = shortest - start
     same = _common(before[len(before) - rest :], after[len(after) - rest :], "little")
-    start = max(before.rfind(b'"', 0, start) - 1, 0)
+    for _ in range(_QUOTES):
+        start = max(before.rfind(b'"', 0, start), 0)
+    start = max(start - 1, 0)
     return before[start : len(before) - same], after[start : len(after) - same]
 
 

@@ -7,7 +7,7 @@ What is not parsed and written again costs nothing, and stays as the client wrot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -35,12 +35,24 @@ class _Span(NamedTuple):
     end: int
 
 
-def edit_object(raw: bytes, before: Payload, after: Payload) -> bytes | None:
+def edit_object(
+    raw: bytes, before: Payload, after: Payload, checked: Iterable[str] = ()
+) -> bytes | None:
     """`raw`, which parses to `before`, with the members that `after` has changed or added; None
-    where it cannot be told for certain which bytes these are: then `after` has to be written
-    whole. A member that was not changed is the same object in both."""
-    if not before or not before.keys() <= after.keys():
+    where it cannot be told for certain which bytes these are, or where one of the `checked` members
+    may stand there more than once: then `after` has to be written whole. A member that was not
+    changed is the same object in both."""
+    if not before or not before.keys() <= after.keys() or _has_escaped_key(raw):
         return None
+    if not all(_stands_once(raw, key) for key in checked if key in before):
+        return None
+    try:
+        return _edit(raw, before, after)
+    except TypeError:  # orjson reads deeper nesting than it writes
+        return None
+
+
+def _edit(raw: bytes, before: Payload, after: Payload) -> bytes | None:
     added = b""
     edits: list[tuple[_Span, bytes]] = []
     for key, value in after.items():
@@ -65,11 +77,21 @@ def _is_same(value: Any, known: Any) -> bool:
     return is_small and orjson.dumps(value) == orjson.dumps(known)
 
 
+def _has_escaped_key(raw: bytes) -> bool:
+    # From the back, as that search costs half as much in a large body.
+    return raw.rfind(b"\\u00") >= 0 and _ESCAPED_KEY.search(raw) is not None
+
+
+def _stands_once(raw: bytes, key: str) -> bool:
+    quoted = b'"%b"' % key.encode()
+    if raw.find(quoted) == raw.rfind(quoted):
+        return True
+    return len(raw) <= MAX_SCANNED and len([*_top_level(raw, quoted)]) == 1
+
+
 def _find(raw: bytes, key: str, value: Any) -> _Span | None:
     """The value of a top-level member, which parses to `value`."""
-    # From the back, as that search costs half as much in a large body.
-    is_escaped = raw.rfind(b"\\u00") >= 0 and _ESCAPED_KEY.search(raw)
-    if is_escaped or not _PLAIN_KEY.fullmatch(key):
+    if not _PLAIN_KEY.fullmatch(key):
         return None
     quoted = b'"%b"' % key.encode()
     at = raw.find(quoted)

@@ -162,3 +162,13 @@ def test_nothing_depends_on_it_but_speed(
     ]
     assert b"".join(got) == b"".join(expected)
     assert translator.fault is None
+
+
+def test_a_text_that_begins_as_what_is_edited_stays() -> None:
+    likeness = Likeness()
+    raw = numbered(9, b"Hello")
+    assert likeness.learn(raw, numbered(9, b"Hello", b"shown"), "Hello")
+    assert rewrite(likeness, numbered(10, b"up and on")) == (
+        len(numbered(10, b"up and on")),
+        numbered(10, b"up and on", b"shown"),
+    )

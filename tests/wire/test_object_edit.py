@@ -109,3 +109,30 @@ def test_it_parses_to_what_was_wanted(
     except (TypeError, orjson.JSONEncodeError):
         return  # a text that cannot be written in any way
     assert found is None or orjson.loads(found) == wanted
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"model":"b","model":"a"}',
+        b'{"mod\\u0065l":"b","model":"a"}',
+        b'{"max_tokens":9,"model":"a","max_tokens":1}',
+    ],
+)
+def test_what_was_checked_may_stand_only_once(raw: bytes) -> None:
+    """Also where nothing is edited: an upstream that takes the first would read another value."""
+    before = orjson.loads(raw)
+    assert edit_object(raw, before, dict(before), ("model", "max_tokens")) is None
+
+
+def test_a_checked_key_may_stand_inside_of_others() -> None:
+    raw = b'{"tools":[{"n":1,"model":"x"}],"n":1,"model":"a"}'
+    before = orjson.loads(raw)
+    assert edit_object(raw, before, dict(before), ("model", "n", "stream")) == raw
+
+
+def test_what_cannot_be_written_is_not_edited() -> None:
+    raw = b'{"model":"a","stream_options":' + b'{"a":' * 300 + b"1" + b"}" * 301
+    before = orjson.loads(raw)
+    options = before["stream_options"] | {"include_usage": True}
+    assert edit_object(raw, before, before | {"stream_options": options}) is None
