@@ -14,6 +14,7 @@ from typing import Final
 
 from multidict import istr
 
+from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role
 from gateway.core.session import session_of
@@ -149,6 +150,14 @@ class Affinities:
             if value := headers.get(name):
                 return Clue.HEADER, value
         return Clue.PREVIOUS_MESSAGE, _previous_message(prompt)
+
+
+def can_be_continued(prompt: Prompt) -> bool:
+    """Whether a later prompt may name the reply to this one, and nothing before it."""
+    if prompt.format is Format.RESPONSES:
+        return prompt.store is not False
+    extra = prompt.extra.data if prompt.extra is not None else None
+    return prompt.format is Format.MESSAGES and isinstance(extra, dict) and "thread" in extra
 
 
 def order(key: bytes, members: Sequence[Member], first: Place | None = None) -> list[int]:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.admission.permit import Permit
 from gateway.core.failure import Failure
-from gateway.core.formats import Format, Lane
+from gateway.core.formats import Lane
 from gateway.core.usage import Usage
 from gateway.errors import (
     CannotConvert,
@@ -27,7 +27,7 @@ from gateway.errors import (
     ThreadUnsupported,
     TooManyRequests,
 )
-from gateway.routing.affinity import Affinity
+from gateway.routing.affinity import Affinity, can_be_continued
 from gateway.routing.health import Admission, Place
 from gateway.routing.judgement import Blame, Effect, Others, Verdict
 from gateway.routing.lineup import Choice, Reason, line_up
@@ -275,7 +275,7 @@ class Dispatch:
         """Some prompts name nothing but the reply that they go on from, which only its account
         knows."""
         exchange, affinity = self._exchange, self._affinity
-        chains = self._asked.prompt.format is not Format.CHAT and trial.lane is Lane.NATIVE
+        chains = trial.lane is Lane.NATIVE and can_be_continued(self._asked.prompt)
         if chains and affinity is not None and exchange.reply_id and exchange.token is not None:
             known = self._runtime.affinities
             known.remember(affinity, exchange.token.id, exchange.reply_id, trial.place)

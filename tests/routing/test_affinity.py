@@ -19,6 +19,7 @@ from gateway.routing.affinity import (
     Affinity,
     Clue,
     Member,
+    can_be_continued,
     order,
     scattered,
 )
@@ -381,3 +382,22 @@ def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
             affinities.remember(found, "t", f"r{number}_{turn}", places[-1])
         stayed += sum(place == places[0] for place in places)
     assert stayed == 1000
+
+
+@pytest.mark.parametrize(
+    ("format", "fields", "expected"),
+    [
+        (Format.RESPONSES, {}, True),
+        (Format.RESPONSES, {"store": True}, True),
+        (Format.RESPONSES, {"store": False}, False),
+        (Format.MESSAGES, {}, False),
+        (Format.MESSAGES, {"extra": Opaque(Format.MESSAGES, {"thread": {"type": "create"}})}, True),
+        (Format.MESSAGES, {"extra": Opaque(Format.MESSAGES, {"betas": []})}, False),
+        (Format.CHAT, {}, False),
+    ],
+)
+def test_which_replies_a_later_prompt_may_name(
+    format: Format, fields: dict[str, Any], expected: bool
+) -> None:
+    prompt = Prompt(format=format, model="m", turns=(), **fields)
+    assert can_be_continued(prompt) is expected
