@@ -51,8 +51,8 @@ def new_request_id(now: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """What one reading of the configuration came to. A request keeps to the one that it began with,
-    and the line of one that was replaced is closed when the last of its requests has ended."""
+    """What one reading of the configuration came to. A request keeps to the one that it began with;
+    connections of one that was replaced are closed when the last of its requests has ended."""
 
     config: Config
     catalog: Catalog
@@ -67,7 +67,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, config: Config) -> Snapshot:
-        """Inside the running loop, as the line has connections."""
+        """Inside the running loop, which the connections to upstreams belong to."""
         catalog = Catalog.of(config.models)
         return cls(
             config=config,

@@ -5,12 +5,12 @@ It must not know the ledger, nor how replies travel.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.admission.permit import Permit
 from gateway.admission.turns import Demand
 from gateway.core.usage import Usage
+from gateway.core.value import replace
 from gateway.quota.limits import Lease
 from gateway.quota.tariff import Tariff
 from gateway.runtime import Snapshot

@@ -6,7 +6,6 @@ It must not know the other formats.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -14,6 +13,7 @@ from gateway.core.events import StopReason
 from gateway.core.failure import Failure
 from gateway.core.reply import ReplyFailed, said
 from gateway.core.usage import Usage
+from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.routing.verdict import client_error, may_be_told

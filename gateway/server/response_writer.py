@@ -39,6 +39,7 @@ class ResponseWriter:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._protocol = request.protocol
+        # The framework declares an interface without the size that was written.
         self._writer: StreamWriter = request.writer  # type: ignore[assignment]
         self._chunked = True
         self._keep_alive = bool(request.keep_alive)
@@ -62,7 +63,7 @@ class ResponseWriter:
             self._write(body)
         else:
             self._write(head + body)
-        return self._sent()
+        return self.sent()
 
     def start(self, head_lines: str, content_type: str, data: bytes, *, last: bool) -> None:
         """The head of a body of unknown length, and the first bytes of it."""
@@ -81,15 +82,12 @@ class ResponseWriter:
 
     def sent(self) -> SentResponse:
         """What the framework is told after the last byte."""
-        return self._sent()
+        return SentResponse(200, keep_alive=self._keep_alive)
 
     def abort(self) -> None:
         """Cuts the connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
-
-    def _sent(self) -> SentResponse:
-        return SentResponse(200, keep_alive=self._keep_alive)
 
     def _head(self, body_lines: str, head_lines: str) -> bytes:
         major, minor = self._request.version

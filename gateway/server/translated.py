@@ -6,12 +6,12 @@ It must not know any format: the two codecs do.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.value import replace
 from gateway.errors import GatewayError, PreviousResponseNotFound, ThreadUnsupported
 from gateway.routing.router import Candidate
 from gateway.routing.verdict import client_error
@@ -49,7 +49,9 @@ class TranslatedAttempt(Attempt):
     ) -> None:
         """Raises `CannotConvert`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
         _check_memory(asked.prompt)
-        prompt = asked.prompt if asked.prompt.stream else replace(asked.prompt, stream=streamed)
+        prompt = asked.prompt
+        if streamed and not prompt.stream:
+            prompt = replace(prompt, stream=True)
         self._upstream = CODECS[candidate.format]
         self._rendering = self._upstream.render_prompt(prompt, candidate.target)
         self.payload = write_object(overridden(self._rendering.body, asked, candidate))

@@ -42,7 +42,8 @@ _PRAGMAS = (
 T = TypeVar("T")
 
 # The driver looks for a way to write every value that is not exactly a text or a number, also for
-# nothing and for truth, at length where it finds none. These take a tenth of that.
+# nothing and for truth, at length where it finds none. These take a tenth of that; `{}.get` gives
+# None for None without a Python call, and its type says less than that.
 sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
 sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(ExchangeState, str.__str__)

@@ -1,1 +1,1 @@
-"""The outside line: making attempts and reading what comes back."""
+"""Upstreams: sending requests and reading what comes back."""
