@@ -13,13 +13,18 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 # With no PATH at all the shell still finds programs, but Python would not know where it is itself.
 export PATH ?= /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
+PYTEST = $(VENV)/bin/python -m pytest
+# Kinds of tests (setup.cfg says what they are). 5 is pytest's exit code for a part without any.
+SLOW  = chaos or deploy or processes or exhaustive
+ALONE = local_model or browser
+
 PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
 TOOLS = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint types fmt bench bench-check profile clean
+.PHONY: help demo test test-all check lint types fmt bench bench-check profile clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -28,13 +33,15 @@ help: ## list these targets
 demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
 	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
 
-# The real model and the browser take all processors for themselves, so their tests run after the
-# others; 5 is pytest's word for a part that has no tests of one kind.
-test: $(TOOLS) ## run the tests (a part of them: make test ARGS=tests/deploy)
-	$(VENV)/bin/python -m pytest -n auto -m 'not (local_model or browser)' $(ARGS) || [ $$? -eq 5 ]
-	$(VENV)/bin/python -m pytest -m 'local_model or browser' $(ARGS) || [ $$? -eq 5 ]
+test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=tests/wire)
+	$(PYTEST) -n auto -m 'not ($(SLOW) or $(ALONE))' $(ARGS) || [ $$? -eq 5 ]
 
-check: lint types test ## everything that must be green before a change lands
+# What takes all processors for itself runs after the others.
+test-all: $(TOOLS) ## run every test, and property tests with many examples
+	$(PYTEST) -n auto --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m '$(ALONE)' $(ARGS) || [ $$? -eq 5 ]
+
+check: lint types test-all ## everything that must be green before a change lands
 
 lint: $(TOOLS)
 	$(VENV)/bin/ruff check .

@@ -14,6 +14,19 @@ from gateway.simulator import build_simulator
 from tests.house import House, channels, open_house
 from tests.scripted import ScriptedUpstream, scripted_upstream
 from tests.sdk import matrix
+from tests.support import hypothesis_profiles
+from tests.support.paths import TESTS
+
+hypothesis_profiles.register()
+
+MARKED_FOLDERS = frozenset({"chaos", "deploy"})
+"""Folders whose tests are all of the kind that their name says."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for kind in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
+            item.add_marker(kind)
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from gateway.core.formats import Format
 from gateway.core.parts import Opaque
 from gateway.core.prompt import Prompt, Tool
 
-FIXTURES = Path(__file__).parent / "fixtures"
 _LEFT_OUT = {
     Begin: {"usage"},
     Failure: {"type", "code", "param", "body", "retry_after"},

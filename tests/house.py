@@ -20,7 +20,9 @@ from gateway.admin.desk import Desk, Page
 from gateway.config import parse_config
 from gateway.core.formats import Format
 from gateway.daemon import Daemon, running
+from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, Token
+from tests.support.ledger_template import copy_ledger
 
 ALPHA = "alpha-sonnet-4-6"
 BETA = "beta-5.4"
@@ -143,6 +145,7 @@ async def open_house(
     """A gateway that serves in the test's own loop. `config` is the rest of the file."""
     server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
     text = {"state_dir": str(state_dir), "channels": channels, "server": server} | config
+    await copy_ledger(state_dir / DATABASE_NAME)
     async with running(parse_config(orjson.dumps(text).decode())) as daemon:
         token, key = await daemon.desk.mint_key("tests", "default")
         async with ClientSession(daemon.address) as http:

@@ -13,14 +13,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
 from multidict import CIMultiDict
 
-STREAMS = Path(__file__).parent / "fixtures" / "streams"
+from tests.support.paths import STREAMS
 
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
 _ABORT = struct.pack("ii", 1, 0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-FIXTURES = ROOT / "tests" / "fixtures"
+from tests.support.paths import FIXTURES, ROOT
+
 PAGE = (FIXTURES / "PITFALLS.md").read_text()
 
 

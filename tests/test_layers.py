@@ -60,7 +60,7 @@ PURE = ("core", "wire", "routing", "quota", "errors")
 IMPURE = frozenset({"asyncio", "aiohttp", "time", "random", "secrets", "socket", "threading"})
 """Clocks, chance and I/O are arguments of what is pure."""
 
-LONGEST = 400
+LONGEST = 600
 """Lines of a file: a room that one person reads in one sitting."""
 
 MODULES = sorted(HOUSE.rglob("*.py"))
@@ -105,15 +105,16 @@ def name_of(module: Path) -> str:
     return str(module.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_imports_point_one_way(module: Path) -> None:
-    room = room_of(module)
-    allowed = MAY_IMPORT[room] | ({"gateway"} - {room} if room != "simulator" else set())
-    astray = [
-        f"{name_of(module)}:{each.line}: {room} must not know {each.module}"
-        for each in imports(module)
-        if each.room is not None and each.room not in allowed
-    ]
+def test_imports_point_one_way() -> None:
+    astray = []
+    for module in MODULES:
+        room = room_of(module)
+        allowed = MAY_IMPORT[room] | ({"gateway"} - {room} if room != "simulator" else set())
+        astray += [
+            f"{name_of(module)}:{each.line}: {room} must not import {each.module}"
+            for each in imports(module)
+            if each.room is not None and each.room not in allowed
+        ]
     assert astray == []
 
 
@@ -144,11 +145,11 @@ def test_the_picture_has_no_way_back() -> None:
     assert both_ways == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_a_module_says_what_it_is_for_and_is_short(module: Path) -> None:
-    text = module.read_text()
-    assert text.count("\n") <= LONGEST
-    assert not text.strip() or ast.get_docstring(ast.parse(text))
+def test_a_module_says_what_it_is_for_and_is_short() -> None:
+    texts = {name_of(module): module.read_text() for module in MODULES}
+    assert [name for name, text in texts.items() if text.count("\n") > LONGEST] == []
+    nameless = [name for name, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert [name for name in nameless if texts[name].strip()] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)

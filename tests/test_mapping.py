@@ -11,7 +11,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,12 +22,11 @@ from gateway.core.target import SamplingStyle, Target, ThinkingStyle, ToolEffort
 from gateway.errors import CannotConvert
 from gateway.wire.codec import Rendering
 from gateway.wire.codecs import CODECS
-from tests.hinge import FIXTURES
 from tests.mapping import OF_THE_UPSTREAM, REPLIES, ROWS, THOUGHTS, Asked, chat
+from tests.support.paths import FIXTURES, ROOT
 from tests.wire.goldens import PROMPTS, STAMP, TARGETS, broken_off, client, counted, prompts_of
 from tests.wire.streams import decode
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "mapping.md").read_text()
 OF_REPLIES = "Replies"
 BILLING = "x-anthropic-billing-header"

@@ -17,6 +17,7 @@ from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.registry import Registry
 from tests.store.ledger import failed, intent, settlement
+from tests.support.ledger_template import open_ledger
 
 
 class Clock:
@@ -45,7 +46,7 @@ def state_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 async def office(state_dir: Path) -> AsyncIterator[Office]:
     with hold(state_dir):
-        database = await Database.open(state_dir / DATABASE_NAME)
+        database = await open_ledger(state_dir / DATABASE_NAME)
         registry = await Registry.load(database)
         clock = Clock()
         yield Office(database, registry, Desk(database, registry, clock), clock)

@@ -12,11 +12,12 @@ from gateway.quota.limits import Quota
 from gateway.store import tokens
 from gateway.store.database import Database
 from tests.store.ledger import token
+from tests.support.ledger_template import open_ledger
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await Database.open(tmp_path / "ledger.db")
+    database = await open_ledger(tmp_path / "ledger.db")
     await tokens.add_token(database, token(0))
     yield database
     await database.close()

@@ -23,12 +23,12 @@ import orjson
 from gateway.admin.desk import Desk
 from gateway.admin.terms import KeyTerms
 from gateway.runtime import unix_microseconds
-from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.registry import Registry
 from tests.house import channels
+from tests.support.ledger_template import open_ledger
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = (sys.executable, "-m", "gateway")
 START = 20.0
 """Seconds that a start may take on a busy machine."""
@@ -129,7 +129,7 @@ async def mint(folder: Path, **terms: Unpack[KeyTerms]) -> str:
     """A key for the gateway that `write_config` configured, while none runs."""
     state = folder / "state"
     with hold(state):
-        database = await Database.open(state / DATABASE_NAME)
+        database = await open_ledger(state / DATABASE_NAME)
         try:
             desk = Desk(database, await Registry.load(database), unix_microseconds)
             _, key = await desk.mint_key("chaos", "default", **terms)

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store.records import ExchangeState
 from tests.chaos.breaking import WHILE, Break, Request, Scene, Stage, open_stage
 from tests.scripted import Ending, Script, by_frame, reply, reply_stream, whole
+from tests.support.hypothesis_profiles import examples
 
 MOST_AWAITS: Final = 10
 """No handler here has many more."""
@@ -104,7 +105,7 @@ async def test_left_alone(stage: Stage, name: str) -> None:
         assert row.total_us >= WHILE * 1e6
 
 
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 @given(
     name=st.sampled_from(sorted(SCENES)),
     how=st.sampled_from(Break),
@@ -116,7 +117,7 @@ async def test_at_any_await(stage: Stage, name: str, how: Break, at: int, again:
     await stage.row(request.token)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(1)
 @given(script=st.sampled_from((WHOLE, STREAM)), how=st.sampled_from(Break), data=st.data())
 async def test_at_any_byte(stage: Stage, script: Script, how: Break, data: st.DataObject) -> None:
     """Up to which an upstream has spoken that says nothing more."""

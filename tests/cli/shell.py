@@ -29,8 +29,8 @@ from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, hold
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.ledger_template import open_ledger
+from tests.support.paths import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def standing(state_dir: Path) -> Iterator[Standing]:
 
     async def serve() -> None:
         with hold(state_dir):
-            database = await Database.open(state_dir / DATABASE_NAME)
+            database = await open_ledger(state_dir / DATABASE_NAME)
             registry = await Registry.load(database)
             recorder = Recorder(database)
             await recorder.start()

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from tests.cli.living import living
-from tests.cli.shell import ROOT, Shell
+from tests.cli.shell import Shell
 from tests.console.browsing import PASSWORD, browsing
+from tests.support.paths import ROOT
 
 
 def set_password(shell: Shell, typed: str, *flags: str) -> Result:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from gateway.store.keys import digest, well_formed
-from tests.cli.shell import ROOT, Shell, Standing
+from tests.cli.shell import Shell, Standing
+from tests.support.paths import ROOT
 
 SECRET = "an-old-key-of-ours-4471"
 

@@ -14,6 +14,7 @@ from gateway.console.sessions import IDLE, LONGEST, Session, Sessions
 from gateway.store.database import Database
 from gateway.store.sessions import all_visits
 from tests.console.browsing import PASSWORD
+from tests.support.ledger_template import open_ledger
 
 MINUTE = 60 * 1_000_000
 
@@ -35,7 +36,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await Database.open(tmp_path / "ledger.db")
+    database = await open_ledger(tmp_path / "ledger.db")
     yield database
     await database.close()
 

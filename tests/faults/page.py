@@ -6,7 +6,6 @@ It must not know how a row is shown to be true.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from gateway.routing.judgement import Effect
@@ -14,8 +13,9 @@ from tests.faults import client_faults
 from tests.faults.client_faults import Misdeed
 from tests.faults.outcomes import Asked, Told
 from tests.faults.upstream_faults import SECTIONS, By, Fault
+from tests.support.paths import ROOT
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+PAGE: Final = ROOT / "docs" / "faults.md"
 
 _INTRODUCTION: Final = """\
 # What goes wrong, and what comes of it

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from gateway.core.formats import Format
-
-STREAMS = Path(__file__).parents[1] / "fixtures" / "streams"
+from tests.support.paths import STREAMS
 
 _TEXT = b"Hello, world!"
 """What the fixture `text` says in all."""

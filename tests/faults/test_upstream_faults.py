@@ -20,10 +20,10 @@ from tests.faults.hearing import assert_told, assert_told_in_band, text_of
 from tests.faults.outcomes import INVALID, Bill, Told
 from tests.faults.paying import assert_billed
 from tests.faults.pools import ALONE, FAULTY, SOUND, Outcome, Pool, arranged, ask_both
-from tests.faults.speech import STREAMS
 from tests.faults.upstream import FaultUpstream, fault_upstream
 from tests.faults.upstream_faults import FAULTS, By, Fault
 from tests.house import House, open_house
+from tests.support.paths import STREAMS
 
 SOUND_TEXT = orjson.loads((STREAMS / "text_unicode" / "messages.json").read_bytes())["content"][0][
     "text"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -14,6 +13,7 @@ from gateway.quota.limits import Holder, HolderKind, Lease, Quota
 from gateway.quota.periods import day_of, month_of
 from tests.quota.asking import spent
 from tests.quota.reference import STEPS, Log
+from tests.support.hypothesis_profiles import examples
 
 START = 1_795_391_999_000_000
 """One second before a day ends that is the last but eight of its month."""
@@ -208,4 +208,4 @@ class ThreeHolders(RuleBasedStateMachine):
 
 
 TestThreeHolders = ThreeHolders.TestCase
-TestThreeHolders.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestThreeHolders.settings = examples(0.8, stateful_step_count=50)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits import Limits
@@ -55,7 +55,6 @@ LIMITS = st.builds(
 ENDINGS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=3)
 
 
-@settings(deadline=None)
 @given(
     st.lists(LIMITS, min_size=3, max_size=3),
     st.lists(st.tuples(STEPS, st.integers(1, 25), ENDINGS), max_size=50),

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.quota.windows import CountWindow, Window
@@ -176,7 +176,6 @@ def test_memory_holds_what_counts_and_nothing_else() -> None:
     assert not count._expiries
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(0, 12), st.integers(0, 9)), max_size=40))
 def test_counts_are_those_of_the_reference(steps: list[tuple[float, int, int]]) -> None:
     """Admissions equal one by one, whatever the limit is from one to the next."""
@@ -197,7 +196,6 @@ def test_counts_are_those_of_the_reference(steps: list[tuple[float, int, int]]) 
 CORRECTIONS = st.none() | st.tuples(st.floats(0, 1), st.integers(0, 30))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(STEPS, st.integers(1, 30), st.integers(0, 60), CORRECTIONS),

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.routing.gate import Standing, State, Thresholds
 from gateway.routing.health import Admission, Health, Place
 from gateway.routing.judgement import Blame, Effect, Others, Verdict
+from tests.support.hypothesis_profiles import examples
 
 A, B, C, D = (("main", name) for name in "abcd")
 POOL = (A, B, C, D)
@@ -536,7 +537,7 @@ class OneProbe(RuleBasedStateMachine):
 
 
 TestOneProbe = OneProbe.TestCase
-TestOneProbe.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOneProbe.settings = examples(0.6, stateful_step_count=40)
 
 
 # When the first one is back.

@@ -12,10 +12,9 @@ import pytest
 from tests.sdk.pairs import FOREIGN, Clients, Pair
 from tests.sdk.said import say
 from tests.sdk.validating import ValidatingUpstream
+from tests.support.paths import PROMPTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-PROMPTS = Path(__file__).parent.parent / "fixtures" / "prompts"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from tests.store.ledger import token
+from tests.support.ledger_template import open_ledger
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[Database]:
-    database = await Database.open(path)
+    database = await open_ledger(path)
     await tokens.add_token(database, token(0))
     yield database
     await database.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store.batch import (
@@ -17,6 +17,7 @@ from gateway.store.batch import (
 )
 from gateway.store.records import ExchangeState, Intent, Settlement
 from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
+from tests.support.hypothesis_profiles import examples
 
 OPEN = Standing("open", START, "default", None)
 SETTLED = OPEN._replace(state="ok")
@@ -133,7 +134,7 @@ def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
 steps = st.lists(st.tuples(st.sampled_from(["intend", "settle"]), st.integers(0, 4)), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(steps, st.lists(st.integers(1, 5), min_size=1, max_size=40), st.data())
 def test_any_cut_into_batches_settles_each_row_once(
     order: list[tuple[str, int]], sizes: list[int], data: st.DataObject

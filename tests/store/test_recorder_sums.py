@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store import tokens
@@ -19,6 +19,8 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.usage import COUNTS, Dimension, usage
 from tests.store.ledger import START, intent, outside, settlement, token
+from tests.support.hypothesis_profiles import examples
+from tests.support.ledger_template import open_ledger
 
 MODELS = (None, "alpha-sonnet-4-6", "beta-5.4")
 GROUPS = ("default", "team")
@@ -60,7 +62,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(steps)
 def test_any_interleaving_leaves_rows_hours_and_totals_equal(
     order: Sequence[tuple[str, int]],
@@ -70,7 +72,7 @@ def test_any_interleaving_leaves_rows_hours_and_totals_equal(
 
 
 async def _interleave(path: Path, order: Sequence[tuple[str, int]]) -> None:
-    database = await Database.open(path)
+    database = await open_ledger(path)
     await tokens.add_tokens(database, [token(0), token(1)])
     recorder = Recorder(database)
     await recorder.start()

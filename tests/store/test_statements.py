@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, insert
 from sqlalchemy.dialects.postgresql import asyncpg
@@ -23,6 +23,7 @@ from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table
 from gateway.store.statements import OneByOne, Statements, Together
 from tests.store.ledger import START, attempted, failed, intent, outside, request_id, settlement
+from tests.support.hypothesis_profiles import examples
 
 FORMS = (Together, OneByOne)
 
@@ -74,7 +75,7 @@ def written(form: type[Together] | type[OneByOne], steps: Sequence[Batch]) -> li
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.integers(0, 140), st.integers(0, 140), st.integers(0, 70), st.integers(1, 3))
 def test_both_forms_write_the_same(opened: int, settled: int, refused: int, owners: int) -> None:
     steps = batches(opened, settled, refused, owners)

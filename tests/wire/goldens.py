@@ -32,7 +32,8 @@ from gateway.errors import CannotConvert, ServiceUnavailable
 from gateway.wire import carrier
 from gateway.wire.codec import Encoder, Rendering, Stamp
 from gateway.wire.codecs import CODECS
-from tests.hinge import FIXTURES, from_json, read, to_json, write_prompt
+from tests.hinge import from_json, read, to_json, write_prompt
+from tests.support.paths import FIXTURES
 from tests.wire.streams import decode
 
 SHOWN = "the-model-asked-for"

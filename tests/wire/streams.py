@@ -17,7 +17,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.wire.codec import Decoder
 from gateway.wire.sse import Frame, Framer
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 
 UPSTREAM_MODEL = "upstream-model"
 """What every fixture calls its model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Begin, Close, Delta, End, Fail, Open, Ping, StopReason
@@ -11,6 +11,7 @@ from gateway.core.parts import Text, Thinking, ToolCall
 from gateway.core.usage import Usage
 from gateway.wire.assembly import Assembly
 from tests.grammar import assert_grammar
+from tests.support.hypothesis_profiles import examples
 
 BEGIN = Begin("r", "m")
 CALL = ToolCall("c", "f")
@@ -86,7 +87,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_the_grammar_holds_for_any_steps(steps: list[tuple[object, ...]]) -> None:
     assembly = Assembly()

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Fail, Ping
@@ -26,6 +26,7 @@ from gateway.wire.sse import Frame
 from gateway.wire.translator import NativeTranslator
 from tests.grammar import assert_grammar
 from tests.hinge import beside, read, to_json
+from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import (
     JSON,
     PROMPTS,
@@ -184,7 +185,7 @@ def _frames(path: Path) -> list[Frame]:
     return [frame for frame in frames_of([path.read_bytes()]) if frame.data]
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(st.data())
 def test_the_grammar_holds_for_frames_in_any_order(data: st.DataObject) -> None:
     """Frames of several streams of a format: lost, repeated and out of order."""
@@ -195,7 +196,7 @@ def test_the_grammar_holds_for_frames_in_any_order(data: st.DataObject) -> None:
     assert_grammar(list(decode_frames(CODECS[format].decoder(), picked)))
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(st.data())
 def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
     format, path = data.draw(st.sampled_from([item for item in STREAMS if _frames(item[1])]))
@@ -213,7 +214,7 @@ def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
         assert_grammar(list(decode_frames(decoder, swapped)))
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(st.data())
 def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> None:
     format, path = data.draw(st.sampled_from(PROMPTS))
@@ -223,7 +224,7 @@ def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> 
     _assert_parsed_or_refused(format, body)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(format=st.sampled_from(list(Format)), body=JSON, text=st.text(max_size=5))
 def test_only_invalid_request_comes_of_any_json(format: Format, body: Any, text: str) -> None:
     _assert_parsed_or_refused(format, body)

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Begin, End, Event, Fail, StopReason
@@ -29,6 +29,7 @@ from gateway.wire.toolbox import WRAPPED, sent_name
 from tests.grammar import assert_grammar
 from tests.sdk.rules import chat, messages, responses
 from tests.sdk.rules.issued import Issued
+from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, odd_usages, usages
 from tests.wire.goldens import TARGETS, answer, counted, stream, told
 from tests.wire.prompt_strategy import (
@@ -46,7 +47,7 @@ RULES = {
     Format.MESSAGES: messages.refusals,
     Format.RESPONSES: responses.refusals,
 }
-law = settings(max_examples=200, deadline=None)
+law = examples(2)
 
 Said = tuple[str, str]
 """The kind of a part, and its words."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Event
@@ -19,11 +19,12 @@ from gateway.core.formats import Format
 from gateway.core.reply import Reply, ReplyFailed, fold, unfold
 from gateway.wire.codecs import CODECS
 from gateway.wire.fields import Payload
+from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, odd_usages, usages
 from tests.wire.goldens import STAMP, answer, client, counted
 from tests.wire.streams import WHOLE, damaged, frames_of
 
-law = settings(max_examples=300, deadline=None)
+law = examples(3)
 
 _LENGTHENED = {
     "text_delta": "text",
@@ -42,7 +43,7 @@ def test_what_was_written_whole_is_read_like_its_frames(events: list[Event]) -> 
 
 
 @given(st.data())
-@settings(max_examples=1500, deadline=None)
+@examples(15)
 def test_bodies_of_upstreams_are_read_like_their_frames(data: st.DataObject) -> None:
     """Sound and damaged ones."""
     format, path = data.draw(st.sampled_from(WHOLE))

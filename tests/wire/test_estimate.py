@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.formats import Format
@@ -32,8 +32,9 @@ from gateway.core.parts import (
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Tool, ToolKind, Turn
 from gateway.wire.codecs import CODECS
 from gateway.wire.estimate import _PRICE_OF, PER_CALL, PER_TOOL, PER_TURN, estimate, text_tokens
-from tests.scripted import STREAMS
 from tests.simulator.pictures import PNG
+from tests.support.hypothesis_profiles import examples
+from tests.support.paths import STREAMS
 
 PROMPTS = STREAMS.parent / "prompts"
 BODIES = sorted(path for path in PROMPTS.glob("*/*.json") if path.stem in set(Format))
@@ -231,7 +232,7 @@ def _seconds(agent: Prompt) -> float:
 
 
 @given(st.text(max_size=2000) | st.text(string.printable, max_size=2000).map(lambda text: text * 9))
-@settings(max_examples=200, deadline=None)
+@examples(2)
 def test_a_text_costs_what_its_characters_cost(text: str) -> None:
     """Whatever way they are added up in."""
     hundredths = sum(_PRICE_OF[byte] for byte in text.encode())

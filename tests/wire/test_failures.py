@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gateway.core.failure import FailureKind
 from gateway.wire.failures import (
@@ -15,6 +15,7 @@ from gateway.wire.failures import (
     parse_http_error,
     parse_stream_error,
 )
+from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import JSON
 
 
@@ -105,7 +106,7 @@ def test_stream_errors(data: dict[str, Any], status: int, message: str) -> None:
     assert failure.body == orjson.dumps(data).decode()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(value=JSON)
 def test_any_json_is_an_error_of_some_kind(value: Any) -> None:
     for data in ({"error": value}, {"error": {"message": value, "code": value, "type": value}}):

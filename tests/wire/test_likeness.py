@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.formats import Format
@@ -11,6 +11,7 @@ from gateway.wire.codecs import CODECS
 from gateway.wire.likeness import Likeness
 from gateway.wire.sse import read_frame
 from gateway.wire.translator import NativeTranslator
+from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import prompt
 
 HEAD, TAIL = b'data: {"model":"up","text":"', b'","n":1}\n\n'
@@ -142,7 +143,7 @@ DELTAS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(deltas=st.lists(DELTAS, max_size=12), include_usage=st.booleans(), cut=st.integers(0, 13))
 def test_nothing_depends_on_it_but_speed(
     deltas: list[dict[str, object]], include_usage: bool, cut: int

@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.model_name import ModelName
+from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import JSON
 
 
@@ -63,7 +64,7 @@ def test_what_was_learned_is_not_trusted_blindly() -> None:
     assert name.write(b'{"model":"other"}', "other") == b'{"model":"shown"}'
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(
     shown=st.text(max_size=8),
     named=st.text(max_size=8),

@@ -6,10 +6,11 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, replace_data, write_frame
+from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import STREAMS, frames_of
 
 BOM = b"\xef\xbb\xbf"
@@ -79,7 +80,7 @@ def test_reads(raw: bytes, frames: list[tuple[bytes, bytes | None]]) -> None:
     assert [(frame.name, frame.data) for frame in frames_of([raw]) if frame.raw.strip()] == frames
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(
     mark=st.sampled_from([b"", BOM]), soup=SOUP, places=st.lists(st.integers(0, 300), max_size=8)
 )
@@ -94,7 +95,7 @@ def test_reads_as_the_standard_says_however_cut(
     assert [(frame.name, frame.data) for frame in whole if frame.raw.strip(b"\r\n")] == naive(raw)
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(
     raw=st.sampled_from([path.read_bytes() for _, path in STREAMS]),
     places=st.lists(st.integers(0, 10_000), max_size=12),

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Delta, End, Event, Fail, StopReason
@@ -362,7 +362,6 @@ def spelled(text: str, ascii: bool) -> bytes:
     )
 
 
-@settings(deadline=None)
 @given(TEXTS, EVERY, st.booleans(), st.booleans(), st.integers(0, 3), st.data())
 def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
     texts: list[str], to: Format, ascii: bool, padded: bool, kinds: int, data: st.DataObject

@@ -47,7 +47,8 @@ from gateway.errors import ServiceUnavailable
 from gateway.wire.carrier import pack
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import Encoder, Stamp
-from tests.hinge import FIXTURES, from_json
+from tests.hinge import from_json
+from tests.support.paths import FIXTURES
 from tests.wire.streams import decode, frames_of, stream_files
 
 STAMP = Stamp(reply_id="01", created=5, origin="here", input_tokens=9)

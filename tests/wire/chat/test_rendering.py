@@ -24,7 +24,7 @@ from gateway.core.target import SamplingStyle, Target, ToolEffort
 from gateway.errors import CannotConvert
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import Rendering
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 
 HELLO = (Turn(Role.USER, (Text("Hello"),)),)
 STRICT = {

@@ -43,7 +43,7 @@ from gateway.core.target import Target
 from gateway.errors import InvalidRequest
 from gateway.wire.carrier import pack
 from gateway.wire.chat.request import parse_prompt, patch_prompt
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

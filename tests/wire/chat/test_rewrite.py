@@ -10,7 +10,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.wire.chat.rewrite import ChatRewriter
 from gateway.wire.sse import Frame
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 from tests.wire.streams import UPSTREAM_MODEL, frames_of, name, prompt, stream_files
 
 

@@ -31,7 +31,7 @@ from gateway.errors import CannotConvert
 from gateway.wire.codec import Rendering
 from gateway.wire.messages.body import render_prompt
 from gateway.wire.messages.request import parse_prompt
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 from tests.wire.streams import name
 
 USER = Turn(Role.USER, (Text("Hi"),))

@@ -17,7 +17,8 @@ from gateway.core.reply import fold
 from gateway.errors import ServiceUnavailable
 from gateway.wire.codec import Stamp
 from gateway.wire.messages import CODEC
-from tests.hinge import FIXTURES, from_json, read
+from tests.hinge import from_json, read
+from tests.support.paths import FIXTURES
 from tests.wire.streams import name, prompt
 
 ASKED = prompt(Format.MESSAGES, "shown")

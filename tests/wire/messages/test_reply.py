@@ -30,7 +30,8 @@ from gateway.wire.codec import Stamp
 from gateway.wire.identity import legal
 from gateway.wire.messages import CODEC
 from gateway.wire.messages.reply import parse_reply, render_reply
-from tests.hinge import FIXTURES, from_json, read, to_json
+from tests.hinge import from_json, read, to_json
+from tests.support.paths import FIXTURES
 from tests.wire.streams import decode, name, prompt
 
 STAMP = Stamp(reply_id="0123", created=1, origin="here")

@@ -39,7 +39,7 @@ from gateway.errors import InvalidRequest
 from gateway.wire.carrier import pack
 from gateway.wire.messages import CODEC
 from gateway.wire.messages.request import parse_prompt
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 
 USER = {"role": "user", "content": "hi"}
 

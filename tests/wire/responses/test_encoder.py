@@ -31,7 +31,8 @@ from gateway.core.usage import Usage
 from gateway.errors import InternalError, TooManyRequests
 from gateway.wire.carrier import pack
 from gateway.wire.responses.stream import ResponsesDecoder
-from tests.hinge import FIXTURES, from_json, to_json
+from tests.hinge import from_json, to_json
+from tests.support.paths import FIXTURES
 from tests.wire.responses.spoken import (
     USAGE,
     encoded,

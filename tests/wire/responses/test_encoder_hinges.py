@@ -24,7 +24,8 @@ from gateway.core.reply import fold
 from gateway.errors import TooManyRequests
 from gateway.wire.responses.stream import ResponsesDecoder
 from tests.grammar import assert_grammar
-from tests.hinge import FIXTURES, from_json
+from tests.hinge import from_json
+from tests.support.paths import FIXTURES
 from tests.wire.responses.spoken import (
     USAGE,
     encoder,

@@ -16,7 +16,8 @@ from gateway.core.events import End, Fail
 from gateway.core.parts import Refusal, Text, ToolCall
 from gateway.core.reply import fold
 from gateway.errors import TooManyRequests
-from tests.hinge import FIXTURES, from_json
+from tests.hinge import from_json
+from tests.support.paths import FIXTURES
 from tests.wire.responses.spoken import USAGE, encoder
 
 

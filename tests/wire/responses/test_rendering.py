@@ -29,7 +29,8 @@ from gateway.wire.codec import Rendering
 from gateway.wire.identity import legal
 from gateway.wire.responses.rendering import render_prompt
 from gateway.wire.responses.request import parse_prompt
-from tests.hinge import FIXTURES, to_json
+from tests.hinge import to_json
+from tests.support.paths import FIXTURES
 
 TARGET = Target(model="up", origin="here", custom_tools=True)
 INPUT = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]

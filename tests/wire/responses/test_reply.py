@@ -19,7 +19,8 @@ from gateway.wire.responses.encoder import ResponsesEncoder
 from gateway.wire.responses.reply import parse_reply, render_reply
 from gateway.wire.responses.request import parse_prompt
 from gateway.wire.responses.stream import ResponsesDecoder
-from tests.hinge import FIXTURES, to_json
+from tests.hinge import to_json
+from tests.support.paths import FIXTURES
 from tests.wire.streams import decode, prompt
 from tests.wire.strict import responses as strict
 

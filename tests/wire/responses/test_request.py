@@ -38,7 +38,7 @@ from gateway.core.prompt import (
 )
 from gateway.errors import InvalidRequest
 from gateway.wire.responses.request import parse_prompt
-from tests.hinge import FIXTURES
+from tests.support.paths import FIXTURES
 
 
 def parsed(case: str) -> Prompt:
