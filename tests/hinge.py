@@ -41,6 +41,16 @@ _LEFT_OUT = {
     Tool: {"definition"},
 }
 
+_FIXTURE_NAMES = {
+    "CacheBreakpoint": "CacheMark",
+    "ProviderData": "Opaque",
+    "UnknownPart": "OpaquePart",
+    "cached_tokens": "cache_read_tokens",
+    "client_executable": "handed_back",
+}
+"""Classes and fields that the files know by older names."""
+_CODE_NAMES = {old: new for new, old in _FIXTURE_NAMES.items()}
+
 
 def to_json(value: Any) -> Any:
     """The JSON form of an event, a part, a prompt, or a tuple of them."""
@@ -51,8 +61,8 @@ def to_json(value: Any) -> Any:
     if not is_dataclass(value):
         return str(value) if isinstance(value, StrEnum) else value
     left_out = _LEFT_OUT.get(type(value), set()) | {"extra"}
-    return {"is": type(value).__name__} | {
-        field.name: to_json(item)
+    return {"is": _fixture_name(type(value).__name__)} | {
+        _fixture_name(field.name): to_json(item)
         for field in fields(value)
         if field.name not in left_out and (item := getattr(value, field.name)) != field.default
     }
@@ -66,13 +76,17 @@ def from_json(value: Any) -> Any:
         return value
     if value["is"] == "Opaque":
         return Opaque(Format(value["format"]), value["data"])
-    cls = _CLASSES[value["is"]]
-    words = _words(cls)
+    cls = _CLASSES.get(value["is"]) or _CLASSES[_CODE_NAMES[value["is"]]]
+    words, known = _words(cls), {field.name for field in fields(cls)}
+    named = {
+        name if name in known else _CODE_NAMES[name]: item
+        for name, item in value.items()
+        if name != "is"
+    }
     return cls(
         **{
             name: words[name](item) if name in words else from_json(item)
-            for name, item in value.items()
-            if name != "is"
+            for name, item in named.items()
         }
     )
 
@@ -99,6 +113,10 @@ def beside(path: Path, format: Format, hinge: str = "events") -> Path:
     cannot say all of it and has an `events.<format>.json` that shows what is left."""
     own = path.with_name(f"{hinge}.{format}.json")
     return own if own.exists() else path.with_name(f"{hinge}.json")
+
+
+def _fixture_name(name: str) -> str:
+    return _FIXTURE_NAMES.get(name, name)
 
 
 def _classes(*modules: ModuleType) -> dict[str, type[Any]]:
