@@ -14,35 +14,35 @@ from pathlib import Path
 from typing import Final
 
 from gateway.admin.accounts import Accounts
-from gateway.admin.api import build_admin
-from gateway.admin.desk import Desk
-from gateway.admin.events import add_feed
+from gateway.admin.api import build_admin_app
+from gateway.admin.desk import AdminOperations
+from gateway.admin.events import add_feed_routes
 from gateway.admin.feed import Feed
-from gateway.admin.keeping import keeping
-from gateway.admin.live import add_live
-from gateway.admin.reload import Reloader, Source
+from gateway.admin.keeping import run_retention
+from gateway.admin.live import add_live_routes
+from gateway.admin.reload import Reloader, ConfigSource
 from gateway.admin.socket import serve_admin
-from gateway.admission.acquaintances import Acquaintances
+from gateway.admission.acquaintances import KeyOriginMonitor
 from gateway.admission.purses import load_purses
 from gateway.app import build_app
 from gateway.config import Config
-from gateway.console.entrance import add_entrance
-from gateway.console.office import Office
+from gateway.console.entrance import add_session_routes
+from gateway.console.office import ConsoleContext
 from gateway.console.sessions import Sessions
-from gateway.routing.affinity import Affinities
+from gateway.routing.affinity import AffinityIndex
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.deadlines import abort_all
-from gateway.server.listen import Door, listening
-from gateway.server.notify import keep_watchdog_fed, notify
-from gateway.server.tryout import try_account
+from gateway.server.listen import Listener, serve
+from gateway.server.notify import run_watchdog, notify
+from gateway.server.tryout import probe_account
 from gateway.store.database import Database
 from gateway.store.errors import StateLocked
-from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
-from gateway.store.tokens import note_use
+from gateway.store.tokens import record_origin
 
-LOCK_PATIENCE: Final = 1.5
+LOCK_TIMEOUT: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Daemon:
     configuration stays what it is."""
 
     runtime: Runtime
-    desk: Desk
-    office: Office
-    door: Door
+    operations: AdminOperations
+    console: ConsoleContext
+    listener: Listener
     reloader: Reloader | None = None
 
     def abort(self) -> None:
@@ -63,72 +63,72 @@ class Daemon:
     def reload(self) -> None:
         """Has the configuration's file read again, soon; what comes of it is in the log."""
         if self.reloader is not None:
-            self.reloader.ask()
+            self.reloader.request_reload()
 
     @property
     def address(self) -> str:
-        host, port = self.door.addresses[0]
+        host, port = self.listener.addresses[0]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @asynccontextmanager
-async def running(config: Config, source: Source | None = None) -> AsyncIterator[Daemon]:
+async def run_daemon(config: Config, source: ConfigSource | None = None) -> AsyncIterator[Daemon]:
     """A gateway that serves until the block is left; then it drains and flushes the ledger.
 
     The configuration was read from `source`, which is followed from then on. Raises `StoreError`
     (locked, damaged or newer state), `AdminSocketError`, or `CannotListen` where the port is taken.
     """
-    async with AsyncExitStack() as house:
-        await _hold(house, config.state_dir)
+    async with AsyncExitStack() as stack:
+        await _acquire_lock(stack, config.state_dir)
         database = await Database.open(config.state_dir / DATABASE_NAME)
-        house.push_async_callback(database.close)
+        stack.push_async_callback(database.close)
         registry = await Registry.load(database)
         recorder = Recorder(database)
         await recorder.start()
-        house.push_async_callback(recorder.close)
-        known = Affinities(config.affinity.headers)
-        acquaintances = Acquaintances(registry, partial(note_use, database), unix_microseconds)
-        house.push_async_callback(acquaintances.close)
-        runtime = Runtime(Snapshot.of(config), registry, recorder, acquaintances, affinities=known)
+        stack.push_async_callback(recorder.close)
+        affinity_index = AffinityIndex(config.affinity.headers)
+        key_origins = KeyOriginMonitor(registry, partial(record_origin, database), unix_microseconds)
+        stack.push_async_callback(key_origins.close)
+        runtime = Runtime(Snapshot.from_config(config), registry, recorder, key_origins, affinity_index=affinity_index)
         await load_purses(runtime.quota, database, unix_microseconds())
-        house.push_async_callback(runtime.hang_up)
-        desk = Desk(database, registry, unix_microseconds, boot_id=recorder.boot_id)
-        feed = Feed(desk)
-        recorder.on_commit = feed.note
+        stack.push_async_callback(runtime.close)
+        operations = AdminOperations(database, registry, unix_microseconds, boot_id=recorder.boot_id)
+        feed = Feed(operations)
+        recorder.on_commit = feed.publish
         reloader = None
         if source is not None:
             reloader = Reloader(runtime, source)
-            await house.enter_async_context(reloader.following())
-        admin = build_admin(desk, reloader)
-        accounts = Accounts(runtime, partial(try_account, runtime))
-        add_live(admin, runtime, accounts)
-        add_feed(admin, feed)
+            await stack.enter_async_context(reloader.watch())
+        admin = build_admin_app(operations, reloader)
+        accounts = Accounts(runtime, partial(probe_account, runtime))
+        add_live_routes(admin, runtime, accounts)
+        add_feed_routes(admin, feed)
         sessions = await Sessions.load(database, unix_microseconds)
-        house.push_async_callback(sessions.close)
-        add_entrance(admin, sessions)
-        await house.enter_async_context(keeping(runtime, database))
-        await house.enter_async_context(serve_admin(admin, config.state_dir))
-        office = Office(desk, runtime, accounts, reloader, sessions, feed, unix_microseconds)
+        stack.push_async_callback(sessions.close)
+        add_session_routes(admin, sessions)
+        await stack.enter_async_context(run_retention(runtime, database))
+        await stack.enter_async_context(serve_admin(admin, config.state_dir))
+        console = ConsoleContext(operations, runtime, accounts, reloader, sessions, feed, unix_microseconds)
         server = config.server
-        door = await house.enter_async_context(
-            listening(build_app(runtime, office), server.host, server.port)
+        listener = await stack.enter_async_context(
+            serve(build_app(runtime, console), server.host, server.port)
         )
-        house.callback(feed.close)  # after the drain: its last requests are events too
-        house.push_async_callback(_drain, door, runtime)
-        yield Daemon(runtime, desk, office, door, reloader)
+        stack.callback(feed.close)  # after the drain: its last requests are events too
+        stack.push_async_callback(_drain, listener, runtime)
+        yield Daemon(runtime, operations, console, listener, reloader)
 
 
-async def _drain(door: Door, runtime: Runtime) -> None:
-    await door.drain(runtime, runtime.config.server.drain_timeout)
+async def _drain(listener: Listener, runtime: Runtime) -> None:
+    await listener.drain(runtime, runtime.config.server.drain_timeout)
 
 
-async def _hold(house: AsyncExitStack, state_dir: Path) -> None:
+async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:
     """A command that stands in for the daemon holds the lock for a moment: that is waited for."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + LOCK_PATIENCE
+    deadline = loop.time() + LOCK_TIMEOUT
     while True:
         try:
-            house.enter_context(hold(state_dir))
+            stack.enter_context(lock_state_dir(state_dir))
             return
         except StateLocked:
             if loop.time() > deadline:
@@ -137,9 +137,9 @@ async def _hold(house: AsyncExitStack, state_dir: Path) -> None:
 
 
 @asynccontextmanager
-async def supervised(daemon: Daemon) -> AsyncIterator[None]:
+async def systemd_notifications(daemon: Daemon) -> AsyncIterator[None]:
     """Keeps systemd informed for as long as the block lasts."""
-    watchdog = asyncio.ensure_future(keep_watchdog_fed(lambda: daemon.runtime.recorder.alive))
+    watchdog = asyncio.ensure_future(run_watchdog(lambda: daemon.runtime.recorder.alive))
     notify("READY=1", f"STATUS=serving on {daemon.address}")
     try:
         yield

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-LONGEST_WAIT: Final = 60
+MAX_RETRY_AFTER: Final = 60
 """Seconds that `retry-after` says at most: some client libraries sleep whatever they are told."""
 
 
@@ -47,12 +47,12 @@ class GatewayError(Exception):
         self.detail = detail
         if retry_after is not None:
             self.retry_after = retry_after
-            if retry_after > LONGEST_WAIT:
+            if retry_after > MAX_RETRY_AFTER:
                 self.message += f" (retry after {math.ceil(retry_after)} s)"
         super().__init__(self.message)
 
     @property
-    def messages_message(self) -> str:
+    def messages_text(self) -> str:
         """The message as it is spoken on messages."""
         return self.message
 
@@ -60,13 +60,13 @@ class GatewayError(Exception):
         """The answer's extra headers: when to come back, and whether to come back at all."""
         headers: dict[str, str] = {}
         if self.retry_after is not None:
-            headers["retry-after"] = str(min(LONGEST_WAIT, max(1, math.ceil(self.retry_after))))
-        if self.permanent or (self.retry_after or 0) > LONGEST_WAIT:
+            headers["retry-after"] = str(min(MAX_RETRY_AFTER, max(1, math.ceil(self.retry_after))))
+        if self.permanent or (self.retry_after or 0) > MAX_RETRY_AFTER:
             headers["x-should-retry"] = "false"
         return headers
 
 
-class ClientFault(GatewayError):
+class ClientError(GatewayError):
     """What only the client can mend."""
 
     status = 400
@@ -74,7 +74,7 @@ class ClientFault(GatewayError):
     messages_type = "invalid_request_error"
 
 
-class InvalidRequest(ClientFault):
+class InvalidRequest(ClientError):
     """A body that cannot be served as it is; `param` is the path of the field."""
 
     code = "invalid_value"
@@ -96,7 +96,7 @@ class UserAgentNotAllowed(InvalidRequest):
     text = "user agent not allowed"
 
 
-class CannotConvert(InvalidRequest):
+class UnsupportedField(InvalidRequest):
     """A field whose meaning would be lost without the client noticing: `param` names it."""
 
     code = "convert_request_failed"
@@ -130,20 +130,20 @@ class ContextLengthExceeded(InvalidRequest):
         message: str,
         *,
         used: int | None = None,
-        most: int | None = None,
+        limit: int | None = None,
         param: str | None = None,
     ) -> None:
         super().__init__(message, param=param)
-        self._figures = f": {used} tokens > {most} maximum" if used and most else ""
+        self._counts = f": {used} tokens > {limit} maximum" if used and limit else ""
 
     @property
-    def messages_message(self) -> str:
-        if self.message.startswith(_KNOWN_OVERFLOWS):
+    def messages_text(self) -> str:
+        if self.message.startswith(_CONTEXT_PREFIXES):
             return self.message
-        return f"prompt is too long{self._figures} ({self.message})"
+        return f"prompt is too long{self._counts} ({self.message})"
 
 
-_KNOWN_OVERFLOWS: Final = ("prompt is too long", "input length and `max_tokens` exceed")
+_CONTEXT_PREFIXES: Final = ("prompt is too long", "input length and `max_tokens` exceed")
 
 
 class PreviousResponseNotFound(InvalidRequest):
@@ -155,7 +155,7 @@ class PreviousResponseNotFound(InvalidRequest):
         )
 
 
-class NoApiKey(ClientFault):
+class MissingApiKey(ClientError):
     status = 401
     code = "invalid_api_key"
     messages_type = "authentication_error"
@@ -166,13 +166,13 @@ class NoApiKey(ClientFault):
         return super().headers() | {"www-authenticate": "Bearer"}
 
 
-class InvalidToken(NoApiKey):
+class InvalidApiKey(MissingApiKey):
     """Unknown, revoked, expired and malformed keys alike: the answer is no oracle."""
 
     text = "Invalid token"
 
 
-class PermissionDenied(ClientFault):
+class PermissionDenied(ClientError):
     status = 403
     code = "permission_denied"
     messages_type = "permission_error"
@@ -180,7 +180,7 @@ class PermissionDenied(ClientFault):
     permanent = True
 
 
-class InvalidUrl(ClientFault):
+class InvalidUrl(ClientError):
     """An unknown path; the message names method and path as the specification words it."""
 
     status = 404
@@ -192,7 +192,7 @@ class InvalidUrl(ClientFault):
         super().__init__(f"{message}: {hint}" if hint else message)
 
 
-class UnknownModelId(ClientFault):
+class UnknownModelId(ClientError):
     """`GET /v1/models/{id}` for an id that the key cannot use."""
 
     status = 404
@@ -204,7 +204,7 @@ class UnknownModelId(ClientFault):
         super().__init__(f"The model '{model}' does not exist", param="model")
 
 
-class MethodNotAllowed(ClientFault):
+class MethodNotAllowed(ClientError):
     status = 405
     text = "Method not allowed"
     permanent = True
@@ -217,13 +217,13 @@ class MethodNotAllowed(ClientFault):
         return super().headers() | {"allow": self.allowed}
 
 
-class RequestTimeout(ClientFault):
+class RequestTimeout(ClientError):
     status = 408
     code = "request_timeout"
     text = "The request body did not arrive in time"
 
 
-class RequestTooLarge(ClientFault):
+class RequestTooLarge(ClientError):
     status = 413
     code = "request_too_large"
     messages_type = "request_too_large"
@@ -231,14 +231,14 @@ class RequestTooLarge(ClientFault):
     permanent = True
 
 
-class UnsupportedMediaType(ClientFault):
+class UnsupportedMediaType(ClientError):
     status = 415
     code = "unsupported_media_type"
     text = "The request body must be application/json without content-encoding"
     permanent = True
 
 
-class UpgradeRequired(ClientFault):
+class UpgradeRequired(ClientError):
     """A websocket upgrade: 426 makes clients fall back to plain HTTP at once."""
 
     status = 426
@@ -249,7 +249,7 @@ class UpgradeRequired(ClientFault):
         return super().headers() | {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 
-class MalformedRequest(ClientFault):
+class MalformedRequest(ClientError):
     """Bytes that are no HTTP request we serve; the connection is closed after the answer."""
 
     code = "malformed_request"
@@ -261,7 +261,7 @@ class InternalError(GatewayError):
     """A fault of ours."""
 
 
-class ConvertRequestFailed(GatewayError):
+class FormatNotServed(GatewayError):
     """What was asked cannot be said in the format of the model's channels."""
 
     code = "convert_request_failed"
@@ -342,18 +342,18 @@ class TooManyRequests(GatewayError):
     would not pass at any other time either. `whose` is the kind and id of the limit's holder."""
 
     status = 429
-    whose: tuple[str, str] | None = None
+    holder: tuple[str, str] | None = None
     code = "rate_limit_exceeded"
     type = "requests"
     messages_type = "rate_limit_error"
     text = "Too Many Requests"
 
     def __init__(
-        self, *, reason: str = "", retry_after: float | None = None, never: bool = False
+        self, *, reason: str = "", retry_after: float | None = None, permanent: bool = False
     ) -> None:
         message = f"{self.text}: {reason}" if reason else None
         super().__init__(message, retry_after=retry_after)
-        self.permanent = never
+        self.permanent = permanent
 
 
 class TooManyTokens(TooManyRequests):
@@ -372,7 +372,7 @@ class InsufficientQuota(GatewayError):
     permanent = True
 
 
-class UpstreamRefusal(GatewayError):
+class UpstreamRejected(GatewayError):
     """A fault of the client's that only the upstream could see: its status and its own words.
 
     Raised for upstream 400, 404, 413 and 422; the message is already cleaned of addresses,

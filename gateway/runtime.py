@@ -14,30 +14,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from gateway.admission.acquaintances import Acquaintances
+from gateway.admission.acquaintances import KeyOriginMonitor
 from gateway.admission.permit import Permit
-from gateway.admission.turns import Turns
+from gateway.admission.turns import AdmissionQueue
 from gateway.config import Account, Channel, Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.limits import Holder, HolderKind, Quota
-from gateway.quota.output import Outputs
-from gateway.routing.affinity import Affinities
+from gateway.quota.output import OutputEstimates
+from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
-from gateway.routing.estimates import Estimates
-from gateway.routing.gate import State
-from gateway.routing.health import Health, Place
-from gateway.routing.judgement import Judge
-from gateway.routing.pace import Paces
+from gateway.routing.estimates import InputEstimates
+from gateway.routing.gate import HealthState
+from gateway.routing.health import Health, AccountRef
+from gateway.routing.judgement import FailurePolicy
+from gateway.routing.pace import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
-from gateway.routing.rules import rules_of
+from gateway.routing.rules import compile_rules
 from gateway.scheduler import DeadlineScheduler
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.redaction import Redactor
-from gateway.wire.estimate import estimate
+from gateway.wire.estimate import estimate_tokens
 
 
 def unix_microseconds() -> int:
@@ -57,27 +57,27 @@ class Snapshot:
     config: Config
     catalog: Catalog
     router: Router
-    judge: Judge
+    failure_policy: FailurePolicy
     upstream: UpstreamClient
     redactor: Redactor
     hash: str
-    house: Holder
+    gateway_holder: Holder
     """All clients together, as a holder of limits."""
-    requests: int = 0
+    active_requests: int = 0
 
     @classmethod
-    def of(cls, config: Config) -> Snapshot:
+    def from_config(cls, config: Config) -> Snapshot:
         """Inside the running loop, which the connections to upstreams belong to."""
         catalog = Catalog.of(config.models)
         return cls(
             config=config,
             catalog=catalog,
             router=Router(catalog, config.channels, config.families),
-            judge=Judge(rules_of(config.rules)),
+            failure_policy=FailurePolicy(compile_rules(config.rules)),
             upstream=UpstreamClient(config),
-            redactor=Redactor.of(config),
+            redactor=Redactor.from_config(config),
             hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
-            house=Holder(HolderKind.GATEWAY, "", "the gateway", _shared(config) or UNLIMITED),
+            gateway_holder=Holder(HolderKind.GATEWAY, "", "the gateway", _gateway_limits(config) or UNLIMITED),
         )
 
 
@@ -88,109 +88,109 @@ class Runtime:
     current: Snapshot
     registry: Registry
     recorder: Recorder
-    acquaintances: Acquaintances
+    key_origins: KeyOriginMonitor
     quota: Quota = field(default_factory=Quota)
-    estimates: Estimates = field(default_factory=lambda: Estimates(estimate))
-    outputs: Outputs = field(default_factory=Outputs)
+    input_estimates: InputEstimates = field(default_factory=lambda: InputEstimates(estimate_tokens))
+    output_estimates: OutputEstimates = field(default_factory=OutputEstimates)
     health: Health = field(default_factory=Health)
-    paces: Paces = field(default_factory=Paces)
-    affinities: Affinities = field(default_factory=Affinities)
+    latency: LatencyTracker = field(default_factory=LatencyTracker)
+    affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)
     now: Callable[[], int] = unix_microseconds
-    chance: Callable[[], float] = random.random
-    turns: Turns = field(init=False)
+    random_float: Callable[[], float] = random.random
+    queue: AdmissionQueue = field(init=False)
     draining: bool = False
     """New requests are refused, running ones may end."""
     aborting: bool = False
     """Running ones are ended too."""
-    running: int = 0
+    active_requests: int = 0
     """Requests in progress."""
     bytes_in_flight: int = 0
     """Bytes of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """The deadlines of what is waited for, and what a shutdown may end."""
-    drains: set[asyncio.Future[None]] = field(default_factory=set)
+    background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are heard to their end although their clients have left."""
     loaded_at: int = field(default_factory=unix_microseconds)
     """When the configuration was last read and found right, in unix microseconds."""
-    refused: str | None = None
+    config_error: str | None = None
     """What is wrong with the file that was read since: for everybody, so it tells no content."""
-    misdirected: Counter[tuple[str, str]] = field(default_factory=Counter)
+    bad_paths: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often somebody asked where nothing is, by what the path began with and the user agent's
     product: their base address is a wrong one."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """Channels, and their names of models, that were found to answer streams alone."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _permits: dict[str, Permit] = field(default_factory=dict)
-    _permits_of: tuple[Snapshot | None, int] = (None, -1)
+    _permits_version: tuple[Snapshot | None, int] = (None, -1)
 
     def __post_init__(self) -> None:
-        self.turns = Turns(self.quota)
+        self.queue = AdmissionQueue(self.quota)
 
     @property
     def config(self) -> Config:
         return self.current.config
 
-    def replace(self, config: Config) -> None:
+    def replace_config(self, config: Config) -> None:
         """What begins from now on goes by this configuration; what runs keeps to its own.
 
         Who is reached as before keeps what is known of them; another key or address is a new
         beginning, but whoever was disabled by hand stays so.
         """
-        old, new = self.current, Snapshot.of(config)
+        old, new = self.current, Snapshot.from_config(config)
         self.current = new
-        before, now = _ways(old.config), _ways(config)
-        self._keep({place for place, way in now.items() if before.get(place) == way}, set(now))
-        self.affinities.heed(config.affinity.headers)
-        if not old.requests:
-            self._close(old)
+        before, now = _account_identities(old.config), _account_identities(config)
+        self._retain({place for place, way in now.items() if before.get(place) == way}, set(now))
+        self.affinity_index.set_headers(config.affinity.headers)
+        if not old.active_requests:
+            self._close_snapshot(old)
 
-    def leave(self, snapshot: Snapshot) -> None:
+    def release(self, snapshot: Snapshot) -> None:
         """A request that kept to it has ended."""
-        snapshot.requests -= 1
-        if not snapshot.requests and snapshot is not self.current:
-            self._close(snapshot)
+        snapshot.active_requests -= 1
+        if not snapshot.active_requests and snapshot is not self.current:
+            self._close_snapshot(snapshot)
 
-    async def hang_up(self) -> None:
+    async def close(self) -> None:
         """The end: no line stays open."""
         self.scheduler.close()
-        self._close(self.current)
+        self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
 
     def permit(self, token: Token) -> Permit:
         """What its key may do now, from memory."""
         of = (self.current, self.registry.version)
-        if self._permits_of != of:
+        if self._permits_version != of:
             self._permits.clear()
-            self._permits_of = of
+            self._permits_version = of
         permit = self._permits.get(token.id)
         if permit is None or permit.token is not token:
             group, current = self.registry.group(token.group), self.current
             agents = current.config.user_agents
-            permit = Permit.of(token, group, current.router, current.house, agents)
+            permit = Permit.for_token(token, group, current.router, current.gateway_holder, agents)
             self._permits[token.id] = permit
         return permit
 
-    def _keep(self, same: set[Place], all_places: set[Place]) -> None:
+    def _retain(self, unchanged: set[AccountRef], all_refs: set[AccountRef]) -> None:
         now = asyncio.get_running_loop().time()
         disabled = [
             place
-            for place in all_places - same
-            if self.health.standing(place, "", now).state is State.DISABLED
+            for place in all_refs - unchanged
+            if self.health.status(place, "", now).state is HealthState.DISABLED
         ]
-        self.health.keep(same)
+        self.health.retain(unchanged)
         for place in disabled:
             self.health.disable(place)
-        self.paces.keep(same)
-        channels = {channel for channel, _ in same}
+        self.latency.retain(unchanged)
+        channels = {channel for channel, _ in unchanged}
         self.stream_only = {each for each in self.stream_only if each[0] in channels}
 
-    def _close(self, snapshot: Snapshot) -> None:
+    def _close_snapshot(self, snapshot: Snapshot) -> None:
         self._closing.add(task := asyncio.ensure_future(snapshot.upstream.close()))
         task.add_done_callback(self._closing.discard)
 
 
-def _shared(config: Config) -> Limits:
+def _gateway_limits(config: Config) -> Limits:
     limits = config.limits
     return Limits(
         requests_per_minute=limits.requests_per_minute,
@@ -199,14 +199,14 @@ def _shared(config: Config) -> Limits:
     )
 
 
-def _ways(config: Config) -> dict[Place, tuple[object, ...]]:
+def _account_identities(config: Config) -> dict[AccountRef, tuple[object, ...]]:
     """How each account is reached, and as whom."""
     return {
-        (channel.name, account.name): _way(channel, account)
+        (channel.name, account.name): _account_identity(channel, account)
         for channel in config.channels
         for account in channel.accounts
     }
 
 
-def _way(channel: Channel, account: Account) -> tuple[object, ...]:
+def _account_identity(channel: Channel, account: Account) -> tuple[object, ...]:
     return channel.format, channel.base_url, channel.proxy, channel.headers, account.key

@@ -34,12 +34,12 @@ class Entry(Protocol):
 class DeadlineScheduler:
     """Used inside one running event loop."""
 
-    __slots__ = ("_entries", "_is_closed", "_next_look", "_timer")
+    __slots__ = ("_entries", "_is_closed", "_next_check", "_timer")
 
     def __init__(self) -> None:
         self._entries: dict[Entry, None] = {}
         self._is_closed = False
-        self._next_look = inf
+        self._next_check = inf
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -47,8 +47,8 @@ class DeadlineScheduler:
 
     def add(self, entry: Entry) -> None:
         self._entries[entry] = None
-        if entry.when < self._next_look:
-            self._look_at(entry.when)
+        if entry.when < self._next_check:
+            self._schedule_check(entry.when)
 
     def discard(self, entry: Entry) -> None:
         self._entries.pop(entry, None)
@@ -63,7 +63,7 @@ class DeadlineScheduler:
         """Calls no entry any more."""
         self._entries.clear()
         self._is_closed = True
-        self._next_look = -inf  # nothing is sooner
+        self._next_check = -inf  # nothing is sooner
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,22 +76,22 @@ class DeadlineScheduler:
             context = {"message": "a deadline failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 
-    def _look_at(self, when: float) -> None:
+    def _schedule_check(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._next_look = when
-        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+        self._next_check = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = asyncio.get_running_loop().time()
         self._timer = None
-        self._next_look = -inf  # what is added meanwhile counts below
+        self._next_check = -inf  # what is added meanwhile counts below
         for entry in [entry for entry in self._entries if entry.when <= now]:
             if entry in self._entries:  # one that was called before it may have discarded it
                 self._call(entry, entry.on_deadline, now)
         if self._is_closed:
             return
-        self._next_look = inf
-        soonest = min((entry.when for entry in self._entries), default=inf)
-        if soonest < inf:
-            self._look_at(max(soonest, now + MIN_INTERVAL))
+        self._next_check = inf
+        next_deadline = min((entry.when for entry in self._entries), default=inf)
+        if next_deadline < inf:
+            self._schedule_check(max(next_deadline, now + MIN_INTERVAL))

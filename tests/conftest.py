@@ -11,7 +11,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from gateway.simulator import build_simulator
-from tests.house import House, channels, open_house
+from tests.house import RunningGateway, channels, run_gateway
 from tests.scripted import ScriptedUpstream, scripted_upstream
 from tests.sdk import matrix
 from tests.support import hypothesis_profiles
@@ -36,35 +36,35 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @pytest.fixture
-async def house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway whose three channels lead to the scripted upstream."""
-    async with open_house(tmp_path, channels(upstream.address)) as house:
+    async with run_gateway(tmp_path, channels(upstream.address)) as house:
         yield house
 
 
 @pytest.fixture
-async def simulated_house(tmp_path: Path) -> AsyncIterator[House]:
+async def simulated_house(tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway whose three channels lead to the simulator."""
     runner = web.AppRunner(build_simulator(pace=0))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        async with open_house(tmp_path, channels(f"http://127.0.0.1:{port}")) as house:
+        async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{port}")) as house:
             yield house
     finally:
         await runner.cleanup()
 
 
 @pytest.fixture
-async def openai(house: House) -> AsyncIterator[AsyncOpenAI]:
+async def openai(house: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
     address = f"{house.address}/v1"
     async with AsyncOpenAI(base_url=address, api_key=house.key, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-async def anthropic(house: House) -> AsyncIterator[AsyncAnthropic]:
+async def anthropic(house: RunningGateway) -> AsyncIterator[AsyncAnthropic]:
     async with AsyncAnthropic(base_url=house.address, api_key=house.key, max_retries=0) as client:
         yield client
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.core.events import (
-    FOLLOWS,
+    TRANSITIONS,
     Close,
     Delta,
     End,
@@ -39,8 +39,8 @@ def assert_grammar(events: Sequence[Event], *, complete: bool = True) -> None:
     open_now: set[int] = set()
     for position, event in enumerate(events):
         at = f"event {position}, {event}"
-        assert type(event) in FOLLOWS[phase], f"{at}: not allowed {phase} a reply"
-        phase = FOLLOWS[phase][type(event)]
+        assert type(event) in TRANSITIONS[phase], f"{at}: not allowed {phase} a reply"
+        phase = TRANSITIONS[phase][type(event)]
         match event:
             case Open(index, part):
                 assert index == len(opened), f"{at}: indexes count up from 0"

@@ -31,10 +31,10 @@ from gateway.core import usage as core_usage
 from gateway.core.events import Begin, Event
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
+from gateway.core.parts import ProviderData
 from gateway.core.prompt import Prompt, Tool
 
-_LEFT_OUT = {
+_OMITTED = {
     Begin: {"usage"},
     Failure: {"type", "code", "param", "body", "retry_after"},
     Prompt: {"format"},
@@ -54,13 +54,13 @@ _CODE_NAMES = {old: new for new, old in _FIXTURE_NAMES.items()}
 
 def to_json(value: Any) -> Any:
     """The JSON form of an event, a part, a prompt, or a tuple of them."""
-    if isinstance(value, Opaque):
+    if isinstance(value, ProviderData):
         return {"is": "Opaque", "format": str(value.format), "data": value.data}
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
     if not is_dataclass(value):
         return str(value) if isinstance(value, StrEnum) else value
-    left_out = _LEFT_OUT.get(type(value), set()) | {"extra"}
+    left_out = _OMITTED.get(type(value), set()) | {"extra"}
     return {"is": _fixture_name(type(value).__name__)} | {
         _fixture_name(field.name): to_json(item)
         for field in fields(value)
@@ -75,9 +75,9 @@ def from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value["is"] == "Opaque":
-        return Opaque(Format(value["format"]), value["data"])
+        return ProviderData(Format(value["format"]), value["data"])
     cls = _CLASSES.get(value["is"]) or _CLASSES[_CODE_NAMES[value["is"]]]
-    words, known = _words(cls), {field.name for field in fields(cls)}
+    words, known = _enum_fields(cls), {field.name for field in fields(cls)}
     named = {
         name if name in known else _CODE_NAMES[name]: item
         for name, item in value.items()
@@ -91,12 +91,12 @@ def from_json(value: Any) -> Any:
     )
 
 
-def write(events: Iterable[Event]) -> bytes:
+def write_events(events: Iterable[Event]) -> bytes:
     """The text of an `events.json`."""
     return b"[\n%b\n]\n" % b",\n".join(orjson.dumps(to_json(event)) for event in events)
 
 
-def read(path: Path) -> list[Any]:
+def read_events(path: Path) -> list[Any]:
     """The JSON forms of an `events.json`, to compare with those of decoded events."""
     forms: list[Any] = orjson.loads(path.read_bytes())
     assert to_json(from_json(forms)) == forms, f"{path} is not in its shortest form"
@@ -108,11 +108,11 @@ def write_prompt(prompt: Prompt) -> bytes:
     return orjson.dumps(to_json(prompt), option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def beside(path: Path, format: Format, hinge: str = "events") -> Path:
+def expected_file(path: Path, format: Format, stem: str = "events") -> Path:
     """The hinge of a stream, or with `prompt` that of a request: the case's own, unless this format
     cannot say all of it and has an `events.<format>.json` that shows what is left."""
-    own = path.with_name(f"{hinge}.{format}.json")
-    return own if own.exists() else path.with_name(f"{hinge}.json")
+    own = path.with_name(f"{stem}.{format}.json")
+    return own if own.exists() else path.with_name(f"{stem}.json")
 
 
 def _fixture_name(name: str) -> str:
@@ -132,7 +132,7 @@ _CLASSES = _classes(core_events, core_parts, core_usage, core_failure)
 
 
 @cache
-def _words(cls: type[Any]) -> dict[str, type[StrEnum]]:
+def _enum_fields(cls: type[Any]) -> dict[str, type[StrEnum]]:
     """The fields of a class whose values come from a closed set of names."""
     found: dict[str, type[StrEnum]] = {}
     for name, hint in get_type_hints(cls).items():
@@ -148,4 +148,4 @@ if __name__ == "__main__":
 
     for path in sys.argv[2:]:
         decoded = decode(CODECS[Format(sys.argv[1])].decoder(), Path(path).read_bytes())
-        sys.stdout.write(write(decoded).decode())
+        sys.stdout.write(write_events(decoded).decode())

@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 from aiohttp import ClientResponse, ClientSession
 
-from gateway.admin.desk import Desk, Page
+from gateway.admin.desk import AdminOperations, LogPage
 from gateway.config import parse_config
 from gateway.core.formats import Format
-from gateway.daemon import Daemon, running
+from gateway.daemon import Daemon, run_daemon
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, Token
 from tests.support.ledger_template import copy_ledger
@@ -37,10 +37,10 @@ PATHS = {
 }
 
 
-def prompt(spoken: Format, **fields: Any) -> dict[str, Any]:
+def request_body(client_format: Format, **fields: Any) -> dict[str, Any]:
     """A small request body of a format."""
     turns = [{"role": "user", "content": "Hello"}]
-    match spoken:
+    match client_format:
         case Format.CHAT:
             body: dict[str, Any] = {"model": BETA, "messages": turns}
         case Format.MESSAGES:
@@ -51,7 +51,7 @@ def prompt(spoken: Format, **fields: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class RunningGateway:
     """`key` belongs to `token`, whose group reaches every model."""
 
     daemon: Daemon
@@ -64,12 +64,12 @@ class House:
         return self.daemon.address
 
     @property
-    def desk(self) -> Desk:
-        return self.daemon.desk
+    def operations(self) -> AdminOperations:
+        return self.daemon.operations
 
-    async def ask(
+    async def post(
         self,
-        spoken: Format,
+        client_format: Format,
         body: Mapping[str, Any] | bytes | None = None,
         *,
         key: str | None = None,
@@ -79,9 +79,9 @@ class House:
     ) -> ClientResponse:
         """The answer of a format's endpoint to a body, or to `prompt` with some fields, read."""
         if body is None:
-            body = prompt(spoken, **fields)
+            body = request_body(client_format, **fields)
         answer = await self.http.post(
-            path or PATHS[spoken],
+            path or PATHS[client_format],
             data=BytesIO(body if isinstance(body, bytes) else orjson.dumps(body)),
             headers={
                 "authorization": f"Bearer {key or self.key}",
@@ -103,8 +103,8 @@ class House:
         """The ledger's newest rows, oldest first, once `count` of them are settled."""
         async with asyncio.timeout(15):
             while True:
-                rows = await self.desk.requests(Page(limit=100))
-                settled = [row for row in rows if row.state is not ExchangeState.OPEN]
+                rows = await self.operations.list_requests(LogPage(limit=100))
+                settled = [row for row in rows if row.state is not ExchangeState.RUNNING]
                 if len(settled) >= count and len(rows) == len(settled):
                     return rows[::-1]
                 await asyncio.sleep(0.005)
@@ -114,20 +114,20 @@ class House:
         (row,) = await self.rows()
         return row
 
-    async def key_of(self, *patterns: str) -> str:
+    async def key_for_models(self, *patterns: str) -> str:
         """A key whose group reaches only what the patterns name."""
-        name = f"group-{len(self.desk.groups())}"
-        await self.desk.add_group(name, patterns)
-        _, key = await self.desk.mint_key(name, name)
+        name = f"group-{len(self.operations.list_groups())}"
+        await self.operations.create_group(name, patterns)
+        _, key = await self.operations.create_key(name, name)
         return key
 
 
-def channel(spoken: Format, address: str, **changes: Any) -> dict[str, Any]:
+def channel(upstream_format: Format, address: str, **changes: Any) -> dict[str, Any]:
     """The configuration of a channel that has both models, under the upstream's own name."""
     return {
-        "name": f"{spoken}-main",
-        "format": spoken.value,
-        "base_url": address if spoken is Format.MESSAGES else f"{address}/v1",
+        "name": f"{upstream_format}-main",
+        "format": upstream_format.value,
+        "base_url": address if upstream_format is Format.MESSAGES else f"{address}/v1",
         "models": {ALPHA: UPSTREAM_MODEL, BETA: UPSTREAM_MODEL},
         "accounts": [{"name": ACCOUNT, "key": UPSTREAM_KEY}],
     } | changes
@@ -139,14 +139,14 @@ def channels(address: str, **changes: Any) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def open_house(
+async def run_gateway(
     state_dir: Path, channels: list[dict[str, Any]], **config: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningGateway]:
     """A gateway that serves in the test's own loop. `config` is the rest of the file."""
     server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
     text = {"state_dir": str(state_dir), "channels": channels, "server": server} | config
     await copy_ledger(state_dir / DATABASE_NAME)
-    async with running(parse_config(orjson.dumps(text).decode())) as daemon:
-        token, key = await daemon.desk.mint_key("tests", "default")
+    async with run_daemon(parse_config(orjson.dumps(text).decode())) as daemon:
+        token, key = await daemon.operations.create_key("tests", "default")
         async with ClientSession(daemon.address) as http:
-            yield House(daemon, token, key, http)
+            yield RunningGateway(daemon, token, key, http)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
-from gateway.wire.carrier import pack
+from gateway.core.parts import ProviderData
+from gateway.wire.carrier import wrap
 from tests.wire.goldens import TARGET
 
 Asked = tuple[Format, dict[str, Any]]
@@ -574,13 +574,13 @@ def thought(proof: str) -> dict[str, Any]:
 
 
 THOUGHTS: Final = {
-    Format.CHAT: messages(USER, answered(thought(pack(None, HERE)), text("Hi")), USER),
+    Format.CHAT: messages(USER, answered(thought(wrap(None, HERE)), text("Hi")), USER),
     Format.MESSAGES: responses(
         USER,
         part(
             "reasoning",
             summary=[part("summary_text", text="Hm.")],
-            encrypted_content=pack(Opaque(Format.MESSAGES, "c2ln"), HERE),
+            encrypted_content=wrap(ProviderData(Format.MESSAGES, "c2ln"), HERE),
         ),
         answered("Hi"),
         USER,
@@ -588,7 +588,7 @@ THOUGHTS: Final = {
     Format.RESPONSES: messages(
         USER,
         answered(
-            thought(pack(Opaque(Format.RESPONSES, {"encrypted_content": "ZW5j"}), HERE)),
+            thought(wrap(ProviderData(Format.RESPONSES, {"encrypted_content": "ZW5j"}), HERE)),
             text("Hi"),
         ),
         USER,

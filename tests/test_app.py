@@ -6,12 +6,12 @@ import pytest
 
 from gateway.app import build_app
 from gateway.core.formats import Format
-from tests.house import PATHS, House, prompt
+from tests.house import PATHS, RunningGateway, request_body
 
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
 
 
-async def test_the_whole_inventory(house: House) -> None:
+async def test_the_whole_inventory(house: RunningGateway) -> None:
     """Nothing else is reachable on the TCP port, admin paths least of all."""
     router = build_app(house.daemon.runtime).router
     assert {(route.method, route.resource.canonical) for route in router.routes()} == {
@@ -33,19 +33,19 @@ async def test_the_whole_inventory(house: House) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/", *PATHS.values(), "/v1/models", "/v1/whatever"])
-async def test_a_knock(house: House, path: str) -> None:
+async def test_a_knock(house: RunningGateway, path: str) -> None:
     async with house.http.head(path) as answer:
         assert answer.status == 200
         assert await answer.read() == b""
         assert answer.headers["request-id"].startswith("req_")
 
 
-async def test_a_knock_outside_is_no_fault(house: House) -> None:
+async def test_a_knock_outside_is_no_fault(house: RunningGateway) -> None:
     async with house.http.head("/api/hello") as answer:
         assert answer.status == 404
 
 
-async def test_websockets_are_refused_so_that_clients_fall_back(house: House) -> None:
+async def test_websockets_are_refused_so_that_clients_fall_back(house: RunningGateway) -> None:
     for headers in (UPGRADE, UPGRADE | {"upgrade": "WebSocket"}):
         answer = await house.get("/v1/responses", **headers)
         assert answer.status == 426
@@ -66,7 +66,7 @@ async def test_websockets_are_refused_so_that_clients_fall_back(house: House) ->
         ("PATCH", "/v1/messages", {"POST"}),
     ],
 )
-async def test_methods(house: House, method: str, path: str, allowed: set[str]) -> None:
+async def test_methods(house: RunningGateway, method: str, path: str, allowed: set[str]) -> None:
     async with house.http.request(method, path) as answer:
         assert answer.status == 405
         assert allowed <= set(answer.headers["allow"].split(", "))
@@ -113,8 +113,8 @@ async def test_methods(house: House, method: str, path: str, allowed: set[str]) 
         ("GET", "/v1/messages/../../etc/passwd", "Invalid URL (GET /etc/passwd)"),
     ],
 )
-async def test_unknown_paths(house: House, method: str, path: str, message: str) -> None:
-    async with house.http.request(method, path, json=prompt(Format.CHAT)) as answer:
+async def test_unknown_paths(house: RunningGateway, method: str, path: str, message: str) -> None:
+    async with house.http.request(method, path, json=request_body(Format.CHAT)) as answer:
         assert answer.status == 404
         assert answer.headers["x-should-retry"] == "false"
         assert (await answer.json())["error"]["message"] == message

@@ -15,13 +15,13 @@ from aiohttp import ClientSession
 
 from gateway.config import Config, parse_config
 from gateway.core.formats import Format
-from gateway.daemon import running, supervised
-from gateway.server.listen import CannotListen
+from gateway.daemon import run_daemon, systemd_notifications
+from gateway.server.listen import BindError
 from gateway.store.errors import StateLocked
 from tests.chaos.client import asking, headers
 from tests.chaos.speech import speech, told
 from tests.chaos.upstream import Call, upstream
-from tests.house import PATHS, channels, open_house
+from tests.house import PATHS, channels, run_gateway
 
 
 def config(state_dir: Path, **server: Any) -> Config:
@@ -36,16 +36,16 @@ async def knock(address: str) -> int:
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_it_serves_where_it_says(tmp_path: Path, host: str, shown: str) -> None:
-    async with running(config(tmp_path, host=host)) as daemon:
+    async with run_daemon(config(tmp_path, host=host)) as daemon:
         assert daemon.address.rpartition(":")[0] == f"http://{shown}"
         assert await knock(daemon.address) == 200
 
 
 async def test_it_leaves_nothing_but_the_ledger(tmp_path: Path) -> None:
-    async with running(config(tmp_path)) as daemon:
+    async with run_daemon(config(tmp_path)) as daemon:
         await knock(daemon.address)
     before = psutil.Process().num_fds()
-    async with running(config(tmp_path)) as daemon:
+    async with run_daemon(config(tmp_path)) as daemon:
         await knock(daemon.address)
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     assert len(asyncio.all_tasks()) == 1
@@ -55,9 +55,9 @@ async def test_it_leaves_nothing_but_the_ledger(tmp_path: Path) -> None:
 
 
 async def test_one_state_directory_has_one_daemon(tmp_path: Path) -> None:
-    async with running(config(tmp_path)) as daemon:
+    async with run_daemon(config(tmp_path)) as daemon:
         with pytest.raises(StateLocked, match=f"in use by process {os.getpid()}"):
-            async with running(config(tmp_path)):
+            async with run_daemon(config(tmp_path)):
                 raise AssertionError("a second daemon runs")
         assert await knock(daemon.address) == 200
 
@@ -67,26 +67,26 @@ async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         await fails_to_start(config(tmp_path, port=port))
     assert len(asyncio.all_tasks()) == 1
-    async with running(config(tmp_path)) as daemon:
+    async with run_daemon(config(tmp_path)) as daemon:
         assert await knock(daemon.address) == 200
 
 
 async def test_a_change_of_keys_binds_at_once_and_survives(tmp_path: Path) -> None:
-    async with running(config(tmp_path)) as daemon:
-        token, key = await daemon.desk.mint_key("tests", "default")
-        revoked, gone = await daemon.desk.mint_key("tests", "default")
-        await daemon.desk.revoke_key(revoked.id)
-    async with running(config(tmp_path)) as daemon, ClientSession(daemon.address) as http:
+    async with run_daemon(config(tmp_path)) as daemon:
+        token, key = await daemon.operations.create_key("tests", "default")
+        revoked, gone = await daemon.operations.create_key("tests", "default")
+        await daemon.operations.revoke_key(revoked.id)
+    async with run_daemon(config(tmp_path)) as daemon, ClientSession(daemon.address) as http:
         for shown, status in ((key, 200), (gone, 401)):
             bearer = {"authorization": f"Bearer {shown}"}
             async with http.get("/v1/models", headers=bearer) as answer:
                 assert answer.status == status
-        assert [each.id for each in await daemon.desk.keys()] == [token.id, revoked.id]
+        assert [each.id for each in await daemon.operations.list_keys()] == [token.id, revoked.id]
 
 
 async def fails_to_start(config: Config) -> None:
-    with pytest.raises(CannotListen, match="address already in use"):
-        async with running(config):
+    with pytest.raises(BindError, match="address already in use"):
+        async with run_daemon(config):
             raise AssertionError("two servers on one port")
 
 
@@ -101,7 +101,7 @@ async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) 
     """Signals may come at any moment, also while the first one's effect is still under way."""
     async with (
         upstream(begin_and_wait) as model,
-        open_house(tmp_path, channels(model.address), server={"drain_timeout": 30}) as house,
+        run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as house,
         house.http.post(
             PATHS[Format.MESSAGES],
             json=asking(Format.MESSAGES, "waits", stream=True),
@@ -127,9 +127,9 @@ async def test_systemd_is_told_of_the_end_even_of_a_bad_one(
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        async with running(config(tmp_path / "state", drain_timeout=3)) as daemon:
+        async with run_daemon(config(tmp_path / "state", drain_timeout=3)) as daemon:
             with pytest.raises(KeyError):
-                async with supervised(daemon):
+                async with systemd_notifications(daemon):
                     raise KeyError
             assert systemd.recv(1024).decode() == f"READY=1\nSTATUS=serving on {daemon.address}"
             assert systemd.recv(1024) == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=23000000"

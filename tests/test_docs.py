@@ -13,7 +13,7 @@ from gateway import errors
 from gateway.cli import main
 from gateway.config.load import parse_config
 from gateway.store import schema
-from gateway.store.records import Attempted, ExchangeState
+from gateway.store.records import AttemptRow, ExchangeState
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -37,7 +37,7 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
         yield from rows(child)
 
 
-NO_ROWS = (errors.ClientFault, errors.UpstreamRefusal)
+NO_ROWS = (errors.ClientError, errors.UpstreamRejected)
 """What others are made of, and the upstream's own status and words."""
 ROWS = [row for row in rows(errors.GatewayError) if row not in NO_ROWS]
 
@@ -131,7 +131,7 @@ def test_configuration_of_the_readme_is_valid() -> None:
 
 def test_every_field_of_a_log_row_is_explained() -> None:
     assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in OPERATIONS] == []
-    assert [name for name in Attempted._fields if f"`{name}`" not in OPERATIONS] == []
+    assert [name for name in AttemptRow._fields if f"`{name}`" not in OPERATIONS] == []
     assert [state for state in ExchangeState if f"\n| `{state}` |" not in OPERATIONS] == []
 
 

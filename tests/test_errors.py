@@ -29,13 +29,13 @@ MESSAGES_TYPES = {
 }
 NEEDS_ARGUMENTS = {
     errors.PreviousResponseNotFound: ("resp_1",),
-    errors.CannotConvert: ("n", "only one choice can be had"),
+    errors.UnsupportedField: ("n", "only one choice can be had"),
     errors.ContextLengthExceeded: ("Too long.",),
     errors.InvalidUrl: ("GET", "/x"),
     errors.UnknownModelId: ("m",),
     errors.MethodNotAllowed: ("GET",),
     errors.ModelNotFound: ("m",),
-    errors.UpstreamRefusal: (422, "No."),
+    errors.UpstreamRejected: (422, "No."),
 }
 
 

@@ -19,12 +19,12 @@ import pytest
 from gateway.core.events import Fail
 from gateway.core.formats import Format
 from gateway.core.target import SamplingStyle, Target, ThinkingStyle, ToolEffort
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.codecs import CODECS
 from tests.mapping import OF_THE_UPSTREAM, REPLIES, ROWS, THOUGHTS, Asked, chat
 from tests.support.paths import FIXTURES, ROOT
-from tests.wire.goldens import PROMPTS, STAMP, TARGETS, broken_off, client, counted, prompts_of
+from tests.wire.goldens import PROMPTS, METADATA, TARGETS, error_for, client, with_usage, prompts_of
 from tests.wire.streams import decode
 
 PAGE = (ROOT / "docs" / "mapping.md").read_text()
@@ -93,7 +93,7 @@ def _outcome(asked: list[Asked], to: Format, targets: list[Target]) -> Outcome:
         for target in targets:
             try:
                 rendering = CODECS[to].render_prompt(prompt, target)
-            except CannotConvert as refused:
+            except UnsupportedField as refused:
                 outcome.refused.add(str(refused.param))
             else:
                 outcome.sent.append(rendering)
@@ -167,10 +167,10 @@ def _spoken(case: str, to: Format, *, deprecated: bool) -> tuple[bytes, set[str]
         _, body = chat(functions=[{"name": "get_weather", "parameters": {}}])
         prompt = CODECS[to].parse_prompt(body)
     for path in [path for path in paths if path.stem != to] or paths:
-        encoder = CODECS[to].encoder(prompt, STAMP)
-        for event in counted(decode(CODECS[Format(path.stem)].decoder(), path.read_bytes())):
+        encoder = CODECS[to].encoder(prompt, METADATA)
+        for event in with_usage(decode(CODECS[Format(path.stem)].decoder(), path.read_bytes())):
             if isinstance(event, Fail):
-                heard += encoder.fail(broken_off(event))
+                heard += encoder.encode_error(error_for(event))
             else:
                 heard += encoder.encode(event)
         lost |= encoder.dropped
@@ -242,7 +242,7 @@ def test_what_the_fixtures_lose_is_on_the_page_or_a_word_of_the_clients() -> Non
             for to, target in TARGETS.items():
                 try:
                     dropped = CODECS[to].render_prompt(prompt, target).dropped
-                except CannotConvert as refused:
+                except UnsupportedField as refused:
                     assert refused.param in listed, (case.name, refused.message)
                     continue
                 bare = {name.removeprefix("tools.").removeprefix("content.") for name in dropped}

@@ -19,20 +19,20 @@ import pytest_asyncio
 
 from gateway.core.events import End
 from gateway.core.formats import Format
-from gateway.core.reply import fold, said
+from gateway.core.reply import collect_reply, count_output_chars
 from gateway.core.usage import Usage
-from gateway.routing.estimates import Estimates
+from gateway.routing.estimates import InputEstimates
 from gateway.routing.health import Health
 from gateway.store.records import RequestRow
 from gateway.wire.codecs import CODECS
-from gateway.wire.estimate import estimate
+from gateway.wire.estimate import estimate_tokens
 from tests.faults.pools import settled
 from tests.faults.speech import in_quarters, streamed_reply, uncounted
-from tests.hinge import beside, from_json, read
-from tests.house import House, open_house
-from tests.scripted import Script, ScriptedUpstream, scripted_upstream, stream, whole
+from tests.hinge import expected_file, from_json, read_events
+from tests.house import RunningGateway, run_gateway
+from tests.scripted import Response, ScriptedUpstream, scripted_upstream, event_stream, json_response
 from tests.sdk.pairs import PAIRS, Pair, pair_config
-from tests.wire.streams import WHOLE, decode, name
+from tests.wire.streams import WITH_BODY, decode, param_id
 
 pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
 
@@ -48,7 +48,7 @@ MODEL, GROUP = "2.7", "1.1"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: House
+    house: RunningGateway
     upstream: ScriptedUpstream
 
 
@@ -59,8 +59,8 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
         for model in config["models"]:
             model["multiplier"] = float(MODEL)
             model["rates"] = {kind: float(rate) for kind, rate in RATES.items()}
-        async with open_house(tmp_path_factory.mktemp("money"), **config) as house:
-            await house.desk.set_group("default", multiplier=GROUP)
+        async with run_gateway(tmp_path_factory.mktemp("money"), **config) as house:
+            await house.operations.update_group("default", multiplier=GROUP)
             yield Place(house, upstream)
 
 
@@ -68,7 +68,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 def nothing_learned(place: Place) -> None:
     """What one test's upstream has told is nothing to the next one."""
     runtime = place.house.daemon.runtime
-    runtime.health, runtime.estimates = Health(), Estimates(estimate)
+    runtime.health, runtime.input_estimates = Health(), InputEstimates(estimate_tokens)
 
 
 def price(usage: Usage) -> int:
@@ -119,13 +119,13 @@ FORMS: Final = {
 """Whether the client asks for a stream, and what the upstream answers."""
 
 
-async def bills(place: Place, pair: Pair, scripts: dict[str, Script]) -> dict[str, Billed]:
+async def bills(place: Place, pair: Pair, scripts: dict[str, Response]) -> dict[str, Billed]:
     """Of the same reply in every form; `scripts` are the upstream's by their endings."""
     house, bodies = place.house, [scripts[ending] for _, ending in FORMS.values()]
-    place.upstream.play(*bodies)
+    place.upstream.respond_with(*bodies)
     ids = []
     for streamed, _ in FORMS.values():
-        answer = await house.ask(pair.client, model=pair.model, stream=streamed)
+        answer = await house.post(pair.client, model=pair.model, stream=streamed)
         assert answer.status == 200, await answer.text()
         ids.append(answer.headers["request-id"])
     rows = [await settled(house, id) for id in ids]
@@ -135,14 +135,14 @@ async def bills(place: Place, pair: Pair, scripts: dict[str, Script]) -> dict[st
 
 def cases(*left_out: str) -> Iterator[Any]:
     for pair in PAIRS:
-        for format, path in WHOLE:
+        for format, path in WITH_BODY:
             if format is pair.upstream and path.parent.name not in left_out:
-                yield pytest.param(pair, path, id=f"{pair.id}-{name(path)}")
+                yield pytest.param(pair, path, id=f"{pair.id}-{param_id(path)}")
 
 
 def meant(format: Format, path: Path) -> Usage | None:
     """What the fixture's author says that it tells."""
-    end = from_json(read(beside(path, format)))[-1]
+    end = from_json(read_events(expected_file(path, format)))[-1]
     assert isinstance(end, End)
     return end.usage
 
@@ -152,8 +152,8 @@ async def test_every_form_costs_what_the_upstream_counted(
     place: Place, pair: Pair, path: Path
 ) -> None:
     scripts = {
-        ".sse": stream(path.read_bytes()),
-        ".json": whole(path.with_suffix(".json").read_bytes()),
+        ".sse": event_stream(path.read_bytes()),
+        ".json": json_response(path.with_suffix(".json").read_bytes()),
     }
     billed = await bills(place, pair, scripts)
     told = meant(pair.upstream, path)
@@ -177,7 +177,7 @@ async def test_every_form_is_estimated_by_what_was_said(
     """A body of messages does not tell how arguments are spelled: only there forms may differ."""
     streamed = uncounted(streamed_reply((*map(ended, path.read_bytes().split(b"\n\n")),)), True)
     body = uncounted(in_quarters(path.with_suffix(".json").read_bytes()), False).body
-    billed = await bills(place, pair, {".sse": stream(streamed.body), ".json": whole(body)})
+    billed = await bills(place, pair, {".sse": event_stream(streamed.body), ".json": json_response(body)})
     assert {bill.source for bill in billed.values()} == {"estimated"}
     assert len({bill.usage.input_tokens for bill in billed.values()}) == 1
     for form, (_, ending) in FORMS.items():
@@ -196,5 +196,5 @@ def heard(format: Format, told: bytes, ending: str) -> int:
     """How many characters."""
     codec = CODECS[format]
     if ending == ".sse":
-        return said(fold(decode(codec.decoder(), told)))
-    return said(codec.parse_reply(orjson.loads(told)))
+        return count_output_chars(collect_reply(decode(codec.decoder(), told)))
+    return count_output_chars(codec.parse_reply(orjson.loads(told)))

@@ -3,5 +3,5 @@
 What is reached from the TCP port stands behind the console's guard.
 """
 
-ROOT = "/admin/api"
+API_PATH = "/admin/api"
 """The path under which the desk is asked, wherever it is served."""

@@ -14,18 +14,18 @@ from typing import Any
 from gateway.admin.refusals import UnknownAccount, UnknownModel
 from gateway.config import Account, Channel
 from gateway.core.formats import Lane
-from gateway.routing.gate import Standing, State
-from gateway.routing.health import Place, Report
+from gateway.routing.gate import AccountStatus, HealthState
+from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
-from gateway.routing.targets import target
+from gateway.routing.targets import build_target
 from gateway.runtime import Runtime
 
-Try = Callable[[Candidate], Awaitable[Any]]
+ProbeFn = Callable[[Candidate], Awaitable[Any]]
 """Sends one small request; what it returns has an `ok` and is what scripts read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountState:
+class AccountView:
     """An account with one model, `model` being None until it was asked for any. `until` is when it
     may be asked again, in Unix microseconds; None where that is now, or never by itself.
 
@@ -36,7 +36,7 @@ class AccountState:
     channel: str
     account: str
     model: str | None
-    state: State
+    state: HealthState
     until: int | None
     reason: str | None
     error: str | None
@@ -49,40 +49,40 @@ class AccountState:
 class Accounts:
     """The operations on the accounts of whatever configuration is the current one."""
 
-    def __init__(self, runtime: Runtime, try_: Try) -> None:
+    def __init__(self, runtime: Runtime, try_: ProbeFn) -> None:
         self._runtime = runtime
         self._try = try_
 
-    def states(self, only: Place | None = None) -> list[AccountState]:
+    def states(self, only: AccountRef | None = None) -> list[AccountView]:
         """Of all accounts, in the order of the configuration; those of whom nothing is known are
         well."""
         now = asyncio.get_running_loop().time()
-        reports: dict[Place, list[Report]] = {}
+        reports: dict[AccountRef, list[HealthReport]] = {}
         for report in self._runtime.health.snapshot(now):
-            reports.setdefault(report.place, []).append(report)
+            reports.setdefault(report.account_ref, []).append(report)
         return [
-            self._state(report, account, now)
+            self._describe(report, account, now)
             for channel, account in self._all()
             if only in (None, place := (channel.name, account.name))
-            for report in reports.get(place) or [Report(place, None, Standing())]
+            for report in reports.get(place) or [HealthReport(place, None, AccountStatus())]
         ]
 
-    def reset(self, place: Place) -> list[AccountState]:
-        self._found(place)
+    def reset(self, place: AccountRef) -> list[AccountView]:
+        self._require_account(place)
         self._runtime.health.reset(place)
         return self.states(place)
 
-    def disable(self, place: Place) -> list[AccountState]:
-        self._found(place)
+    def disable(self, place: AccountRef) -> list[AccountView]:
+        self._require_account(place)
         self._runtime.health.disable(place)
         return self.states(place)
 
-    def enable(self, place: Place) -> list[AccountState]:
-        self._found(place)
+    def enable(self, place: AccountRef) -> list[AccountView]:
+        self._require_account(place)
         self._runtime.health.enable(place)
         return self.states(place)
 
-    async def try_(self, place: Place, model: str | None) -> tuple[Candidate, Any]:
+    async def probe(self, place: AccountRef, model: str | None) -> tuple[Candidate, Any]:
         """Who was asked, and what came of it; a success makes the account well. `model` is an id of
         the catalog or an alias; None: the channel's first."""
         candidate = self._candidate(place, model)
@@ -96,17 +96,17 @@ class Accounts:
             for account in channel.accounts:
                 yield channel, account
 
-    def _found(self, place: Place) -> tuple[Channel, Account]:
+    def _require_account(self, place: AccountRef) -> tuple[Channel, Account]:
         for channel, account in self._all():
             if (channel.name, account.name) == place:
                 return channel, account
         raise UnknownAccount("/".join(place))
 
-    def _state(self, report: Report, account: Account, now: float) -> AccountState:
-        standing = report.standing
+    def _describe(self, report: HealthReport, account: Account, now: float) -> AccountView:
+        standing = report.status
         left = standing.until - now
-        channel, name = report.place
-        return AccountState(
+        channel, name = report.account_ref
+        return AccountView(
             channel=channel,
             account=name,
             model=report.model,
@@ -116,12 +116,12 @@ class Accounts:
             error=report.error,
             succeeded=report.succeeded,
             failed=report.failed,
-            under_way=self._runtime.current.upstream.in_flight(report.place),
+            under_way=self._runtime.current.upstream.in_flight(report.account_ref),
             concurrency=account.concurrency,
         )
 
-    def _candidate(self, place: Place, sent: str | None) -> Candidate:
-        channel, account = self._found(place)
+    def _candidate(self, place: AccountRef, sent: str | None) -> Candidate:
+        channel, account = self._require_account(place)
         catalog = self._runtime.current.catalog
         names = [sent] if sent is not None else list(channel.models)
         models = (model for name in names if (model := catalog.resolve(name)) is not None)
@@ -134,5 +134,5 @@ class Accounts:
             format=channel.format,
             lane=Lane.NATIVE,
             model=model.id,
-            target=target(channel, account, model),
+            target=build_target(channel, account, model),
         )

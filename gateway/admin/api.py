@@ -17,27 +17,27 @@ import orjson
 from aiohttp import web
 
 from gateway import __version__
-from gateway.admin.desk import Desk
-from gateway.admin.exports import head, lines
+from gateway.admin.desk import AdminOperations
+from gateway.admin.exports import export_header, export_rows
 from gateway.admin.forms import (
     ExportForm,
     FormError,
-    Mistake,
+    FieldError,
     OverviewForm,
-    PageForm,
+    LogPageForm,
     UsageForm,
-    fill,
+    validate,
 )
-from gateway.admin.group_forms import GroupChange, GroupForm
-from gateway.admin.key_forms import ChangeForm, ImportForm, MintForm, RotateForm, read_keys
+from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
+from gateway.admin.key_forms import UpdateKeyForm, ImportKeysForm, CreateKeyForm, RotateKeyForm, validate_import
 from gateway.admin.refusals import (
-    DeskError,
+    AdminError,
     ExpiryPassed,
     GroupExists,
     GroupInUse,
-    ImportRefused,
+    ImportRejected,
     KeyRevoked,
-    NothingToReload,
+    ReloadUnavailable,
     TooManySubscribers,
     UnknownAccount,
     UnknownGroup,
@@ -45,8 +45,8 @@ from gateway.admin.refusals import (
     UnknownModel,
     UnknownRequest,
 )
-from gateway.config import ConfigMistakes
-from gateway.store.errors import StoreError, TooMuchToRead
+from gateway.config import ConfigError
+from gateway.store.errors import StoreError, QueryTimeout
 from gateway.store.records import RequestRow, Token
 
 if TYPE_CHECKING:  # a command that stands in for the gateway needs nothing of what reloads
@@ -54,10 +54,10 @@ if TYPE_CHECKING:  # a command that stands in for the gateway needs nothing of w
 
 log = logging.getLogger(__name__)
 
-DESK = web.AppKey("desk", Desk)
+OPERATIONS = web.AppKey("desk", AdminOperations)
 RELOADER: web.AppKey[Reloader] = web.AppKey("reloader")
 
-_STATUSES: dict[type[DeskError], int] = {
+_STATUSES: dict[type[AdminError], int] = {
     UnknownKey: 404,
     UnknownRequest: 404,
     UnknownGroup: 404,
@@ -65,7 +65,7 @@ _STATUSES: dict[type[DeskError], int] = {
     UnknownModel: 404,
     GroupExists: 409,
     GroupInUse: 409,
-    NothingToReload: 409,
+    ReloadUnavailable: 409,
     KeyRevoked: 409,
     ExpiryPassed: 400,
     TooManySubscribers: 503,
@@ -77,27 +77,27 @@ _DIGESTS = {"digest", "old_digest"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_admin(desk: Desk, reloader: Reloader | None = None) -> web.Application:
+def build_admin_app(operations: AdminOperations, reloader: Reloader | None = None) -> web.Application:
     """The admin application over a desk; without a reloader there is nothing to reload."""
-    app = web.Application(middlewares=[_refusals])
-    app[DESK] = desk
+    app = web.Application(middlewares=[_error_middleware])
+    app[OPERATIONS] = operations
     if reloader is not None:
         app[RELOADER] = reloader
-    app.router.add_get("", hello)
+    app.router.add_get("", show_version)
     app.router.add_get("/keys", list_keys)
-    app.router.add_post("/keys", mint_key)
+    app.router.add_post("/keys", create_key)
     app.router.add_post("/keys/import", import_keys)
     app.router.add_get("/keys/{id}", show_key)
-    app.router.add_patch("/keys/{id}", change_key)
+    app.router.add_patch("/keys/{id}", update_key)
     app.router.add_post("/keys/{id}/rotate", rotate_key)
     app.router.add_delete("/keys/{id}", revoke_key)
     app.router.add_get("/groups", list_groups)
-    app.router.add_post("/groups", add_group)
+    app.router.add_post("/groups", create_group)
     app.router.add_get("/groups/{name}", show_group)
-    app.router.add_patch("/groups/{name}", change_group)
-    app.router.add_delete("/groups/{name}", remove_group)
+    app.router.add_patch("/groups/{name}", update_group)
+    app.router.add_delete("/groups/{name}", delete_group)
     app.router.add_get("/usage", show_usage)
-    app.router.add_get("/check", check)
+    app.router.add_get("/check", check_integrity)
     app.router.add_post("/reload", reload)
     app.router.add_get("/overview", show_overview)
     app.router.add_get("/requests", list_requests)
@@ -107,93 +107,93 @@ def build_admin(desk: Desk, reloader: Reloader | None = None) -> web.Application
     return app
 
 
-async def hello(_: web.Request) -> web.Response:
+async def show_version(_: web.Request) -> web.Response:
     """Who answers: for a client that wants to know whether anybody does."""
-    return _answer({"version": __version__, "pid": os.getpid()})
+    return json_response({"version": __version__, "pid": os.getpid()})
 
 
 async def list_keys(request: web.Request) -> web.Response:
-    return _answer({"keys": [_token(token) for token in await request.app[DESK].keys()]})
+    return json_response({"keys": [_token(token) for token in await request.app[OPERATIONS].list_keys()]})
 
 
-async def mint_key(request: web.Request) -> web.Response:
+async def create_key(request: web.Request) -> web.Response:
     """The token and its key, which no other answer has."""
-    form = fill(MintForm, await _body(request))
-    minted = await request.app[DESK].mint_key(form.name, form.group, **form.terms())
-    return _answer(_with_key(*minted), status=201)
+    form = validate(CreateKeyForm, await read_json(request))
+    minted = await request.app[OPERATIONS].create_key(form.name, form.group, **form.settings())
+    return json_response(_with_key(*minted), status=201)
 
 
 async def import_keys(request: web.Request) -> web.Response:
     """All of them with their keys, or `mistakes`: what is wrong, by the number of the key and the
     field. One that is wrong is no error of whoever asked, and nothing is made then."""
-    form = fill(ImportForm, await _body(request))
-    wishes, slips = read_keys(form.keys)
+    form = validate(ImportKeysForm, await read_json(request))
+    wishes, slips = validate_import(form.keys)
     made = []
     try:
-        made = await request.app[DESK].import_keys(wishes, dry_run=form.dry_run or bool(slips))
-    except ImportRefused as refused:
-        slips += refused.slips
+        made = await request.app[OPERATIONS].import_keys(wishes, dry_run=form.dry_run or bool(slips))
+    except ImportRejected as refused:
+        slips += refused.row_errors
     if slips:
         slips.sort(key=lambda slip: slip.index)
-        return _answer({"ok": False, "mistakes": slips})
-    return _answer({"ok": True, "keys": [_with_key(*each) for each in made]})
+        return json_response({"ok": False, "mistakes": slips})
+    return json_response({"ok": True, "keys": [_with_key(*each) for each in made]})
 
 
 async def show_key(request: web.Request) -> web.Response:
-    return _answer(_token(await request.app[DESK].key(request.match_info["id"])))
+    return json_response(_token(await request.app[OPERATIONS].get_key(request.match_info["id"])))
 
 
-async def change_key(request: web.Request) -> web.Response:
+async def update_key(request: web.Request) -> web.Response:
     """The token as it is then; a field that is not in the body stays, null clears it."""
-    form = fill(ChangeForm, await _body(request))
+    form = validate(UpdateKeyForm, await read_json(request))
     changes = form.changes()
-    return _answer(_token(await request.app[DESK].change_key(request.match_info["id"], **changes)))
+    return json_response(_token(await request.app[OPERATIONS].update_key(request.match_info["id"], **changes)))
 
 
 async def rotate_key(request: web.Request) -> web.Response:
     """The token and its new key; the old one stays good until `old_expires_at`."""
-    form = fill(RotateForm, await _body(request))
-    rotated = await request.app[DESK].rotate_key(
+    form = validate(RotateKeyForm, await read_json(request))
+    rotated = await request.app[OPERATIONS].rotate_key(
         request.match_info["id"], form.overlap_s * 1_000_000
     )
-    return _answer(_with_key(*rotated))
+    return json_response(_with_key(*rotated))
 
 
 async def revoke_key(request: web.Request) -> web.Response:
     """The token, revoked; also where it was revoked before."""
-    return _answer(_token(await request.app[DESK].revoke_key(request.match_info["id"])))
+    return json_response(_token(await request.app[OPERATIONS].revoke_key(request.match_info["id"])))
 
 
 async def list_groups(request: web.Request) -> web.Response:
-    return _answer({"groups": request.app[DESK].groups()})
+    return json_response({"groups": request.app[OPERATIONS].list_groups()})
 
 
-async def add_group(request: web.Request) -> web.Response:
-    form = fill(GroupForm, await _body(request))
-    added = await request.app[DESK].add_group(form.name, form.patterns, **form.terms())
-    return _answer(added, status=201)
+async def create_group(request: web.Request) -> web.Response:
+    form = validate(CreateGroupForm, await read_json(request))
+    added = await request.app[OPERATIONS].create_group(form.name, form.patterns, **form.settings())
+    return json_response(added, status=201)
 
 
 async def show_group(request: web.Request) -> web.Response:
-    return _answer(request.app[DESK].group(request.match_info["name"]))
+    return json_response(request.app[OPERATIONS].get_group(request.match_info["name"]))
 
 
-async def change_group(request: web.Request) -> web.Response:
+async def update_group(request: web.Request) -> web.Response:
     """The group as it is then; a field that is not in the body stays, null clears it."""
-    form = fill(GroupChange, await _body(request))
+    form = validate(UpdateGroupForm, await read_json(request))
     name = request.match_info["name"]
-    return _answer(await request.app[DESK].set_group(name, form.patterns, **form.terms()))
+    return json_response(await request.app[OPERATIONS].update_group(name, form.patterns, **form.settings()))
 
 
-async def remove_group(request: web.Request) -> web.Response:
-    await request.app[DESK].remove_group(request.match_info["name"])
+async def delete_group(request: web.Request) -> web.Response:
+    await request.app[OPERATIONS].delete_group(request.match_info["name"])
     return web.Response(status=204)
 
 
 async def show_usage(request: web.Request) -> web.Response:
     """Sums of whole hours; see `UsageForm`."""
-    form = fill(UsageForm, dict(request.query))
-    rows = await request.app[DESK].usage(
+    form = validate(UsageForm, dict(request.query))
+    rows = await request.app[OPERATIONS].get_usage(
         form.by,
         since=None if form.since is None else form.since // _HOUR_US,
         until=None if form.until is None else form.until // _HOUR_US,
@@ -201,46 +201,46 @@ async def show_usage(request: web.Request) -> web.Response:
         group=form.group,
         model=form.model,
     )
-    return _answer({"usage": rows})
+    return json_response({"usage": rows})
 
 
-async def check(request: web.Request) -> web.Response:
+async def check_integrity(request: web.Request) -> web.Response:
     """What was compared, and what does not agree."""
-    report = await request.app[DESK].check()
-    return _answer({"clean": report.clean, **asdict(report)})
+    report = await request.app[OPERATIONS].check_integrity()
+    return json_response({"clean": report.ok, **asdict(report)})
 
 
 async def reload(request: web.Request) -> web.Response:
     """What came of it, in the form of `gateway check --json`: a file that is wrong changes nothing
     and is no error of whoever asked."""
     if (reloader := request.app.get(RELOADER)) is None:
-        raise NothingToReload
+        raise ReloadUnavailable
     try:
-        return _answer({"ok": True, **asdict(await reloader.reload())})
-    except ConfigMistakes as found:
-        return _answer({"ok": False, "mistakes": found.mistakes})
+        return json_response({"ok": True, **asdict(await reloader.reload())})
+    except ConfigError as found:
+        return json_response({"ok": False, "mistakes": found.problems})
 
 
 async def list_requests(request: web.Request) -> web.Response:
-    form = fill(PageForm, dict(request.query))
-    return _answer({"requests": await request.app[DESK].requests(form.page())})
+    form = validate(LogPageForm, dict(request.query))
+    return json_response({"requests": await request.app[OPERATIONS].list_requests(form.to_page())})
 
 
 async def export_requests(request: web.Request) -> web.StreamResponse:
     """All rows wanted; whoever leaves ends it. Should the ledger fail in between, the answer
     breaks off, so that nobody takes a part of it for all."""
-    form = fill(ExportForm, dict(request.query))
-    batches = request.app[DESK].export(form.wanted())
+    form = validate(ExportForm, dict(request.query))
+    batches = request.app[OPERATIONS].export_requests(form.to_filter())
     rows: list[RequestRow] = await anext(
         batches, []
     )  # first: what goes wrong before the answer begins is told
     answer = web.StreamResponse(headers=_attachment(f"requests.{form.format}"))
     answer.content_type = form.format.content_type
     await answer.prepare(request)
-    await answer.write(head(form.format))
+    await answer.write(export_header(form.format))
     try:
         while rows:
-            await answer.write(lines(form.format, map(asdict, rows)))
+            await answer.write(export_rows(form.format, map(asdict, rows)))
             rows = await anext(batches, [])
     except StoreError as error:
         log.warning("admin: an export broke off: %s", error)
@@ -252,46 +252,46 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
 
 
 async def show_overview(request: web.Request) -> web.Response:
-    form = fill(OverviewForm, dict(request.query))
-    return _answer(await request.app[DESK].overview(form.since, form.until))
+    form = validate(OverviewForm, dict(request.query))
+    return json_response(await request.app[OPERATIONS].get_overview(form.since, form.until))
 
 
 async def show_request(request: web.Request) -> web.Response:
-    return _answer(await request.app[DESK].request(request.match_info["id"]))
+    return json_response(await request.app[OPERATIONS].get_request(request.match_info["id"]))
 
 
 async def list_attempts(request: web.Request) -> web.Response:
-    attempts = await request.app[DESK].attempts(request.match_info["id"])
-    return _answer({"attempts": [attempted._asdict() for attempted in attempts]})
+    attempts = await request.app[OPERATIONS].list_attempts(request.match_info["id"])
+    return json_response({"attempts": [attempted._asdict() for attempted in attempts]})
 
 
 @web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except FormError as error:
-        mistakes = [{"path": each.path, "message": each.message} for each in error.mistakes]
-        return _refusal(400, "invalid_request", str(error), mistakes=mistakes)
-    except DeskError as error:
-        return _refusal(_STATUSES[type(error)], error.code, str(error))
-    except TooMuchToRead as error:
-        return _refusal(400, "too_much_to_read", str(error))
+        mistakes = [{"path": each.path, "message": each.message} for each in error.field_errors]
+        return _error_response(400, "invalid_request", str(error), mistakes=mistakes)
+    except AdminError as error:
+        return _error_response(_STATUSES[type(error)], error.code, str(error))
+    except QueryTimeout as error:
+        return _error_response(400, "too_much_to_read", str(error))
     except StoreError as error:
-        return _refusal(409, "refused", str(error))
+        return _error_response(409, "refused", str(error))
     except web.HTTPException as error:
-        return _refusal(error.status, error.reason.lower().replace(" ", "_"), error.reason)
+        return _error_response(error.status, error.reason.lower().replace(" ", "_"), error.reason)
     except Exception:  # a fault of ours: scripts get an answer in the usual form
         log.exception("admin: %s %s failed", request.method, request.path)
-        return _refusal(
+        return _error_response(
             500, "internal_error", "The gateway failed at this; its process log says why."
         )
 
 
-async def _body(request: web.Request) -> Any:
+async def read_json(request: web.Request) -> Any:
     try:
         return orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
-        raise FormError(Mistake((), f"The body is not valid JSON: {error}")) from None
+        raise FormError(FieldError((), f"The body is not valid JSON: {error}")) from None
 
 
 def _attachment(name: str) -> dict[str, str]:
@@ -307,9 +307,9 @@ def _with_key(token: Token, key: str) -> dict[str, Any]:
     return _token(token) | {"key": key}
 
 
-def _refusal(status: int, code: str, message: str, **more: Any) -> web.Response:
-    return _answer({"error": {"message": message, "code": code} | more}, status=status)
+def _error_response(status: int, code: str, message: str, **more: Any) -> web.Response:
+    return json_response({"error": {"message": message, "code": code} | more}, status=status)
 
 
-def _answer(content: Any, *, status: int = 200) -> web.Response:
+def json_response(content: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")

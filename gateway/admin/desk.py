@@ -16,23 +16,23 @@ from gateway.admin.refusals import (
     ExpiryPassed,
     GroupExists,
     GroupInUse,
-    ImportRefused,
-    Slip,
+    ImportRejected,
+    ImportRowError,
     UnknownGroup,
     UnknownKey,
     UnknownRequest,
 )
-from gateway.admin.remembered import Remembered
-from gateway.admin.terms import GroupTerms, KeyChanges, KeyTerms, Wish, limited
+from gateway.admin.remembered import CoalescingCache
+from gateway.admin.terms import GroupSettings, KeyChanges, KeySettings, KeyRequest, merge_limits
 from gateway.store import check, groups, keys, logs, overview, tokens
 from gateway.store import usage as sums
 from gateway.store.database import Database
-from gateway.store.records import Attempted, Group, RequestRow, Token, TokenState
+from gateway.store.records import AttemptRow, Group, RequestRow, Token, TokenState
 from gateway.store.registry import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(logs.Wanted):
+class LogPage(logs.LogFilter):
     """Which rows of the ledger to read: `limit` of those wanted, next to the ids given.
 
     Newest first, always; with `after` the page is the one that follows that id most closely.
@@ -43,7 +43,7 @@ class Page(logs.Wanted):
     after: str | None = None
 
 
-class Desk:
+class AdminOperations:
     """The operations over one database and the registry that requests are checked against.
 
     `now` gives Unix microseconds, `boot_id` is that of the recorder, where one runs. The caller
@@ -62,103 +62,103 @@ class Desk:
         self._registry = registry
         self._now = now
         self._boot_id = boot_id
-        self._overviews = Remembered[tuple[int, int], overview.Overview](
+        self._overviews = CoalescingCache[tuple[int, int], overview.Overview](
             lambda span: overview.overview(database, *span)
         )
-        self._turn = asyncio.Lock()  # one change at a time: check, write and memory stay together
+        self._lock = asyncio.Lock()  # one change at a time: check, write and memory stay together
 
-    async def mint_key(self, name: str, group: str, **terms: Unpack[KeyTerms]) -> tuple[Token, str]:
+    async def create_key(self, name: str, group: str, **settings: Unpack[KeySettings]) -> tuple[Token, str]:
         """A new token and its key, which exists nowhere but in this answer."""
-        async with self._turn:
-            self._existing_group(group)
-            token, key = key_life.made(Wish(name, group, terms=terms), self._now())
+        async with self._lock:
+            self._require_group(group)
+            token, key = key_life.create(KeyRequest(name, group, settings=settings), self._now())
             await tokens.add_token(self._database, token)
             self._registry.put_token(token)
         return token, key
 
     async def import_keys(
-        self, wishes: Sequence[Wish], *, dry_run: bool = False
+        self, key_requests: Sequence[KeyRequest], *, dry_run: bool = False
     ) -> list[tuple[Token, str]]:
         """All of them or, where any cannot be made, none: raises ImportRefused with every reason.
         A dry run finds the reasons and makes none."""
-        async with self._turn:
-            digests = [keys.digest(wish.key) for wish in wishes if wish.key is not None]
-            if slips := self._slips(wishes, await tokens.owners(self._database, digests)):
-                raise ImportRefused(slips)
+        async with self._lock:
+            digests = [keys.digest(wish.key) for wish in key_requests if wish.key is not None]
+            if slips := self._validate_import(key_requests, await tokens.tokens_by_digest(self._database, digests)):
+                raise ImportRejected(slips)
             if dry_run:
                 return []
             now = self._now()
             # A microsecond apart: whoever lists them by their age has them in their order here.
-            made = [key_life.made(wish, now + place) for place, wish in enumerate(wishes)]
+            made = [key_life.create(wish, now + place) for place, wish in enumerate(key_requests)]
             await tokens.add_tokens(self._database, [token for token, _ in made])
             for token, _ in made:
                 self._registry.put_token(token)
         return made
 
-    async def keys(self) -> list[Token]:
+    async def list_keys(self) -> list[Token]:
         """All tokens with their totals, revoked ones too, oldest first."""
         return await tokens.all_tokens(self._database)
 
-    async def key(self, token_id: str) -> Token:
+    async def get_key(self, token_id: str) -> Token:
         token = await tokens.get_token(self._database, token_id)
         if token is None:
             raise UnknownKey(token_id)
         return token
 
-    async def change_key(self, token_id: str, **changes: Unpack[KeyChanges]) -> Token:
+    async def update_key(self, token_id: str, **changes: Unpack[KeyChanges]) -> Token:
         """The token as it is then; what is not named stays."""
-        async with self._turn:
-            token = key_life.changed(await self.key(token_id), changes, self._now())
-            self._existing_group(token.group)
-            return await self._update(token)
+        async with self._lock:
+            token = key_life.update(await self.get_key(token_id), changes, self._now())
+            self._require_group(token.group)
+            return await self._save_key(token)
 
     async def rotate_key(self, token_id: str, overlap_us: int) -> tuple[Token, str]:
         """The token and its new key; the key of before stays good for `overlap_us` more."""
-        async with self._turn:
-            token, key = key_life.rotated(await self.key(token_id), overlap_us, self._now())
-            return await self._update(token), key
+        async with self._lock:
+            token, key = key_life.rotate(await self.get_key(token_id), overlap_us, self._now())
+            return await self._save_key(token), key
 
     async def revoke_key(self, token_id: str) -> Token:
         """The token as it is now. Revoking twice changes nothing the second time."""
-        async with self._turn:
-            token = await self.key(token_id)
+        async with self._lock:
+            token = await self.get_key(token_id)
             if token.state is TokenState.REVOKED:
                 return token
-            return await self._update(key_life.revoked(token, self._now()))
+            return await self._save_key(key_life.revoke(token, self._now()))
 
-    def groups(self) -> tuple[Group, ...]:
+    def list_groups(self) -> tuple[Group, ...]:
         return self._registry.groups()
 
-    def group(self, name: str) -> Group:
-        return self._existing_group(name)
+    def get_group(self, name: str) -> Group:
+        return self._require_group(name)
 
-    async def add_group(
-        self, name: str, patterns: Sequence[str], **terms: Unpack[GroupTerms]
+    async def create_group(
+        self, name: str, patterns: Sequence[str], **settings: Unpack[GroupSettings]
     ) -> Group:
-        async with self._turn:
+        async with self._lock:
             if self._registry.group(name):
                 raise GroupExists(name)
-            return await self._put(Group(name, tuple(patterns), self._now()), terms)
+            return await self._save_group(Group(name, tuple(patterns), self._now()), settings)
 
-    async def set_group(
-        self, name: str, patterns: Sequence[str] | None = None, **terms: Unpack[GroupTerms]
+    async def update_group(
+        self, name: str, patterns: Sequence[str] | None = None, **settings: Unpack[GroupSettings]
     ) -> Group:
         """The group as it is then; what is not named stays."""
-        async with self._turn:
-            group = self._existing_group(name)
+        async with self._lock:
+            group = self._require_group(name)
             if patterns is not None:
                 group = replace(group, patterns=tuple(patterns))
-            return await self._put(group, terms)
+            return await self._save_group(group, settings)
 
-    async def remove_group(self, name: str) -> None:
-        async with self._turn:
-            self._existing_group(name)
-            if users := [token for token in await self.keys() if token.group == name]:
+    async def delete_group(self, name: str) -> None:
+        async with self._lock:
+            self._require_group(name)
+            if users := [token for token in await self.list_keys() if token.group == name]:
                 raise GroupInUse(name, users)
             await groups.remove_group(self._database, name)
-            self._registry.drop_group(name)
+            self._registry.remove_group(name)
 
-    async def requests(self, page: Page) -> list[RequestRow]:
+    async def list_requests(self, page: LogPage) -> list[RequestRow]:
         """As all that reads many rows, raises TooMuchToRead where it takes too long."""
         return await logs.page(
             self._database, page, limit=page.limit, before=page.before, after=page.after
@@ -166,45 +166,45 @@ class Desk:
 
     async def tail(
         self,
-        wanted: logs.Wanted,
+        log_filter: logs.LogFilter,
         *,
         after: str | None,
         watched: Sequence[str] = (),
         limit: int = 200,
     ) -> list[RequestRow]:
         """What is new since `after`, and those watched that have ended: see `logs.tail`."""
-        return await logs.tail(self._database, wanted, after=after, watched=watched, limit=limit)
+        return await logs.tail(self._database, log_filter, after=after, running_ids=watched, limit=limit)
 
-    async def named(self, ids: Sequence[str], wanted: logs.Wanted) -> dict[str, RequestRow]:
+    async def get_requests(self, ids: Sequence[str], log_filter: logs.LogFilter) -> dict[str, RequestRow]:
         """The rows of these ids that are wanted, by their ids."""
-        return await logs.named(self._database, ids, wanted)
+        return await logs.get_many(self._database, ids, log_filter)
 
-    async def ended_before(self, limit: int) -> list[str]:
+    async def ids_ended_before(self, limit: int) -> list[str]:
         """What ended before this run of the gateway, the newest: see `logs.ended_before`."""
-        return await logs.ended_before(self._database, self._boot_id, limit)
+        return await logs.ended_in_earlier_runs(self._database, self._boot_id, limit)
 
-    def export(self, wanted: logs.Wanted) -> AsyncIterator[list[RequestRow]]:
+    def export_requests(self, log_filter: logs.LogFilter) -> AsyncIterator[list[RequestRow]]:
         """All rows wanted, some at a time, newest first."""
-        return logs.export(self._database, wanted)
+        return logs.export(self._database, log_filter)
 
-    async def overview(self, since: int, until: int | None = None) -> overview.Overview:
+    async def get_overview(self, since: int, until: int | None = None) -> overview.Overview:
         """From `since` to before `until` (Unix µs), the present time where it is None. It may be a
         moment old."""
         until = self._now() if until is None else until
-        return await self._overviews.get(overview.widened(since, until)[:2])
+        return await self._overviews.get(overview.align_span(since, until)[:2])
 
-    async def request(self, request_id: str) -> RequestRow:
+    async def get_request(self, request_id: str) -> RequestRow:
         row = await logs.get(self._database, request_id)
         if row is None:
             raise UnknownRequest(request_id)
         return row
 
-    async def attempts(self, request_id: str) -> list[Attempted]:
+    async def list_attempts(self, request_id: str) -> list[AttemptRow]:
         """In their order; none while the exchange is open."""
-        await self.request(request_id)
+        await self.get_request(request_id)
         return await logs.attempts(self._database, request_id)
 
-    async def usage(
+    async def get_usage(
         self,
         by: Sequence[sums.Dimension],
         *,
@@ -225,11 +225,11 @@ class Desk:
             model=model,
         )
 
-    async def check(self) -> check.Report:
+    async def check_integrity(self) -> check.Report:
         """Whether rows, hours and totals agree."""
         return await check.check(self._database, boot_id=self._boot_id)
 
-    def _existing_group(self, name: str) -> Group:
+    def _require_group(self, name: str) -> Group:
         group = self._registry.group(name)
         if group is None:
             raise self._unknown_group(name)
@@ -238,42 +238,42 @@ class Desk:
     def _unknown_group(self, name: str) -> UnknownGroup:
         return UnknownGroup(name, [known.name for known in self._registry.groups()])
 
-    def _slips(self, wishes: Sequence[Wish], owned: Sequence[Token]) -> list[Slip]:
-        slips: list[Slip] = []
+    def _validate_import(self, key_requests: Sequence[KeyRequest], owned: Sequence[Token]) -> list[ImportRowError]:
+        slips: list[ImportRowError] = []
         owners = {token.digest: f"{token.name} ({token.id})" for token in owned}
         owners |= {each.old_digest: owners[each.digest] for each in owned if each.old_digest}
-        for index, wish in enumerate(wishes):
+        for index, wish in enumerate(key_requests):
             if self._registry.group(wish.group) is None:
-                slips.append(Slip(index, "group", str(self._unknown_group(wish.group))))
+                slips.append(ImportRowError(index, "group", str(self._unknown_group(wish.group))))
             try:
-                key_life.check_expiry(wish.terms, self._now())
+                key_life.check_expiry(wish.settings, self._now())
             except ExpiryPassed as passed:
-                slips.append(Slip(index, "expires_at", str(passed)))
+                slips.append(ImportRowError(index, "expires_at", str(passed)))
             if wish.key is not None:
                 digest = keys.digest(wish.key)
                 if owner := owners.get(digest):
-                    slips.append(Slip(index, "key", f"This is the key of {owner} already."))
+                    slips.append(ImportRowError(index, "key", f"This is the key of {owner} already."))
                 owners[digest] = f"{wish.name} in the same import"
         return slips
 
-    async def _update(self, token: Token) -> Token:
+    async def _save_key(self, token: Token) -> Token:
         await tokens.update_token(self._database, token)
         if (known := self._registry.token(token.id)) is not None:
-            token = _met(token, known)
+            token = _with_origin(token, known)
         self._registry.put_token(token)
         return token
 
-    async def _put(self, group: Group, terms: GroupTerms) -> Group:
-        fields: dict[str, Any] = {**terms}
+    async def _save_group(self, group: Group, settings: GroupSettings) -> Group:
+        fields: dict[str, Any] = {**settings}
         if "limits" in fields:
-            fields["limits"] = limited(group.limits, fields["limits"])
+            fields["limits"] = merge_limits(group.limits, fields["limits"])
         group = replace(group, **fields)
         await groups.put_group(self._database, group)
         self._registry.put_group(group)
         return group
 
 
-def _met(token: Token, known: Token) -> Token:
+def _with_origin(token: Token, known: Token) -> Token:
     """The token with what memory says of who came: it knew while the database was being written."""
     return replace(
         token,

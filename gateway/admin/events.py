@@ -16,8 +16,8 @@ from aiohttp import hdrs, web
 from aiohttp_sse import EventSourceResponse
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.admin.feed import Feed, News
-from gateway.admin.forms import FeedForm, fill
+from gateway.admin.feed import Feed, FeedBatch
+from gateway.admin.forms import FeedForm, validate
 from gateway.store.errors import StoreError
 from gateway.store.records import ExchangeState
 
@@ -27,27 +27,27 @@ STILL_ALLOWED: Final[web.RequestKey[Callable[[], bool]]] = web.RequestKey("still
 """Set by whoever decides who may ask, where that may change during an answer."""
 
 PING_SECONDS: Final = 15.0
-SEND_SECONDS: Final = 20.0
+SEND_TIMEOUT: Final = 20.0
 """For one event: a client that takes none for so long is disconnected."""
 
 log = logging.getLogger(__name__)
 
 
-def add_feed(app: web.Application, feed: Feed) -> None:
+def add_feed_routes(app: web.Application, feed: Feed) -> None:
     """Adds the feed to the admin application."""
     app[FEED] = feed
-    app.router.add_get("/requests/events", follow_requests, allow_head=False)
+    app.router.add_get("/requests/events", stream_requests, allow_head=False)
 
 
-async def follow_requests(request: web.Request) -> web.StreamResponse:
+async def stream_requests(request: web.Request) -> web.StreamResponse:
     """Until the client leaves or may no longer ask, or the gateway stops."""
-    form = fill(FeedForm, dict(request.query))
+    form = validate(FeedForm, dict(request.query))
     after = request.headers.get("Last-Event-ID") or None
     still_allowed = request.get(STILL_ALLOWED, _always)
-    response = EventSourceResponse(ping_interval=PING_SECONDS, send_timeout=SEND_SECONDS)
+    response = EventSourceResponse(ping_interval=PING_SECONDS, send_timeout=SEND_TIMEOUT)
     response.headers[hdrs.CACHE_CONTROL] = "no-store"
     response.force_close()  # a stop waits for no connection that was kept for another request
-    async with request.app[FEED].subscribe(form.wanted(), after=after, opened=form.opened) as news:
+    async with request.app[FEED].subscribe(form.to_filter(), after=after, opened=form.opened) as news:
         await response.prepare(request)
         async with response:
             try:
@@ -62,12 +62,12 @@ async def follow_requests(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send(response: EventSourceResponse, news: News) -> None:
+async def _send(response: EventSourceResponse, news: FeedBatch) -> None:
     if news.skipped:
         await response.send(orjson.dumps({"after": news.after}).decode(), event="skipped")
     for row in news.rows:
         text = orjson.dumps(row).decode()
-        if row.state is ExchangeState.OPEN:
+        if row.state is ExchangeState.RUNNING:
             await response.send(text, event="opened")
         else:
             await response.send(text, id=row.id)

@@ -34,12 +34,12 @@ class ExportFormat(StrEnum):
         return "text/csv" if self is ExportFormat.CSV else "application/jsonl"
 
 
-def head(form: ExportFormat) -> bytes:
+def export_header(form: ExportFormat) -> bytes:
     """What stands before all rows."""
     return _table([COLUMNS]) if form is ExportFormat.CSV else b""
 
 
-def lines(form: ExportFormat, rows: Iterable[Mapping[str, Any]]) -> bytes:
+def export_rows(form: ExportFormat, rows: Iterable[Mapping[str, Any]]) -> bytes:
     """A line for each row, which is given by its columns."""
     if form is ExportFormat.CSV:
         return _table([_cell(row[name]) for name in COLUMNS] for row in rows)

@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gateway.admin.desk import Desk
+from gateway.admin.desk import AdminOperations
 from gateway.admin.refusals import TooManySubscribers
 from gateway.store.batch import Entry
-from gateway.store.logs import Wanted
+from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Settlement
 
 CAPACITY: Final = 5000
-MOST_SUBSCRIBERS: Final = 20
-IDLE: Final = 1.0
+MAX_SUBSCRIBERS: Final = 20
+IDLE_SECONDS: Final = 1.0
 """Seconds after which a subscriber gets an empty answer where there is nothing new."""
 
-_BATCH = 200  # entries that are read at once
-_GATHER = 0.2  # seconds from the first new entry to the reading: a busy ledger commits often
+_BATCH_SIZE = 200  # entries that are read at once
+_GATHER_SECONDS = 0.2  # seconds from the first new entry to the reading: a busy ledger commits often
 
 
-Mark = tuple[str, bool]
+FeedEntry = tuple[str, bool]
 """An entry of the feed: the id of a request, and whether it has ended or begun."""
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class FeedBatch:
     """Rows in the order that they were committed in: each is open, or has ended. Where `skipped`,
     entries before them are no longer remembered: those that follow the end of the request
     `after`."""
@@ -48,13 +48,13 @@ class Feed:
     """Used inside one running event loop. At most `capacity` entries are remembered."""
 
     def __init__(
-        self, desk: Desk, *, capacity: int = CAPACITY, most_subscribers: int = MOST_SUBSCRIBERS
+        self, operations: AdminOperations, *, capacity: int = CAPACITY, max_subscribers: int = MAX_SUBSCRIBERS
     ) -> None:
         self.closed = False
-        self._desk = desk
+        self._desk = operations
         self._capacity = capacity
-        self._most = most_subscribers
-        self._marks: deque[Mark] = deque(maxlen=capacity)
+        self._most = max_subscribers
+        self._marks: deque[FeedEntry] = deque(maxlen=capacity)
         self._end = 0
         self._subscribers = 0
         self._changed = asyncio.Event()
@@ -74,7 +74,7 @@ class Feed:
     def subscribers(self) -> int:
         return self._subscribers
 
-    def note(self, entries: Sequence[Entry]) -> None:
+    def publish(self, entries: Sequence[Entry]) -> None:
         """These were committed, in this order."""
         self._marks.extend([(each.id, isinstance(each, Settlement)) for each in entries])
         self._end += len(entries)
@@ -88,7 +88,7 @@ class Feed:
 
     @asynccontextmanager
     async def subscribe(
-        self, wanted: Wanted, *, after: str | None = None, opened: bool = False
+        self, log_filter: LogFilter, *, after: str | None = None, opened: bool = False
     ) -> AsyncIterator[Subscription]:
         """From the end of the request `after` on, from now on where it is None. With `opened` also
         requests that begin. Raises TooManySubscribers."""
@@ -99,11 +99,11 @@ class Feed:
             position = self._end
             if after is not None:
                 position = await self._behind(after)
-            yield Subscription(self, self._desk, wanted, position, after, opened=opened)
+            yield Subscription(self, self._desk, log_filter, position, after, opened=opened)
         finally:
             self._subscribers -= 1
 
-    def between(self, start: int, count: int) -> list[Mark]:
+    def entries(self, start: int, count: int) -> list[FeedEntry]:
         """At most so many entries from the number `start` on, which must be remembered."""
         first = start - self.start
         return list(islice(self._marks, first, first + count))
@@ -111,12 +111,12 @@ class Feed:
     async def wait(self) -> None:
         """Until there is something new, at most `IDLE` seconds."""
         try:
-            async with asyncio.timeout(IDLE):
+            async with asyncio.timeout(IDLE_SECONDS):
                 await self._changed.wait()
         except TimeoutError:
             return
         if not self.closed:
-            await asyncio.sleep(_GATHER)
+            await asyncio.sleep(_GATHER_SECONDS)
 
     async def _behind(self, id_: str) -> int:
         """The number that follows the end of that request; before all that are remembered where it
@@ -137,7 +137,7 @@ class Feed:
         """So that whoever followed the gateway before it was restarted can go on."""
         if self.start > 0:
             return  # some of this run are forgotten: there would be a gap between
-        ids = await self._desk.ended_before(self._capacity)
+        ids = await self._desk.ids_ended_before(self._capacity)
         if self._knows_earlier_runs or self.start > 0:
             return  # both may have changed meanwhile
         self._knows_earlier_runs = True
@@ -157,8 +157,8 @@ class Subscription:
     def __init__(
         self,
         feed: Feed,
-        desk: Desk,
-        wanted: Wanted,
+        desk: AdminOperations,
+        wanted: LogFilter,
         position: int,
         after: str | None,
         *,
@@ -174,7 +174,7 @@ class Subscription:
     def __aiter__(self) -> Subscription:
         return self
 
-    async def __anext__(self) -> News:
+    async def __anext__(self) -> FeedBatch:
         """Empty where nothing is new for a while: so that whoever waits can look around."""
         feed = self._feed
         if self._position == feed.end and not feed.closed:
@@ -183,19 +183,19 @@ class Subscription:
             raise StopAsyncIteration
         skipped, after = self._position < feed.start, self._after
         start = max(self._position, feed.start)
-        marks = feed.between(start, _BATCH)
+        marks = feed.entries(start, _BATCH_SIZE)
         self._position = start + len(marks)
-        return News(await self._rows(marks), skipped, after)
+        return FeedBatch(await self._rows(marks), skipped, after)
 
-    async def _rows(self, marks: Sequence[Mark]) -> list[RequestRow]:
+    async def _rows(self, marks: Sequence[FeedEntry]) -> list[RequestRow]:
         self._after = next((id_ for id_, ended in reversed(marks) if ended), self._after)
         ids = [id_ for id_, ended in marks if ended or self._opened]
         if not ids:
             return []
-        found = await self._desk.named(ids, self._wanted)
+        found = await self._desk.get_requests(ids, self._wanted)
         # A request that has ended in the meantime comes with its end.
         return [
             found[id_]
             for id_, ended in marks
-            if id_ in found and (found[id_].state is not ExchangeState.OPEN) is ended
+            if id_ in found and (found[id_].state is not ExchangeState.RUNNING) is ended
         ]

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from gateway.config import check_agent
+from gateway.config import validate_agent_pattern
 from gateway.core.formats import Family
 
 _FAMILY: Final = "family:"
@@ -120,23 +120,23 @@ GroupName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_g
 Note = Annotated[
     str, Field(min_length=1, max_length=500), AfterValidator(_trimmed), AfterValidator(_printable)
 ]
-Pattern = Annotated[
+ModelPattern = Annotated[
     str,
     Field(min_length=1, max_length=200),
     AfterValidator(_trimmed),
     AfterValidator(_printable),
     AfterValidator(_pattern),
 ]
-Patterns = Annotated[list[Pattern], Field(min_length=1, max_length=1000)]
+ModelPatterns = Annotated[list[ModelPattern], Field(min_length=1, max_length=1000)]
 
-Address = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_network)]
-Addresses = Annotated[list[Address], Field(min_length=1, max_length=1000)]
+Network = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_network)]
+Networks = Annotated[list[Network], Field(min_length=1, max_length=1000)]
 """Networks; a bare address is the network of that address alone."""
 
-Agent = Annotated[
-    str, Field(max_length=200), AfterValidator(_printable), AfterValidator(check_agent)
+UserAgent = Annotated[
+    str, Field(max_length=200), AfterValidator(_printable), AfterValidator(validate_agent_pattern)
 ]
-Agents = Annotated[list[Agent], Field(min_length=1, max_length=100)]
+UserAgents = Annotated[list[UserAgent], Field(min_length=1, max_length=100)]
 """Beginnings of user agents, or regular expressions behind `re:`; "" is the beginning of all."""
 
 Multiplier = Annotated[str, AfterValidator(_multiplier)]
@@ -146,10 +146,10 @@ Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Budget = Annotated[int, Field(ge=0, le=10**18, strict=True)]
 """In micro-units."""
 
-Moment = Annotated[int, Field(ge=0, le=_LATEST, strict=True)]
+Timestamp = Annotated[int, Field(ge=0, le=_LATEST, strict=True)]
 """In Unix microseconds."""
-Instant = Annotated[int, Field(ge=0, le=_LATEST)]
+QueryTimestamp = Annotated[int, Field(ge=0, le=_LATEST)]
 """The same where it may be written as text, as in a query."""
 
-Key = Annotated[str, Field(max_length=500), AfterValidator(_key)]
+ExistingKey = Annotated[str, Field(max_length=500), AfterValidator(_key)]
 """A secret that exists already."""

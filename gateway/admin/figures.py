@@ -8,16 +8,16 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.config import Money
-from gateway.core.limits import MICRO
-from gateway.core.plain import THIN
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.plain import NARROW_SPACE
 
 
-def grouped(number: int) -> str:
+def format_count(number: int) -> str:
     """The number in groups of three digits."""
-    return f"{number:,}".replace(",", THIN)
+    return f"{number:,}".replace(",", NARROW_SPACE)
 
 
-def lasting(microseconds: int | None) -> str | None:
+def format_duration(microseconds: int | None) -> str | None:
     """A duration: `850 ms`, `12.3 s`, `4 min 10 s`."""
     if microseconds is None:
         return None
@@ -29,26 +29,26 @@ def lasting(microseconds: int | None) -> str | None:
     return f"{minutes} min {seconds} s"
 
 
-def units(micro: int) -> str:
+def format_units(micro: int) -> str:
     """Exactly: `12 345.5`."""
-    whole, rest = divmod(micro, MICRO)
+    whole, rest = divmod(micro, MICRO_PER_UNIT)
     decimals = f"{rest:06d}".rstrip("0")
-    return f"{grouped(whole)}.{decimals}" if decimals else grouped(whole)
+    return f"{format_count(whole)}.{decimals}" if decimals else format_count(whole)
 
 
-def price(micro: int, money: Money) -> str | None:
+def format_price(micro: int, money: Money) -> str | None:
     """`12.34 USD`, of small prices four decimals; None without a price of the unit."""
     if money.unit_price is None:
         return None
-    amount = Decimal(repr(money.unit_price)) * micro / MICRO
+    amount = Decimal(repr(money.unit_price)) * micro / MICRO_PER_UNIT
     if 0 < amount < Decimal("0.0001"):
         return f"< 0.0001 {money.currency}"
     whole, _, decimals = f"{amount:.{2 if amount >= 1 or not amount else 4}f}".partition(".")
-    return f"{grouped(int(whole))}.{decimals} {money.currency}"
+    return f"{format_count(int(whole))}.{decimals} {money.currency}"
 
 
-def cost(micro: int, money: Money) -> str:
+def format_cost(micro: int, money: Money) -> str:
     """`5 units (0.01 USD)`."""
-    told = f"{units(micro)} {'unit' if micro == MICRO else 'units'}"
-    priced = price(micro, money)
+    told = f"{format_units(micro)} {'unit' if micro == MICRO_PER_UNIT else 'units'}"
+    priced = format_price(micro, money)
     return told if priced is None else f"{told} ({priced})"

@@ -15,53 +15,53 @@ from gateway.core.formats import Family, Format, Lane
 from gateway.core.prompt import Prompt
 from gateway.errors import GatewayError, InvalidUrl, ModelNotFound, NoAvailableAccounts
 from gateway.routing.catalog import Catalog, matches
-from gateway.routing.gate import Standing, State
-from gateway.routing.health import Place
-from gateway.routing.lineup import Choice, Reason, line_up
+from gateway.routing.gate import AccountStatus, HealthState
+from gateway.routing.health import AccountRef
+from gateway.routing.lineup import RankedCandidate, RankReason, order_candidates
 from gateway.routing.router import Candidate, Router
 
 _CLOSED: Final = {
-    State.COOLING: "cooling",
-    State.BANNED: "banned",
-    State.BROKEN: "left alone after too many failures",
+    HealthState.RATE_LIMITED: "cooling",
+    HealthState.AUTH_FAILED: "banned",
+    HealthState.CIRCUIT_OPEN: "left alone after too many failures",
 }
 
 
-class Condition(Protocol):
+class HealthView(Protocol):
     """How the accounts are, now. `left` is how many seconds of a standing are left."""
 
-    def usable(self, pool: Sequence[Place], model: str) -> Sequence[Place]: ...
+    def available(self, pool: Sequence[AccountRef], model: str) -> Sequence[AccountRef]: ...
 
-    def standing(self, place: Place, model: str) -> Standing: ...
+    def status(self, place: AccountRef, model: str) -> AccountStatus: ...
 
-    def left(self, standing: Standing) -> float: ...
+    def seconds_left(self, standing: AccountStatus) -> float: ...
 
-    def slow(self, place: Place, pool: Sequence[Place], model: str) -> bool: ...
+    def is_slow(self, place: AccountRef, pool: Sequence[AccountRef], model: str) -> bool: ...
 
-    def busy(self, place: Place) -> bool: ...
+    def at_capacity(self, place: AccountRef) -> bool: ...
 
 
-class Unknown:
+class AssumeHealthy:
     """Where no gateway runs that could tell, all are well."""
 
-    def usable(self, pool: Sequence[Place], model: str) -> Sequence[Place]:
+    def available(self, pool: Sequence[AccountRef], model: str) -> Sequence[AccountRef]:
         return pool
 
-    def standing(self, place: Place, model: str) -> Standing:
-        return Standing()
+    def status(self, place: AccountRef, model: str) -> AccountStatus:
+        return AccountStatus()
 
-    def left(self, standing: Standing) -> float:
+    def seconds_left(self, standing: AccountStatus) -> float:
         return 0.0
 
-    def slow(self, place: Place, pool: Sequence[Place], model: str) -> bool:
+    def is_slow(self, place: AccountRef, pool: Sequence[AccountRef], model: str) -> bool:
         return False
 
-    def busy(self, place: Place) -> bool:
+    def at_capacity(self, place: AccountRef) -> bool:
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class CandidatePreview:
     """One candidate: `turn` counts those who would be asked from 1, None is passed over. `share` is
     its part of the requests of its `rank`, as far as they belong to no conversation."""
 
@@ -73,12 +73,12 @@ class Stop:
     upstream_model: str
     rank: int
     share: float
-    state: State
+    state: HealthState
     why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class ExcludedChannel:
     """A channel that is no candidate."""
 
     channel: str
@@ -86,7 +86,7 @@ class Stranger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class RoutePreview:
     """`decision` is a sentence; `status`, `code` and `message` are what a client would be told
     where nobody would be asked."""
 
@@ -98,49 +98,49 @@ class Forecast:
     status: int | None = None
     code: str | None = None
     message: str | None = None
-    candidates: tuple[Stop, ...] = ()
-    others: tuple[Stranger, ...] = ()
+    candidates: tuple[CandidatePreview, ...] = ()
+    others: tuple[ExcludedChannel, ...] = ()
 
 
-def forecast(
+def preview_route(
     config: Config,
     catalog: Catalog,
     router: Router,
     patterns: Sequence[str],
-    sent: str,
-    asked: Format,
-    condition: Condition,
-) -> Forecast:
+    requested: str,
+    client_format: Format,
+    health: HealthView,
+) -> RoutePreview:
     """For a plain prompt of no known conversation, from a key that reaches what the patterns name.
 
     Where chance decides among equals, the heavier ones are told first.
     """
-    model = catalog.resolve(sent)
-    reach = router.reach(patterns)
-    plain = Forecast(
-        sent=sent,
+    model = catalog.resolve(requested)
+    reach = router.access_for(patterns)
+    plain = RoutePreview(
+        sent=requested,
         model=model.id if model else None,
-        format=asked,
+        format=client_format,
         patterns=tuple(patterns),
         decision="",
-        others=tuple(_strangers(config, model, patterns, asked)),
+        others=tuple(_strangers(config, model, patterns, client_format)),
     )
     try:
-        if asked is Format.RESPONSES and Family.BETA not in reach.families:
+        if client_format is Format.RESPONSES and Family.BETA not in reach.families:
             raise InvalidUrl("POST", "/v1/responses")
-        route = router.route(sent, asked, reach)
+        route = router.route(requested, client_format, reach)
     except GatewayError as error:
-        return _refused(plain, error, _why_refused(config, model, sent, error))
-    line = line_up(
+        return _refused(plain, error, _why_refused(config, model, requested, error))
+    line = order_candidates(
         route.candidates,
-        Prompt(format=asked, model=sent, turns=()),
+        Prompt(format=client_format, model=requested, turns=()),
         None,
-        lambda pool: condition.usable(pool, route.model),
-        lambda place, pool: condition.slow(place, pool, route.model),
+        lambda pool: health.available(pool, route.model),
+        lambda place, pool: health.is_slow(place, pool, route.model),
         lambda: 0.5,
     )
-    usable = set(condition.usable(route.places, route.model))
-    stops = tuple(_stops(line, usable, asked, condition))
+    usable = set(health.available(route.account_refs, route.model))
+    stops = tuple(_stops(line, usable, client_format, health))
     plain = replace(plain, candidates=stops)
     first = next((stop for stop in stops if stop.turn == 1), None)
     if first is None:
@@ -150,7 +150,7 @@ def forecast(
     return replace(plain, decision=decision)
 
 
-def _refused(plain: Forecast, error: GatewayError, why: str) -> Forecast:
+def _refused(plain: RoutePreview, error: GatewayError, why: str) -> RoutePreview:
     return replace(
         plain,
         decision=f"Nobody would be asked: {why}.",
@@ -177,37 +177,37 @@ def _why_refused(config: Config, model: Model | None, sent: str, error: GatewayE
 
 def _strangers(
     config: Config, model: Model | None, patterns: Sequence[str], asked: Format
-) -> Iterator[Stranger]:
+) -> Iterator[ExcludedChannel]:
     if model is None:
         return
     named = any(matches(pattern, model) for pattern in patterns)
     for channel in config.channels:
         if model.id not in channel.models:
-            yield Stranger(channel.name, f"does not have {model.id}")
+            yield ExcludedChannel(channel.name, f"does not have {model.id}")
         elif not named:
-            yield Stranger(channel.name, f"has {model.id}, which the group does not reach")
-        elif asked not in config.families.open(model.family):
+            yield ExcludedChannel(channel.name, f"has {model.id}, which the group does not reach")
+        elif asked not in config.families.endpoints_for(model.family):
             closed = f"has {model.id}, but {asked} is closed to the {model.family} family"
-            yield Stranger(channel.name, closed)
+            yield ExcludedChannel(channel.name, closed)
 
 
 def _stops(
-    line: Sequence[Choice], usable: Set[Place], asked: Format, condition: Condition
-) -> Iterator[Stop]:
+    line: Sequence[RankedCandidate], usable: Set[AccountRef], asked: Format, condition: HealthView
+) -> Iterator[CandidatePreview]:
     turn = 0
     for choice in line:
         candidate = choice.candidate
         peers = [each.candidate for each in line if each.candidate.tier == candidate.tier]
         share = _share(candidate, peers)
-        standing = condition.standing(candidate.place, candidate.model)
-        how = _how(standing, condition.left(standing))
-        taken = candidate.place in usable and not condition.busy(candidate.place)
+        standing = condition.status(candidate.account_ref, candidate.model)
+        how = _how(standing, condition.seconds_left(standing))
+        taken = candidate.account_ref in usable and not condition.at_capacity(candidate.account_ref)
         turn += taken
         if taken:
             why = _taken(choice, turn, len(peers), standing.state, how)
         else:
             why = _passed(candidate, usable, how)
-        yield Stop(
+        yield CandidatePreview(
             turn=turn if taken else None,
             channel=candidate.channel,
             account=candidate.account,
@@ -221,24 +221,24 @@ def _stops(
         )
 
 
-def _taken(choice: Choice, turn: int, peers: int, state: State, how: str | None) -> str:
-    alone = choice.reason is Reason.WEIGHT and peers == 1
+def _taken(choice: RankedCandidate, turn: int, peers: int, state: HealthState, how: str | None) -> str:
+    alone = choice.reason is RankReason.WEIGHT and peers == 1
     reason = "the only one of its rank" if alone else choice.reason.value
     said = f"{'asked first' if turn == 1 else 'asked if that fails'}: {reason}"
-    if state is State.PROBING:
+    if state is HealthState.HALF_OPEN:
         return f"{said}; it has rested, and the request finds out whether it is well again"
     return f"{said}; {how}, but half of the accounts may always be asked" if how else said
 
 
-def _passed(candidate: Candidate, usable: Set[Place], how: str | None) -> str:
-    if candidate.place in usable:
+def _passed(candidate: Candidate, usable: Set[AccountRef], how: str | None) -> str:
+    if candidate.account_ref in usable:
         return "passed over: it has as many requests as it may have"
     return f"passed over: {how or 'another request finds out whether it is well again'}"
 
 
-def _how(standing: Standing, left: float) -> str | None:
+def _how(standing: AccountStatus, left: float) -> str | None:
     """How an account is that is closed off."""
-    if standing.state is State.DISABLED:
+    if standing.state is HealthState.DISABLED:
         return standing.reason
     word = _CLOSED.get(standing.state)
     return word and f"{word} for another {_lasting(left)} ({standing.reason})"

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from gateway.admin.desk import Page
+from gateway.admin.desk import LogPage
 from gateway.admin.exports import ExportFormat
-from gateway.admin.fields import GroupName, Instant
+from gateway.admin.fields import GroupName, QueryTimestamp
 from gateway.core.formats import Format
-from gateway.store.logs import Wanted
+from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState
 from gateway.store.usage import Dimension
 
@@ -26,7 +26,7 @@ _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class FieldError:
     """`path` leads to the field, from the form inwards; it is empty where all of it is wrong."""
 
     path: tuple[str | int, ...]
@@ -40,16 +40,16 @@ class Mistake:
 class FormError(Exception):
     """The form is wrong; the message names every field and what is wrong with it."""
 
-    def __init__(self, *mistakes: Mistake) -> None:
+    def __init__(self, *mistakes: FieldError) -> None:
         super().__init__("; ".join(str(mistake) for mistake in mistakes))
-        self.mistakes = mistakes
+        self.field_errors = mistakes
 
 
 class Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _statuses(text: Any) -> range | None:
+def _parse_status(text: Any) -> range | None:
     if text is None:
         return None
     if not isinstance(text, str) or not _STATUS.fullmatch(text):
@@ -59,15 +59,15 @@ def _statuses(text: Any) -> range | None:
     return range(int(text), int(text) + 1)
 
 
-Statuses = Annotated[Any, BeforeValidator(_statuses)]
+StatusRange = Annotated[Any, BeforeValidator(_parse_status)]
 """One status, or a class of them (`5xx`), as a range."""
 
 
-class WantedForm(Form):
+class LogFilterForm(Form):
     """The query of rows; see `Wanted` for what its fields mean. Times are Unix microseconds."""
 
-    since: Instant | None = None
-    until: Instant | None = None
+    since: QueryTimestamp | None = None
+    until: QueryTimestamp | None = None
     id: str | None = None
     token_id: str | None = None
     group_name: str | None = None
@@ -75,32 +75,32 @@ class WantedForm(Form):
     channel: str | None = None
     account: str | None = None
     state: ExchangeState | None = None
-    status: Statuses = None
+    status: StatusRange = None
     error_code: str | None = None
     text: str | None = None
 
-    def wanted(self) -> Wanted:
-        return Wanted(**{name: getattr(self, name) for name in WantedForm.model_fields})
+    def to_filter(self) -> LogFilter:
+        return LogFilter(**{name: getattr(self, name) for name in LogFilterForm.model_fields})
 
 
-class PageForm(WantedForm):
+class LogPageForm(LogFilterForm):
     """The query of a page of the ledger; see `Page`."""
 
     limit: int = Field(default=50, ge=1, le=_PAGE_LIMIT)
     before: str | None = None
     after: str | None = None
 
-    def page(self) -> Page:
-        return Page(**dict(self))
+    def to_page(self) -> LogPage:
+        return LogPage(**dict(self))
 
 
-class ExportForm(WantedForm):
+class ExportForm(LogFilterForm):
     """The query of all rows that are wanted."""
 
     format: ExportFormat = ExportFormat.JSONL
 
 
-class FeedForm(WantedForm):
+class FeedForm(LogFilterForm):
     """The query of requests as they end; with `opened` also as they begin."""
 
     opened: bool = False
@@ -109,11 +109,11 @@ class FeedForm(WantedForm):
 class OverviewForm(Form):
     """The query of an overview; without `until` up to now."""
 
-    since: Instant
-    until: Instant | None = None
+    since: QueryTimestamp
+    until: QueryTimestamp | None = None
 
 
-def _listed(text: Any) -> Any:
+def _split_list(text: Any) -> Any:
     return text.split(",") if isinstance(text, str) else text
 
 
@@ -124,15 +124,15 @@ class UsageForm(Form):
     which meet have no hour in common.
     """
 
-    by: Annotated[tuple[Dimension, ...], BeforeValidator(_listed)] = (Dimension.KEY,)
-    since: Instant | None = None
-    until: Instant | None = None
+    by: Annotated[tuple[Dimension, ...], BeforeValidator(_split_list)] = (Dimension.KEY,)
+    since: QueryTimestamp | None = None
+    until: QueryTimestamp | None = None
     key: str | None = None
     group: str | None = None
     model: str | None = None
 
 
-class TryForm(Form):
+class ProbeForm(Form):
     """The query of a try: without a model the channel's first is asked for."""
 
     model: str | None = None
@@ -149,12 +149,12 @@ class RouteForm(Form):
 F = TypeVar("F", bound=Form)
 
 
-def fill(form: type[F], fields: Any) -> F:
+def validate(form: type[F], fields: Any) -> F:
     """The form filled with what came over the wire. Raises FormError."""
     if not isinstance(fields, dict):
-        raise FormError(Mistake((), "The body must be a JSON object."))
+        raise FormError(FieldError((), "The body must be a JSON object."))
     try:
         return form.model_validate(fields)
     except ValidationError as error:
         mistakes = error.errors(include_input=False, include_context=False, include_url=False)
-        raise FormError(*(Mistake(each["loc"], each["msg"]) for each in mistakes)) from None
+        raise FormError(*(FieldError(each["loc"], each["msg"]) for each in mistakes)) from None

@@ -8,32 +8,32 @@ from __future__ import annotations
 
 from typing import cast
 
-from gateway.admin.fields import Agents, GroupName, Multiplier, Patterns
+from gateway.admin.fields import UserAgents, GroupName, Multiplier, ModelPatterns
 from gateway.admin.forms import Form
-from gateway.admin.key_forms import LimitsForm, stated
-from gateway.admin.terms import GroupTerms
-from gateway.store.records import AgentMode
+from gateway.admin.key_forms import LimitsForm, set_fields
+from gateway.admin.terms import GroupSettings
+from gateway.store.records import UserAgentMode
 
 
-class _Terms(Form):
+class _GroupSettingsForm(Form):
     multiplier: Multiplier = "1"
     limits: LimitsForm | None = None
-    user_agents: Agents | None = None
-    user_agent_mode: AgentMode = AgentMode.ENFORCE
+    user_agents: UserAgents | None = None
+    user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
 
-    def terms(self) -> GroupTerms:
+    def settings(self) -> GroupSettings:
         """Those that the form names."""
-        return cast(GroupTerms, stated(self, GroupTerms.__optional_keys__))
+        return cast(GroupSettings, set_fields(self, GroupSettings.__optional_keys__))
 
 
-class GroupForm(_Terms):
+class CreateGroupForm(_GroupSettingsForm):
     """A new group; `patterns` are globs over model ids, or `family:NAME`."""
 
     name: GroupName
-    patterns: Patterns
+    patterns: ModelPatterns
 
 
-class GroupChange(_Terms):
+class UpdateGroupForm(_GroupSettingsForm):
     """What is to be another in a group."""
 
-    patterns: Patterns | None = None
+    patterns: ModelPatterns | None = None

@@ -15,14 +15,14 @@ from gateway.runtime import Runtime
 from gateway.store.database import Database
 from gateway.store.retention import delete_before
 
-PERIOD: Final = 600.0
+CHECK_INTERVAL: Final = 600.0
 """Seconds between two looks at what is too old; rows go by whole hours."""
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def keeping(runtime: Runtime, database: Database) -> AsyncIterator[None]:
+async def run_retention(runtime: Runtime, database: Database) -> AsyncIterator[None]:
     """Until the block ends."""
     task = asyncio.ensure_future(_keep(runtime, database))
     try:
@@ -35,13 +35,13 @@ async def keeping(runtime: Runtime, database: Database) -> AsyncIterator[None]:
 async def _keep(runtime: Runtime, database: Database) -> NoReturn:
     while True:
         try:
-            await tidy(runtime, database)
+            await delete_old_rows(runtime, database)
         except Exception:  # a full disk, say: it is tried again
             log.exception("old rows of the ledger could not be deleted")
-        await asyncio.sleep(PERIOD)
+        await asyncio.sleep(CHECK_INTERVAL)
 
 
-async def tidy(runtime: Runtime, database: Database) -> int:
+async def delete_old_rows(runtime: Runtime, database: Database) -> int:
     """Deletes what is too old now, and tells how many rows that were."""
     keep = runtime.config.logs.keep
     if keep is None:

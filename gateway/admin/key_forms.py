@@ -12,26 +12,26 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from gateway.admin.fields import (
-    Addresses,
-    Agents,
+    Networks,
+    UserAgents,
     Budget,
     Count,
     GroupName,
-    Key,
+    ExistingKey,
     KeyName,
-    Moment,
+    Timestamp,
     Note,
-    Patterns,
+    ModelPatterns,
 )
-from gateway.admin.forms import Form, FormError, Mistake, fill
-from gateway.admin.refusals import Slip
-from gateway.admin.terms import KeyChanges, KeyTerms, LimitChanges, Wish
+from gateway.admin.forms import Form, FormError, FieldError, validate
+from gateway.admin.refusals import ImportRowError
+from gateway.admin.terms import KeyChanges, KeySettings, LimitChanges, KeyRequest
 from gateway.store.records import TokenState
 
-LONGEST_IMPORT = 200
+MAX_IMPORT = 200
 """Keys of one call."""
 
-_LONGEST_OVERLAP_S = 366 * 86_400
+_MAX_OVERLAP_SECONDS = 366 * 86_400
 
 
 class LimitsForm(Form):
@@ -48,47 +48,47 @@ class LimitsForm(Form):
         return self.model_dump(exclude_unset=True)
 
 
-class _Terms(Form):
+class _KeySettingsForm(Form):
     note: Note | None = None
-    expires_at: Moment | None = None
+    expires_at: Timestamp | None = None
     probe: bool = False
-    models: Patterns | None = None
-    addresses: Addresses | None = None
-    user_agents: Agents | None = None
+    models: ModelPatterns | None = None
+    addresses: Networks | None = None
+    user_agents: UserAgents | None = None
     limits: LimitsForm | None = None
 
-    def terms(self) -> KeyTerms:
+    def settings(self) -> KeySettings:
         """Those that the form names."""
-        return cast(KeyTerms, stated(self, KeyTerms.__optional_keys__))
+        return cast(KeySettings, set_fields(self, KeySettings.__optional_keys__))
 
 
-class MintForm(_Terms):
+class CreateKeyForm(_KeySettingsForm):
     """A new key. `name` is for people and need not be unique."""
 
     name: KeyName
     group: GroupName = "default"
 
-    def wish(self) -> Wish:
-        return Wish(self.name, self.group, terms=self.terms())
+    def to_request(self) -> KeyRequest:
+        return KeyRequest(self.name, self.group, settings=self.settings())
 
 
-class ImportedForm(MintForm):
+class ImportedKeyForm(CreateKeyForm):
     """A key among many; with `key` one that exists already and is taken over."""
 
-    key: Key | None = None
+    key: ExistingKey | None = None
 
-    def wish(self) -> Wish:
-        return Wish(self.name, self.group, self.key, self.terms())
+    def to_request(self) -> KeyRequest:
+        return KeyRequest(self.name, self.group, self.key, self.settings())
 
 
-class ImportForm(Form):
+class ImportKeysForm(Form):
     """Many keys, all of which are made or none. `keys` are filled one by one: see `read_keys`."""
 
-    keys: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=LONGEST_IMPORT)]
+    keys: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_IMPORT)]
     dry_run: bool = False
 
 
-class ChangeForm(_Terms):
+class UpdateKeyForm(_KeySettingsForm):
     """What is to be another in a key."""
 
     name: KeyName = Field(default="")
@@ -96,44 +96,44 @@ class ChangeForm(_Terms):
     state: Literal[TokenState.ACTIVE, TokenState.DISABLED] = TokenState.ACTIVE
 
     def changes(self) -> KeyChanges:
-        return cast(KeyChanges, stated(self, KeyChanges.__optional_keys__))
+        return cast(KeyChanges, set_fields(self, KeyChanges.__optional_keys__))
 
 
-class RotateForm(Form):
+class RotateKeyForm(Form):
     """`overlap_s` is for how many seconds the key of before stays good."""
 
-    overlap_s: Annotated[int, Field(ge=0, le=_LONGEST_OVERLAP_S)]
+    overlap_s: Annotated[int, Field(ge=0, le=_MAX_OVERLAP_SECONDS)]
 
 
-def read_keys(rows: list[dict[str, Any]]) -> tuple[list[Wish], list[Slip]]:
+def validate_import(rows: list[dict[str, Any]]) -> tuple[list[KeyRequest], list[ImportRowError]]:
     """The keys that are wished for, and what is wrong with any of them.
 
     Of a row with mistakes the rest is read too, so that whoever goes on finds all of them at once.
     """
-    wishes: list[Wish] = []
-    slips: list[Slip] = []
+    wishes: list[KeyRequest] = []
+    slips: list[ImportRowError] = []
     for index, row in enumerate(rows):
         try:
-            wishes.append(fill(ImportedForm, row).wish())
+            wishes.append(validate(ImportedKeyForm, row).to_request())
         except FormError as error:
-            slips += (_slip(index, mistake) for mistake in error.mistakes)
-            wrong = {mistake.path[0] for mistake in error.mistakes}
+            slips += (_row_error(index, mistake) for mistake in error.field_errors)
+            wrong = {mistake.path[0] for mistake in error.field_errors}
             rest = {"name": "x"} | {k: v for k, v in row.items() if k not in wrong}
-            wishes.append(fill(ImportedForm, rest).wish())
+            wishes.append(validate(ImportedKeyForm, rest).to_request())
     return wishes, slips
 
 
-def _slip(index: int, mistake: Mistake) -> Slip:
-    return Slip(index, ".".join(str(step) for step in mistake.path), mistake.message)
+def _row_error(index: int, mistake: FieldError) -> ImportRowError:
+    return ImportRowError(index, ".".join(str(step) for step in mistake.path), mistake.message)
 
 
-def stated(form: Form, names: Iterable[str]) -> dict[str, Any]:
+def set_fields(form: Form, names: Iterable[str]) -> dict[str, Any]:
     """The fields of these names that whoever filled the form has named."""
     fields = {name: getattr(form, name) for name in names if name in form.model_fields_set}
-    return {name: _frozen(value) for name, value in fields.items()}
+    return {name: _as_stored(value) for name, value in fields.items()}
 
 
-def _frozen(value: Any) -> Any:
+def _as_stored(value: Any) -> Any:
     """As a record has it."""
     if isinstance(value, LimitsForm):
         return value.changes()

@@ -11,39 +11,39 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.admin.refusals import ExpiryPassed, KeyRevoked
-from gateway.admin.terms import KeyChanges, KeyTerms, Wish, limited
+from gateway.admin.terms import KeyChanges, KeySettings, KeyRequest, merge_limits
 from gateway.store import keys
 from gateway.store.records import Token, TokenState
 
 
-def made(wish: Wish, now: int) -> tuple[Token, str]:
+def create(key_request: KeyRequest, now: int) -> tuple[Token, str]:
     """A new token and its key. Raises ExpiryPassed."""
-    key = keys.mint_key() if wish.key is None else wish.key
+    key = keys.mint_key() if key_request.key is None else key_request.key
     token = Token(
         id=f"tok_{secrets.token_hex(8)}",
-        name=wish.name,
+        name=key_request.name,
         digest=keys.digest(key),
         display=keys.display(key),
-        group=wish.group,
+        group=key_request.group,
         state=TokenState.ACTIVE,
         created_at=now,
     )
-    return _with(token, wish.terms, now), key
+    return _with_settings(token, key_request.settings, now), key
 
 
-def changed(token: Token, changes: KeyChanges, now: int) -> Token:
+def update(token: Token, changes: KeyChanges, now: int) -> Token:
     """Raises KeyRevoked and ExpiryPassed."""
     if token.state is TokenState.REVOKED:
         raise KeyRevoked(token)
-    return _with(token, changes, now)
+    return _with_settings(token, changes, now)
 
 
-def revoked(token: Token, now: int) -> Token:
+def revoke(token: Token, now: int) -> Token:
     """Neither its key nor the one before opens it again."""
     return replace(token, state=TokenState.REVOKED, revoked_at=now)
 
 
-def rotated(token: Token, overlap_us: int, now: int) -> tuple[Token, str]:
+def rotate(token: Token, overlap_us: int, now: int) -> tuple[Token, str]:
     """The token under a new key. The key of now opens it for `overlap_us` longer, but never longer
     than the token lives as things stand; one before that no more. Raises KeyRevoked."""
     if token.state is TokenState.REVOKED:
@@ -64,16 +64,16 @@ def rotated(token: Token, overlap_us: int, now: int) -> tuple[Token, str]:
     return successor, key
 
 
-def check_expiry(terms: KeyTerms | KeyChanges, now: int) -> None:
+def check_expiry(settings: KeySettings | KeyChanges, now: int) -> None:
     """Raises ExpiryPassed."""
-    expires_at = terms.get("expires_at")
+    expires_at = settings.get("expires_at")
     if expires_at is not None and expires_at <= now:
         raise ExpiryPassed
 
 
-def _with(token: Token, terms: KeyTerms | KeyChanges, now: int) -> Token:
-    check_expiry(terms, now)
-    fields: dict[str, Any] = {**terms}
+def _with_settings(token: Token, settings: KeySettings | KeyChanges, now: int) -> Token:
+    check_expiry(settings, now)
+    fields: dict[str, Any] = {**settings}
     if "limits" in fields:
-        fields["limits"] = limited(token.limits, fields["limits"])
+        fields["limits"] = merge_limits(token.limits, fields["limits"])
     return replace(token, **fields)

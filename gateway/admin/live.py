@@ -15,31 +15,31 @@ import orjson
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
-from gateway.admin.forecast import forecast
-from gateway.admin.forms import RouteForm, TryForm, fill
+from gateway.admin.forecast import preview_route
+from gateway.admin.forms import RouteForm, ProbeForm, validate
 from gateway.admin.refusals import UnknownGroup
-from gateway.routing.gate import Standing
-from gateway.routing.health import Place
+from gateway.routing.gate import AccountStatus
+from gateway.routing.health import AccountRef
 from gateway.runtime import Runtime
 
 ACCOUNTS: Final = web.AppKey("accounts", Accounts)
-HOUSE: Final = web.AppKey("house", Runtime)
+RUNTIME: Final = web.AppKey("house", Runtime)
 
-EVERY_MODEL: Final = ("*",)
+ALL_MODELS: Final = ("*",)
 
 
-def add_live(app: web.Application, runtime: Runtime, accounts: Accounts) -> None:
+def add_live_routes(app: web.Application, runtime: Runtime, accounts: Accounts) -> None:
     """Adds to the admin application what it can say of a running gateway."""
-    app[HOUSE] = runtime
+    app[RUNTIME] = runtime
     app[ACCOUNTS] = accounts
     account = "/accounts/{channel}/{account}"
     app.router.add_get("/accounts", list_accounts)
     app.router.add_put(f"{account}/reset", reset_account)
     app.router.add_put(f"{account}/disable", disable_account)
     app.router.add_put(f"{account}/enable", enable_account)
-    app.router.add_post(f"{account}/try", try_account)
+    app.router.add_post(f"{account}/try", probe_account)
     app.router.add_get("/route", show_route)
-    app.router.add_get("/misdirected", list_misdirected)
+    app.router.add_get("/misdirected", list_bad_paths)
 
 
 async def list_accounts(request: web.Request) -> web.Response:
@@ -47,22 +47,22 @@ async def list_accounts(request: web.Request) -> web.Response:
 
 
 async def reset_account(request: web.Request) -> web.Response:
-    return _answer({"accounts": request.app[ACCOUNTS].reset(_place(request))})
+    return _answer({"accounts": request.app[ACCOUNTS].reset(_account(request))})
 
 
 async def disable_account(request: web.Request) -> web.Response:
-    return _answer({"accounts": request.app[ACCOUNTS].disable(_place(request))})
+    return _answer({"accounts": request.app[ACCOUNTS].disable(_account(request))})
 
 
 async def enable_account(request: web.Request) -> web.Response:
-    return _answer({"accounts": request.app[ACCOUNTS].enable(_place(request))})
+    return _answer({"accounts": request.app[ACCOUNTS].enable(_account(request))})
 
 
-async def try_account(request: web.Request) -> web.Response:
+async def probe_account(request: web.Request) -> web.Response:
     """200 also where the account fails: `ok` tells."""
-    form = fill(TryForm, dict(request.query))
-    place = _place(request)
-    candidate, tried = await request.app[ACCOUNTS].try_(place, form.model)
+    form = validate(ProbeForm, dict(request.query))
+    place = _account(request)
+    candidate, tried = await request.app[ACCOUNTS].probe(place, form.model)
     asked = {
         "channel": candidate.channel,
         "account": candidate.account,
@@ -74,24 +74,24 @@ async def try_account(request: web.Request) -> web.Response:
 
 
 async def show_route(request: web.Request) -> web.Response:
-    form = fill(RouteForm, dict(request.query))
-    runtime = request.app[HOUSE]
+    form = validate(RouteForm, dict(request.query))
+    runtime = request.app[RUNTIME]
     snapshot = runtime.current
-    told = forecast(
+    told = preview_route(
         snapshot.config,
         snapshot.catalog,
         snapshot.router,
         _patterns(runtime, form.group),
         form.model,
         form.format,
-        Present(runtime),
+        LiveHealthView(runtime),
     )
     return _answer(told)
 
 
-async def list_misdirected(request: web.Request) -> web.Response:
+async def list_bad_paths(request: web.Request) -> web.Response:
     """Who asks where nothing is, since the start: most of all first."""
-    counts = request.app[HOUSE].misdirected.most_common()
+    counts = request.app[RUNTIME].bad_paths.most_common()
     return _answer(
         {
             "misdirected": [
@@ -101,39 +101,39 @@ async def list_misdirected(request: web.Request) -> web.Response:
     )
 
 
-class Present:
+class LiveHealthView:
     """The `Condition` of a running gateway's accounts, as it is now."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._now = asyncio.get_running_loop().time()
 
-    def usable(self, pool: Sequence[Place], model: str) -> Sequence[Place]:
-        return self._runtime.health.usable(pool, model, self._now)
+    def available(self, pool: Sequence[AccountRef], model: str) -> Sequence[AccountRef]:
+        return self._runtime.health.available(pool, model, self._now)
 
-    def standing(self, place: Place, model: str) -> Standing:
-        return self._runtime.health.standing(place, model, self._now)
+    def status(self, place: AccountRef, model: str) -> AccountStatus:
+        return self._runtime.health.status(place, model, self._now)
 
-    def left(self, standing: Standing) -> float:
+    def seconds_left(self, standing: AccountStatus) -> float:
         return max(0.0, standing.until - self._now)
 
-    def slow(self, place: Place, pool: Sequence[Place], model: str) -> bool:
-        return self._runtime.paces.slow(place, pool, model, self._now)
+    def is_slow(self, place: AccountRef, pool: Sequence[AccountRef], model: str) -> bool:
+        return self._runtime.latency.is_slow(place, pool, model, self._now)
 
-    def busy(self, place: Place) -> bool:
+    def at_capacity(self, place: AccountRef) -> bool:
         return self._runtime.current.upstream.at_capacity(place)
 
 
 def _patterns(runtime: Runtime, name: str | None) -> Sequence[str]:
     if name is None:
-        return EVERY_MODEL
+        return ALL_MODELS
     group = runtime.registry.group(name)
     if group is None:
         raise UnknownGroup(name, [known.name for known in runtime.registry.groups()])
     return group.patterns
 
 
-def _place(request: web.Request) -> Place:
+def _account(request: web.Request) -> AccountRef:
     return request.match_info["channel"], request.match_info["account"]
 
 

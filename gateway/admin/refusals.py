@@ -11,36 +11,36 @@ from dataclasses import dataclass
 from gateway.store.records import Token
 
 
-class DeskError(Exception):
+class AdminError(Exception):
     """What the desk will not do; the message is for the operator, `code` for scripts."""
 
     code = "refused"
 
 
-class UnknownKey(DeskError):
+class UnknownKey(AdminError):
     code = "key_not_found"
 
     def __init__(self, token_id: str) -> None:
         super().__init__(f"No key has the id {token_id}.")
 
 
-class UnknownGroup(DeskError):
+class UnknownGroup(AdminError):
     """`known` are the names of the groups that exist."""
 
     code = "group_not_found"
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"There is no group {name}; the groups are: {', '.join(known) or 'none'}.")
+    def __init__(self, name: str, existing: Sequence[str]) -> None:
+        super().__init__(f"There is no group {name}; the groups are: {', '.join(existing) or 'none'}.")
 
 
-class UnknownRequest(DeskError):
+class UnknownRequest(AdminError):
     code = "request_not_found"
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"The ledger has no request {request_id}.")
 
 
-class UnknownAccount(DeskError):
+class UnknownAccount(AdminError):
     """`name` is channel/account."""
 
     code = "account_not_found"
@@ -49,38 +49,38 @@ class UnknownAccount(DeskError):
         super().__init__(f"The running configuration has no account {name}.")
 
 
-class UnknownModel(DeskError):
+class UnknownModel(AdminError):
     """`known` are the models that the channel has; `sent` is None where it was to be any."""
 
     code = "model_not_found"
 
-    def __init__(self, channel: str, sent: str | None, known: Sequence[str]) -> None:
-        what = f"no model {sent}" if sent is not None else "no model of the catalog"
-        super().__init__(f"Channel {channel} has {what}; it has: {', '.join(known)}.")
+    def __init__(self, channel: str, requested: str | None, existing: Sequence[str]) -> None:
+        what = f"no model {requested}" if requested is not None else "no model of the catalog"
+        super().__init__(f"Channel {channel} has {what}; it has: {', '.join(existing)}.")
 
 
-class NothingToReload(DeskError):
+class ReloadUnavailable(AdminError):
     code = "nothing_to_reload"
 
     def __init__(self) -> None:
         super().__init__("No gateway that was started with a configuration file serves here.")
 
 
-class TooManySubscribers(DeskError):
+class TooManySubscribers(AdminError):
     code = "too_many_subscribers"
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} subscribers follow the feed already: try again later.")
 
 
-class GroupExists(DeskError):
+class GroupExists(AdminError):
     code = "group_exists"
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is a group {name} already.")
 
 
-class GroupInUse(DeskError):
+class GroupInUse(AdminError):
     """Revoked keys count too: their token goes on naming the group."""
 
     code = "group_in_use"
@@ -91,14 +91,14 @@ class GroupInUse(DeskError):
         super().__init__(f"Group {name} is still named by keys: {shown}{more}.")
 
 
-class KeyRevoked(DeskError):
+class KeyRevoked(AdminError):
     code = "key_revoked"
 
     def __init__(self, token: Token) -> None:
         super().__init__(f"{token.name} ({token.id}) was revoked for good: mint another key.")
 
 
-class ExpiryPassed(DeskError):
+class ExpiryPassed(AdminError):
     code = "expiry_passed"
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class ExpiryPassed(DeskError):
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class ImportRowError:
     """What is wrong with one of many: `index` counts them from 0, `field` is a path such as
     `limits.budget`, empty where it is all of it."""
 
@@ -117,11 +117,11 @@ class Slip:
     message: str
 
 
-class ImportRefused(DeskError):
+class ImportRejected(AdminError):
     """Nothing of it was made. `slips` are all that could be found."""
 
     code = "import_refused"
 
-    def __init__(self, slips: Sequence[Slip]) -> None:
+    def __init__(self, slips: Sequence[ImportRowError]) -> None:
         super().__init__("; ".join(f"{each.index}.{each.field}: {each.message}" for each in slips))
-        self.slips = tuple(slips)
+        self.row_errors = tuple(slips)

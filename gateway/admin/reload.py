@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from gateway.admin.changes import Changes, changes, settled
-from gateway.config import Config, ConfigMistakes, Mistake
+from gateway.admin.changes import ConfigChanges, compare_configs, keep_fixed_settings
+from gateway.config import Config, ConfigError, ConfigProblem
 from gateway.runtime import Runtime, unix_microseconds
 
 log = logging.getLogger(__name__)
@@ -24,13 +24,13 @@ _Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Source:
+class ConfigSource:
     """The file that a configuration comes from, and how it is read: `load` raises ConfigMistakes.
     Every `period` seconds somebody looks whether it has changed."""
 
     file: Path | None
     load: Callable[[], Config]
-    period: float = 2.0
+    poll_interval: float = 2.0
     _read: _Stamp | None = field(default=None, init=False)
     _seen: _Stamp | None = field(default=None, init=False)
 
@@ -54,37 +54,37 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
+class ReloadResult:
     """A reload that went well. `hash` is that of the configuration in force; `warnings` are
     sentences."""
 
     file: str
     hash: str
-    changes: Changes
+    changes: ConfigChanges
     warnings: tuple[str, ...]
 
 
 class Reloader:
     """One gateway's configuration and the file it follows; one reload at a time."""
 
-    def __init__(self, runtime: Runtime, source: Source) -> None:
+    def __init__(self, runtime: Runtime, source: ConfigSource) -> None:
         self._runtime = runtime
         self._source = source
         self._turn = asyncio.Lock()
         self._asked = asyncio.Event()
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """For a reload soon, while somebody is `following`; what comes of it is in the log."""
         self._asked.set()
 
-    async def reload(self) -> Reloaded:
+    async def reload(self) -> ReloadResult:
         """Raises ConfigMistakes; then everything is as it was. Both are told in the log."""
         async with self._turn:
             try:
                 config = await asyncio.to_thread(self._source.read)
                 self._check(config)
-            except ConfigMistakes as found:
-                self._runtime.refused = _for_everybody(found)
+            except ConfigError as found:
+                self._runtime.config_error = _public_message(found)
                 log.error("the configuration stays as it was, for its file is wrong:\n%s", found)
                 raise
             reloaded = self._take(config)
@@ -95,7 +95,7 @@ class Reloader:
         return reloaded
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def watch(self) -> AsyncIterator[None]:
         """Until the block ends, the file is read again when it has changed, and when asked."""
         task = asyncio.ensure_future(self._follow())
         try:
@@ -108,20 +108,20 @@ class Reloader:
         """An empty file is right for a start, but a slip where requests are being served."""
         if self._runtime.config.channels and not config.channels:
             text = "none is left: a running gateway keeps those that it has"
-            raise ConfigMistakes([Mistake("channels", str(self._source.file), 0, text)])
+            raise ConfigError([ConfigProblem("channels", str(self._source.file), 0, text)])
 
-    def _take(self, config: Config) -> Reloaded:
+    def _take(self, config: Config) -> ReloadResult:
         runtime = self._runtime
         old = runtime.config
-        config, fixed = settled(config, old)
+        config, fixed = keep_fixed_settings(config, old)
         if config != old:
-            runtime.replace(config)
+            runtime.replace_config(config)
         runtime.loaded_at = unix_microseconds()
-        runtime.refused = None
-        return Reloaded(
+        runtime.config_error = None
+        return ReloadResult(
             file=str(self._source.file),
             hash=runtime.current.hash,
-            changes=changes(old, config),
+            changes=compare_configs(old, config),
             warnings=(
                 *config.warnings,
                 *(f"{name} stays as it is until the gateway is started again." for name in fixed),
@@ -136,7 +136,7 @@ class Reloader:
 
     async def _asked_meanwhile(self) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._source.period):
+            async with asyncio.timeout(self._source.poll_interval):
                 await self._asked.wait()
         asked = self._asked.is_set()
         self._asked.clear()
@@ -145,16 +145,16 @@ class Reloader:
     async def _try(self) -> None:
         try:
             await self.reload()
-        except ConfigMistakes:
+        except ConfigError:
             return  # it is told
         except Exception:  # whatever it is, the file must go on being followed
             log.exception("the configuration stays as it was: its file could not be taken")
 
 
-def _for_everybody(found: ConfigMistakes) -> str:
+def _public_message(found: ConfigError) -> str:
     """Where the first mistake is and how many there are: probes show no key, so neither the texts
     nor the key paths, in which something misplaced may stand, nor the file's directory are theirs.
     """
-    first, count = found.mistakes[0], len(found.mistakes)
+    first, count = found.problems[0], len(found.problems)
     place = f"{Path(first.file).name}:{first.line}" if first.line else Path(first.file).name
     return f"{place}: {count} mistake{'s' if count > 1 else ''}, told in the log"

@@ -12,11 +12,11 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_FRESH: Final = 1.0
+_CACHE_SECONDS: Final = 1.0
 """Seconds, from when it was asked for."""
 
 
-class Remembered(Generic[K, V]):
+class CoalescingCache(Generic[K, V]):
     """`make` gives the answer to what is asked. Who asks while another waits for the same waits
     with them; whoever leaves meanwhile takes it from nobody."""
 
@@ -24,12 +24,12 @@ class Remembered(Generic[K, V]):
         self._make = make
         self._answers: dict[K, tuple[float, asyncio.Future[V]]] = {}
 
-    async def get(self, asked: K) -> V:
+    async def get(self, key: K) -> V:
         """The answer, or the exception, that is at most a moment old."""
         now = asyncio.get_running_loop().time()
         for each, (at, answer) in list(self._answers.items()):
-            if answer.done() and now - at > _FRESH:
+            if answer.done() and now - at > _CACHE_SECONDS:
                 del self._answers[each]
-        if asked not in self._answers:
-            self._answers[asked] = now, asyncio.ensure_future(self._make(asked))
-        return await asyncio.shield(self._answers[asked][1])
+        if key not in self._answers:
+            self._answers[key] = now, asyncio.ensure_future(self._make(key))
+        return await asyncio.shield(self._answers[key][1])

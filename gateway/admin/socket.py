@@ -15,12 +15,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.admin import ROOT
-from gateway.config import SOCKET_NAME, SOCKET_PATH_LIMIT
+from gateway.admin import API_PATH
+from gateway.config import SOCKET_NAME, MAX_SOCKET_PATH
 
 _OWNER_ONLY = 0o177  # the mask that leaves rw-------
-_DRAIN_SECONDS = 2.0
-_TURNS = 5  # of the loop, from a connection that waits to be let in to one that counts
+_DRAIN_TIMEOUT = 2.0
+_LOOP_TURNS = 5  # of the loop, from a connection that waits to be let in to one that counts
 
 
 class AdminSocketError(Exception):
@@ -32,10 +32,10 @@ def socket_path(state_dir: Path) -> Path:
     could be: Linux allows a path of 107 bytes."""
     path = state_dir / SOCKET_NAME
     length = len(os.fsencode(path))
-    if length > SOCKET_PATH_LIMIT:
+    if length > MAX_SOCKET_PATH:
         raise AdminSocketError(
             f"The path of the admin socket, {path}, has {length} bytes; at most "
-            f"{SOCKET_PATH_LIMIT} are possible. Choose a shorter state directory."
+            f"{MAX_SOCKET_PATH} are possible. Choose a shorter state directory."
         )
     return path
 
@@ -50,7 +50,7 @@ async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Pa
     """
     path = socket_path(state_dir)
     mounted = web.Application()
-    mounted.add_subapp(ROOT, app)
+    mounted.add_subapp(API_PATH, app)
     runner = web.AppRunner(mounted, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -66,7 +66,7 @@ async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Pa
 
 
 def _listen(path: Path) -> socket.socket:
-    _clear(path)
+    _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(_OWNER_ONLY)
     try:
@@ -80,7 +80,7 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _clear(path: Path) -> None:
+def _remove_stale(path: Path) -> None:
     """Removes what a dead process left at `path`, and nothing else."""
     try:
         mode = path.lstat().st_mode
@@ -88,12 +88,12 @@ def _clear(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise AdminSocketError(f"{path} is in the way of the admin socket: it is no socket.")
-    if _answers(path):
+    if _is_alive(path):
         raise AdminSocketError(f"Another process serves the admin socket {path}.")
     path.unlink(missing_ok=True)
 
 
-def _answers(path: Path) -> bool:
+def _is_alive(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -108,9 +108,9 @@ def _answers(path: Path) -> bool:
 async def _drain(runner: web.AppRunner) -> None:
     """Waits until everyone who was let in has an answer. The backlog needs turns of the loop, which
     on a busy machine may be all that there is of a wait."""
-    for _ in range(_TURNS):
+    for _ in range(_LOOP_TURNS):
         await asyncio.sleep(0.002)
-    with_answer = asyncio.timeout(_DRAIN_SECONDS)
+    with_answer = asyncio.timeout(_DRAIN_TIMEOUT)
     try:
         async with with_answer:
             while runner.server is not None and runner.server.connections:

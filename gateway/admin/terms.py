@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.store.records import AgentMode, TokenState
+from gateway.store.records import UserAgentMode, TokenState
 
 LimitChanges = Mapping[str, int | None]
 """Limits by their names (`gateway.core.limits.LIMITS`); one that is not named stays."""
 
 
-class KeyTerms(TypedDict, total=False):
+class KeySettings(TypedDict, total=False):
     """What may be said of a key besides its name and group; `limits` None takes all away."""
 
     note: str | None
@@ -28,7 +28,7 @@ class KeyTerms(TypedDict, total=False):
     limits: LimitChanges | None
 
 
-class KeyChanges(KeyTerms, total=False):
+class KeyChanges(KeySettings, total=False):
     """What may be changed of a key; what is absent stays."""
 
     name: str
@@ -36,25 +36,25 @@ class KeyChanges(KeyTerms, total=False):
     state: TokenState
 
 
-class GroupTerms(TypedDict, total=False):
+class GroupSettings(TypedDict, total=False):
     """What may be said of a group besides its name and patterns."""
 
     multiplier: str
     limits: LimitChanges | None
     user_agents: tuple[str, ...] | None
-    user_agent_mode: AgentMode
+    user_agent_mode: UserAgentMode
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class KeyRequest:
     """A key to be made, or, where `key` is given, to be taken over."""
 
     name: str
     group: str
     key: str | None = field(default=None, repr=False)
-    terms: KeyTerms = field(default_factory=KeyTerms)
+    settings: KeySettings = field(default_factory=KeySettings)
 
 
-def limited(limits: Limits, changes: LimitChanges | None) -> Limits:
+def merge_limits(limits: Limits, changes: LimitChanges | None) -> Limits:
     """The limits as changed."""
     return UNLIMITED if changes is None else replace(limits, **changes)

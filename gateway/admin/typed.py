@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 
-NONE: Final = ("none", "never")
+NONE_WORDS: Final = ("none", "never")
 """Words for nothing at all."""
 
 _AMOUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([kKMG]?)", re.ASCII)
@@ -25,17 +25,17 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LONGEST: Final = 100 * 366 * 86_400
 
 
-def read_count(text: str) -> int:
+def parse_count(text: str) -> int:
     """A whole number."""
     return _amount(text, 1, "a whole number such as 600 or 100k")
 
 
-def read_units(text: str) -> int:
+def parse_units(text: str) -> int:
     """Units, in micro-units."""
-    return _amount(text, MICRO, "units such as 5M, 250k or 0.5, with at most 6 decimals")
+    return _amount(text, MICRO_PER_UNIT, "units such as 5M, 250k or 0.5, with at most 6 decimals")
 
 
-def read_seconds(text: str) -> int:
+def parse_duration(text: str) -> int:
     """A duration, in seconds."""
     written = _LASTING.fullmatch(text)
     seconds = 0 if text == "0" else None
@@ -46,11 +46,11 @@ def read_seconds(text: str) -> int:
     return seconds
 
 
-def read_moment(text: str, now: int, direction: int) -> int:
+def parse_time(text: str, now: int, direction: int) -> int:
     """A date, a date and time (of UTC, where it names no other zone), or a duration from `now` in
     one direction (1 or -1); in Unix microseconds, as `now` is."""
     if _LASTING.fullmatch(text):
-        return max(0, now + direction * read_seconds(text) * 1_000_000)
+        return max(0, now + direction * parse_duration(text) * 1_000_000)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -13,23 +13,23 @@ from typing import Final
 
 Network = IPv4Network | IPv6Network
 
-_HOP: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
+_HOP_PATTERN: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
 """An address with a port, or in brackets: so some proxies write it."""
 
 
-def came_from(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
     """The peer's address, or, where trusted proxies passed something on, the last address of
     `x-forwarded-for` (`forwarded`: the header's values) that is none of theirs."""
     if not trusted:
         return peer
     hops = [hop for part in ",".join(forwarded).split(",") if (hop := part.strip())]
     address = peer
-    while hops and among(address, trusted):
-        address = _bare(hops.pop())
+    while hops and in_networks(address, trusted):
+        address = _strip_port(hops.pop())
     return address
 
 
-def among(address: str, networks: Sequence[Network]) -> bool:
+def in_networks(address: str, networks: Sequence[Network]) -> bool:
     """False for what is no address. An IPv4 address is the same where IPv6 spells it (`::ffff:`),
     as sockets for both do."""
     try:
@@ -41,6 +41,6 @@ def among(address: str, networks: Sequence[Network]) -> bool:
     return any(parsed in network for network in networks)
 
 
-def _bare(hop: str) -> str:
-    written = _HOP.fullmatch(hop)
+def _strip_port(hop: str) -> str:
+    written = _HOP_PATTERN.fullmatch(hop)
     return hop if written is None else written[1] or written[2] or ""

@@ -10,25 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
-from gateway.admission.addresses import Network, among
+from gateway.admission.addresses import Network, in_networks
 from gateway.config import Model, UserAgents
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
-from gateway.quota.agents import Agents
+from gateway.quota.agents import UserAgentList
 from gateway.quota.limits import Holder, HolderKind
-from gateway.quota.tariff import Tariff
+from gateway.quota.tariff import Price
 from gateway.routing.catalog import Catalog
-from gateway.routing.router import Reach, Route, Router
-from gateway.store.records import AgentMode, Group, Token
+from gateway.routing.router import ModelAccess, Route, Router
+from gateway.store.records import UserAgentMode, Group, Token
 
 
 @dataclass(frozen=True, slots=True)
-class AgentList:
+class UserAgentRule:
     """`whose` list it is, in words."""
 
-    whose: str
-    agents: Agents
+    owner: str
+    allowed: UserAgentList
     enforced: bool
 
 
@@ -39,97 +39,97 @@ class Permit:
     `tokens_per_minute` is the smallest limit of that kind."""
 
     token: Token
-    reach: Reach
-    group_reach: Reach
+    access: ModelAccess
+    group_access: ModelAccess
     holders: tuple[Holder, ...]
-    limited: bool
+    has_minute_limits: bool
     tokens_per_minute: int | None
     multiplier: str
     networks: tuple[Network, ...] | None
-    agent_lists: tuple[AgentList, ...]
-    _tariffs: dict[str, Tariff] = field(default_factory=dict)
+    user_agent_rules: tuple[UserAgentRule, ...]
+    _prices: dict[str, Price] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, token: Token, group: Group | None, router: Router, house: Holder, agents: UserAgents
+    def for_token(
+        cls, token: Token, group: Group | None, router: Router, gateway_holder: Holder, agents: UserAgents
     ) -> Permit:
         """`house` is the gateway as a holder, `agents` its own list. A group that does not exist
         reaches nothing."""
-        group_reach = router.reach(group.patterns if group else ())
-        holders = [_holder(HolderKind.KEY, token.id, token), house]
+        group_reach = router.access_for(group.patterns if group else ())
+        holders = [_holder(HolderKind.KEY, token.id, token), gateway_holder]
         if group is not None:
             holders.insert(1, _holder(HolderKind.GROUP, group.name, group))
         return cls(
             token=token,
-            reach=group_reach if token.models is None else router.within(group_reach, token.models),
-            group_reach=group_reach,
+            access=group_reach if token.models is None else router.restrict(group_reach, token.models),
+            group_access=group_reach,
             holders=tuple(holders),
-            limited=any(map(_shown, holders)),
-            tokens_per_minute=_least(holder.limits.tokens_per_minute for holder in holders),
+            has_minute_limits=any(map(_has_minute_limits, holders)),
+            tokens_per_minute=_min_limit(holder.limits.tokens_per_minute for holder in holders),
             multiplier=group.multiplier if group else "1",
             networks=_networks(token.addresses),
-            agent_lists=tuple(_agent_lists(token, group, agents)),
+            user_agent_rules=tuple(_user_agent_rules(token, group, agents)),
         )
 
     def check_address(self, address: str) -> None:
         """Raises `PermissionDenied`."""
-        if self.networks is not None and not among(address, self.networks):
+        if self.networks is not None and not in_networks(address, self.networks):
             raise PermissionDenied("This key may not be used from this address", detail=address)
 
-    def check_agent(self, agent: str) -> str | None:
+    def check_user_agent(self, agent: str) -> str | None:
         """What is odd about the user agent and passes. Raises `UserAgentNotAllowed`."""
         odd = None
-        for each in self.agent_lists:
-            if not each.agents.allows(agent):
-                odd = f"user agent not on the list of {each.whose}"
+        for each in self.user_agent_rules:
+            if not each.allowed.allows(agent):
+                odd = f"user agent not on the list of {each.owner}"
                 if each.enforced:
                     raise UserAgentNotAllowed(detail=odd)
         return odd
 
-    def check_use(self) -> None:
+    def check_can_generate(self) -> None:
         """Raises `PermissionDenied` where the key may only look."""
         if self.token.probe:
             raise PermissionDenied(
                 "This is a probe key: it may list models, count tokens and ask for health"
             )
 
-    def route(self, router: Router, sent: str, asked: Format) -> Route:
+    def route(self, router: Router, model_name: str, client_format: Format) -> Route:
         """As `Router.route` does; and raises `PermissionDenied` where the key's own list forbids
         what its group allows."""
-        route = router.route(sent, asked, self.group_reach)
-        if route.model not in self.reach.members:
-            raise PermissionDenied(f"This key may not use the model {sent}")
+        route = router.route(model_name, client_format, self.group_access)
+        if route.model not in self.access.model_ids:
+            raise PermissionDenied(f"This key may not use the model {model_name}")
         return route
 
-    def expected(self, input_tokens: int, output_tokens: int) -> int:
+    def expected_output(self, input_tokens: int, output_tokens: int) -> int:
         """Output tokens to be expected of a prompt that names no most, where models usually write
         so many: what the limits leave, so that every prompt that fits them can pass some time."""
         most = self.tokens_per_minute
         return output_tokens if most is None else min(output_tokens, max(0, most - input_tokens))
 
-    def tariff(self, model: Model) -> Tariff:
+    def model_price(self, model: Model) -> Price:
         """What the model costs this key's group."""
-        known = self._tariffs.get(model.id)
+        known = self._prices.get(model.id)
         if known is None:
-            known = self._tariffs[model.id] = Tariff.of(model, self.multiplier)
+            known = self._prices[model.id] = Price.for_model(model, self.multiplier)
         return known
 
-    def price(self, catalog: Catalog, model_id: str) -> Tariff | None:
+    def price_by_id(self, catalog: Catalog, model_id: str) -> Price | None:
         """The same for an id of the catalog."""
         model = catalog.resolve(model_id)
-        return None if model is None else self.tariff(model)
+        return None if model is None else self.model_price(model)
 
 
 def _holder(kind: HolderKind, id: str, record: Token | Group) -> Holder:
     return Holder(kind, id, record.name, record.limits or UNLIMITED)
 
 
-def _shown(holder: Holder) -> bool:
+def _has_minute_limits(holder: Holder) -> bool:
     limits = holder.limits
     return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
 
 
-def _least(limits: Iterable[int | None]) -> int | None:
+def _min_limit(limits: Iterable[int | None]) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -137,14 +137,14 @@ def _networks(addresses: Sequence[str] | None) -> tuple[Network, ...] | None:
     return None if addresses is None else tuple(ip_network(each) for each in addresses)
 
 
-def _agent_lists(token: Token, group: Group | None, house: UserAgents) -> Sequence[AgentList]:
+def _user_agent_rules(token: Token, group: Group | None, house: UserAgents) -> Sequence[UserAgentRule]:
     lists = []
     if house.allow is not None:
         enforced = house.mode == "enforce"
-        lists.append(AgentList("the gateway", Agents.of(house.allow), enforced))
+        lists.append(UserAgentRule("the gateway", UserAgentList.parse(house.allow), enforced))
     if group is not None and group.user_agents is not None:
-        enforced = group.user_agent_mode is AgentMode.ENFORCE
-        lists.append(AgentList(f"group {group.name}", Agents.of(group.user_agents), enforced))
+        enforced = group.user_agent_mode is UserAgentMode.ENFORCE
+        lists.append(UserAgentRule(f"group {group.name}", UserAgentList.parse(group.user_agents), enforced))
     if token.user_agents is not None:
-        lists.append(AgentList("the key", Agents.of(token.user_agents), True))
+        lists.append(UserAgentRule("the key", UserAgentList.parse(token.user_agents), True))
     return lists

@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 """Name → where the command is (`module:attribute`), and what it does in one line."""
 
 
-class _Nouns(click.Group):
+class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -58,7 +58,7 @@ def _imported(module: str) -> ModuleType:
         gc.enable()
 
 
-@click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gateway.__version__, prog_name="gateway")
 def main() -> None:
     """One key, three wire formats, any model behind it."""

@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import lasting
-from gateway.cli.client import Refused, connect, part
-from gateway.cli.options import Place, in_json, placed
+from gateway.admin.figures import format_duration
+from gateway.cli.client import CommandRefused, connect, quote_path
+from gateway.cli.options import Location, with_json, with_location
 from gateway.cli.screen import (
-    note,
+    print_note,
     print_fields,
     print_json,
     print_table,
-    short,
-    standing,
-    when,
+    shorten,
+    style_account_state,
+    format_time,
 )
 
 States = list[dict[str, Any]]
@@ -38,9 +38,9 @@ def account() -> None:
 
 
 @account.command(name="list")
-@in_json
-@placed
-def list_(place: Place, as_json: bool) -> None:
+@with_json
+@with_location
+def list_(place: Location, as_json: bool) -> None:
     """List all accounts, well or not, with each model that they were asked for."""
     with connect(place.state_dir, may_serve=False) as client:
         states = client.get("/accounts")["accounts"]
@@ -57,13 +57,13 @@ def list_(place: Place, as_json: bool) -> None:
             (
                 _name(each),
                 each["model"],
-                standing(each["state"]),
-                when(each["until"]),
+                style_account_state(each["state"]),
+                format_time(each["until"]),
                 each["reason"],
                 each["succeeded"],
                 each["failed"],
                 _load(each),
-                short(each["error"]),
+                shorten(each["error"]),
             )
             for each in states
         ),
@@ -72,9 +72,9 @@ def list_(place: Place, as_json: bool) -> None:
 
 @account.command()
 @click.argument("name")
-@in_json
-@placed
-def reset(place: Place, name: str, as_json: bool) -> None:
+@with_json
+@with_location
+def reset(place: Location, name: str, as_json: bool) -> None:
     """Forget what is held against an account: it is asked again."""
     states = _put(place, name, "reset")
     disabled = any(each["state"] == _DISABLED for each in states)
@@ -83,9 +83,9 @@ def reset(place: Place, name: str, as_json: bool) -> None:
 
 @account.command()
 @click.argument("name")
-@in_json
-@placed
-def disable(place: Place, name: str, as_json: bool) -> None:
+@with_json
+@with_location
+def disable(place: Location, name: str, as_json: bool) -> None:
     """Ask an account no more, until it is enabled or the gateway starts anew."""
     states = _put(place, name, "disable")
     _tell(states, as_json, "is asked no more; what is under way goes on")
@@ -93,9 +93,9 @@ def disable(place: Place, name: str, as_json: bool) -> None:
 
 @account.command()
 @click.argument("name")
-@in_json
-@placed
-def enable(place: Place, name: str, as_json: bool) -> None:
+@with_json
+@with_location
+def enable(place: Location, name: str, as_json: bool) -> None:
     """Ask an account again that was disabled."""
     _tell(_put(place, name, "enable"), as_json, "may be asked again")
 
@@ -103,11 +103,11 @@ def enable(place: Place, name: str, as_json: bool) -> None:
 @account.command(name="try")
 @click.argument("name")
 @click.option("--model", help="Which of the channel's models to ask for, instead of the first.")
-@in_json
-@placed
-def try_(place: Place, name: str, model: str | None, as_json: bool) -> None:
+@with_json
+@with_location
+def try_(place: Location, name: str, model: str | None, as_json: bool) -> None:
     """Send one small real request through an account; a success resets it."""
-    query = f"?model={part(model)}" if model is not None else ""
+    query = f"?model={quote_path(model)}" if model is not None else ""
     with connect(place.state_dir, may_serve=False) as client:
         path = _path(client.get("/accounts")["accounts"], name)
         tried = client.post(f"{path}/try{query}", None)
@@ -119,7 +119,7 @@ def try_(place: Place, name: str, model: str | None, as_json: bool) -> None:
         sys.exit(1)
 
 
-def pick(states: States, name: str) -> tuple[str, str]:
+def find_account(states: States, name: str) -> tuple[str, str]:
     """The channel and the account that a person means. Raises Refused with what there is to choose
     from."""
     places = list(dict.fromkeys((each["channel"], each["account"]) for each in states))
@@ -128,17 +128,17 @@ def pick(states: States, name: str) -> tuple[str, str]:
         return meant[0]
     choice = "\n".join(f"  {'/'.join(each)}" for each in meant or places)
     if meant:
-        raise Refused(f"{len(meant)} channels have an account {name}: name one of\n{choice}")
+        raise CommandRefused(f"{len(meant)} channels have an account {name}: name one of\n{choice}")
     if places:
-        raise Refused(f"There is no account {name}; there are\n{choice}")
-    raise Refused("The running configuration has no accounts.")
+        raise CommandRefused(f"There is no account {name}; there are\n{choice}")
+    raise CommandRefused("The running configuration has no accounts.")
 
 
 def _path(states: States, name: str) -> str:
-    return "/accounts/" + "/".join(map(part, pick(states, name)))
+    return "/accounts/" + "/".join(map(quote_path, find_account(states, name)))
 
 
-def _put(place: Place, name: str, what: str) -> States:
+def _put(place: Location, name: str, what: str) -> States:
     with connect(place.state_dir, may_serve=False) as client:
         path = _path(client.get("/accounts")["accounts"], name)
         states: States = client.put(f"{path}/{what}", None)["accounts"]
@@ -149,7 +149,7 @@ def _tell(states: States, as_json: bool, what: str) -> None:
     if as_json:
         print_json(states)
     else:
-        note(f"{_name(states[0])} {what}.")
+        print_note(f"{_name(states[0])} {what}.")
 
 
 def _name(state: dict[str, Any]) -> str:
@@ -166,7 +166,7 @@ def _fields(tried: dict[str, Any]) -> Sequence[tuple[str, str | int | None]]:
         ("Account", _name(tried)),
         ("Model", f"{tried['model']} ({tried['upstream_model']}, {tried['format']})"),
         ("Status", tried["status"]),
-        ("Time", lasting(tried["total_us"])),
+        ("Time", format_duration(tried["total_us"])),
     )
     if tried["ok"]:
         tokens = f"{_count(tried['input_tokens'])} in, {_count(tried['output_tokens'])} out"

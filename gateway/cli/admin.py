@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import note, print_json, print_table, when
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.screen import print_note, print_json, print_table, format_time
 
 
 @click.group()
@@ -20,9 +20,9 @@ def admin() -> None:
 
 
 @admin.command()
-@in_json
-@placed
-def password(place: Place, as_json: bool) -> None:
+@with_json
+@with_location
+def password(place: Location, as_json: bool) -> None:
     """Set the password of the console: at least 12 characters.
 
     It is asked for twice, or is the first line of standard input. All sessions end.
@@ -34,21 +34,21 @@ def password(place: Place, as_json: bool) -> None:
         print_json(answer)
         return
     ended = answer["ended"]
-    note("The password is set." + (f" {_counted(ended)} ended." if ended else ""))
+    print_note("The password is set." + (f" {_counted(ended)} ended." if ended else ""))
 
 
 @admin.command()
 @click.option("--end-all", is_flag=True, help="End all of them.")
-@in_json
-@placed
-def sessions(place: Place, as_json: bool, end_all: bool) -> None:
+@with_json
+@with_location
+def sessions(place: Location, as_json: bool, end_all: bool) -> None:
     """List the browsers that are signed in to the console."""
     with connect(place.state_dir) as client:
         answer = client.delete("/sessions") if end_all else client.get("/sessions")
     if as_json:
         print_json(answer)
     elif end_all:
-        note(f"{_counted(answer['ended'])} ended.")
+        print_note(f"{_counted(answer['ended'])} ended.")
     else:
         _tell(answer)
 
@@ -62,14 +62,14 @@ def _typed() -> str:
 
 def _tell(answer: dict[str, Any]) -> None:
     if not answer["password"]:
-        note("No password is set, so nobody can sign in: gateway admin password")
+        print_note("No password is set, so nobody can sign in: gateway admin password")
     elif not answer["sessions"]:
-        note("Nobody is signed in.")
+        print_note("Nobody is signed in.")
     else:
         print_table(
             ("signed in", "last seen", "address", "browser"),
             (
-                (when(each["created_at"]), when(each["seen_at"]), each["address"], each["agent"])
+                (format_time(each["created_at"]), format_time(each["seen_at"]), each["address"], each["agent"])
                 for each in answer["sessions"]
             ),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.admin.figures import cost, grouped, units
+from gateway.admin.figures import format_cost, format_count, format_units
 from gateway.cli.client import Client
 from gateway.cli.typed import now_us
 from gateway.config import Money
@@ -44,22 +44,22 @@ def limit_fields(
     """A line for each limit."""
     for name, (title, _) in _COUNTS.items():
         most = limits[name]
-        yield title, None if most is None else grouped(most)
+        yield title, None if most is None else format_count(most)
     for name, (title, _) in _BUDGETS.items():
         most = limits[name]
-        told = None if most is None else f"{cost(most, money)}: {units(spent[name])} are spent"
+        told = None if most is None else f"{format_cost(most, money)}: {format_units(spent[name])} are spent"
         yield title, told
 
 
 def limit_words(limits: Mapping[str, int | None]) -> str | None:
     """All in one cell: `600 rpm, 5 000 units a day`; None without any."""
     counts = [
-        f"{grouped(most)} {words}"
+        f"{format_count(most)} {words}"
         for name, (_, words) in _COUNTS.items()
         if (most := limits[name]) is not None
     ]
     budgets = [
-        f"{units(most)} {words}"
+        f"{format_units(most)} {words}"
         for name, (_, words) in _BUDGETS.items()
         if (most := limits[name]) is not None
     ]

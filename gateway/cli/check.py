@@ -10,7 +10,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.mistakes import mistakes_told
+from gateway.cli.mistakes import report_config_errors
 from gateway.config import Config, find_config, load_config
 
 
@@ -28,7 +28,7 @@ def check(config: Path | None, schema: bool, as_json: bool) -> None:
         click.echo(orjson.dumps(schema_of_file, option=orjson.OPT_INDENT_2))
         return
     path = find_config(config)
-    with mistakes_told(as_json=as_json):
+    with report_config_errors(as_json=as_json):
         found = load_config(path)
     if as_json:
         click.echo(orjson.dumps({"ok": True, "file": str(path), **_summary(found)}))

@@ -20,30 +20,30 @@ import aiohttp
 import click
 import orjson
 
-from gateway.admin import ROOT
+from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import hold
+from gateway.store.lock import lock_state_dir
 
 EX_UNAVAILABLE = 69
 """Exit code of sysexits.h: the gateway that should answer does not."""
 
-_PATIENCE = 5.0  # seconds for somebody to answer
-_LONGEST = 30.0  # seconds for an answer
-_STEP = 0.05
+_CONNECT_TIMEOUT = 5.0  # seconds for somebody to answer
+_REQUEST_TIMEOUT = 30.0  # seconds for an answer
+_RETRY_INTERVAL = 0.05
 _TRIES = 3
 
 
-class Refused(click.ClickException):
+class CommandRefused(click.ClickException):
     """The gateway said no, or the state directory cannot be used: exit code 1. `mistakes` are those
     of the fields that were sent, where it told any: the `path` of a field and a `message` each."""
 
-    def __init__(self, message: str, mistakes: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(self, message: str, field_errors: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(message)
-        self.mistakes = mistakes
+        self.field_errors = field_errors
 
 
-class Unreachable(click.ClickException):
+class GatewayUnreachable(click.ClickException):
     """Somebody holds the state directory and does not answer, or nobody is there to."""
 
     exit_code = EX_UNAVAILABLE
@@ -56,35 +56,35 @@ class Client:
     gateway's own words, and Unreachable.
     """
 
-    def __init__(self, runner: asyncio.Runner, line: _Line) -> None:
+    def __init__(self, runner: asyncio.Runner, line: _AdminConnection) -> None:
         self._runner = runner
         self._line = line
 
     @property
-    def alone(self) -> bool:
+    def is_standalone(self) -> bool:
         """Whether no gateway runs, so that the command does all of it itself."""
-        return self._line.serves
+        return self._line.is_standalone
 
     def get(self, path: str, **query: Any) -> Any:
         present = {name: str(value) for name, value in query.items() if value is not None}
-        return self._runner.run(self._line.ask("GET", path, query=present))
+        return self._runner.run(self._line.request("GET", path, query=present))
 
     def post(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.ask("POST", path, body=body))
+        return self._runner.run(self._line.request("POST", path, body=body))
 
     def put(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.ask("PUT", path, body=body))
+        return self._runner.run(self._line.request("PUT", path, body=body))
 
     def patch(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.ask("PATCH", path, body=body))
+        return self._runner.run(self._line.request("PATCH", path, body=body))
 
     def delete(self, path: str) -> Any:
-        return self._runner.run(self._line.ask("DELETE", path))
+        return self._runner.run(self._line.request("DELETE", path))
 
 
 @contextmanager
 def connect(
-    state_dir: Path, *, may_create: bool = False, may_serve: bool = True, longest: float = _LONGEST
+    state_dir: Path, *, may_create: bool = False, may_serve: bool = True, timeout: float = _REQUEST_TIMEOUT
 ) -> Iterator[Client]:
     """Somebody to ask, until the block ends: print afterwards, others may be waiting.
 
@@ -92,14 +92,14 @@ def connect(
     the command stands in for it; otherwise Unreachable. `longest`: seconds that an answer may take.
     """
     if not may_create and not state_dir.is_dir():
-        raise Refused(
+        raise CommandRefused(
             f"There is no state directory {state_dir.absolute()}: nothing was ever kept there. "
             "Name another with --state-dir or --config."
         )
     try:
-        line = _Line(state_dir, may_serve, longest)
+        line = _AdminConnection(state_dir, may_serve, timeout)
     except AdminSocketError as error:
-        raise Refused(str(error)) from None
+        raise CommandRefused(str(error)) from None
     with asyncio.Runner() as runner:
         try:
             runner.run(line.open())
@@ -108,12 +108,12 @@ def connect(
             runner.run(line.close())
 
 
-def part(text: str) -> str:
+def quote_path(text: str) -> str:
     """One step of a path, whatever it contains."""
     return quote(text, safe="")
 
 
-class _Line:
+class _AdminConnection:
     """The connection behind a Client, and the socket's other end where nobody else serves it."""
 
     def __init__(self, state_dir: Path, may_serve: bool, longest: float) -> None:
@@ -123,20 +123,20 @@ class _Line:
         self._socket = socket_path(state_dir)
         self._held = AsyncExitStack()
         self._holder: int | None = None
-        self.serves = False
+        self.is_standalone = False
 
     async def open(self) -> None:
         """Returns when somebody answers."""
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        deadline = asyncio.get_running_loop().time() + _CONNECT_TIMEOUT
         while not (await self._answered(deadline) or await self._served()):
             if asyncio.get_running_loop().time() > deadline:
                 raise self._silence()
-            await asyncio.sleep(_STEP)
+            await asyncio.sleep(_RETRY_INTERVAL)
 
     async def close(self) -> None:
         await self._held.aclose()
 
-    async def ask(
+    async def request(
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
     ) -> Any:
         """The answer's JSON. What was lost on the way is asked again, unless it may have been
@@ -148,15 +148,15 @@ class _Line:
                 pass
             except (aiohttp.ClientError, ConnectionError) as error:
                 if method == "POST":
-                    raise Unreachable(
+                    raise GatewayUnreachable(
                         "The gateway went away before it answered: look whether it was done."
                     ) from error
             except TimeoutError:
-                raise Unreachable(
+                raise GatewayUnreachable(
                     f"The gateway has not answered for {self._longest:g} s."
                 ) from None
             await self.open()
-        raise Unreachable("The gateway went away before it answered.")
+        raise GatewayUnreachable("The gateway went away before it answered.")
 
     async def _exchange(
         self, method: str, path: str, query: dict[str, str] | None, body: Any
@@ -169,13 +169,13 @@ class _Line:
                 timeout=aiohttp.ClientTimeout(total=self._longest),
             ) as session,
             session.request(
-                method, f"http://gateway{ROOT}{path}", params=query, data=content
+                method, f"http://gateway{API_PATH}{path}", params=query, data=content
             ) as reply,
         ):
             answer = await reply.read()
         if reply.status >= 400:
             error = orjson.loads(answer)["error"]
-            raise Refused(error["message"], error.get("mistakes", ()))
+            raise CommandRefused(error["message"], error.get("mistakes", ()))
         return orjson.loads(answer) if answer else None
 
     async def _answered(self, deadline: float) -> bool:
@@ -187,7 +187,7 @@ class _Line:
             raise self._silence() from None
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, PermissionError):
-                raise Refused(_not_ours(self._socket)) from None
+                raise CommandRefused(_not_ours(self._socket)) from None
             return False
         except (aiohttp.ClientError, ConnectionError):
             return False  # it is going; its lock follows
@@ -196,29 +196,29 @@ class _Line:
     async def _served(self) -> bool:
         """Whether we could take the place of a daemon: not while somebody holds the lock."""
         # Imported here: with a gateway to ask, the ledger is half of a command's start.
-        from gateway.console.entrance import open_entrance
+        from gateway.console.entrance import open_admin_app
 
         if not self._may_serve:
-            raise Unreachable(f"No gateway runs on the state directory {self._state_dir}.")
+            raise GatewayUnreachable(f"No gateway runs on the state directory {self._state_dir}.")
         if self._state_dir.exists() and self._state_dir.stat().st_uid != os.geteuid():
-            raise Refused(_not_ours(self._state_dir))  # what we made there would not be theirs
+            raise CommandRefused(_not_ours(self._state_dir))  # what we made there would not be theirs
         try:
-            self._held.enter_context(hold(self._state_dir))
-            admin = await self._held.enter_async_context(open_entrance(self._state_dir, _now))
+            self._held.enter_context(lock_state_dir(self._state_dir))
+            admin = await self._held.enter_async_context(open_admin_app(self._state_dir, _now))
             await self._held.enter_async_context(serve_admin(admin, self._state_dir))
         except StateLocked as error:
             self._holder = error.pid
             return False
         except (StoreError, AdminSocketError, OSError) as error:
-            raise Refused(str(error)) from None
-        self.serves = True
+            raise CommandRefused(str(error)) from None
+        self.is_standalone = True
         return True
 
-    def _silence(self) -> Unreachable:
+    def _silence(self) -> GatewayUnreachable:
         who = f"process {self._holder}" if self._holder else "another process"
-        return Unreachable(
+        return GatewayUnreachable(
             f"The state directory {self._state_dir} is in use by {who}, but its admin socket has "
-            f"not answered for {_PATIENCE:g} s."
+            f"not answered for {_CONNECT_TIMEOUT:g} s."
         )
 
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import grouped
+from gateway.admin.figures import format_count
 from gateway.cli.client import connect
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import note, print_json, print_table, when
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.screen import print_note, print_json, print_table, format_time
 
 _LONGEST: Final = 3600.0  # seconds: every row of a large ledger is read
 _HOUR_US: Final = 3_600_000_000
@@ -22,15 +22,15 @@ def db() -> None:
 
 
 @db.command()
-@in_json
-@placed
-def check(place: Place, as_json: bool) -> None:
+@with_json
+@with_location
+def check(place: Location, as_json: bool) -> None:
     """Prove that the ledger's figures agree, while the gateway runs or not.
 
     Every key's totals must be the sums of its hours, and every hour the sum of its rows. Exit
     code 1 where anything does not agree; nothing is repaired.
     """
-    with connect(place.state_dir, longest=_LONGEST) as client:
+    with connect(place.state_dir, timeout=_LONGEST) as client:
         report = client.get("/check")
     if as_json:
         print_json(report)
@@ -42,24 +42,24 @@ def check(place: Place, as_json: bool) -> None:
 
 def _tell(report: dict[str, Any]) -> None:
     for damage in report["damage"]:
-        note(f"The database is damaged: {damage}")
+        print_note(f"The database is damaged: {damage}")
     if report["damage"]:
-        note("No figure was looked at. Put back a copy, or ask SQLite's .recover for what is left.")
+        print_note("No figure was looked at. Put back a copy, or ask SQLite's .recover for what is left.")
         return
-    keys, rows, hours = (grouped(report[name]) for name in ("keys", "rows", "hours"))
+    keys, rows, hours = (format_count(report[name]) for name in ("keys", "rows", "hours"))
     if found := report["discrepancies"]:
         _print(found)
-        note(
+        print_note(
             f"Figures that do not agree: {len(found)}, among those of {keys} keys, {hours} hourly"
             f" sums and {rows} rows. Nothing was changed."
         )
         return
     click.echo(f"The totals of all keys ({keys}) are the sums of their hours.")
     since = report["rows_kept_since"]
-    of = f" from {when(since * _HOUR_US)} on; older rows are not kept" if since else ""
+    of = f" from {format_time(since * _HOUR_US)} on; older rows are not kept" if since else ""
     click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){of}.")
     if report["open"]:
-        click.echo(f"Rows that have not ended: {grouped(report['open'])}.")
+        click.echo(f"Rows that have not ended: {format_count(report['open'])}.")
 
 
 def _print(found: list[dict[str, Any]]) -> None:
@@ -69,7 +69,7 @@ def _print(found: list[dict[str, Any]]) -> None:
             (
                 each["column"],
                 each["token_id"],
-                when(each["hour"] * _HOUR_US) if each["hour"] is not None else None,
+                format_time(each["hour"] * _HOUR_US) if each["hour"] is not None else None,
                 each["group_name"],
                 each["model"],
                 each["stands"],

@@ -34,7 +34,7 @@ _CALLS: Final = (
 )
 
 
-def tell_demo(address: str, key: str, password: str, state_dir: Path) -> None:
+def print_demo_help(address: str, key: str, password: str, state_dir: Path) -> None:
     """Prints three commands that work as they stand, and what to configure clients with."""
     click.echo(f"A gateway with a simulated model is serving on {address}\n")
     for name, path, headers, body in _CALLS:

@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.cli.client import Client, part
+from gateway.cli.client import Client, quote_path
 
 Row = dict[str, Any]
 
-_FIRST = "req_"  # sorts before every id
-_PAGE = 1000
+_FIRST_ID = "req_"  # sorts before every id
+_PAGE_SIZE = 1000
 _OVERLAP = 5
 
 
-class Feed:
+class LogFollower:
     """Asked again and again, gives each exchange that has ended once, by time of its ending.
 
     Ids are ordered by an exchange's start, but rows appear when its body is read: an id may come
@@ -29,18 +29,18 @@ class Feed:
     def __init__(self, known: Iterable[Row]) -> None:
         """`known` are the newest rows, which were shown already, newest first."""
         known = list(known)
-        self._starts = deque([known[0]["id"] if known else _FIRST], maxlen=_OVERLAP)
+        self._starts = deque([known[0]["id"] if known else _FIRST_ID], maxlen=_OVERLAP)
         self._open = {row["id"] for row in known if row["state"] == "open"}
         self._told = {row["id"] for row in known} - self._open
 
-    def look(self, client: Client) -> list[Row]:
+    def poll(self, client: Client) -> list[Row]:
         """The rows of the exchanges that have ended since the last look."""
         fresh = _after(client, self._starts[0])
         self._open |= {row["id"] for row in fresh if row["state"] == "open"}
         running = {row["id"] for row in _page(client, state="open")}
         gone = self._open - running
         rows = {row["id"]: row for row in fresh}
-        rows |= {each: client.get(f"/requests/{part(each)}") for each in gone}
+        rows |= {each: client.get(f"/requests/{quote_path(each)}") for each in gone}
         ended = {
             each: row
             for each, row in rows.items()
@@ -65,5 +65,5 @@ def _after(client: Client, start: str) -> list[Row]:
 
 
 def _page(client: Client, **query: str) -> list[Row]:
-    rows: list[Row] = client.get("/requests", limit=_PAGE, **query)["requests"]
+    rows: list[Row] = client.get("/requests", limit=_PAGE_SIZE, **query)["requests"]
     return rows

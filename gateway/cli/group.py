@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from gateway.cli.budgets import limit_fields, limit_words, spent
-from gateway.cli.client import connect, part
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import note, print_fields, print_json, print_table, when
-from gateway.cli.terms import Command, named, warn_of_strangers, with_limits, with_user_agents
-from gateway.store.records import AgentMode
+from gateway.cli.client import connect, quote_path
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.screen import print_note, print_fields, print_json, print_table, format_time
+from gateway.cli.terms import Command, given_options, warn_unknown_models, with_limits, with_user_agents
+from gateway.store.records import UserAgentMode
 
 Fields = dict[str, Any]
 
@@ -55,12 +55,12 @@ def _with_terms(command: Command) -> Command:
 
     @wraps(command)
     def termed(patterns: tuple[str, ...], limits: Fields, **options: Any) -> None:
-        terms = named({"patterns": patterns} | {name: options.pop(name) for name in _TERMS})
+        terms = given_options({"patterns": patterns} | {name: options.pop(name) for name in _TERMS})
         command(terms=terms | ({"limits": limits} if limits else {}), **options)
 
     mode = click.option(
         "--user-agent-mode",
-        type=click.Choice([str(each) for each in AgentMode]),
+        type=click.Choice([str(each) for each in UserAgentMode]),
         help="Whether clients that --user-agents does not name are refused, or only noted.",
     )
     multiplier = click.option(
@@ -73,9 +73,9 @@ def _with_terms(command: Command) -> Command:
 @click.argument("name")
 @_with_models(required=True)
 @_with_terms
-@in_json
-@placed
-def add(place: Place, name: str, terms: Fields, as_json: bool) -> None:
+@with_json
+@with_location
+def add(place: Location, name: str, terms: Fields, as_json: bool) -> None:
     """Make a group: gateway group add NAME --models 'beta-*' family:alpha"""
     with connect(place.state_dir, may_create=True) as client:
         added = client.post("/groups", {"name": name} | terms)
@@ -86,9 +86,9 @@ def add(place: Place, name: str, terms: Fields, as_json: bool) -> None:
 @click.argument("name")
 @_with_models(required=False)
 @_with_terms
-@in_json
-@placed
-def set_(place: Place, name: str, terms: Fields, as_json: bool) -> None:
+@with_json
+@with_location
+def set_(place: Location, name: str, terms: Fields, as_json: bool) -> None:
     """Change a group; binding from the next request on.
 
     Options that are left out change nothing, none clears.
@@ -96,14 +96,14 @@ def set_(place: Place, name: str, terms: Fields, as_json: bool) -> None:
     if not terms:
         raise click.UsageError("Nothing to change: name what is to be another, such as --rpm 600.")
     with connect(place.state_dir) as client:
-        changed = client.patch(f"/groups/{part(name)}", terms)
+        changed = client.patch(f"/groups/{quote_path(name)}", terms)
     _tell(place, changed, as_json)
 
 
 @group.command(name="list")
-@in_json
-@placed
-def list_(place: Place, as_json: bool) -> None:
+@with_json
+@with_location
+def list_(place: Location, as_json: bool) -> None:
     """List all groups."""
     with connect(place.state_dir) as client:
         groups = client.get("/groups")["groups"]
@@ -119,7 +119,7 @@ def list_(place: Place, as_json: bool) -> None:
                 each["multiplier"],
                 limit_words(each["limits"]),
                 _agents(each),
-                when(each["created_at"]),
+                format_time(each["created_at"]),
             )
             for each in groups
         ),
@@ -128,15 +128,15 @@ def list_(place: Place, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name")
-@in_json
-@placed
-def show(place: Place, name: str, as_json: bool) -> None:
+@with_json
+@with_location
+def show(place: Location, name: str, as_json: bool) -> None:
     """Show all that is kept of a group, its limits, and what of its budgets is spent.
 
     In JSON `spent_micro` has what was spent of each budget.
     """
     with connect(place.state_dir) as client:
-        found = client.get(f"/groups/{part(name)}")
+        found = client.get(f"/groups/{quote_path(name)}")
         found["spent_micro"] = spent(client, group=found["name"])
     if as_json:
         print_json(found)
@@ -148,23 +148,23 @@ def show(place: Place, name: str, as_json: bool) -> None:
             ("Multiplier", found["multiplier"]),
             ("User agents", _agents(found)),
             *limit_fields(found["limits"], found["spent_micro"], place.money()),
-            ("Created", when(found["created_at"])),
+            ("Created", format_time(found["created_at"])),
         )
     )
 
 
 @group.command()
 @click.argument("name")
-@placed
-def remove(place: Place, name: str) -> None:
+@with_location
+def remove(place: Location, name: str) -> None:
     """Remove a group that no key names, not even a revoked one."""
     with connect(place.state_dir) as client:
-        client.delete(f"/groups/{part(name)}")
-    note(f"Removed: group {name}.")
+        client.delete(f"/groups/{quote_path(name)}")
+    print_note(f"Removed: group {name}.")
 
 
-def _tell(place: Place, changed: Fields, as_json: bool) -> None:
-    warn_of_strangers(place, changed["patterns"])
+def _tell(place: Location, changed: Fields, as_json: bool) -> None:
+    warn_unknown_models(place, changed["patterns"])
     if as_json:
         print_json(changed)
         return
@@ -173,13 +173,13 @@ def _tell(place: Place, changed: Fields, as_json: bool) -> None:
     told += [f"counts {changed['multiplier']}-fold"] if changed["multiplier"] != "1" else []
     told += [f"may use {limits}"] if limits else []
     told += _agents_told(changed)
-    note(f"Group {changed['name']} {', '.join(told)}.")
+    print_note(f"Group {changed['name']} {', '.join(told)}.")
 
 
 def _agents_told(group: Fields) -> list[str]:
     if group["user_agents"] is None:
         return []
-    if group["user_agent_mode"] == AgentMode.OBSERVE:
+    if group["user_agent_mode"] == UserAgentMode.OBSERVE:
         what = "notes the use by other clients than"
     else:
         what = "refuses other clients than"
@@ -190,5 +190,5 @@ def _agents(group: Fields) -> str:
     agents = group["user_agents"]
     if agents is None:
         return "all"
-    watched = " (observed)" if group["user_agent_mode"] == AgentMode.OBSERVE else ""
+    watched = " (observed)" if group["user_agent_mode"] == UserAgentMode.OBSERVE else ""
     return "  ".join(agents) + watched

@@ -19,23 +19,23 @@ from typing import Any, Final, NoReturn, TextIO
 
 import click
 
-from gateway.cli.client import Client, Refused, connect
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.roster import Row, Slip, column_of, read_roster
-from gateway.cli.screen import note, print_json
-from gateway.cli.terms import warn_of_strangers
+from gateway.cli.client import Client, CommandRefused, connect
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.roster import KeyRow, CellError, column_of, parse_key_csv
+from gateway.cli.screen import print_note, print_json
+from gateway.cli.terms import warn_unknown_models
 from gateway.cli.typed import now_us
 
-_CALL: Final = 50  # keys of one call
-_COLUMNS: Final = ("id", "name", "key")
+_BATCH_SIZE: Final = 50  # keys of one call
+_RESULT_COLUMNS: Final = ("id", "name", "key")
 
 Keys = list[dict[str, str]]
 """Of each key that was made its id, its name and the key."""
 
-Step = Callable[[int], None]
+ProgressFn = Callable[[int], None]
 """Is told how many rows were dealt with."""
 
-Keep = Callable[[Keys], None]
+SaveFn = Callable[[Keys], None]
 """Takes keys as soon as they are made."""
 
 
@@ -47,9 +47,9 @@ Keep = Callable[[Keys], None]
     help="The file for the keys, which must not exist; else they are printed.",
 )
 @click.option("--dry-run", is_flag=True, help="Only check the file; make no keys.")
-@in_json
-@placed
-def import_(place: Place, file: TextIO, out: Path | None, dry_run: bool, as_json: bool) -> None:
+@with_json
+@with_location
+def import_keys(place: Location, file: TextIO, out: Path | None, dry_run: bool, as_json: bool) -> None:
     """Make keys from FILE, comma-separated values with a line of titles; - is stdin.
 
     Columns: name, and where wanted group, expires, note, models, addresses, user_agents (lists
@@ -59,54 +59,54 @@ def import_(place: Place, file: TextIO, out: Path | None, dry_run: bool, as_json
     """
     rows, slips = _read(file)
     if slips and not rows:
-        _refuse(slips, as_json)
+        _fail(slips, as_json)
     made: Keys = []
     failure = None
     with connect(place.state_dir, may_create=True) as client, _progress(2 * len(rows)) as step:
-        slips += _faults(client, rows, step)
+        slips += _check_rows(client, rows, step)
         if not (slips or dry_run):
-            with _kept(out) as keep, _interrupts_later() as interrupted:
-                made, failure = _make(client, rows, keep, step, interrupted)
+            with _open_output(out) as keep, _deferred_interrupt() as interrupted:
+                made, failure = _create_keys(client, rows, keep, step, interrupted)
     if slips:
-        _refuse(slips, as_json)
-    warn_of_strangers(place, _patterns(rows))
+        _fail(slips, as_json)
+    warn_unknown_models(place, _patterns(rows))
     if as_json:
         keys = made if out is None else []
         ok = failure is None
         print_json({"ok": ok, "checked": len(rows), "made": len(made), "keys": keys})
     elif dry_run:
-        note(f"Keys that could be made: {len(rows)}. None was.")
+        print_note(f"Keys that could be made: {len(rows)}. None was.")
     elif made:
         if out is None:
             _writer(sys.stdout)(made)
         where = f"they are in {out}" if out is not None else "they stand above"
-        note(f"Keys made: {len(made)}; {where}. Only their digests are kept.")
+        print_note(f"Keys made: {len(made)}; {where}. Only their digests are kept.")
     if failure is not None:
-        note(f"From line {rows[len(made)].line} of the file on no key is known to be made:")
+        print_note(f"From line {rows[len(made)].line} of the file on no key is known to be made:")
         raise failure
 
 
-def _read(file: TextIO) -> tuple[list[Row], list[Slip]]:
+def _read(file: TextIO) -> tuple[list[KeyRow], list[CellError]]:
     try:
-        rows, slips = read_roster(file, now_us())
+        rows, slips = parse_key_csv(file, now_us())
     except UnicodeDecodeError:
-        raise Refused("The file is not in UTF-8: save it as that.") from None
+        raise CommandRefused("The file is not in UTF-8: save it as that.") from None
     if not rows and not slips:
-        raise Refused("The file has no line below its titles: there is no key to make.")
+        raise CommandRefused("The file has no line below its titles: there is no key to make.")
     return rows, slips
 
 
-def _faults(client: Client, rows: Sequence[Row], step: Step) -> list[Slip]:
+def _check_rows(client: Client, rows: Sequence[KeyRow], step: ProgressFn) -> list[CellError]:
     """What the desk has against any of the rows."""
-    slips: list[Slip] = []
+    slips: list[CellError] = []
     for batch in _batches(rows):
-        slips += _slips(batch, _ask(client, batch, dry_run=True))
+        slips += _cell_errors(batch, _ask(client, batch, dry_run=True))
         step(len(batch))
     return slips
 
 
-def _make(
-    client: Client, rows: Sequence[Row], keep: Keep, step: Step, interrupted: Callable[[], bool]
+def _create_keys(
+    client: Client, rows: Sequence[KeyRow], keep: SaveFn, step: ProgressFn, interrupted: Callable[[], bool]
 ) -> tuple[Keys, BaseException | None]:
     """The keys, in the order of the rows, and what stopped it before the last of them: whatever it
     is, keys that were made must be told."""
@@ -118,39 +118,39 @@ def _make(
             answer = _ask(client, batch, dry_run=False)
         except click.ClickException as error:
             return made, error
-        if slips := _slips(batch, answer):  # somebody else was at the desk since it was checked
-            return made, Refused("\n".join(map(str, slips)))
-        keys = [{name: each[name] for name in _COLUMNS} for each in answer["keys"]]
+        if slips := _cell_errors(batch, answer):  # somebody else was at the desk since it was checked
+            return made, CommandRefused("\n".join(map(str, slips)))
+        keys = [{name: each[name] for name in _RESULT_COLUMNS} for each in answer["keys"]]
         made += keys
         try:
             keep(keys)
         except OSError as error:
             _writer(sys.stdout)(keys)
             why = f"The file cannot be written: {error.strerror}. Its last keys stand above."
-            return made, Refused(why)
+            return made, CommandRefused(why)
         step(len(batch))
     return made, None
 
 
-def _ask(client: Client, batch: Sequence[Row], *, dry_run: bool) -> dict[str, Any]:
+def _ask(client: Client, batch: Sequence[KeyRow], *, dry_run: bool) -> dict[str, Any]:
     body = {"keys": [row.fields for row in batch], "dry_run": dry_run}
     answer: dict[str, Any] = client.post("/keys/import", body)
     return answer
 
 
-def _slips(batch: Sequence[Row], answer: dict[str, Any]) -> list[Slip]:
+def _cell_errors(batch: Sequence[KeyRow], answer: dict[str, Any]) -> list[CellError]:
     return [
-        Slip(batch[each["index"]].line, column_of(each["field"]), each["message"])
+        CellError(batch[each["index"]].line, column_of(each["field"]), each["message"])
         for each in answer.get("mistakes", ())
     ]
 
 
-def _batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    return (rows[start : start + _CALL] for start in range(0, len(rows), _CALL))
+def _batches(rows: Sequence[KeyRow]) -> Iterator[Sequence[KeyRow]]:
+    return (rows[start : start + _BATCH_SIZE] for start in range(0, len(rows), _BATCH_SIZE))
 
 
 @contextmanager
-def _kept(out: Path | None) -> Iterator[Keep]:
+def _open_output(out: Path | None) -> Iterator[SaveFn]:
     """Where keys go as they are made. Without a file they wait for the end: the bar may be on the
     terminal that they are for."""
     if out is None:
@@ -160,8 +160,8 @@ def _kept(out: Path | None) -> Iterator[Keep]:
             yield _writer(file)
 
 
-def _writer(stream: TextIO) -> Keep:
-    table = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
+def _writer(stream: TextIO) -> SaveFn:
+    table = csv.DictWriter(stream, _RESULT_COLUMNS, lineterminator="\n")
     table.writeheader()
 
     def keep(keys: Keys) -> None:
@@ -175,14 +175,14 @@ def _new_file(path: Path) -> TextIO:
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise Refused(f"{path} exists already: name a new file. No key was made.") from None
+        raise CommandRefused(f"{path} exists already: name a new file. No key was made.") from None
     except OSError as error:
-        raise Refused(f"{path} cannot be made: {error.strerror}. No key was made.") from None
+        raise CommandRefused(f"{path} cannot be made: {error.strerror}. No key was made.") from None
     return os.fdopen(opened, "w", encoding="utf-8", newline="")
 
 
 @contextmanager
-def _interrupts_later() -> Iterator[Callable[[], bool]]:
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Ctrl-C only takes effect between two calls: the keys of one that is under way would be made,
     and nobody would ever have them."""
     asked = False
@@ -199,7 +199,7 @@ def _interrupts_later() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress(rows: int) -> Iterator[Step]:
+def _progress(rows: int) -> Iterator[ProgressFn]:
     """A bar on stderr, where somebody looks."""
     # Imported here: nobody else needs it, and it is half of a command's start.
     from rich.console import Console
@@ -214,17 +214,17 @@ def _progress(rows: int) -> Iterator[Step]:
         yield lambda done: progress.advance(task, done)
 
 
-def _patterns(rows: Sequence[Row]) -> list[str]:
+def _patterns(rows: Sequence[KeyRow]) -> list[str]:
     """All models that are named, each once."""
     return list(dict.fromkeys(each for row in rows for each in row.fields.get("models", ())))
 
 
-def _refuse(slips: Sequence[Slip], as_json: bool) -> NoReturn:
+def _fail(slips: Sequence[CellError], as_json: bool) -> NoReturn:
     ordered = sorted(slips)
     if as_json:
         print_json({"ok": False, "mistakes": [asdict(slip) for slip in ordered]})
     else:
         for slip in ordered:
-            note(str(slip))
-        note(f"No key was made. Mistakes to put right: {len(ordered)}.")
+            print_note(str(slip))
+        print_note(f"No key was made. Mistakes to put right: {len(ordered)}.")
     sys.exit(1)

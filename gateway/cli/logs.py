@@ -10,30 +10,30 @@ from typing import Any
 
 import click
 
-from gateway.admin.exports import ExportFormat, head, lines
-from gateway.admin.figures import lasting, units
-from gateway.admin.story import Fields, chapters, opening
-from gateway.cli.client import Client, Unreachable, connect, part
-from gateway.cli.feed import Feed, Row
-from gateway.cli.options import Place, in_json, placed
+from gateway.admin.exports import ExportFormat, export_header, export_rows
+from gateway.admin.figures import format_duration, format_units
+from gateway.admin.story import RowFields, sections, headline
+from gateway.cli.client import Client, GatewayUnreachable, connect, quote_path
+from gateway.cli.feed import LogFollower, Row
+from gateway.cli.options import Location, with_json, with_location
 from gateway.cli.screen import (
     Cell,
-    figure,
-    note,
+    right_align,
+    print_note,
     print_fields,
     print_json,
-    print_line,
+    print_json_line,
     print_table,
     print_tree,
-    print_words,
-    short,
-    state,
-    when,
+    print_row,
+    shorten,
+    style_state,
+    format_time,
 )
-from gateway.cli.wanted import Query, filtered
+from gateway.cli.wanted import LogQuery, with_log_filters
 
-_PAUSE = 1.0  # seconds between two looks at the ledger
-_BATCH = 500  # rows of an export that are asked for at once
+_POLL_INTERVAL = 1.0  # seconds between two looks at the ledger
+_EXPORT_BATCH = 500  # rows of an export that are asked for at once
 
 _TITLES = (
     *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
@@ -51,12 +51,12 @@ def logs() -> None:
 
 
 @logs.command(name="list")
-@filtered
+@with_log_filters
 @_LIMIT
 @click.option("--before", metavar="ID", help="Only older requests: the next page.")
-@in_json
-@placed
-def list_(place: Place, query: Query, limit: int, before: str | None, as_json: bool) -> None:
+@with_json
+@with_location
+def list_(place: Location, query: LogQuery, limit: int, before: str | None, as_json: bool) -> None:
     """List requests, the newest first."""
     with connect(place.state_dir) as client:
         keys = client.get("/keys")["keys"]
@@ -66,15 +66,15 @@ def list_(place: Place, query: Query, limit: int, before: str | None, as_json: b
         return
     _print_rows(rows, _names(keys))
     if len(rows) == limit:
-        note(f"There may be older ones: --before {rows[-1]['id']}")
+        print_note(f"There may be older ones: --before {rows[-1]['id']}")
 
 
 @logs.command()
-@filtered
+@with_log_filters
 @click.option("--csv", "as_csv", is_flag=True, help="Answer in comma-separated values.")
-@in_json
-@placed
-def export(place: Place, query: Query, as_csv: bool, as_json: bool) -> None:
+@with_json
+@with_location
+def export(place: Location, query: LogQuery, as_csv: bool, as_json: bool) -> None:
     """Write out every request, with all its columns, the newest first: in JSON one a line, unless
     --csv is given. Narrow it as with `gateway logs list`.
 
@@ -86,31 +86,31 @@ def export(place: Place, query: Query, as_csv: bool, as_json: bool) -> None:
     form = ExportFormat.CSV if as_csv else ExportFormat.JSONL
     with connect(place.state_dir) as client:
         narrowed = query(client.get("/keys")["keys"])
-        click.echo(head(form), nl=False)
+        click.echo(export_header(form), nl=False)
         before: str | None = None
-        while rows := client.get("/requests", limit=_BATCH, before=before, **narrowed)["requests"]:
-            click.echo(lines(form, rows), nl=False)
+        while rows := client.get("/requests", limit=_EXPORT_BATCH, before=before, **narrowed)["requests"]:
+            click.echo(export_rows(form, rows), nl=False)
             before = rows[-1]["id"]
 
 
 @logs.command()
 @click.argument("request_id", metavar="ID")
-@in_json
-@placed
-def show(place: Place, request_id: str, as_json: bool) -> None:
+@with_json
+@with_location
+def show(place: Location, request_id: str, as_json: bool) -> None:
     """Tell what became of one request: every attempt with the upstream's own error, every field.
 
     In JSON the attempts, in their order, are `tried`.
     """
     with connect(place.state_dir) as client:
-        row = client.get(f"/requests/{part(request_id)}")
+        row = client.get(f"/requests/{quote_path(request_id)}")
         tried = _tried(client, row)
         names = _names(client.get("/keys")["keys"])
     if as_json:
         print_json(row | {"tried": tried})
         return
-    told = opening(row, _key(row, names), when(row["started_at"]) or "")
-    print_tree(told, chapters(row, tried, place.money()))
+    told = headline(row, _key(row, names), format_time(row["started_at"]) or "")
+    print_tree(told, sections(row, tried, place.money()))
     click.echo()
     print_fields((name, _field(name, value)) for name, value in row.items())
 
@@ -118,9 +118,9 @@ def show(place: Place, request_id: str, as_json: bool) -> None:
 @logs.command()
 @_LIMIT
 @click.option("--follow", "-f", is_flag=True, help="Go on: print each request as it ends.")
-@in_json
-@placed
-def tail(place: Place, limit: int, follow: bool, as_json: bool) -> None:
+@with_json
+@with_location
+def tail(place: Location, limit: int, follow: bool, as_json: bool) -> None:
     """Print the newest requests, the newest last; in JSON one a line."""
     with connect(place.state_dir) as client:
         keys = client.get("/keys")["keys"]
@@ -128,32 +128,32 @@ def tail(place: Place, limit: int, follow: bool, as_json: bool) -> None:
     _print_lines(reversed(rows), _names(keys), as_json)
     if follow:
         with suppress(KeyboardInterrupt):  # the way to end it
-            _follow(place.state_dir, Feed(rows), as_json)
+            _follow(place.state_dir, LogFollower(rows), as_json)
 
 
-def _follow(state_dir: Path, feed: Feed, as_json: bool) -> None:
+def _follow(state_dir: Path, feed: LogFollower, as_json: bool) -> None:
     """Until the process is interrupted; a gateway that restarts meanwhile loses nothing."""
     waiting = False
     while True:
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_INTERVAL)
         try:
             with connect(state_dir, may_serve=False) as client:
-                rows = feed.look(client)
+                rows = feed.poll(client)
                 names = _names(client.get("/keys")["keys"]) if rows else {}
-        except Unreachable as error:
+        except GatewayUnreachable as error:
             if not waiting:
-                note(f"{error.message} Waiting for it.")
+                print_note(f"{error.message} Waiting for it.")
             waiting = True
             continue
         waiting = False
         _print_lines(rows, names, as_json)
 
 
-def _tried(client: Client, row: Row) -> list[Fields]:
+def _tried(client: Client, row: Row) -> list[RowFields]:
     # Only where the row knows of them: a story must not have attempts and no end.
     if not row["attempts"]:
         return []
-    tried: list[Fields] = client.get(f"/requests/{part(row['id'])}/attempts")["attempts"]
+    tried: list[RowFields] = client.get(f"/requests/{quote_path(row['id'])}/attempts")["attempts"]
     return tried
 
 
@@ -167,18 +167,18 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
         (
             (
                 row["id"],
-                when(row["started_at"]),
+                format_time(row["started_at"]),
                 _key(row, names),
-                short(row["model"]),
+                shorten(row["model"]),
                 row["channel"],
                 row["attempts"] if row["attempts"] > 1 else "",
-                state(row["state"]),
+                style_state(row["state"]),
                 row["status"],
                 row["input_tokens"],
                 row["cache_read_tokens"],
                 row["output_tokens"],
-                figure(_units(row)),
-                lasting(row["total_us"]),
+                right_align(_units(row)),
+                format_duration(row["total_us"]),
             )
             for row in rows
         ),
@@ -188,26 +188,26 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
 def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> None:
     for row in rows:
         if as_json:
-            print_line(row)
+            print_json_line(row)
             continue
-        print_words(
-            when(row["started_at"]),
+        print_row(
+            format_time(row["started_at"]),
             row["id"],
-            state(row["state"]),
+            style_state(row["state"]),
             row["status"],
             _key(row, names),
-            short(row["model"]),
+            shorten(row["model"]),
             row["channel"],
             f"{row['input_tokens']}+{row['output_tokens']}",
             f"{_units(row)} units",
-            lasting(row["total_us"]),
+            format_duration(row["total_us"]),
             row["error_code"],
         )
 
 
 def _units(row: Row) -> str:
     """What it cost, with a mark where that is estimated."""
-    return f"{'~' if row['usage_source'] == 'estimated' else ''}{units(row['cost_micro'])}"
+    return f"{'~' if row['usage_source'] == 'estimated' else ''}{format_units(row['cost_micro'])}"
 
 
 def _key(row: Row, names: dict[str, str]) -> str:
@@ -216,13 +216,13 @@ def _key(row: Row, names: dict[str, str]) -> str:
 
 def _field(name: str, value: Any) -> Cell:
     if name == "state":
-        return state(value)
+        return style_state(value)
     if value is None or isinstance(value, str):
         return value
     if name.endswith("_at"):
-        return when(value)
+        return format_time(value)
     if name.endswith("_us"):
-        return f"{value} ({lasting(value)})"
+        return f"{value} ({format_duration(value)})"
     if name.endswith("_micro"):
-        return f"{value} ({units(value)} units)"
+        return f"{value} ({format_units(value)} units)"
     return str(value)

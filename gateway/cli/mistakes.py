@@ -11,23 +11,23 @@ from typing import Final
 import click
 import orjson
 
-from gateway.config import ConfigMistakes
+from gateway.config import ConfigError
 
 EX_CONFIG: Final = 78
 """Exit code of sysexits.h for a wrong configuration; systemd does not start again after it."""
 
 
 @contextmanager
-def mistakes_told(*, as_json: bool = False) -> Iterator[None]:
+def report_config_errors(*, as_json: bool = False) -> Iterator[None]:
     """Let ConfigMistakes end the process: every mistake on stderr, one a line, and exit 78.
 
     With `as_json` they are one object on stdout: `{"ok": false, "mistakes": [...]}`.
     """
     try:
         yield
-    except ConfigMistakes as found:
+    except ConfigError as found:
         if as_json:
-            mistakes = [asdict(mistake) for mistake in found.mistakes]
+            mistakes = [asdict(mistake) for mistake in found.problems]
             click.echo(orjson.dumps({"ok": False, "mistakes": mistakes}))
         else:
             click.echo(str(found), err=True)

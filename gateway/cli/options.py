@@ -13,20 +13,20 @@ from typing import Any
 
 import click
 
-from gateway.cli.mistakes import mistakes_told
+from gateway.cli.mistakes import report_config_errors
 from gateway.config import (
     Config,
-    ConfigMistakes,
+    ConfigError,
     Money,
     find_config,
     load_config,
-    state_dir_of,
+    find_state_dir,
 )
 from gateway.routing.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Which gateway is meant: its state directory, and the configuration where one was found."""
 
     state_dir: Path
@@ -47,11 +47,11 @@ class Place:
             return None
         try:
             return load_config(self.config, resolve_secrets=False)
-        except ConfigMistakes:
+        except ConfigError:
             return None
 
 
-def placed(command: Callable[..., None]) -> Callable[..., None]:
+def with_location(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command `--config` and `--state-dir`; it takes a `place`."""
 
     @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
@@ -63,14 +63,14 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_place(config: Path | None, state_dir: Path | None, **rest: Any) -> None:
         found = find_config(config)
-        with mistakes_told():
-            place = Place(state_dir_of(state_dir, found), found)
+        with report_config_errors():
+            place = Location(find_state_dir(state_dir, found), found)
         command(place=place, **rest)
 
     return with_place
 
 
-def in_json(command: Callable[..., None]) -> Callable[..., None]:
+def with_json(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command `--json`; it takes `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")(
         command

@@ -5,33 +5,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.client import Refused
+from gateway.cli.client import CommandRefused
 from gateway.cli.typed import now_us
 from gateway.store.keys import well_formed
 
-Fields = dict[str, Any]
+KeyRecord = dict[str, Any]
 """A token as the desk tells it."""
 
 
-def pick(keys: list[Fields], reference: str) -> Fields:
+def find_key(keys: list[KeyRecord], reference: str) -> KeyRecord:
     """The key that a person means by an id or a name; a revoked one only if no other can be meant.
     Names need not be unique: raises Refused with the ids to choose from, or where there is none."""
     for each in keys:
         if each["id"] == reference:
             return each
     if well_formed(reference):
-        raise Refused("That is a key itself: name it by its id, which `gateway key list` shows.")
+        raise CommandRefused("That is a key itself: name it by its id, which `gateway key list` shows.")
     named = [each for each in keys if each["name"] == reference]
     named = [each for each in named if each["state"] != "revoked"] or named
     if not named:
-        raise Refused(f"No key has the id or name {reference}.")
+        raise CommandRefused(f"No key has the id or name {reference}.")
     if len(named) > 1:
         ids = "\n".join(f"  {each['id']}  {each['display']}  {each['state']}" for each in named)
-        raise Refused(f"{len(named)} keys have the name {reference}: name one by its id.\n{ids}")
+        raise CommandRefused(f"{len(named)} keys have the name {reference}: name one by its id.\n{ids}")
     return named[0]
 
 
-def old_until(token: Fields) -> int | None:
+def old_key_expiry(token: KeyRecord) -> int | None:
     """When the key of before the last rotation ends, be it with the token; None where it has."""
     until = token["old_expires_at"]
     if until is not None and token["expires_at"] is not None:
@@ -39,7 +39,7 @@ def old_until(token: Fields) -> int | None:
     return None if until is None or until <= now_us() else int(until)
 
 
-def state_of(token: Fields) -> str:
+def effective_state(token: KeyRecord) -> str:
     """The token's state, where an active one may have expired."""
     expired = token["expires_at"] is not None and token["expires_at"] <= now_us()
     return "expired" if expired and token["state"] == "active" else str(token["state"])

@@ -7,25 +7,25 @@ from typing import Any
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.mistakes import mistakes_told
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.screen import note, print_json
-from gateway.config import ConfigMistakes, Mistake
+from gateway.cli.mistakes import report_config_errors
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.screen import print_note, print_json
+from gateway.config import ConfigError, ConfigProblem
 
 
 @click.command()
-@in_json
-@placed
-def reload(place: Place, as_json: bool) -> None:
+@with_json
+@with_location
+def reload(place: Location, as_json: bool) -> None:
     """Have the running gateway read its configuration again, the file that it was started with.
 
     A file with mistakes changes nothing: exit code 78, and every mistake.
     """
     with connect(place.state_dir, may_serve=False) as client:
         answer = client.post("/reload", {})
-    with mistakes_told(as_json=as_json):
+    with report_config_errors(as_json=as_json):
         if not answer["ok"]:
-            raise ConfigMistakes(Mistake(**each) for each in answer["mistakes"])
+            raise ConfigError(ConfigProblem(**each) for each in answer["mistakes"])
     if as_json:
         print_json(answer)
     else:
@@ -34,10 +34,10 @@ def reload(place: Place, as_json: bool) -> None:
 
 def _tell(answer: dict[str, Any]) -> None:
     for warning in answer["warnings"]:
-        note(f"Warning: {warning}")
-    note(f"{answer['file']}: configuration {answer['hash']} is in force.")
+        print_note(f"Warning: {warning}")
+    print_note(f"{answer['file']}: configuration {answer['hash']} is in force.")
     told = {what: names for what, names in answer["changes"].items() if names}
     for what, names in told.items():
-        note(f"{what.capitalize()}: {', '.join(names)}.")
+        print_note(f"{what.capitalize()}: {', '.join(names)}.")
     if not told:
-        note("Nothing was added, removed or changed.")
+        print_note("Nothing was added, removed or changed.")

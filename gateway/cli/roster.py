@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.admin.typed import read_count, read_moment, read_units
-from gateway.core.limits import LIMITS
+from gateway.admin.typed import parse_count, parse_time, parse_units
+from gateway.core.limits import LIMIT_NAMES
 
 _SEPARATOR: Final = ";"
 _ABSENT: Final = ("", "none", "never")
@@ -23,7 +23,7 @@ _TITLE: Final = re.compile(r"[a-z_ ]{1,20}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeyRow:
     """One key: what is asked of the desk, and the line that it begins in."""
 
     line: int
@@ -31,7 +31,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Slip:
+class CellError:
     """What is wrong in a cell; `column` is empty where it is the whole line."""
 
     line: int
@@ -59,7 +59,7 @@ def _agents(cell: str, now: int) -> list[str]:
 
 
 def _expiry(cell: str, now: int) -> int:
-    return read_moment(cell, now, 1)
+    return parse_time(cell, now, 1)
 
 
 def _probe(cell: str, now: int) -> bool:
@@ -69,11 +69,11 @@ def _probe(cell: str, now: int) -> bool:
 
 
 def _count(cell: str, now: int) -> int:
-    return read_count(cell)
+    return parse_count(cell)
 
 
 def _units(cell: str, now: int) -> int:
-    return read_units(cell)
+    return parse_units(cell)
 
 
 _COLUMNS: Final[Mapping[str, tuple[str, Callable[[str, int], Any]]]] = {
@@ -101,12 +101,12 @@ _VERBATIM: Final = ("name", "key")
 COLUMNS: Final = tuple(_COLUMNS)
 
 
-def read_roster(lines: Iterable[str], now: int) -> tuple[list[Row], list[Slip]]:
+def parse_key_csv(lines: Iterable[str], now: int) -> tuple[list[KeyRow], list[CellError]]:
     """All rows, without the cells that are wrong, and what is wrong with those. Of a file whose
     columns are wrong nothing else is read."""
     reader = csv.reader(lines, strict=True)
-    rows: list[Row] = []
-    slips: list[Slip] = []
+    rows: list[KeyRow] = []
+    slips: list[CellError] = []
     try:
         columns = next(reader, [])
         slips += _titles(columns := [title.strip() for title in columns])
@@ -118,7 +118,7 @@ def read_roster(lines: Iterable[str], now: int) -> tuple[list[Row], list[Slip]]:
                 rows.append(_row(begins, columns, cells, now, slips))
             begins = reader.line_num + 1
     except csv.Error as error:
-        slips.append(Slip(reader.line_num, "", f"is no comma-separated line: {error}"))
+        slips.append(CellError(reader.line_num, "", f"is no comma-separated line: {error}"))
     slips += _repeated(rows)
     return rows, slips
 
@@ -130,7 +130,7 @@ def column_of(path: str) -> str:
     return next((column for column, (filled, _) in _COLUMNS.items() if filled == name), path)
 
 
-def _titles(columns: list[str]) -> Iterator[Slip]:
+def _titles(columns: list[str]) -> Iterator[CellError]:
     """A file may have no titles: what stands in its first line is then told by its number alone,
     unless it looks like one."""
     known = (
@@ -140,16 +140,16 @@ def _titles(columns: list[str]) -> Iterator[Slip]:
         if column not in COLUMNS:
             number = columns.index(column) + 1
             named = column if _TITLE.fullmatch(column) else f"column {number}"
-            yield Slip(1, named, f"is no column; {known}")
+            yield CellError(1, named, f"is no column; {known}")
         elif columns.count(column) > 1:
-            yield Slip(1, column, "stands there more than once")
+            yield CellError(1, column, "stands there more than once")
     if "name" not in columns:
-        yield Slip(1, "name", f"is missing; {known}")
+        yield CellError(1, "name", f"is missing; {known}")
 
 
-def _row(line: int, columns: list[str], cells: list[str], now: int, slips: list[Slip]) -> Row:
+def _row(line: int, columns: list[str], cells: list[str], now: int, slips: list[CellError]) -> KeyRow:
     if len(cells) > len(columns):
-        slips.append(Slip(line, "", f"has {len(cells)} cells under {len(columns)} columns"))
+        slips.append(CellError(line, "", f"has {len(cells)} cells under {len(columns)} columns"))
     fields: dict[str, Any] = {"name": "", "limits": {}}
     for column, cell in zip(columns, cells, strict=False):
         cell = cell.strip()
@@ -159,17 +159,17 @@ def _row(line: int, columns: list[str], cells: list[str], now: int, slips: list[
         try:
             value = read(cell, now)
         except ValueError as error:
-            slips.append(Slip(line, column, str(error)))
+            slips.append(CellError(line, column, str(error)))
             continue
-        (fields["limits"] if name in LIMITS else fields)[name] = value
-    return Row(line, fields)
+        (fields["limits"] if name in LIMIT_NAMES else fields)[name] = value
+    return KeyRow(line, fields)
 
 
-def _repeated(rows: list[Row]) -> Iterator[Slip]:
+def _repeated(rows: list[KeyRow]) -> Iterator[CellError]:
     """The same key in two lines; it is taken out of the later one, so that it is told once."""
     first: dict[str, int] = {}
     for row in rows:
         key = row.fields.get("key")
         if key is not None and first.setdefault(key, row.line) != row.line:
             del row.fields["key"]
-            yield Slip(row.line, "key", f"is the key of line {first[key]} too")
+            yield CellError(row.line, "key", f"is the key of line {first[key]} too")

@@ -12,11 +12,11 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from gateway.cli.client import Client, Refused, Unreachable, connect, part
-from gateway.cli.mistakes import mistakes_told
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.reference import pick, state_of
-from gateway.cli.screen import note, print_json, print_tree
+from gateway.cli.client import Client, CommandRefused, GatewayUnreachable, connect, quote_path
+from gateway.cli.mistakes import report_config_errors
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.reference import find_key, effective_state
+from gateway.cli.screen import print_note, print_json, print_tree
 from gateway.config import load_config
 from gateway.core.formats import Format
 
@@ -36,10 +36,10 @@ _EVERY_MODEL = ("*",)
     required=True,
     help="The format in which the client asks.",
 )
-@in_json
-@placed
+@with_json
+@with_location
 def route(
-    place: Place, key: str | None, group: str | None, model: str, spoken: str, as_json: bool
+    place: Location, key: str | None, group: str | None, model: str, spoken: str, as_json: bool
 ) -> None:
     """Say who would be asked for a model, in which order, and why; nothing is sent.
 
@@ -62,37 +62,37 @@ def route(
 
 
 def _by_gateway(
-    place: Place, key: str | None, group: str | None, model: str, spoken: str
+    place: Location, key: str | None, group: str | None, model: str, spoken: str
 ) -> Answer:
     try:
         with connect(place.state_dir, may_serve=False) as client:
             name = _group(client, key, group)
             told: Answer = client.get("/route", group=name, model=model, format=spoken)
-    except Unreachable as error:
+    except GatewayUnreachable as error:
         hint = "What a file says can be asked without it: name the file with --config."
-        raise Unreachable(f"{error.message} {hint}") from None
+        raise GatewayUnreachable(f"{error.message} {hint}") from None
     return told
 
 
 def _by_file(
-    place: Place, key: str | None, group: str | None, model: str, spoken: Format
+    place: Location, key: str | None, group: str | None, model: str, spoken: Format
 ) -> Answer:
     # Imported here: with a gateway to ask, this is all of a command's start.
-    from gateway.admin.forecast import Unknown, forecast
+    from gateway.admin.forecast import AssumeHealthy, preview_route
     from gateway.routing.catalog import Catalog
     from gateway.routing.router import Router
 
-    with mistakes_told():
+    with report_config_errors():
         config = load_config(place.config, state_dir=place.state_dir, resolve_secrets=False)
     patterns: Sequence[str] = _EVERY_MODEL
     if key is not None or group is not None:
         with connect(place.state_dir) as client:
             name = _group(client, key, group)
-            patterns = client.get(f"/groups/{part(name or '')}")["patterns"]
+            patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
     catalog = Catalog.of(config.models)
     router = Router(catalog, config.channels, config.families)
-    told = forecast(config, catalog, router, patterns, model, spoken, Unknown())
-    note(f"As {place.config} says; how the accounts are is not known.")
+    told = preview_route(config, catalog, router, patterns, model, spoken, AssumeHealthy())
+    print_note(f"As {place.config} says; how the accounts are is not known.")
     answer: Answer = orjson.loads(orjson.dumps(told))
     return answer
 
@@ -100,14 +100,14 @@ def _by_file(
 def _group(client: Client, key: str | None, group: str | None) -> str | None:
     if key is None:
         return group
-    found = pick(client.get("/keys")["keys"], key)
-    if (state := state_of(found)) != "active":
-        raise Refused(f"{found['name']} ({found['id']}) is {state}: its requests get a 401.")
+    found = find_key(client.get("/keys")["keys"], key)
+    if (state := effective_state(found)) != "active":
+        raise CommandRefused(f"{found['name']} ({found['id']}) is {state}: its requests get a 401.")
     if found["models"] is not None:
         allowed = " ".join(found["models"])
-        note(f"Of its group, {found['name']} may use {allowed} only; all else gets a 403.")
+        print_note(f"Of its group, {found['name']} may use {allowed} only; all else gets a 403.")
     if found["probe"]:
-        note(f"{found['name']} is a probe: whatever it would reach, it gets a 403.")
+        print_note(f"{found['name']} is a probe: whatever it would reach, it gets a 403.")
     name: str = found["group"]
     return name
 

@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from gateway.admin.figures import grouped
-from gateway.core.plain import plain
+from gateway.admin.figures import format_count
+from gateway.core.plain import escape_unprintable
 
-_UNBOUNDED = 10_000  # columns: a line that the terminal wraps can still be copied and piped
+_WIDTH = 10_000  # columns: a line that the terminal wraps can still be copied and piped
 
-_SHORT = 40
+_MAX_CELL = 40
 
 _COLOURS = {
     "ok": "green",
@@ -39,7 +39,7 @@ _COLOURS = {
     "interrupted": "red",
 }
 
-_STANDINGS = {
+_ACCOUNT_COLOURS = {
     "open": "green",
     "probing": "cyan",
     "cooling": "yellow",
@@ -56,7 +56,7 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
 
-def print_line(value: Any) -> None:
+def print_json_line(value: Any) -> None:
     """One value of a stream of them: a line each."""
     click.echo(orjson.dumps(value))
 
@@ -82,7 +82,7 @@ def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
     fields = tuple(fields)
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        print_words(Text(name.ljust(width), "bold"), value)
+        print_row(Text(name.ljust(width), "bold"), value)
 
 
 def print_tree(root: str, branches: Iterable[tuple[str, Sequence[str]]]) -> None:
@@ -95,37 +95,37 @@ def print_tree(root: str, branches: Iterable[tuple[str, Sequence[str]]]) -> None
     _console().print(tree)
 
 
-def print_words(*words: Cell) -> None:
+def print_row(*words: Cell) -> None:
     """One line of a stream of them; unlike a table's, its widths need no other line."""
     _console().print(Text("  ").join(_cell(word) for word in words), soft_wrap=True)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A remark for the person, beside the answer."""
-    click.echo("\n".join(plain(line) for line in text.split("\n")), err=True)
+    click.echo("\n".join(escape_unprintable(line) for line in text.split("\n")), err=True)
 
 
-def figure(text: str | int) -> Text:
+def right_align(text: str | int) -> Text:
     """A cell of a column of figures; a number is grouped."""
-    return Text(grouped(text) if isinstance(text, int) else text, justify="right")
+    return Text(format_count(text) if isinstance(text, int) else text, justify="right")
 
 
-def short(text: str | None) -> str | None:
+def shorten(text: str | None) -> str | None:
     """The text, cut where it is long, for a cell among others."""
-    return text if text is None or len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+    return text if text is None or len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
-def state(name: str) -> Text:
+def style_state(name: str) -> Text:
     """The state of a token or an exchange, in its colour."""
     return Text(name, _COLOURS.get(name, ""))
 
 
-def standing(name: str) -> Text:
+def style_account_state(name: str) -> Text:
     """The state of an account, in its colour: of the gate before it, so that open is well."""
-    return Text(name, _STANDINGS.get(name, ""))
+    return Text(name, _ACCOUNT_COLOURS.get(name, ""))
 
 
-def when(microseconds: int | None) -> str | None:
+def format_time(microseconds: int | None) -> str | None:
     """A time of the ledger on the clock of whoever reads."""
     if microseconds is None:
         return None
@@ -136,8 +136,8 @@ def when(microseconds: int | None) -> str | None:
 def _cell(value: Cell) -> Text:
     if isinstance(value, Text):
         return value
-    return Text("-" if value is None else plain(str(value)))
+    return Text("-" if value is None else escape_unprintable(str(value)))
 
 
 def _console() -> Console:
-    return Console(width=_UNBOUNDED, highlight=False)
+    return Console(width=_WIDTH, highlight=False)

@@ -20,15 +20,15 @@ from typing import Final, NoReturn
 import click
 from aiohttp import web
 
-from gateway.admin.reload import Source
+from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import AdminSocketError, socket_path
-from gateway.cli.demo import tell_demo
-from gateway.cli.mistakes import EX_CONFIG, mistakes_told
+from gateway.cli.demo import print_demo_help
+from gateway.cli.mistakes import EX_CONFIG, report_config_errors
 from gateway.config import Config, demo_config, find_config, load_config
-from gateway.daemon import Daemon, running, supervised
-from gateway.server.listen import CannotListen
+from gateway.daemon import Daemon, run_daemon, systemd_notifications
+from gateway.server.listen import BindError
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import DEMO_NAME, LOCK_NAME, hold
+from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 
 DEMO_STATE: Final = Path("var", DEMO_NAME)
 
@@ -56,29 +56,29 @@ def serve(
         if demo:
             _run(_demo(state_dir or DEMO_STATE, asked))
         else:
-            source = _source(find_config(config), state_dir, asked)
-            with mistakes_told():
+            source = _config_source(find_config(config), state_dir, asked)
+            with report_config_errors():
                 found = source.read()
             _run(_serve(found, source))
     except StateLocked as error:
-        _leave(str(error), 1)
+        _exit(str(error), 1)
     except (StoreError, AdminSocketError) as error:
-        _leave(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration to be wrong
-    except CannotListen as error:
-        _leave(f"{error}; another port: --port", 1)
+        _exit(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration to be wrong
+    except BindError as error:
+        _exit(f"{error}; another port: --port", 1)
     except OSError as error:
-        _leave(str(error), 1)
+        _exit(str(error), 1)
 
 
 def _run(work: Awaitable[None]) -> None:
     async def main() -> None:
         await work
 
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(main())
 
 
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it exists: measured 20 to 30 % more requests per second."""
     if sys.platform == "win32":
         return None
@@ -87,33 +87,33 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _source(file: Path | None, state_dir: Path | None, asked: Mapping[str, object]) -> Source:
+def _config_source(file: Path | None, state_dir: Path | None, asked: Mapping[str, object]) -> ConfigSource:
     """Whenever the file is read, what the command line says goes before it."""
-    return Source(file, lambda: _moved(load_config(file, state_dir=state_dir), asked))
+    return ConfigSource(file, lambda: _override_server(load_config(file, state_dir=state_dir), asked))
 
 
-async def _serve(config: Config, source: Source) -> None:
+async def _serve(config: Config, source: ConfigSource) -> None:
     for warning in config.warnings:
         log.warning(warning)
-    async with running(config, source) as daemon:
+    async with run_daemon(config, source) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
-        async with supervised(daemon):
+        async with systemd_notifications(daemon):
             _freeze_objects()
             public = config.server.public_url
             log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
-            await _until_told_to_stop(daemon)
+            await _wait_for_signal(daemon)
 
 
 async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
-    _empty(state_dir)
+    _clear_state_dir(state_dir)
     async with _simulator() as port:
-        config = _moved(demo_config(port, state_dir), {"drain_timeout": 2.0, **asked})
-        async with running(config) as daemon, supervised(daemon):
-            _, key = await daemon.desk.mint_key("demo", "default")
+        config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **asked})
+        async with run_daemon(config) as daemon, systemd_notifications(daemon):
+            _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
-            await daemon.office.sessions.set_password(password)
-            tell_demo(daemon.address, key, password, state_dir)
-            await _until_told_to_stop(daemon)
+            await daemon.console.sessions.set_password(password)
+            print_demo_help(daemon.address, key, password, state_dir)
+            await _wait_for_signal(daemon)
 
 
 @asynccontextmanager
@@ -129,7 +129,7 @@ async def _simulator() -> AsyncIterator[int]:
         yield runner.addresses[0][1]
 
 
-_YOUNG_OBJECTS: Final = 10_000
+_GC_THRESHOLD: Final = 10_000
 """New objects after which the collector looks for garbage. A request leaves none that only it
 could find, but with Python's own threshold of 700 it runs every few requests."""
 
@@ -139,10 +139,10 @@ def _freeze_objects() -> None:
     walk over it: that takes 60 ms each time, and holds every stream up meanwhile."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
 
 
-async def _until_told_to_stop(daemon: Daemon) -> None:
+async def _wait_for_signal(daemon: Daemon) -> None:
     """Waits for the first stop signal; a second one ends what still runs at once."""
     stop = asyncio.Event()
 
@@ -159,16 +159,16 @@ async def _until_told_to_stop(daemon: Daemon) -> None:
     await stop.wait()
 
 
-def _moved(config: Config, asked: Mapping[str, object]) -> Config:
+def _override_server(config: Config, asked: Mapping[str, object]) -> Config:
     return config.model_copy(update={"server": config.server.model_copy(update=asked)})
 
 
-def _empty(state_dir: Path) -> None:
+def _clear_state_dir(state_dir: Path) -> None:
     """A demo starts fresh; holding the lock, so that it never empties one that runs. Raises
     StoreError where there is something that no demo made, AdminSocketError where none can run."""
     socket_path(state_dir)
     mark = state_dir / _DEMO_MARK
-    with hold(state_dir):
+    with lock_state_dir(state_dir):
         found = {path for path in state_dir.iterdir() if path.name != LOCK_NAME}
         if found and not mark.is_file():  # the usual state directory has a folder of that name
             raise StoreError(
@@ -183,6 +183,6 @@ def _empty(state_dir: Path) -> None:
                 path.unlink()
 
 
-def _leave(message: str, code: int) -> NoReturn:
+def _exit(message: str, code: int) -> NoReturn:
     click.echo(f"gateway: {message}", err=True)
     sys.exit(code)

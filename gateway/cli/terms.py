@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.client import Refused
-from gateway.cli.options import Place
-from gateway.cli.screen import note
-from gateway.cli.typed import COUNT, LATER, NOTHING, TEXT, UNITS
-from gateway.core.limits import LIMITS
+from gateway.cli.client import CommandRefused
+from gateway.cli.options import Location
+from gateway.cli.screen import print_note
+from gateway.cli.typed import COUNT, FUTURE_TIME, CLEARED, TEXT, UNITS
+from gateway.core.limits import LIMIT_NAMES
 
 Command = Callable[..., None]
 
@@ -27,7 +27,7 @@ _LIMITS: Final = {
     "budget_day": ("--budget-day", "UNITS", UNITS, "Units in a day of UTC."),
     "budget_month": ("--budget-month", "UNITS", UNITS, "Units in a month of UTC."),
 }
-_ASKED_AS: Final = {"patterns": "models"}
+_PARAMETERS: Final = {"patterns": "models"}
 """Field of the desk → the parameter that fills it, where their names differ."""
 _KEY_TERMS: Final = ("expires_at", "note", "models", "addresses", "user_agents", "probe")
 
@@ -38,10 +38,10 @@ def with_limits(command: Command) -> Command:
 
     @wraps(command)
     def limited(**options: Any) -> None:
-        limits = {name: options.pop(name) for name in LIMITS}
+        limits = {name: options.pop(name) for name in LIMIT_NAMES}
         try:
-            command(limits=named(limits), **options)
-        except Refused as refused:
+            command(limits=given_options(limits), **options)
+        except CommandRefused as refused:
             raise _as_typed(refused) from None
 
     decorated: Command = limited
@@ -63,12 +63,12 @@ def with_user_agents(command: Command) -> Command:
     )(command)
 
 
-def with_key_terms(command: Command) -> Command:
+def with_key_options(command: Command) -> Command:
     """Gives a command all that may be said of a key but its name and group; it takes `terms`."""
 
     @wraps(command)
     def termed(limits: dict[str, Any], **options: Any) -> None:
-        terms = named({name: options.pop(name) for name in _KEY_TERMS})
+        terms = given_options({name: options.pop(name) for name in _KEY_TERMS})
         command(terms=terms | ({"limits": limits} if limits else {}), **options)
 
     decorated = with_user_agents(with_limits(termed))
@@ -86,7 +86,7 @@ def with_key_terms(command: Command) -> Command:
         "--expires",
         "expires_at",
         metavar="30d|DATE|never",
-        type=LATER,
+        type=FUTURE_TIME,
         help="When it ends: after a duration, or as that day of UTC begins.",
     )(decorated)
     return click.option(
@@ -96,29 +96,29 @@ def with_key_terms(command: Command) -> Command:
     )(decorated)
 
 
-def named(options: Mapping[str, Any]) -> dict[str, Any]:
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What was named, as the desk is told it."""
     return {
-        name: None if value is NOTHING or value == (NOTHING,) else value
+        name: None if value is CLEARED or value == (CLEARED,) else value
         for name, value in options.items()
         if value is not None and value != ()
     }
 
 
-def _as_typed(refused: Refused) -> Refused:
-    if not refused.mistakes:
+def _as_typed(refused: CommandRefused) -> CommandRefused:
+    if not refused.field_errors:
         return refused
     told = (
         f"{_option(each['path'])}: {each['message']}" if each["path"] else each["message"]
-        for each in refused.mistakes
+        for each in refused.field_errors
     )
-    return Refused("\n".join(told))
+    return CommandRefused("\n".join(told))
 
 
 def _option(path: Sequence[str | int]) -> str:
     """The option that fills a field of the desk, as it is typed."""
     name, *rest = path[1:] if path[0] == "limits" and len(path) > 1 else path
-    name = _ASKED_AS.get(str(name), name)
+    name = _PARAMETERS.get(str(name), name)
     for parameter in click.get_current_context().command.params:
         if parameter.name == name:
             number = rest[0] if rest and isinstance(rest[0], int) else 0
@@ -127,9 +127,9 @@ def _option(path: Sequence[str | int]) -> str:
     return ".".join(map(str, path))
 
 
-def warn_of_strangers(place: Place, patterns: Iterable[str] | None) -> None:
+def warn_unknown_models(place: Location, patterns: Iterable[str] | None) -> None:
     """Says which patterns name no model of the configuration, where one tells."""
     catalog = place.catalog() if patterns else None
     for pattern in patterns or ():
-        if catalog is not None and not catalog.reachable([pattern]):
-            note(f"Warning: {pattern} names no model of {place.config}.")
+        if catalog is not None and not catalog.matching_ids([pattern]):
+            print_note(f"Warning: {pattern} names no model of {place.config}.")

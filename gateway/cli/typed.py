@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.typed import NONE, read_count, read_moment, read_seconds, read_units
+from gateway.admin.typed import NONE_WORDS, parse_count, parse_time, parse_duration, parse_units
 
 
-class Nothing(Enum):
+class Cleared(Enum):
     """What `none` and `never` stand for, so that it is not taken for an option left out."""
 
-    NOTHING = "none"
+    CLEARED = "none"
 
 
-NOTHING: Final = Nothing.NOTHING
+CLEARED: Final = Cleared.CLEARED
 
 
 def now_us() -> int:
@@ -27,12 +27,12 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def typed(read: Callable[[str], Any], *, optional: bool = True) -> Callable[[str], Any]:
+def option_type(read: Callable[[str], Any], *, optional: bool = True) -> Callable[[str], Any]:
     """An option's type over a reader; where it may be `none`, that is NOTHING."""
 
     def convert(text: str) -> Any:
-        if optional and text in NONE:
-            return NOTHING
+        if optional and text in NONE_WORDS:
+            return CLEARED
         try:
             return read(text)
         except ValueError as error:
@@ -41,9 +41,9 @@ def typed(read: Callable[[str], Any], *, optional: bool = True) -> Callable[[str
     return convert
 
 
-COUNT: Final = typed(read_count)
-UNITS: Final = typed(read_units)
-TEXT: Final = typed(str)
-LATER: Final = typed(lambda text: read_moment(text, now_us(), 1))
-EARLIER: Final = typed(lambda text: read_moment(text, now_us(), -1), optional=False)
-LASTING: Final = typed(read_seconds, optional=False)
+COUNT: Final = option_type(parse_count)
+UNITS: Final = option_type(parse_units)
+TEXT: Final = option_type(str)
+FUTURE_TIME: Final = option_type(lambda text: parse_time(text, now_us(), 1))
+PAST_TIME: Final = option_type(lambda text: parse_time(text, now_us(), -1), optional=False)
+DURATION: Final = option_type(parse_duration, optional=False)

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import price, units
+from gateway.admin.figures import format_price, format_units
 from gateway.cli.client import Client, connect
-from gateway.cli.options import Place, in_json, placed
-from gateway.cli.reference import pick
-from gateway.cli.screen import Cell, figure, note, print_json, print_table, short, when
-from gateway.cli.typed import EARLIER, now_us
+from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.reference import find_key
+from gateway.cli.screen import Cell, right_align, print_note, print_json, print_table, shorten, format_time
+from gateway.cli.typed import PAST_TIME, now_us
 from gateway.config import Money
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 
 Sums = dict[str, Any]
 """A row of usage, as the desk tells it."""
@@ -50,20 +50,20 @@ _TITLES: Final = ("Requests", "Errors", "Input", "Cached", "Output", "Units")
 @click.option(
     "--since",
     metavar="7d|DATE",
-    type=EARLIER,
+    type=PAST_TIME,
     help="From a day of UTC on, or for a duration; else this month.",
 )
 @click.option(
-    "--until", metavar="7d|DATE", type=EARLIER, help="Before this day of UTC, or this long ago."
+    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this day of UTC, or this long ago."
 )
 @click.option("--key", "reference", metavar="KEY", help="Only of this key.")
 @click.option("--group", help="Only of this group.")
 @click.option("--model", help="Only of this model of the catalog.")
 @click.option("--csv", "as_csv", is_flag=True, help="Answer in comma-separated values.")
-@in_json
-@placed
+@with_json
+@with_location
 def usage(
-    place: Place,
+    place: Location,
     by: tuple[str, ...],
     since: int | None,
     until: int | None,
@@ -88,7 +88,7 @@ def usage(
         )
     with connect(place.state_dir) as client:
         keys = client.get("/keys")["keys"]
-        token_id = pick(keys, reference)["id"] if reference is not None else None
+        token_id = find_key(keys, reference)["id"] if reference is not None else None
         rows = _rows(client, by, since=since, until=until, key=token_id, group=group, model=model)
     names = {each["id"]: each["name"] for each in keys}
     if as_json:
@@ -98,8 +98,8 @@ def usage(
         click.echo(_as_csv(rows, by, names), nl=False)
     else:
         _print(rows, by, names, place.money())
-        end = f" and before {when(until)}" if until is not None else ""
-        note(f"Since {when(since)}{end}.")
+        end = f" and before {format_time(until)}" if until is not None else ""
+        print_note(f"Since {format_time(since)}{end}.")
 
 
 def _rows(client: Client, by: Sequence[str], **query: Any) -> list[Sums]:
@@ -148,18 +148,18 @@ def _print(rows: Sequence[Sums], by: Sequence[str], names: dict[str, str], money
 
 def _figures(row: Sums, money: Money) -> Iterator[Cell]:
     for name in ("requests", "errors", "input_tokens", "cache_read_tokens", "output_tokens"):
-        yield figure(row[name])
-    yield figure(f"{'~' if row['estimated'] else ''}{units(row['cost_micro'])}")
-    if (priced := price(row["cost_micro"], money)) is not None:
-        yield figure(priced)
+        yield right_align(row[name])
+    yield right_align(f"{'~' if row['estimated'] else ''}{format_units(row['cost_micro'])}")
+    if (priced := format_price(row["cost_micro"], money)) is not None:
+        yield right_align(priced)
 
 
 def _named(dimension: str, value: Any, names: dict[str, str]) -> str | None:
     """The name of what a row is of; None where there is none."""
     if dimension == "key":
-        return short(f"{names[value]} ({value})") if value in names else str(value)
+        return shorten(f"{names[value]} ({value})") if value in names else str(value)
     if dimension == "hour":
-        return when(value * _HOUR_US)
+        return format_time(value * _HOUR_US)
     return value or None
 
 
@@ -182,7 +182,7 @@ def _as_csv(rows: Sequence[Sums], by: Sequence[str], names: dict[str, str]) -> s
     table.writerow((*dimensions, *counts, "units"))
     for row in rows:
         cells = [cell for each in by for cell in _cells(each, row[each], names)]
-        money = f"{Decimal(row['cost_micro']) / MICRO:f}"
+        money = f"{Decimal(row['cost_micro']) / MICRO_PER_UNIT:f}"
         table.writerow((*cells, *(row[name] for name in counts), money))
     return text.getvalue()
 

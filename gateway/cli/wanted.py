@@ -12,34 +12,34 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.reference import Fields, pick
-from gateway.cli.typed import EARLIER
+from gateway.cli.reference import KeyRecord, find_key
+from gateway.cli.typed import PAST_TIME
 from gateway.store.records import ExchangeState
 
-Query = Callable[[list[Fields]], dict[str, Any]]
+LogQuery = Callable[[list[KeyRecord]], dict[str, Any]]
 """The fields of the query, from the keys that exist; those that are None narrow nothing."""
 
-_FIELDS: Final = (
+_FILTER_FIELDS: Final = (
     *("since", "until", "group_name", "model", "channel", "account"),
     *("state", "status", "error_code", "text"),
 )
-_STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
+_STATUS_PATTERN: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
 
 def _status(text: str) -> str:
-    if not _STATUS.fullmatch(text):
+    if not _STATUS_PATTERN.fullmatch(text):
         raise click.BadParameter("must be a status such as 503 or a class such as 5xx")
     return text
 
 
-_OPTIONS: Final = (
+_FILTER_OPTIONS: Final = (
     click.option(
         "--since",
         metavar="24h|DATE",
-        type=EARLIER,
+        type=PAST_TIME,
         help="Only what began since then: a time of UTC, or a duration ago.",
     ),
-    click.option("--until", metavar="24h|DATE", type=EARLIER, help="Only what began before."),
+    click.option("--until", metavar="24h|DATE", type=PAST_TIME, help="Only what began before."),
     click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key."),
     click.option("--group", "group_name", help="Only requests of this group's keys."),
     click.option("--model", help="Only requests for this model, as sent or of the catalog."),
@@ -60,20 +60,20 @@ _OPTIONS: Final = (
 )
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
+def with_log_filters(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options; it takes a `query`."""
 
     @wraps(command)
     def with_query(reference: str | None, **rest: Any) -> None:
-        fields = {name: rest.pop(name) for name in _FIELDS}
+        fields = {name: rest.pop(name) for name in _FILTER_FIELDS}
 
-        def query(keys: list[Fields]) -> dict[str, Any]:
-            token_id = pick(keys, reference)["id"] if reference is not None else None
+        def query(keys: list[KeyRecord]) -> dict[str, Any]:
+            token_id = find_key(keys, reference)["id"] if reference is not None else None
             return fields | {"token_id": token_id}
 
         command(query=query, **rest)
 
     decorated: Callable[..., None] = with_query
-    for option in reversed(_OPTIONS):
+    for option in reversed(_FILTER_OPTIONS):
         decorated = option(decorated)
     return decorated

@@ -4,65 +4,65 @@ What exists upstream is said here; who may use it is the ledger's business and u
 """
 
 from gateway.config.allowance import (
-    REGEX,
-    AgentExpression,
-    Keeping,
+    REGEX_PREFIX,
+    CompiledPattern,
+    Retention,
     Money,
     Rates,
     SharedLimits,
     UserAgents,
-    agent_expression,
-    check_agent,
+    compile_agent_pattern,
+    validate_agent_pattern,
 )
 from gateway.config.channel import Account, Channel, Timeouts
 from gateway.config.demo import demo_config
 from gateway.config.failure_rule import FailureRule
-from gateway.config.load import find_config, load_config, parse_config, state_dir_of
-from gateway.config.mistakes import ConfigMistakes, Mistake
+from gateway.config.load import find_config, load_config, parse_config, find_state_dir
+from gateway.config.mistakes import ConfigError, ConfigProblem
 from gateway.config.schema import (
     SOCKET_NAME,
-    SOCKET_PATH_LIMIT,
+    MAX_SOCKET_PATH,
     Config,
     Families,
     Lifecycle,
     Model,
     Server,
-    Stickiness,
-    shipped_catalog,
+    AffinitySettings,
+    default_catalog,
 )
-from gateway.config.secret import Secrets
+from gateway.config.secret import SecretResolver
 from gateway.config.traits import Traits
 
 __all__ = [
-    "REGEX",
+    "REGEX_PREFIX",
     "SOCKET_NAME",
-    "SOCKET_PATH_LIMIT",
+    "MAX_SOCKET_PATH",
     "Account",
-    "AgentExpression",
+    "CompiledPattern",
     "Channel",
     "Config",
-    "ConfigMistakes",
+    "ConfigError",
     "FailureRule",
     "Families",
-    "Keeping",
+    "Retention",
     "Lifecycle",
-    "Mistake",
+    "ConfigProblem",
     "Model",
     "Money",
     "Rates",
-    "Secrets",
+    "SecretResolver",
     "Server",
     "SharedLimits",
-    "Stickiness",
+    "AffinitySettings",
     "Timeouts",
     "Traits",
     "UserAgents",
-    "agent_expression",
-    "check_agent",
+    "compile_agent_pattern",
+    "validate_agent_pattern",
     "demo_config",
     "find_config",
     "load_config",
     "parse_config",
-    "shipped_catalog",
-    "state_dir_of",
+    "default_catalog",
+    "find_state_dir",
 ]

@@ -12,29 +12,29 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core.formats import Format
 
-_FORBIDDEN: Final = {
+_FORBIDDEN_PARTS: Final = {
     "username": "must not carry a user name or password: the credential belongs to an account",
     "query": "must not have a query",
     "fragment": "must not have a fragment",
 }
 
 
-def check_address(url: str) -> str:
+def check_url(url: str) -> str:
     """The address without its closing slash; http or https, a host, and nothing but a path."""
-    parts = _split(url)
+    parts = _split_url(url)
     if parts.scheme not in ("http", "https"):
         raise PydanticCustomError("address", "must begin with http:// or https://")
     if not parts.hostname:
         raise PydanticCustomError("address", "must name a host")
-    for field, text in _FORBIDDEN.items():
+    for field, text in _FORBIDDEN_PARTS.items():
         if getattr(parts, field):
             raise PydanticCustomError("address", text)
     return url.rstrip("/")
 
 
-def check_proxy(url: str) -> str:
+def check_proxy_url(url: str) -> str:
     """A proxy's address: http, a host and maybe a port. It asks for no password."""
-    parts = _split(url)
+    parts = _split_url(url)
     if parts.scheme != "http" or not parts.hostname:
         raise PydanticCustomError("address", "must begin with http:// and name a host")
     if parts.username or parts.path.strip("/") or parts.query or parts.fragment:
@@ -48,7 +48,7 @@ def check_base_url(url: str, format: Format | None) -> str:
     Clients of messages append `/v1/messages` themselves, those of chat and responses only the
     last part of the path.
     """
-    url = check_address(url)
+    url = check_url(url)
     path = urlsplit(url).path
     if format is Format.MESSAGES and path.endswith("/v1"):
         raise PydanticCustomError(
@@ -59,7 +59,7 @@ def check_base_url(url: str, format: Format | None) -> str:
     return url
 
 
-def _split(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     if any(character.isspace() or not character.isprintable() for character in url):
         raise PydanticCustomError("address", "must not contain spaces")
     try:

@@ -12,20 +12,20 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.config.quantity import Seconds
-from gateway.config.section import Section
+from gateway.config.section import ConfigModel
 
-REGEX: Final = "re:"
+REGEX_PREFIX: Final = "re:"
 """What stands before a pattern of user agents that is a regular expression and no prefix."""
 
 Multiplier = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=1, le=10**12)]
 
 
-def check_agent(pattern: str) -> str:
+def validate_agent_pattern(pattern: str) -> str:
     """A prefix of user agents, or `re:` and a regular expression."""
-    if pattern.startswith(REGEX):
+    if pattern.startswith(REGEX_PREFIX):
         try:
-            agent_expression(pattern)
+            compile_agent_pattern(pattern)
         except re2.error as error:
             why = error.args[0].decode("utf-8", "replace")
             raise PydanticCustomError(
@@ -34,25 +34,25 @@ def check_agent(pattern: str) -> str:
     return pattern
 
 
-def agent_expression(pattern: str) -> AgentExpression:
+def compile_agent_pattern(pattern: str) -> CompiledPattern:
     """The expression behind `re:`. RE2 takes time in proportion to the text, whatever the pattern:
     clients choose the text."""
     options = re2.Options()
     options.log_errors = False
-    expression: AgentExpression = re2.compile(pattern.removeprefix(REGEX), options)
+    expression: CompiledPattern = re2.compile(pattern.removeprefix(REGEX_PREFIX), options)
     return expression
 
 
-class AgentExpression(Protocol):
+class CompiledPattern(Protocol):
     """What is used of a compiled expression."""
 
     def search(self, text: str) -> object | None: ...
 
 
-AgentPattern = Annotated[str, Field(max_length=200), AfterValidator(check_agent)]
+AgentPattern = Annotated[str, Field(max_length=200), AfterValidator(validate_agent_pattern)]
 
 
-class Rates(Section):
+class Rates(ConfigModel):
     """What a model's kinds of tokens cost, where a fresh input token costs 1."""
 
     completion: Multiplier = 1.0
@@ -65,7 +65,7 @@ class Rates(Section):
     """The same for an hour."""
 
 
-class SharedLimits(Section):
+class SharedLimits(ConfigModel):
     """What all clients together may use; each of them is unlimited where it is absent."""
 
     requests_per_minute: Limit | None = None
@@ -81,7 +81,7 @@ class SharedLimits(Section):
     """How many requests may wait at any moment, at most a quarter of them of one key."""
 
 
-class UserAgents(Section):
+class UserAgents(ConfigModel):
     """Which clients may call; a group or a key may have a list of its own besides."""
 
     mode: Literal["observe", "enforce"] = "enforce"
@@ -91,7 +91,7 @@ class UserAgents(Section):
     everybody may call."""
 
 
-class Money(Section):
+class Money(ConfigModel):
     """How what is used is billed and shown. A unit is a fresh input token of a model with
     multiplier 1, used by a group with multiplier 1."""
 
@@ -103,7 +103,7 @@ class Money(Section):
     """Whether usage that no upstream has told is estimated and billed; such rows are marked."""
 
 
-class Keeping(Section):
+class Retention(ConfigModel):
     """How long the ledger keeps what happened."""
 
     keep: Seconds | None = None

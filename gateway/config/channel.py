@@ -21,15 +21,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.address import check_base_url, check_proxy
+from gateway.config.address import check_base_url, check_proxy_url
 from gateway.config.names import HeaderName, HeaderText, ModelId, Name, UpstreamModel
 from gateway.config.quantity import Seconds
 from gateway.config.secret import resolve_header, resolve_key
-from gateway.config.section import Section
+from gateway.config.section import ConfigModel
 from gateway.config.traits import Traits
 from gateway.core.formats import Format, Lane
 
-_OWN_HEADERS: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     {
         "authorization",
         "x-api-key",
@@ -40,12 +40,12 @@ _OWN_HEADERS: Final = frozenset(
         "transfer-encoding",
     }
 )
-_OWN_FIELDS: Final = frozenset({"model", "stream"})
+_RESERVED_FIELDS: Final = frozenset({"model", "stream"})
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Account(Section):
+class Account(ConfigModel):
     """One credential of a channel."""
 
     name: Name
@@ -63,7 +63,7 @@ class Account(Section):
     """Most requests to it at once: who comes on top goes to another account; null: no limit."""
 
 
-class Timeouts(Section):
+class Timeouts(ConfigModel):
     """How long each step of an attempt may take, in seconds; "30s" and "2m" are accepted too."""
 
     connect: Seconds = 5
@@ -80,19 +80,19 @@ class Timeouts(Section):
     """Until a client has taken what is sent to it."""
 
 
-def _extra(header: str) -> str:
-    if header in _OWN_HEADERS:
+def _check_header_name(header: str) -> str:
+    if header in _RESERVED_HEADERS:
         raise PydanticCustomError("header", "the gateway sets this header itself")
     return header
 
 
-def _overridable(field: str) -> str:
-    if field in _OWN_FIELDS:
+def _check_param_name(field: str) -> str:
+    if field in _RESERVED_FIELDS:
         raise PydanticCustomError("param", "the gateway sets this field itself")
     return field
 
 
-def _sendable(params: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _check_params(params: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """Infinity would leave as null, and a number of more than 64 bits not at all."""
     try:
         if orjson.loads(orjson.dumps(params)) == params:
@@ -102,7 +102,7 @@ def _sendable(params: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     raise PydanticCustomError("param", "has a number that JSON has no place for")
 
 
-def _named_alike(models: Any) -> Any:
+def _as_mapping(models: Any) -> Any:
     if isinstance(models, dict):
         return models
     if not isinstance(models, list):
@@ -112,7 +112,7 @@ def _named_alike(models: Any) -> Any:
     return {model: model for model in models}
 
 
-_SERVED: Final = {
+_MODELS_SCHEMA: Final = {
     "anyOf": [
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
         {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
@@ -120,7 +120,7 @@ _SERVED: Final = {
 }
 
 
-class Channel(Section):
+class Channel(ConfigModel):
     """An upstream endpoint."""
 
     name: Name
@@ -131,7 +131,7 @@ class Channel(Section):
     """What a client library of that format would be configured with: with /v1 for chat and
     responses, without it for messages."""
     models: Annotated[
-        Mapping[ModelId, UpstreamModel], BeforeValidator(_named_alike), WithJsonSchema(_SERVED)
+        Mapping[ModelId, UpstreamModel], BeforeValidator(_as_mapping), WithJsonSchema(_MODELS_SCHEMA)
     ] = Field(min_length=1)
     """What it serves: a list of public ids, or a mapping of public ids to the upstream's own."""
     accounts: tuple[Account, ...] = Field(min_length=1)
@@ -150,7 +150,7 @@ class Channel(Section):
     translated: it is written anew also there, which mends an upstream whose own dialect is broken.
     Between different formats everything is translated."""
     headers: Mapping[
-        Annotated[HeaderName, AfterValidator(_extra)],
+        Annotated[HeaderName, AfterValidator(_check_header_name)],
         Annotated[SecretStr, AfterValidator(resolve_header)],
     ] = {}
     """Extra headers for every call; the credential is set from the account. A value is plain text
@@ -159,7 +159,7 @@ class Channel(Section):
     timeouts: Timeouts = Timeouts()
     """How long each step of an attempt may take."""
     params: Annotated[
-        Mapping[Annotated[str, AfterValidator(_overridable)], JsonValue], AfterValidator(_sendable)
+        Mapping[Annotated[str, AfterValidator(_check_param_name)], JsonValue], AfterValidator(_check_params)
     ] = {}
     """Fields put into every body that is sent, in place of what stands there; the value null takes
     the field out."""
@@ -169,7 +169,7 @@ class Channel(Section):
     user_agent: HeaderText | None = None
     """What the gateway calls itself to the upstream; null: model-gateway and its version. The
     client's own is never sent."""
-    proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
+    proxy: Annotated[str, AfterValidator(check_proxy_url)] | None = None
     """The http proxy through which the upstream is called; null: none, whatever the environment
     says."""
     stream: Literal["follow", "force"] = "follow"
@@ -184,12 +184,12 @@ class Channel(Section):
 
     @field_validator("base_url")
     @classmethod
-    def _fits_format(cls, url: str, info: ValidationInfo) -> str:
+    def _check_base_url(cls, url: str, info: ValidationInfo) -> str:
         return check_base_url(url, info.data.get("format"))
 
     @field_validator("version_header")
     @classmethod
-    def _is_messages(cls, version: str | None, info: ValidationInfo) -> str | None:
+    def _check_version_header(cls, version: str | None, info: ValidationInfo) -> str | None:
         if version is not None and info.data.get("format") not in (Format.MESSAGES, None):
             raise PydanticCustomError("version", "only messages channels are sent a version")
         return version

@@ -10,14 +10,14 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from gateway.config.schema import Config
-from gateway.config.shipped import shipped_models
+from gateway.config.shipped import default_models
 from gateway.core.formats import Format
 
 
 def demo_config(simulator_port: int, state_dir: Path) -> Config:
     """Three channels that each have every model of the catalog; the simulator checks no key."""
     address = f"http://127.0.0.1:{simulator_port}"
-    models = [model["id"] for model in shipped_models()]
+    models = [model["id"] for model in default_models()]
     channels = [
         {
             "name": f"demo-{format}",

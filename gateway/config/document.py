@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import yaml
 
-from gateway.config.mistakes import ConfigMistakes, Mistake, Path, spell_path
+from gateway.config.mistakes import ConfigError, ConfigProblem, KeyPath, format_path
 
-SIZE_LIMIT: Final = 2**20
-_DEPTH_LIMIT: Final = 16  # the composer recurses in C and would take the process with it
+MAX_SIZE: Final = 2**20
+_MAX_DEPTH: Final = 16  # the composer recurses in C and would take the process with it
 _PLAIN_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{tag}" for tag in ("str", "int", "float", "bool", "null", "seq", "map")
 )
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
-_TRICK: Final = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
+_UNSAFE_YAML: Final = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
 _BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
 
 
@@ -30,21 +30,21 @@ class Document:
 
     file: str
     data: Any = None
-    lines: dict[Path, int] = field(default_factory=dict)
-    mistakes: list[Mistake] = field(default_factory=list)
-    unread: set[Path] = field(default_factory=set)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    problems: list[ConfigProblem] = field(default_factory=list)
+    unparsed: set[KeyPath] = field(default_factory=set)
     """Places that stand as None in the data, because their form was wrong."""
 
-    def line(self, path: Path) -> int:
+    def line(self, path: KeyPath) -> int:
         """Where `path` stands, or where the nearest thing around it does."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
-    def note(self, path: Path, text: str, line: int | None = None) -> None:
+    def add_problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
         """Record a mistake at `path`."""
         line = line or self.line(path)
-        self.mistakes.append(Mistake(spell_path(path), self.file, line, text))
+        self.problems.append(ConfigProblem(format_path(path), self.file, line, text))
 
 
 def read_document(raw: bytes, file: str) -> Document:
@@ -55,41 +55,41 @@ def read_document(raw: bytes, file: str) -> Document:
     document = Document(file)
     text = _decode(raw, file)
     try:
-        _refuse_tricks(text, file)
+        _reject_unsafe_yaml(text, file)
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
-        raise ConfigMistakes([_syntax_mistake(error, text, file)]) from None
+        raise ConfigError([_syntax_problem(error, text, file)]) from None
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
-        raise ConfigMistakes([Mistake("", file, line, f"not YAML: {error.reason}")]) from None
+        raise ConfigError([ConfigProblem("", file, line, f"not YAML: {error.reason}")]) from None
     if node is not None:
-        document.data = _Reader(document).read(node, ())
+        document.data = _NodeReader(document).read(node, ())
     return document
 
 
 def _decode(raw: bytes, file: str) -> str:
-    if len(raw) > SIZE_LIMIT:
-        raise ConfigMistakes([Mistake("", file, 0, "the file is larger than 1 MiB")])
+    if len(raw) > MAX_SIZE:
+        raise ConfigError([ConfigProblem("", file, 0, "the file is larger than 1 MiB")])
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise ConfigMistakes([Mistake("", file, line, "not UTF-8 text")]) from None
+        raise ConfigError([ConfigProblem("", file, line, "not UTF-8 text")]) from None
 
 
-def _syntax_mistake(error: yaml.MarkedYAMLError, text: str, file: str) -> Mistake:
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigProblem:
     line, column = _position(error.problem_mark or error.context_mark)
     problem = ", ".join(part for part in (error.context, error.problem) if part)
     if any(map(_BARE_REFERENCE.search, text.splitlines()[max(0, line - 2) : line])):
         problem += ' (write "${NAME}" in quotes)'
-    return Mistake("", file, line, f"not YAML: {problem}", column)
+    return ConfigProblem("", file, line, f"not YAML: {problem}", column)
 
 
 def _position(mark: Any) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
-def _refuse_tricks(text: str, file: str) -> None:
+def _reject_unsafe_yaml(text: str, file: str) -> None:
     """Anchors, aliases, tags and bottomless nesting, found before anything is built."""
     mistakes = []
     depth = 0
@@ -100,54 +100,54 @@ def _refuse_tricks(text: str, file: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
-            mistakes.append(Mistake("", file, line, _TRICK, column))
-        if depth > _DEPTH_LIMIT:
-            mistakes.append(Mistake("", file, line, "nested too deeply", column))
+            mistakes.append(ConfigProblem("", file, line, _UNSAFE_YAML, column))
+        if depth > _MAX_DEPTH:
+            mistakes.append(ConfigProblem("", file, line, "nested too deeply", column))
             break
     if mistakes:
-        raise ConfigMistakes(mistakes)
+        raise ConfigError(mistakes)
 
 
-class _Reader:
+class _NodeReader:
     """Builds the data from YAML nodes and notes the line of every place on the way."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._scalars = yaml.constructor.SafeConstructor()
 
-    def read(self, node: yaml.Node, path: Path) -> Any:
+    def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _PLAIN_TAGS:
-            return self._unread(path, "neither text nor a number: put it in quotes")
+            return self._add_unparsed(path, "neither text nor a number: put it in quotes")
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
+            return self._read_mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node, path)
+        return self._read_scalar(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag != _TEXT_TAG:
-                self._document.note(path, "a key must be text: put it in quotes", line)
+                self._document.add_problem(path, "a key must be text: put it in quotes", line)
                 continue
             key = key_node.value
             place = (*path, key)
             if key in mapping:
                 first = self._document.lines[place]
-                self._document.note(place, f"repeated key, first on line {first}", line)
+                self._document.add_problem(place, f"repeated key, first on line {first}", line)
                 continue
             self._document.lines[place] = line
             mapping[key] = self.read(value_node, place)
         return mapping
 
-    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+    def _read_scalar(self, node: yaml.Node, path: KeyPath) -> Any:
         try:
             return self._scalars.construct_object(node)
         except ValueError:  # 0b_, for one, counts as a number in YAML
-            return self._unread(path, "not a number")
+            return self._add_unparsed(path, "not a number")
 
-    def _unread(self, path: Path, text: str) -> None:
-        self._document.note(path, text)
-        self._document.unread.add(path)
+    def _add_unparsed(self, path: KeyPath, text: str) -> None:
+        self._document.add_problem(path, text)
+        self._document.unparsed.add(path)

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.quantity import Seconds
-from gateway.config.section import Section
+from gateway.config.section import ConfigModel
 
 
-class FailureRule(Section):
+class FailureRule(ConfigModel):
     """Whose fault it is when an upstream answers with one of the statuses and in words that fit all
     of the patterns given. The first rule that fits decides; where none does, the gateway knows."""
 
@@ -32,7 +32,7 @@ class FailureRule(Section):
     """How long the account is left out; null: as the gateway finds right."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if not (self.status or self.type or self.code or self.text):
             raise PydanticCustomError("rule", "fits everything: give status, type, code or text")
         if self.blame == "client" and self.seconds is not None:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.config.document import SIZE_LIMIT, Document, read_document
-from gateway.config.mistakes import ConfigMistakes, Mistake
+from gateway.config.document import MAX_SIZE, Document, read_document
+from gateway.config.mistakes import ConfigError, ConfigProblem
 from gateway.config.schema import Config
-from gateway.config.secret import Secrets
+from gateway.config.secret import SecretResolver
 from gateway.config.validation import validate
 
-_USUAL: Final = (Path("config/channels.yaml"), Path("/etc/gateway/channels.yaml"))
-_SHARED: Final = 0o044  # readable by group or others
+_DEFAULT_PATHS: Final = (Path("config/channels.yaml"), Path("/etc/gateway/channels.yaml"))
+_OTHERS_CAN_READ: Final = 0o044  # readable by group or others
 
 
 def find_config(flag: Path | None = None, env: Mapping[str, str] = os.environ) -> Path | None:
@@ -25,7 +25,7 @@ def find_config(flag: Path | None = None, env: Mapping[str, str] = os.environ) -
         return flag
     if named := env.get("GATEWAY_CONFIG"):
         return Path(named)
-    return next((path for path in _USUAL if path.is_file()), None)
+    return next((path for path in _DEFAULT_PATHS if path.is_file()), None)
 
 
 def load_config(
@@ -41,20 +41,20 @@ def load_config(
     reference as it is written.
     """
     if path is None:
-        looked = " or ".join(map(str, _USUAL))
-        raise ConfigMistakes([Mistake("", looked, 0, "no configuration file: name one, --config")])
+        looked = " or ".join(map(str, _DEFAULT_PATHS))
+        raise ConfigError([ConfigProblem("", looked, 0, "no configuration file: name one, --config")])
     raw, shared = _read(path)
     document = read_document(raw, str(path))
-    _settle_state_dir(document, state_dir, env)
-    return validate(document, Secrets(env, literals=not shared) if resolve_secrets else None)
+    _resolve_state_dir(document, state_dir, env)
+    return validate(document, SecretResolver(env, allow_literals=not shared) if resolve_secrets else None)
 
 
-def parse_config(text: str, name: str = "<text>", *, secrets: Secrets | None = None) -> Config:
+def parse_config(text: str, name: str = "<text>", *, secrets: SecretResolver | None = None) -> Config:
     """The configuration in `text`, called `name` in mistakes; raises ConfigMistakes."""
     return validate(read_document(text.encode(), name), secrets)
 
 
-def state_dir_of(
+def find_state_dir(
     flag: Path | None, config: Path | None, env: Mapping[str, str] = os.environ
 ) -> Path:
     """The state directory for commands that need nothing else: the flag, $GATEWAY_STATE_DIR, the
@@ -63,33 +63,33 @@ def state_dir_of(
     `config` is what `find_config` found. The file is read only where it decides; then raises
     ConfigMistakes where it cannot be read, but is not judged any further.
     """
-    if (named := _named(flag, env)) is None and config is not None:
-        named = _written(read_document(_read(config)[0], str(config)))
-    return named or _last_resort(env)
+    if (named := _explicit_state_dir(flag, env)) is None and config is not None:
+        named = _state_dir_from_file(read_document(_read(config)[0], str(config)))
+    return named or _default_state_dir(env)
 
 
-def _settle_state_dir(document: Document, flag: Path | None, env: Mapping[str, str]) -> None:
+def _resolve_state_dir(document: Document, flag: Path | None, env: Mapping[str, str]) -> None:
     """Put the directory that counts where the file's own would stand, so that it is checked."""
     data = document.data = {} if document.data is None else document.data
     if isinstance(data, dict) and isinstance(data.get("state_dir", ""), str):
-        data["state_dir"] = str(_named(flag, env) or _written(document) or _last_resort(env))
+        data["state_dir"] = str(_explicit_state_dir(flag, env) or _state_dir_from_file(document) or _default_state_dir(env))
 
 
-def _named(flag: Path | None, env: Mapping[str, str]) -> Path | None:
-    return flag or _path(env.get("GATEWAY_STATE_DIR"))
+def _explicit_state_dir(flag: Path | None, env: Mapping[str, str]) -> Path | None:
+    return flag or _to_path(env.get("GATEWAY_STATE_DIR"))
 
 
-def _written(document: Document) -> Path | None:
+def _state_dir_from_file(document: Document) -> Path | None:
     written = document.data.get("state_dir") if isinstance(document.data, dict) else None
-    return _path(written) if isinstance(written, str) else None
+    return _to_path(written) if isinstance(written, str) else None
 
 
-def _last_resort(env: Mapping[str, str]) -> Path:
+def _default_state_dir(env: Mapping[str, str]) -> Path:
     # systemd joins several directories with colons
-    return _path(env.get("STATE_DIRECTORY", "").partition(":")[0]) or Path("var")
+    return _to_path(env.get("STATE_DIRECTORY", "").partition(":")[0]) or Path("var")
 
 
-def _path(text: str | None) -> Path | None:
+def _to_path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
@@ -97,8 +97,8 @@ def _read(path: Path) -> tuple[bytes, bool]:
     """The file's bytes, and whether others than its owner may read it."""
     try:
         with path.open("rb") as file:
-            shared = bool(os.fstat(file.fileno()).st_mode & _SHARED)
-            return file.read(SIZE_LIMIT + 1), shared
+            shared = bool(os.fstat(file.fileno()).st_mode & _OTHERS_CAN_READ)
+            return file.read(MAX_SIZE + 1), shared
     except OSError as error:
-        mistake = Mistake("", str(path), 0, f"cannot be read: {error.strerror}")
-        raise ConfigMistakes([mistake]) from None
+        mistake = ConfigProblem("", str(path), 0, f"cannot be read: {error.strerror}")
+        raise ConfigError([mistake]) from None

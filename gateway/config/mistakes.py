@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and indexes that lead to a place in the file."""
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_QUOTABLE_KEY: Final = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
+_QUOTED_KEY: Final = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class ConfigProblem:
     """One thing to mend. `line` and `column` count from 1; 0: the file as a whole, or no column.
 
     `path` is the key path as people write it, such as `channels[0].accounts[1].key`; empty where
@@ -36,21 +36,21 @@ class Mistake:
         return ": ".join(part for part in (place, self.path, self.text) if part)
 
 
-class ConfigMistakes(Exception):
+class ConfigError(Exception):
     """Everything that is wrong with the configuration, in the order of the file."""
 
-    def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        self.mistakes = tuple(sorted(mistakes, key=lambda each: (each.line, each.column)))
-        super().__init__("\n".join(map(str, self.mistakes)))
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda each: (each.line, each.column)))
+        super().__init__("\n".join(map(str, self.problems)))
 
 
-def spell_path(path: Path) -> str:
+def format_path(path: KeyPath) -> str:
     """`("channels", 0, "name")` as `channels[0].name`; what looks like a pasted key is masked."""
     spelled = ""
     for step in path:
         if isinstance(step, int):
             spelled += f"[{step}]"
-        elif step.startswith("sk-") or not _QUOTABLE_KEY.fullmatch(step):
+        elif step.startswith("sk-") or not _QUOTED_KEY.fullmatch(step):
             spelled += "[…]"
         elif _PLAIN_KEY.fullmatch(step):
             spelled += f".{step}" if spelled else step

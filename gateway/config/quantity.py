@@ -12,16 +12,16 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-_WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _reader(units: Mapping[str, float], kind: type[int | float]) -> Callable[[Any], Any]:
+def _parser(units: Mapping[str, float], kind: type[int | float]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        written = _WRITTEN.fullmatch(value)
+        written = _QUANTITY.fullmatch(value)
         if written is None or written[2] not in units:
             raise PydanticCustomError(
                 "quantity", f"must be a number, alone or with a unit: {', '.join(units)}"
@@ -37,11 +37,11 @@ def _json_schema(units: Mapping[str, float], kind: str) -> WithJsonSchema:
 
 
 Bytes = Annotated[
-    int, BeforeValidator(_reader(_BYTES, int)), Field(gt=0), _json_schema(_BYTES, "integer")
+    int, BeforeValidator(_parser(_BYTES, int)), Field(gt=0), _json_schema(_BYTES, "integer")
 ]
 Seconds = Annotated[
     float,
-    BeforeValidator(_reader(_SECONDS, float)),
+    BeforeValidator(_parser(_SECONDS, float)),
     Field(gt=0, allow_inf_nan=False),
     _json_schema(_SECONDS, "number"),
 ]

@@ -11,68 +11,68 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from gateway.config.document import Document
-from gateway.config.mistakes import Path
-from gateway.config.secret import IN_THE_OPEN, is_bare_secret
-from gateway.config.shipped import shipped_models
+from gateway.config.mistakes import KeyPath
+from gateway.config.secret import LITERAL_NOT_ALLOWED, is_literal_secret
+from gateway.config.shipped import default_models
 
-_EACH: Final = -1
-Text = tuple[Path, str]
+_WILDCARD: Final = -1
+_TextAt = tuple[KeyPath, str]
 
 
-def check_rules(document: Document, literals: bool) -> None:
+def check_rules(document: Document, allow_literals: bool) -> None:
     """Note every mistake that no single place shows; `literals`: the file may have secrets."""
     data = document.data
-    _check_unique(document, _texts(data, "channels", _EACH, "name"), "channel name")
-    names = [*_texts(data, "models", _EACH, "id"), *_texts(data, "models", _EACH, "aliases", _EACH)]
+    _check_unique(document, _texts_at(data, "channels", _WILDCARD, "name"), "channel name")
+    names = [*_texts_at(data, "models", _WILDCARD, "id"), *_texts_at(data, "models", _WILDCARD, "aliases", _WILDCARD)]
     _check_unique(document, names, "model id or alias")
-    for index in range(len(_inside(data, "channels"))):
+    for index in range(len(_value_at(data, "channels"))):
         channel = ("channels", index)
-        _check_unique(document, _texts(data, *channel, "accounts", _EACH, "name"), "account name")
-        served = [*_texts(data, *channel, "models", _EACH), *_keys(data, *channel, "models")]
+        _check_unique(document, _texts_at(data, *channel, "accounts", _WILDCARD, "name"), "account name")
+        served = [*_texts_at(data, *channel, "models", _WILDCARD), *_keys_at(data, *channel, "models")]
         _check_unique(document, served, "model")
         _check_known(document, served)
-        if not literals:
+        if not allow_literals:
             _check_headers(document, (*channel, "headers"))
 
 
-def _check_unique(document: Document, names: Iterable[Text], what: str) -> None:
-    first: dict[str, Path] = {}
+def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> None:
+    first: dict[str, KeyPath] = {}
     for path, name in names:
         if (before := first.setdefault(name, path)) != path:
-            document.note(path, f"{what} already used on line {document.line(before)}")
+            document.add_problem(path, f"{what} already used on line {document.line(before)}")
 
 
-def _check_known(document: Document, served: Iterable[Text]) -> None:
+def _check_known(document: Document, served: Iterable[_TextAt]) -> None:
     data = document.data
     if isinstance(data, dict) and data.get("models") is not None:
-        ids = [id for _, id in _texts(data, "models", _EACH, "id")]
+        ids = [id for _, id in _texts_at(data, "models", _WILDCARD, "id")]
     else:
-        ids = [model["id"] for model in shipped_models()]
-    aliases = {alias for _, alias in _texts(data, "models", _EACH, "aliases", _EACH)}
+        ids = [model["id"] for model in default_models()]
+    aliases = {alias for _, alias in _texts_at(data, "models", _WILDCARD, "aliases", _WILDCARD)}
     for path, name in served:
         if name in ids:
             continue
         text = "an alias: a channel names the id" if name in aliases else "no such model"
         if likely := get_close_matches(name, ids, n=1):
             text += f"; did you mean {likely[0]}?"
-        document.note(path, text)
+        document.add_problem(path, text)
 
 
-def _check_headers(document: Document, headers: Path) -> None:
-    for name, value in _children(_inside(document.data, *headers)):
-        if isinstance(name, str) and isinstance(value, str) and is_bare_secret(name, value):
-            document.note((*headers, name), IN_THE_OPEN)
+def _check_headers(document: Document, headers: KeyPath) -> None:
+    for name, value in _children(_value_at(document.data, *headers)):
+        if isinstance(name, str) and isinstance(value, str) and is_literal_secret(name, value):
+            document.add_problem((*headers, name), LITERAL_NOT_ALLOWED)
 
 
-def _texts(data: Any, *steps: str | int) -> Iterator[Text]:
+def _texts_at(data: Any, *steps: str | int) -> Iterator[_TextAt]:
     """Every text at the places that `steps` lead to, `_EACH` being every item of a list."""
-    found: list[tuple[Path, Any]] = [((), data)]
+    found: list[tuple[KeyPath, Any]] = [((), data)]
     for step in steps:
         found = [
             ((*path, key), value)
             for path, place in found
             for key, value in _children(place)
-            if step == key or (step == _EACH and isinstance(key, int))
+            if step == key or (step == _WILDCARD and isinstance(key, int))
         ]
     return ((path, value) for path, value in found if isinstance(value, str))
 
@@ -83,12 +83,12 @@ def _children(place: Any) -> Iterable[tuple[str | int, Any]]:
     return enumerate(place) if isinstance(place, list) else ()
 
 
-def _inside(data: Any, *path: str | int) -> Any:
+def _value_at(data: Any, *path: str | int) -> Any:
     for step in path:
         data = dict(_children(data)).get(step)
     return data if isinstance(data, list | dict) else ()
 
 
-def _keys(data: Any, *path: str | int) -> Iterator[Text]:
-    place = _inside(data, *path)
+def _keys_at(data: Any, *path: str | int) -> Iterator[_TextAt]:
+    place = _value_at(data, *path)
     return (((*path, key), key) for key in place) if isinstance(place, dict) else iter(())

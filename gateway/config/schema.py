@@ -20,9 +20,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.address import check_address
+from gateway.config.address import check_url
 from gateway.config.allowance import (
-    Keeping,
+    Retention,
     Money,
     Multiplier,
     Rates,
@@ -33,13 +33,13 @@ from gateway.config.channel import Channel
 from gateway.config.failure_rule import FailureRule
 from gateway.config.names import HeaderName, ModelId
 from gateway.config.quantity import Bytes, Seconds
-from gateway.config.section import Section
-from gateway.config.shipped import shipped_models
+from gateway.config.section import ConfigModel
+from gateway.config.shipped import default_models
 from gateway.config.traits import Traits
 from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
-SOCKET_PATH_LIMIT: Final = 107
+MAX_SOCKET_PATH: Final = 107
 """Bytes that a unix socket's path may have on Linux, without the closing zero."""
 
 
@@ -51,7 +51,7 @@ class Lifecycle(StrEnum):
     RETIRED = "retired"
 
 
-class Model(Section):
+class Model(ConfigModel):
     """A model of the catalog, as clients name it (Specification, "Model catalog"). Where its id is
     one of the shipped catalog, prompts that are translated for it go by the max_output and the
     traits that stand there, as far as the file does not say otherwise."""
@@ -78,13 +78,13 @@ class Model(Section):
     """What the model can take, for prompts that are translated for it."""
 
 
-def _off_is_empty(origins: Any) -> Any:
+def _parse_origins(origins: Any) -> Any:
     if origins is False:
         return ()
     return tuple(origins) if isinstance(origins, list) else origins
 
 
-class Server(Section):
+class Server(ConfigModel):
     """Where the gateway listens, and what it accepts from clients."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -97,12 +97,12 @@ class Server(Section):
     """Largest reply of an upstream that is not streamed, in bytes; "32MiB" is accepted too."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Networks whose x-forwarded-for header counts, such as 127.0.0.1/32."""
-    public_url: Annotated[str, AfterValidator(check_address)] | None = None
+    public_url: Annotated[str, AfterValidator(check_url)] | None = None
     """The address under which clients reach the gateway, where it is not host and port; `serve`
     tells it when it starts."""
     cors: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
-        BeforeValidator(_off_is_empty),
+        BeforeValidator(_parse_origins),
         WithJsonSchema(
             {"anyOf": [{"const": False}, {"type": "array", "items": {"type": "string"}}]}
         ),
@@ -127,7 +127,7 @@ class Server(Section):
     """Whether answers tell their channel, in x-gateway-channel."""
 
 
-class Stickiness(Section):
+class AffinitySettings(ConfigModel):
     """How conversations are recognised, so that each stays with one account."""
 
     headers: tuple[HeaderName, ...] = (
@@ -141,41 +141,41 @@ class Stickiness(Section):
     neither names it, the beginning of the prompt tells."""
 
 
-class Openings(Section):
+class FamilyEndpoints(ConfigModel):
     """Where the models of one family may be asked for."""
 
     endpoints: tuple[Format, ...] = Field(default=tuple(Format), min_length=1)
     """The formats in which clients may ask: chat, messages, responses."""
 
 
-class Families(Section):
+class Families(ConfigModel):
     """Which formats the models of a family may be asked for in, whatever their channels speak."""
 
-    alpha: Openings = Openings()
+    alpha: FamilyEndpoints = FamilyEndpoints()
     """The endpoints of alpha models."""
-    beta: Openings = Openings()
+    beta: FamilyEndpoints = FamilyEndpoints()
     """The endpoints of beta models."""
 
-    def open(self, family: Family) -> tuple[Format, ...]:
+    def endpoints_for(self, family: Family) -> tuple[Format, ...]:
         """The formats in which a family may be asked for."""
         openings = {Family.ALPHA: self.alpha, Family.BETA: self.beta}
         return openings[family].endpoints
 
 
 @cache
-def shipped_catalog() -> tuple[Model, ...]:
+def default_catalog() -> tuple[Model, ...]:
     """The catalog of the specification."""
-    return tuple(Model.model_validate_json(to_json(model)) for model in shipped_models())
+    return tuple(Model.model_validate_json(to_json(model)) for model in default_models())
 
 
-class Config(Section, title="Model Gateway: channels.yaml"):
+class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """What exists upstream and how the gateway listens. Who may use it is in the database."""
 
     server: Server = Server()
     """The door: where clients connect and what is accepted from them."""
     state_dir: Path = Path("var")
     """Where database, admin socket and backups live; relative to the working directory."""
-    models: tuple[Model, ...] = Field(default_factory=shipped_catalog, min_length=1)
+    models: tuple[Model, ...] = Field(default_factory=default_catalog, min_length=1)
     """The catalog; absent: the one of the specification."""
     channels: tuple[Channel, ...] = ()
     """The upstream endpoints."""
@@ -183,7 +183,7 @@ class Config(Section, title="Model Gateway: channels.yaml"):
     """Which formats a family may be asked for in; absent: all of them."""
     rules: tuple[FailureRule, ...] = ()
     """What upstreams' failures mean, where the gateway would take them otherwise."""
-    affinity: Stickiness = Stickiness()
+    affinity: AffinitySettings = AffinitySettings()
     """How conversations are recognised."""
     limits: SharedLimits = SharedLimits()
     """What all clients together may use, and whether they may wait for their turn."""
@@ -191,19 +191,19 @@ class Config(Section, title="Model Gateway: channels.yaml"):
     """Which clients may call, by what they call themselves."""
     money: Money = Money()
     """How what is used is billed and shown."""
-    logs: Keeping = Keeping()
+    logs: Retention = Retention()
     """What the ledger keeps, and for how long."""
 
     @field_validator("state_dir")
     @classmethod
-    def _socket_fits(cls, state_dir: Path) -> Path:
+    def _check_socket_length(cls, state_dir: Path) -> Path:
         length = len(str(state_dir / SOCKET_NAME).encode(errors="surrogateescape"))
-        if length > SOCKET_PATH_LIMIT:
+        if length > MAX_SOCKET_PATH:
             raise PydanticCustomError(
                 "state_dir",
                 "too long: the path of the admin socket in it would have {length} bytes, "
                 "{limit} are allowed",
-                {"length": length, "limit": SOCKET_PATH_LIMIT},
+                {"length": length, "limit": MAX_SOCKET_PATH},
             )
         return state_dir
 

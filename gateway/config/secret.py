@@ -16,45 +16,45 @@ from pydantic_core import PydanticCustomError
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE: Final = "file:"
-_SENDABLE: Final = re.compile(r"[\x21-\x7e]+")  # a key travels in a header: visible ASCII only
+_KEY: Final = re.compile(r"[\x21-\x7e]+")  # a key travels in a header: visible ASCII only
 _SAMPLE: Final = re.compile(
     r"your[-_ ]|[-_ ]here\b|change[-_ ]?me|placeholder|replace[-_ ]?(me|this)|\bexample\b"
     r"|\.\.\.|^<.*>$|^(sk-)?(x+|\*+|0+)$|^sk-?$",
     re.IGNORECASE,
 )
-_KEY_LIMIT: Final = 16 * 1024
+_MAX_KEY_BYTES: Final = 16 * 1024
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_TELLTALE: Final = re.compile(r"key|token|secret|auth|password|cookie", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(r"key|token|secret|auth|password|cookie", re.IGNORECASE)
 
-IN_THE_OPEN: Final = (
+LITERAL_NOT_ALLOWED: Final = (
     "a key itself may only stand in a file that nobody but its owner can read (chmod 600), "
     "else write ${NAME} or file:/path"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
+class SecretResolver:
     """Where keys may be found: the environment, and whether the file itself keeps a secret."""
 
     environ: Mapping[str, str]
-    literals: bool = True
+    allow_literals: bool = True
 
-    def find(self, written: str, *, plain: bool = False) -> str:
+    def resolve(self, text: str, *, plain: bool = False) -> str:
         """What `written` stands for; raises PydanticCustomError with a text that tells the
         operator what is missing. Where text may be `plain`, it stands for itself in any file."""
-        if variable := _VARIABLE.fullmatch(written):
+        if variable := _VARIABLE.fullmatch(text):
             return self._from_environment(variable[1])
-        if written.startswith(_FILE):
-            return self._from_file(written.removeprefix(_FILE))
-        if _is_reference(written):
-            raise _refusal("a reference is the whole text ${NAME}: letters, digits and _")
-        if not (plain or self.literals):
-            raise _refusal(IN_THE_OPEN)
-        return written
+        if text.startswith(_FILE):
+            return self._from_file(text.removeprefix(_FILE))
+        if _is_reference(text):
+            raise _error("a reference is the whole text ${NAME}: letters, digits and _")
+        if not (plain or self.allow_literals):
+            raise _error(LITERAL_NOT_ALLOWED)
+        return text
 
     def _from_environment(self, name: str) -> str:
         if not (value := self.environ.get(name)):
-            raise _refusal(f"the environment variable {name} is not set")
+            raise _error(f"the environment variable {name} is not set")
         return value
 
     def _from_file(self, name: str) -> str:
@@ -62,50 +62,50 @@ class Secrets:
         if not path.is_absolute():
             directory = self.environ.get("CREDENTIALS_DIRECTORY")
             if not directory:
-                raise _refusal("file: needs an absolute path where $CREDENTIALS_DIRECTORY is unset")
+                raise _error("file: needs an absolute path where $CREDENTIALS_DIRECTORY is unset")
             path = Path(directory, name)
         try:
             with path.open("rb") as file:
-                return file.read(_KEY_LIMIT).decode("ascii", "replace").strip()
+                return file.read(_MAX_KEY_BYTES).decode("ascii", "replace").strip()
         except OSError as error:
-            raise _refusal(f"cannot read {path}: {error.strerror}") from None
+            raise _error(f"cannot read {path}: {error.strerror}") from None
         except ValueError:  # a zero byte in the name
-            raise _refusal("file: needs a path") from None
+            raise _error("file: needs a path") from None
 
 
 def resolve_key(written: SecretStr, info: ValidationInfo) -> SecretStr:
     """The key itself where the context brings `Secrets`; without, the reference as written."""
-    if not isinstance(info.context, Secrets):
+    if not isinstance(info.context, SecretResolver):
         return written
-    key = info.context.find(written.get_secret_value())
-    if not _SENDABLE.fullmatch(key):
-        raise _refusal("the key is empty or has spaces or characters that no key has")
+    key = info.context.resolve(written.get_secret_value())
+    if not _KEY.fullmatch(key):
+        raise _error("the key is empty or has spaces or characters that no key has")
     if _SAMPLE.search(key):
-        raise _refusal("this is a sample, not a key")
+        raise _error("this is a sample, not a key")
     return SecretStr(key)
 
 
 def resolve_header(written: SecretStr, info: ValidationInfo) -> SecretStr:
     """The header's value itself where the context brings `Secrets`; else as it is written."""
     text = value = written.get_secret_value()
-    if isinstance(info.context, Secrets):
-        value = info.context.find(text, plain=True)
+    if isinstance(info.context, SecretResolver):
+        value = info.context.resolve(text, plain=True)
     if not _HEADER_VALUE.fullmatch(value):
-        raise _refusal("the value is empty or has characters that no header has")
+        raise _error("the value is empty or has characters that no header has")
     if _is_reference(text) and _SAMPLE.search(value):
-        raise _refusal("this is a sample, not a secret")
+        raise _error("this is a sample, not a secret")
     return SecretStr(value)
 
 
-def is_bare_secret(header: str, written: str) -> bool:
+def is_literal_secret(header: str, text: str) -> bool:
     """Whether a header that sounds like a secret has its value in the file itself."""
-    return _TELLTALE.search(header) is not None and not _is_reference(written)
+    return _SECRET_NAME.search(header) is not None and not _is_reference(text)
 
 
-def _is_reference(written: str) -> bool:
+def _is_reference(text: str) -> bool:
     """Also one that is wrong."""
-    return written.startswith((_FILE, "$")) or "${" in written
+    return text.startswith((_FILE, "$")) or "${" in text
 
 
-def _refusal(text: str) -> PydanticCustomError:
+def _error(text: str) -> PydanticCustomError:
     return PydanticCustomError("key", text)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 
 
-class Section(BaseModel):
+class ConfigModel(BaseModel):
     """A mapping of the file: frozen, strict about types, and closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -24,14 +24,14 @@ class Section(BaseModel):
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for section in cls.__mro__:
-            if issubclass(section, Section):
-                for name, docstring in _docstrings(section).items():
+            if issubclass(section, ConfigModel):
+                for name, docstring in _attribute_docstrings(section).items():
                     if (field := cls.model_fields.get(name)) is not None:
                         properties[field.alias or name].setdefault("description", docstring)
         return schema
 
 
-def _docstrings(section: type) -> dict[str, str]:
+def _attribute_docstrings(section: type) -> dict[str, str]:
     """Of the attributes that the class defines itself: option → docstring."""
     (definition,) = ast.parse(dedent(inspect.getsource(section))).body
     found = {}

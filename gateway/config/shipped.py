@@ -10,7 +10,7 @@ import yaml
 
 
 @cache
-def shipped_models() -> tuple[dict[str, Any], ...]:
+def default_models() -> tuple[dict[str, Any], ...]:
     """The specification's models as plain data, in its order."""
     text = files("gateway.config").joinpath("catalog.yaml").read_text(encoding="utf-8")
     return tuple(yaml.load(text, Loader=yaml.CSafeLoader))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gateway.config.section import Section
+from gateway.config.section import ConfigModel
 from gateway.core.target import SamplingStyle, ThinkingStyle, ToolEffort
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class Traits(Section):
+class Traits(ConfigModel):
     """What an upstream's model can take. All of it is optional and counts only where a prompt is
     translated. A channel's word goes before the model's; what neither states follows from the
     channel's format, as each trait says, and is otherwise the most that there is."""

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from gateway.config.document import Document
-from gateway.config.mistakes import ConfigMistakes, Path
+from gateway.config.mistakes import ConfigError, KeyPath
 from gateway.config.rules import check_rules
 from gateway.config.schema import Config
-from gateway.config.secret import Secrets
+from gateway.config.secret import SecretResolver
 
-_TEXTS: Final = {
+_MESSAGES: Final = {
     "string_type": "must be text: put it in quotes",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -37,13 +37,13 @@ _TEXTS: Final = {
 }
 
 
-def validate(document: Document, secrets: Secrets | None) -> Config:
+def validate(document: Document, secrets: SecretResolver | None) -> Config:
     """The configuration; raises ConfigMistakes with everything that is wrong in the document.
 
     Strict JSON rules are YAML's own: lists become tuples, texts become names of a closed set, and
     nothing else is converted.
     """
-    check_rules(document, literals=secrets is None or secrets.literals)
+    check_rules(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:
         config = Config.model_validate_json(
@@ -51,33 +51,33 @@ def validate(document: Document, secrets: Secrets | None) -> Config:
         )
     except ValidationError as error:
         for finding in error.errors(include_url=False, include_context=False, include_input=False):
-            _note(document, finding)
-        raise ConfigMistakes(document.mistakes) from None
-    if document.mistakes:
-        raise ConfigMistakes(document.mistakes)
+            _add_finding(document, finding)
+        raise ConfigError(document.problems) from None
+    if document.problems:
+        raise ConfigError(document.problems)
     return config
 
 
-def _note(document: Document, finding: ErrorDetails) -> None:
+def _add_finding(document: Document, finding: ErrorDetails) -> None:
     kind = finding["type"]
-    path, value = _place(document.data, finding["loc"])
+    path, value = _locate(document.data, finding["loc"])
     if kind == "too_short" and value:
         return  # its items are wrong, and pydantic counts the right ones only
-    if kind.endswith("_type") and path in document.unread:
+    if kind.endswith("_type") and path in document.unparsed:
         return  # nothing could be read there, which is noted already
     if kind == "extra_forbidden":
-        document.note(path, _unknown_key(path))
+        document.add_problem(path, _unknown_key(path))
     elif kind == "missing":
-        document.note((*path, finding["loc"][-1]), "is missing")
+        document.add_problem((*path, finding["loc"][-1]), "is missing")
     else:
         text = finding["msg"].replace("Input should be", "must be")
-        document.note(path, _TEXTS.get(kind, text))
+        document.add_problem(path, _MESSAGES.get(kind, text))
 
 
-def _place(data: Any, steps: Path) -> tuple[Path, Any]:
+def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
     """`steps` as a path of the file, and what is there: without pydantic's own marks, with the
     index of a model that a channel names in a list."""
-    path: Path = ()
+    path: KeyPath = ()
     for step in steps:
         if isinstance(data, list) and step in data:
             step = data.index(step)
@@ -87,7 +87,7 @@ def _place(data: Any, steps: Path) -> tuple[Path, Any]:
     return path, data
 
 
-def _unknown_key(path: Path) -> str:
+def _unknown_key(path: KeyPath) -> str:
     section: type[BaseModel] = Config
     for step in path[:-1]:
         if isinstance(step, str):

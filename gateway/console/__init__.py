@@ -2,5 +2,5 @@
 
 from typing import Final
 
-CONSOLE: Final = "/console"
+CONSOLE_PATH: Final = "/console"
 """The path under which the pages are."""

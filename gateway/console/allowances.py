@@ -13,12 +13,12 @@ from typing import Final
 from gateway.core.limits import Limits
 from gateway.quota.limits import HolderKind, Quota
 
-COUNTS: Final[Mapping[str, str]] = {
+LIMIT_TITLES: Final[Mapping[str, str]] = {
     "requests_per_minute": "Requests a minute",
     "tokens_per_minute": "Tokens a minute",
     "concurrent": "Requests at once",
 }
-BUDGETS: Final[Mapping[str, str]] = {
+BUDGET_TITLES: Final[Mapping[str, str]] = {
     "budget": "Budget in all",
     "budget_day": "Budget a day",
     "budget_month": "Budget a month",
@@ -27,21 +27,21 @@ BUDGETS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class BudgetRow:
     """A budget that is set."""
 
     title: str
-    most: int
+    limit: int
     spent: int
 
     @property
     def percent(self) -> int:
         """Whole and rounded down, so that 100 is all of it; of a budget of 0 everything is gone."""
-        return min(100, self.spent * 100 // self.most) if self.most else 100
+        return min(100, self.spent * 100 // self.limit) if self.limit else 100
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Spend:
     """What is spent in all, today and this month of UTC; what still runs is not in it."""
 
     total: int
@@ -49,24 +49,24 @@ class Spent:
     month: int
 
 
-def spent_by(quota: Quota, kind: HolderKind, id: str, now: int) -> Spent:
+def spend_of(quota: Quota, kind: HolderKind, id: str, now: int) -> Spend:
     """By one holder of limits; `now` is in Unix microseconds."""
-    return Spent(*quota.purse(kind, id).spent(now))
+    return Spend(*quota.budget(kind, id).spent(now))
 
 
-def budgets_of(limits: Limits, spent: Spent) -> tuple[Budget, ...]:
+def budget_rows(limits: Limits, spent: Spend) -> tuple[BudgetRow, ...]:
     """The budgets that are set."""
     amounts = {"budget": spent.total, "budget_day": spent.day, "budget_month": spent.month}
     return tuple(
-        Budget(title, most, amounts[name])
-        for name, title in BUDGETS.items()
+        BudgetRow(title, most, amounts[name])
+        for name, title in BUDGET_TITLES.items()
         if (most := getattr(limits, name)) is not None
     )
 
 
-def counts_of(limits: Limits) -> Iterator[tuple[str, int]]:
+def limit_rows(limits: Limits) -> Iterator[tuple[str, int]]:
     """The titles and values of the other limits that are set."""
-    for name, title in COUNTS.items():
+    for name, title in LIMIT_TITLES.items():
         most = getattr(limits, name)
         if most is not None:
             yield title, most

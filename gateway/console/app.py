@@ -13,14 +13,14 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.admin import refusals
-from gateway.admin.api import build_admin
-from gateway.admin.events import add_feed
+from gateway.admin.api import build_admin_app
+from gateway.admin.events import add_feed_routes
 from gateway.admin.forms import FormError
-from gateway.admin.live import add_live
-from gateway.console.guard import SIGN_IN, guard
-from gateway.console.office import Office
+from gateway.admin.live import add_live_routes
+from gateway.console.guard import SIGN_IN, add_guard
+from gateway.console.office import ConsoleContext
 from gateway.console.pages import PAGES
-from gateway.console.rendering import ROOM, TEMPLATES, Templates, render, see
+from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, render, redirect
 from gateway.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -34,24 +34,24 @@ _UNKNOWN = (
 )
 
 
-def build_console(office: Office) -> web.Application:
+def build_console_app(office: ConsoleContext) -> web.Application:
     """The pages, to be mounted under `CONSOLE`."""
     app = web.Application(middlewares=[_errors])
     app[TEMPLATES] = templates = Templates(office)
     for add in PAGES:
         add(app)
-    app.router.add_static("/static", ROOM / "static")
-    guard(app, office, "application/x-www-form-urlencoded", _refuse)
+    app.router.add_static("/static", PACKAGE_DIR / "static")
+    add_guard(app, office, "application/x-www-form-urlencoded", _refuse)
     app.middlewares.insert(0, _loading(templates))  # a refusal is a page too
     return app
 
 
-def build_guarded_admin(office: Office) -> web.Application:
+def build_console_api(office: ConsoleContext) -> web.Application:
     """The admin API for who is signed in; what only the gateway's own user may do is not in it."""
-    app = build_admin(office.desk, office.reloader)
-    add_live(app, office.runtime, office.accounts)
-    add_feed(app, office.feed)
-    guard(app, office, "application/json", _refuse_in_json)
+    app = build_admin_app(office.operations, office.reloader)
+    add_live_routes(app, office.runtime, office.accounts)
+    add_feed_routes(app, office.feed)
+    add_guard(app, office, "application/json", _refuse_in_json)
     return app
 
 
@@ -73,7 +73,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(request, 400, str(error))
     except _UNKNOWN as error:
         return _error(request, 404, str(error))
-    except (refusals.DeskError, StoreError) as error:
+    except (refusals.AdminError, StoreError) as error:
         return _error(request, 409, str(error))
     except web.HTTPException as error:
         if error.status < 400:
@@ -102,7 +102,7 @@ def _refuse(request: web.Request, status: int, words: str) -> web.StreamResponse
     if request.headers.get("Sec-Fetch-Dest") == "empty":
         return web.Response(status=401)
     if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-        return see(f"{SIGN_IN}?next={quote(request.path_qs, safe='')}")
+        return redirect(f"{SIGN_IN}?next={quote(request.path_qs, safe='')}")
     return _error(request, 403, words)
 
 

@@ -42,7 +42,7 @@ text.no_data, .axis.x text { text-anchor: middle; }
 """
 
 
-class Tone(StrEnum):
+class Colour(StrEnum):
     """What a series looks like; the colours are those of the style sheet."""
 
     MAIN = "main"
@@ -56,34 +56,34 @@ class Series:
     """One figure over time, a value for each label; None where there is none."""
 
     name: str
-    tone: Tone
+    colour: Colour
     values: Sequence[float | None]
 
 
-def stacked(
-    title: str, labels: Sequence[str], series: Sequence[Series], told: Callable[[float], str]
+def stacked_bars(
+    title: str, labels: Sequence[str], series: Sequence[Series], format_value: Callable[[float], str]
 ) -> bytes:
     """Bars that add up, of whole numbers. `told` spells a value for the axis."""
-    return _drawn("StackedBar", title, labels, series, told, 1, spacing=4)
+    return _draw_with_pygal("StackedBar", title, labels, series, format_value, 1, spacing=4)
 
 
-def lines(
+def line_chart(
     title: str,
     labels: Sequence[str],
     series: Sequence[Series],
-    told: Callable[[float], str],
+    format_value: Callable[[float], str],
     *,
-    least: float = 0.001,
+    min_step: float = 0.001,
 ) -> bytes:
     """Lines from nought upwards, with gaps where there is no value; `least` is how far apart the
     figures of the axis are at least."""
-    return _drawn(
+    return _draw_with_pygal(
         "Line",
         title,
         labels,
         series,
-        told,
-        least,
+        format_value,
+        min_step,
         include_x_axis=True,
         allow_interruptions=True,
         dots_size=3,
@@ -91,7 +91,7 @@ def lines(
     )
 
 
-def _drawn(
+def _draw_with_pygal(
     kind: str,
     title: str,
     labels: Sequence[str],
@@ -170,9 +170,9 @@ def _style(pygal: Any) -> Any:
 
 def _colours(series: Sequence[Series]) -> str:
     return "".join(
-        f".color-{number} .line {{ stroke: var(--{each.tone}); stroke-width: 2; }}\n"
+        f".color-{number} .line {{ stroke: var(--{each.colour}); stroke-width: 2; }}\n"
         f".color-{number} .rect, .color-{number} .dot, rect.color-{number}"
-        f" {{ fill: var(--{each.tone}); }}\n"
+        f" {{ fill: var(--{each.colour}); }}\n"
         for number, each in enumerate(series)
     )
 

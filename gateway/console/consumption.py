@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from gateway.admin.desk import Desk
-from gateway.console.charts import Series, Tone, stacked
-from gateway.core.limits import MICRO
+from gateway.admin.desk import AdminOperations
+from gateway.console.charts import Series, Colour, stacked_bars
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.usage import Dimension, UsageRow
 
 DAYS: Final = 30
@@ -21,7 +21,7 @@ DAYS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DailyUsage:
     """`date` is YYYY-MM-DD."""
 
     date: str
@@ -29,26 +29,26 @@ class Day:
     cost_micro: int = 0
 
 
-async def last_days(desk: Desk, now: int, token_id: str) -> tuple[Day, ...]:
+async def daily_usage(desk: AdminOperations, now: int, token_id: str) -> tuple[DailyUsage, ...]:
     """What a key has used on each of the last days, the earliest first; `now` is in Unix
     microseconds."""
     first = _first(now)
-    rows = await desk.usage((Dimension.DAY,), since=_hour(first), token_id=token_id)
-    used = {row.day: Day(row.day or "", row.requests, row.cost_micro) for row in rows}
+    rows = await desk.get_usage((Dimension.DAY,), since=_hour(first), token_id=token_id)
+    used = {row.day: DailyUsage(row.day or "", row.requests, row.cost_micro) for row in rows}
     dates = [(first + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
-    return tuple(used.get(date, Day(date)) for date in dates)
+    return tuple(used.get(date, DailyUsage(date)) for date in dates)
 
 
-async def last_models(desk: Desk, now: int, token_id: str) -> list[UsageRow]:
+async def usage_by_model(desk: AdminOperations, now: int, token_id: str) -> list[UsageRow]:
     """What a key has used of each model in those days, the dearest first."""
-    return await desk.usage((Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id)
+    return await desk.get_usage((Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id)
 
 
-def drawn(days: Sequence[Day]) -> bytes:
+def draw_daily_usage(days: Sequence[DailyUsage]) -> bytes:
     """The units of each day, as an SVG."""
-    units = Series("Units", Tone.MAIN, [day.cost_micro / MICRO for day in days])
+    units = Series("Units", Colour.MAIN, [day.cost_micro / MICRO_PER_UNIT for day in days])
     labels = [day.date[5:] for day in days]
-    return stacked(f"Units by day, last {len(days)} days", labels, [units], lambda n: f"{n:,.0f}")
+    return stacked_bars(f"Units by day, last {len(days)} days", labels, [units], lambda n: f"{n:,.0f}")
 
 
 def _first(now: int) -> datetime:

@@ -15,10 +15,10 @@ import orjson
 from aiohttp import web
 from pydantic import Field
 
-from gateway.admin.api import build_admin
-from gateway.admin.desk import Desk
-from gateway.admin.forms import Form, FormError, Mistake, fill
-from gateway.console.password import LONGEST, SHORTEST
+from gateway.admin.api import build_admin_app
+from gateway.admin.desk import AdminOperations
+from gateway.admin.forms import Form, FormError, FieldError, validate
+from gateway.console.password import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from gateway.console.sessions import Sessions
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME
@@ -30,10 +30,10 @@ SESSIONS: Final = web.AppKey("sessions", Sessions)
 class PasswordForm(Form):
     """The password that opens the console from now on."""
 
-    password: str = Field(min_length=SHORTEST, max_length=LONGEST)
+    password: str = Field(min_length=MIN_PASSWORD_LENGTH, max_length=MAX_PASSWORD_LENGTH)
 
 
-def add_entrance(admin: web.Application, sessions: Sessions) -> None:
+def add_session_routes(admin: web.Application, sessions: Sessions) -> None:
     """Adds to the admin application what only the socket may have."""
     admin[SESSIONS] = sessions
     admin.router.add_put("/password", set_password)
@@ -42,14 +42,14 @@ def add_entrance(admin: web.Application, sessions: Sessions) -> None:
 
 
 @asynccontextmanager
-async def open_entrance(state_dir: Path, now: Callable[[], int]) -> AsyncIterator[web.Application]:
+async def open_admin_app(state_dir: Path, now: Callable[[], int]) -> AsyncIterator[web.Application]:
     """The admin application over a state directory whose lock the caller holds: for when no gateway
     runs. Raises StoreError where the database cannot be opened."""
     database = await Database.open(state_dir / DATABASE_NAME)
     try:
-        admin = build_admin(Desk(database, await Registry.load(database), now))
+        admin = build_admin_app(AdminOperations(database, await Registry.load(database), now))
         sessions = await Sessions.load(database, now)
-        add_entrance(admin, sessions)
+        add_session_routes(admin, sessions)
         yield admin
         await sessions.close()
     finally:
@@ -61,8 +61,8 @@ async def set_password(request: web.Request) -> web.Response:
     try:
         body = orjson.loads(await request.read())
     except orjson.JSONDecodeError:
-        raise FormError(Mistake((), "The body is not valid JSON.")) from None
-    form = fill(PasswordForm, body)
+        raise FormError(FieldError((), "The body is not valid JSON.")) from None
+    form = validate(PasswordForm, body)
     return _answer({"ended": await request.app[SESSIONS].set_password(form.password)})
 
 
@@ -76,7 +76,7 @@ async def list_sessions(request: web.Request) -> web.Response:
             "address": each.address,
             "agent": each.agent,
         }
-        for each in sessions.all()
+        for each in sessions.active()
     ]
     return _answer({"password": sessions.has_password, "sessions": told})
 

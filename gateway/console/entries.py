@@ -11,29 +11,29 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
-from gateway.admin.forms import Form, FormError, fill
-from gateway.admin.typed import NONE, read_count, read_moment, read_seconds, read_units
-from gateway.core.limits import LIMITS, MICRO, Limits
-from gateway.quota.periods import spelled
+from gateway.admin.forms import Form, FormError, validate
+from gateway.admin.typed import NONE_WORDS, parse_count, parse_time, parse_duration, parse_units
+from gateway.core.limits import LIMIT_NAMES, MICRO_PER_UNIT, Limits
+from gateway.quota.periods import format_utc
 from gateway.store.records import Group, Token
 
 Texts = Mapping[str, str]
 
 F = TypeVar("F", bound=Form)
 
-YES: Final = "yes"
+CHECKED: Final = "yes"
 """The text of a box that is ticked; one that is not has none."""
 
 
-class Wrong(Exception):
+class FormInputError(Exception):
     """`mistakes` has a sentence for each text that is wrong."""
 
-    def __init__(self, mistakes: Texts) -> None:
-        super().__init__("; ".join(f"{name}: {words}" for name, words in mistakes.items()))
-        self.mistakes = mistakes
+    def __init__(self, errors: Texts) -> None:
+        super().__init__("; ".join(f"{name}: {words}" for name, words in errors.items()))
+        self.errors = errors
 
 
-def read(form: type[F], texts: Texts, shown: Texts, now: int) -> F:
+def parse_form(form: type[F], texts: Texts, shown: Texts, now: int) -> F:
     """The form filled with those texts that are not as they were shown. Raises Wrong."""
     fields: dict[str, Any] = {}
     limits: dict[str, int | None] = {}
@@ -47,44 +47,44 @@ def read(form: type[F], texts: Texts, shown: Texts, now: int) -> F:
         except ValueError as error:
             mistakes[name] = _sentence(str(error))
             continue
-        (limits if name in LIMITS else fields)[name] = value
+        (limits if name in LIMIT_NAMES else fields)[name] = value
     if limits:
         fields["limits"] = limits
     try:
-        filled = fill(form, fields)
+        filled = validate(form, fields)
     except FormError as error:
-        for mistake in error.mistakes:
-            name, words = _told(mistake.path, mistake.message)
+        for mistake in error.field_errors:
+            name, words = _locate(mistake.path, mistake.message)
             mistakes.setdefault(name, words)
-        raise Wrong(mistakes) from None
+        raise FormInputError(mistakes) from None
     if mistakes:
-        raise Wrong(mistakes)
+        raise FormInputError(mistakes)
     return filled
 
 
-def read_overlap(text: str) -> int:
+def parse_overlap(text: str) -> int:
     """Seconds. Raises Wrong."""
     try:
-        return read_seconds(text.strip())
+        return parse_duration(text.strip())
     except ValueError as error:
-        raise Wrong({"overlap": _sentence(str(error))}) from None
+        raise FormInputError({"overlap": _sentence(str(error))}) from None
 
 
-def texts_of_token(token: Token) -> dict[str, str]:
+def key_to_texts(token: Token) -> dict[str, str]:
     """What would have to be typed for the token to be as it is."""
     return {
         "name": token.name,
         "group": token.group,
         "note": token.note or "",
-        "expires_at": "" if token.expires_at is None else spelled(token.expires_at),
-        "probe": YES if token.probe else "",
+        "expires_at": "" if token.expires_at is None else format_utc(token.expires_at),
+        "probe": CHECKED if token.probe else "",
         "models": _lines(token.models),
         "addresses": _lines(token.addresses),
         "user_agents": _lines(token.user_agents),
     } | _texts_of_limits(token.limits)
 
 
-def texts_of_group(group: Group) -> dict[str, str]:
+def group_to_texts(group: Group) -> dict[str, str]:
     """What would have to be typed for the group to be as it is."""
     return {
         "name": group.name,
@@ -97,9 +97,9 @@ def texts_of_group(group: Group) -> dict[str, str]:
 
 def _texts_of_limits(limits: Limits) -> dict[str, str]:
     texts = {}
-    for name in LIMITS:
+    for name in LIMIT_NAMES:
         value: int | None = getattr(limits, name)
-        scale = MICRO if name.startswith("budget") else 1
+        scale = MICRO_PER_UNIT if name.startswith("budget") else 1
         texts[name] = "" if value is None else _amount(Decimal(value) / scale)
     return texts
 
@@ -121,16 +121,16 @@ def _unified(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-def _word(text: str, now: int) -> str:
+def _as_text(text: str, now: int) -> str:
     return text
 
 
-def _bit(text: str, now: int) -> bool:
-    return text == YES
+def _as_bool(text: str, now: int) -> bool:
+    return text == CHECKED
 
 
 def _optional(read: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
-    return lambda text, now: None if not text or text in NONE else read(text, now)
+    return lambda text, now: None if not text or text in NONE_WORDS else read(text, now)
 
 
 def _some_words(text: str, now: int) -> list[str]:
@@ -143,27 +143,27 @@ def _some_lines(text: str, now: int) -> list[str]:
 
 
 _READERS: Final[Mapping[str, Callable[[str, int], Any]]] = {
-    "name": _word,
-    "group": _word,
+    "name": _as_text,
+    "group": _as_text,
     "note": lambda text, now: text or None,
-    "expires_at": _optional(lambda text, now: read_moment(text, now, 1)),
-    "probe": _bit,
+    "expires_at": _optional(lambda text, now: parse_time(text, now, 1)),
+    "probe": _as_bool,
     "models": _optional(_some_words),
     "addresses": _optional(_some_words),
     "patterns": _some_words,
-    "multiplier": _word,
+    "multiplier": _as_text,
     "user_agents": _optional(_some_lines),
-    "user_agent_mode": _word,
-    "requests_per_minute": _optional(lambda text, now: read_count(text)),
-    "tokens_per_minute": _optional(lambda text, now: read_count(text)),
-    "concurrent": _optional(lambda text, now: read_count(text)),
-    "budget": _optional(lambda text, now: read_units(text)),
-    "budget_day": _optional(lambda text, now: read_units(text)),
-    "budget_month": _optional(lambda text, now: read_units(text)),
+    "user_agent_mode": _as_text,
+    "requests_per_minute": _optional(lambda text, now: parse_count(text)),
+    "tokens_per_minute": _optional(lambda text, now: parse_count(text)),
+    "concurrent": _optional(lambda text, now: parse_count(text)),
+    "budget": _optional(lambda text, now: parse_units(text)),
+    "budget_day": _optional(lambda text, now: parse_units(text)),
+    "budget_month": _optional(lambda text, now: parse_units(text)),
 }
 
 
-def _told(path: tuple[str | int, ...], message: str) -> tuple[str, str]:
+def _locate(path: tuple[str | int, ...], message: str) -> tuple[str, str]:
     """The name of the text that a mistake of the form is in, and the sentence for it."""
     name = str(path[1] if path[:1] == ("limits",) and len(path) > 1 else path[0] if path else "")
     numbers = [step for step in path[1:] if isinstance(step, int)]

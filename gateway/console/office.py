@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
-from gateway.admin.desk import Desk
+from gateway.admin.desk import AdminOperations
 from gateway.admin.feed import Feed
 from gateway.admin.reload import Reloader
 from gateway.console.sessions import Sessions
@@ -19,10 +19,10 @@ from gateway.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ConsoleContext:
     """`now` gives Unix microseconds; without a `reloader` the configuration stays what it is."""
 
-    desk: Desk
+    operations: AdminOperations
     runtime: Runtime
     accounts: Accounts
     reloader: Reloader | None
@@ -31,4 +31,4 @@ class Office:
     now: Callable[[], int]
 
 
-OFFICE: Final = web.AppKey("office", Office)
+CONTEXT: Final = web.AppKey("office", ConsoleContext)

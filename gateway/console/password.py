@@ -13,28 +13,28 @@ import unicodedata
 from base64 import b64decode, b64encode
 from typing import Final
 
-SHORTEST: Final = 12
+MIN_PASSWORD_LENGTH: Final = 12
 """Characters of a password, at least."""
-LONGEST: Final = 1024
+MAX_PASSWORD_LENGTH: Final = 1024
 """And at most."""
 
 _N, _R, _P = 2**15, 8, 1
-_MEMORY = 2 * 128 * _N * _R  # bytes: twice what it takes
-_SALT = 16
+_MAX_MEMORY = 2 * 128 * _N * _R  # bytes: twice what it takes
+_SALT_BYTES = 16
 
 
-def digested(password: str) -> str:
+def hash_password(password: str) -> str:
     """What may be kept: `scrypt$n$r$p$salt$digest`, the last two in base64."""
-    salt = secrets.token_bytes(_SALT)
+    salt = secrets.token_bytes(_SALT_BYTES)
     parts = (salt, _scrypt(password, salt, _N, _R, _P))
     return f"scrypt${_N}${_R}${_P}$" + "$".join(b64encode(part).decode() for part in parts)
 
 
-def recognised(password: str, digest: str | None) -> bool:
+def verify_password(password: str, digest: str | None) -> bool:
     """Whether it is the password of a digest. Where there is none it is not, and that takes as
     long to say."""
     if digest is None:
-        _scrypt(password, bytes(_SALT), _N, _R, _P)
+        _scrypt(password, bytes(_SALT_BYTES), _N, _R, _P)
         return False
     _, n, r, p, salt, expected = digest.split("$")
     found = _scrypt(password, b64decode(salt), int(n), int(r), int(p))
@@ -44,4 +44,4 @@ def recognised(password: str, digest: str | None) -> bool:
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     # Keyboards differ in how they compose letters; the password is the same.
     text = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
-    return hashlib.scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=_MEMORY, dklen=32)
+    return hashlib.scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=_MAX_MEMORY, dklen=32)

@@ -20,20 +20,20 @@ from gateway import __version__
 from gateway.admin import figures
 from gateway.config import Money
 from gateway.console.guard import SESSION, STATIC
-from gateway.console.office import Office
-from gateway.core.plain import plain
+from gateway.console.office import ConsoleContext
+from gateway.core.plain import escape_unprintable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-ROOM: Final = Path(__file__).parent
-NOTHING: Final = "–"
+PACKAGE_DIR: Final = Path(__file__).parent
+PLACEHOLDER: Final = "–"
 
 
 class Templates:
     """The templates of an office's pages; `load` them before the first `render`."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ConsoleContext) -> None:
         self._office = office
         self._environment: Environment | None = None
 
@@ -41,7 +41,7 @@ class Templates:
         """In a thread: to import the template engine takes longer than the loop may be held up.
         At the start it would delay every request, and no console may ever be opened."""
         if self._environment is None:
-            self._environment = await asyncio.to_thread(environment, self._office)
+            self._environment = await asyncio.to_thread(build_environment, self._office)
 
     def render(self, name: str, **context: Any) -> str:
         if self._environment is None:
@@ -52,16 +52,16 @@ class Templates:
 TEMPLATES: Final = web.AppKey("templates", Templates)
 
 
-def environment(office: Office) -> Environment:
+def build_environment(office: ConsoleContext) -> Environment:
     """What templates are rendered with; figures that cost something have a price where the
     configuration in force tells one."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(ROOM / "templates"),
+        loader=FileSystemLoader(PACKAGE_DIR / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -71,16 +71,16 @@ def environment(office: Office) -> Environment:
         return office.runtime.config.money
 
     filters: dict[str, Callable[..., object]] = {
-        "when": when,
-        "lasting": lambda microseconds: figures.lasting(microseconds) or NOTHING,
-        "count": lambda number: NOTHING if number is None else figures.grouped(number),
-        "amount": lambda micro: NOTHING if micro is None else figures.units(micro),
-        "price": lambda micro: figures.price(micro, money()) or "",
-        "units": lambda micro: NOTHING if micro is None else figures.cost(micro, money()),
-        "lines": lines,
+        "when": format_time,
+        "lasting": lambda microseconds: figures.format_duration(microseconds) or PLACEHOLDER,
+        "count": lambda number: PLACEHOLDER if number is None else figures.format_count(number),
+        "amount": lambda micro: PLACEHOLDER if micro is None else figures.format_units(micro),
+        "price": lambda micro: figures.format_price(micro, money()) or "",
+        "units": lambda micro: PLACEHOLDER if micro is None else figures.format_cost(micro, money()),
+        "lines": keep_lines,
     }
     made.filters.update(filters)
-    made.globals |= {"asset": _assets(ROOM / "static").__getitem__, "version": __version__}
+    made.globals |= {"asset": _assets(PACKAGE_DIR / "static").__getitem__, "version": __version__}
     return made
 
 
@@ -102,49 +102,49 @@ def render(request: web.Request, name: str, *, status: int = 200, **context: Any
     return web.Response(text=text, status=status, content_type="text/html")
 
 
-def see(path: str) -> web.Response:
+def redirect(path: str) -> web.Response:
     """Leads to a page by GET: what a form's POST ends with."""
     return web.Response(status=303, headers={"Location": path})
 
 
-def say(request: web.Request, words: str, tone: str = "good") -> None:
+def flash(request: web.Request, words: str, tone: str = "good") -> None:
     """Words for the next page, once; the tone is `good` or `bad`."""
-    request[SESSION].said.append((words, tone))
+    request[SESSION].flashes.append((words, tone))
 
 
-def hand(request: web.Request, name: str, text: str) -> None:
+def stash_once(request: web.Request, name: str, text: str) -> None:
     """Something that may be looked at once, such as a new key; it is in memory alone until then."""
-    request[SESSION].handed[name] = text
+    request[SESSION].one_time_values[name] = text
 
 
-def taken(request: web.Request, name: str) -> str | None:
+def pop_stash(request: web.Request, name: str) -> str | None:
     """What was handed under that name; None the second time."""
-    return request[SESSION].handed.pop(name, None)
+    return request[SESSION].one_time_values.pop(name, None)
 
 
-def when(microseconds: int | None) -> str:
+def format_time(microseconds: int | None) -> str:
     """A time of the ledger, in UTC."""
     if microseconds is None:
-        return NOTHING
+        return PLACEHOLDER
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
     told = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S} UTC</time>')
     return told.format(moment, moment)
 
 
-def lines(text: str) -> Markup:
+def keep_lines(text: str) -> Markup:
     """A text of several lines, for where blanks and line breaks count."""
-    return escape(_spelled(text))
+    return escape(_escape_control(text))
 
 
-def _shown(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     if value is None:
         return ""
-    return _spelled(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return _escape_control(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _spelled(text: str) -> str:
+def _escape_control(text: str) -> str:
     return "\n".join(
-        "\t".join(plain(part) for part in line.split("\t"))
+        "\t".join(escape_unprintable(part) for part in line.split("\t"))
         for line in text.replace("\r\n", "\n").split("\n")
     )
 

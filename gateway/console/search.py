@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gateway.admin.forms import FormError, WantedForm, fill
-from gateway.admin.typed import read_moment
-from gateway.store.logs import Wanted
+from gateway.admin.forms import FormError, LogFilterForm, validate
+from gateway.admin.typed import parse_time
+from gateway.store.logs import LogFilter
 from gateway.store.records import Token
 
-FIELDS: Final = {
+FILTER_FIELDS: Final = {
     "since": "since",
     "until": "until",
     "key": "token_id",
@@ -35,45 +35,45 @@ _CHOICES: Final = 5  # keys that are named to whoever named several at once
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LogSearch:
     """`texts` as they were typed, without the empty ones; `fields` is what the desk's form takes
     for them. `mistakes` has a sentence for each text that is wrong: nothing is found then."""
 
     texts: Mapping[str, str]
-    fields: Mapping[str, Any]
-    wanted: Wanted
-    mistakes: Mapping[str, str]
+    api_fields: Mapping[str, Any]
+    log_filter: LogFilter
+    errors: Mapping[str, str]
 
     def query(self, **more: str) -> str:
         """Of an address that looks for the same on the page."""
         return urlencode({**self.texts, **more})
 
-    def desk_query(self, **more: str) -> str:
+    def api_query(self, **more: str) -> str:
         """Of an address that looks for the same at the desk."""
-        return urlencode({**self.fields, **more})
+        return urlencode({**self.api_fields, **more})
 
 
-def search(query: Mapping[str, str], tokens: Sequence[Token], now: int) -> Search:
+def parse_search(query: Mapping[str, str], tokens: Sequence[Token], now: int) -> LogSearch:
     """What a query asks for; `now` (Unix µs) is what durations count back from."""
-    texts = {name: text for name in FIELDS if (text := query.get(name, "").strip())}
+    texts = {name: text for name in FILTER_FIELDS if (text := query.get(name, "").strip())}
     fields: dict[str, Any] = {}
     mistakes: dict[str, str] = {}
     for name, text in texts.items():
         try:
-            fields[FIELDS[name]] = _read(name, text, tokens, now)
+            fields[FILTER_FIELDS[name]] = _parse_filter(name, text, tokens, now)
         except ValueError as error:
-            mistakes[name] = _sentence(str(error))
+            mistakes[name] = _capitalised(str(error))
     try:
-        wanted = fill(WantedForm, fields).wanted()
+        wanted = validate(LogFilterForm, fields).to_filter()
     except FormError as error:
-        wanted = Wanted()
-        mistakes |= dict(_told(error))
-    return Search(texts, fields, wanted, mistakes)
+        wanted = LogFilter()
+        mistakes |= dict(_form_errors(error))
+    return LogSearch(texts, fields, wanted, mistakes)
 
 
-def _read(name: str, text: str, tokens: Sequence[Token], now: int) -> Any:
+def _parse_filter(name: str, text: str, tokens: Sequence[Token], now: int) -> Any:
     if name in _MOMENTS:
-        return read_moment(text, now, -1)
+        return parse_time(text, now, -1)
     return _token_id(text, tokens) if name == "key" else text
 
 
@@ -90,11 +90,11 @@ def _token_id(text: str, tokens: Sequence[Token]) -> str:
     return meant[0]
 
 
-def _told(error: FormError) -> Iterator[tuple[str, str]]:
-    names = {field: name for name, field in FIELDS.items()}
-    for mistake in error.mistakes:
-        yield names[str(mistake.path[0])], _sentence(mistake.message)
+def _form_errors(error: FormError) -> Iterator[tuple[str, str]]:
+    names = {field: name for name, field in FILTER_FIELDS.items()}
+    for mistake in error.field_errors:
+        yield names[str(mistake.path[0])], _capitalised(mistake.message)
 
 
-def _sentence(words: str) -> str:
+def _capitalised(words: str) -> str:
     return words[:1].upper() + words[1:].removesuffix(".") + "."

@@ -16,18 +16,18 @@ from typing import Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.console.password import digested, recognised
+from gateway.console.password import hash_password, verify_password
 from gateway.store import sessions as kept
 from gateway.store.database import Database
 
-IDLE: Final = 30 * 60 * 1_000_000
+IDLE_TIMEOUT: Final = 30 * 60 * 1_000_000
 """Microseconds after which a session that nobody used is over."""
-LONGEST: Final = 12 * 3600 * 1_000_000
+MAX_AGE: Final = 12 * 3600 * 1_000_000
 """Microseconds after which every session is over."""
 
 _WRITTEN_EVERY = 60 * 1_000_000  # microseconds: a use of before is as good for a restart
 _ID_BYTES = 32
-_LONGEST_AGENT = 300
+_MAX_AGENT = 300
 
 T = TypeVar("T")
 
@@ -44,13 +44,13 @@ class Session:
     seen_at: int
     address: str
     agent: str
-    said: list[tuple[str, str]] = field(default_factory=list)
-    handed: dict[str, str] = field(default_factory=dict)
+    flashes: list[tuple[str, str]] = field(default_factory=list)
+    one_time_values: dict[str, str] = field(default_factory=dict)
     written_at: int = 0
 
     @property
-    def visit(self) -> kept.Visit:
-        return kept.Visit(self.digest, self.created_at, self.seen_at, self.address, self.agent)
+    def row(self) -> kept.SessionRow:
+        return kept.SessionRow(self.digest, self.created_at, self.seen_at, self.address, self.agent)
 
 
 class Sessions:
@@ -62,7 +62,7 @@ class Sessions:
         database: Database,
         now: Callable[[], int],
         password: str | None,
-        visits: list[kept.Visit],
+        rows: list[kept.SessionRow],
     ) -> None:
         self._database = database
         self._now = now
@@ -71,7 +71,7 @@ class Sessions:
             each.digest: Session(
                 each.digest, each.created_at, each.seen_at, each.address, each.agent
             )
-            for each in visits
+            for each in rows
         }
         self._turn = asyncio.Lock()  # database and memory change together
         # One thread: however many try to sign in, one password is checked at a time.
@@ -79,8 +79,8 @@ class Sessions:
 
     @classmethod
     async def load(cls, database: Database, now: Callable[[], int]) -> Sessions:
-        password = await kept.read_password(database)
-        return cls(database, now, password, await kept.all_visits(database))
+        password = await kept.get_password_digest(database)
+        return cls(database, now, password, await kept.all_sessions(database))
 
     async def close(self) -> None:
         """Waits for a check that is under way."""
@@ -90,10 +90,10 @@ class Sessions:
     def has_password(self) -> bool:
         return self._password is not None
 
-    def all(self) -> list[Session]:
+    def active(self) -> list[Session]:
         """Those that are not over, oldest first."""
         now = self._now()
-        living = [each for each in self._sessions.values() if not _over(each, now)]
+        living = [each for each in self._sessions.values() if not _is_expired(each, now)]
         return sorted(living, key=lambda each: each.created_at)
 
     def find(self, id_: str | None) -> Session | None:
@@ -101,38 +101,38 @@ class Sessions:
         if id_ is None:
             return None
         session = self._sessions.get(_digest(id_))
-        return None if session is None or _over(session, self._now()) else session
+        return None if session is None or _is_expired(session, self._now()) else session
 
-    async def use(self, session: Session) -> None:
+    async def touch(self, session: Session) -> None:
         """Somebody is there: the time until it is over for idleness begins anew."""
         session.seen_at = now = self._now()
         if now - session.written_at < _WRITTEN_EVERY:
             return
         session.written_at = now
         try:
-            await kept.note_seen(self._database, session.digest, now)
+            await kept.touch_session(self._database, session.digest, now)
         except SQLAlchemyError as fault:  # locked or full: the page is shown all the same
             log.warning("a session's use could not be noted: %s", fault)
 
     async def sign_in(
-        self, password: str, address: str, agent: str, instead_of: Session | None = None
+        self, password: str, address: str, agent: str, replaces: Session | None = None
     ) -> str | None:
         """The id of a new session, which is kept nowhere; None where the password is wrong, has
         just been changed, or none is set. The session `instead_of` is over then."""
         asked = self._password
-        if not await self._in_thread(lambda: recognised(password, asked)):
+        if not await self._in_thread(lambda: verify_password(password, asked)):
             return None
         id_ = secrets.token_urlsafe(_ID_BYTES)
         async with self._turn:
             if self._password != asked:
                 return None
             now = self._now()
-            session = Session(_digest(id_), now, now, address, agent[:_LONGEST_AGENT])
+            session = Session(_digest(id_), now, now, address, agent[:_MAX_AGENT])
             session.written_at = now
-            over = [each.digest for each in self._sessions.values() if _over(each, now)]
-            if instead_of is not None:
-                over.append(instead_of.digest)
-            await kept.add_visit(self._database, session.visit, over)
+            over = [each.digest for each in self._sessions.values() if _is_expired(each, now)]
+            if replaces is not None:
+                over.append(replaces.digest)
+            await kept.add_session(self._database, session.row, over)
             for digest in over:
                 self._sessions.pop(digest, None)
             self._sessions[session.digest] = session
@@ -141,22 +141,22 @@ class Sessions:
     async def sign_out(self, session: Session) -> None:
         async with self._turn:
             self._sessions.pop(session.digest, None)
-            await kept.remove_visit(self._database, session.digest)
+            await kept.remove_session(self._database, session.digest)
 
     async def end_all(self) -> int:
         """How many there were."""
         async with self._turn:
-            count = len(self.all())
+            count = len(self.active())
             self._sessions.clear()
-            await kept.remove_visits(self._database)
+            await kept.remove_all_sessions(self._database)
         return count
 
     async def set_password(self, password: str) -> int:
         """All sessions are over then: how many there were."""
-        digest = await self._in_thread(lambda: digested(password))
+        digest = await self._in_thread(lambda: hash_password(password))
         async with self._turn:
-            count = len(self.all())
-            await kept.set_password(self._database, digest)
+            count = len(self.active())
+            await kept.set_password_digest(self._database, digest)
             self._password = digest
             self._sessions.clear()
         return count
@@ -165,8 +165,8 @@ class Sessions:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _over(session: Session, now: int) -> bool:
-    return now - session.created_at >= LONGEST or now - session.seen_at >= IDLE
+def _is_expired(session: Session, now: int) -> bool:
+    return now - session.created_at >= MAX_AGE or now - session.seen_at >= IDLE_TIMEOUT
 
 
 def _digest(id_: str) -> bytes:

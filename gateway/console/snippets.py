@@ -25,7 +25,7 @@ class Snippet:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SnippetGroup:
     """Clients of one kind, with the base address that they want."""
 
     title: str
@@ -35,7 +35,7 @@ class Kind:
 
 def snippets(
     address: str, *, version_header: str, chat_model: str, messages_model: str
-) -> tuple[Kind, ...]:
+) -> tuple[SnippetGroup, ...]:
     """For a gateway at `address`, which has no closing slash; the model of chat is that of
     responses too, "" where there is none to name."""
     values = {
@@ -52,12 +52,12 @@ def snippets(
         return text.strip("\n")
 
     return tuple(
-        Kind(
+        SnippetGroup(
             title,
             filled(base),
             tuple(Snippet(id, name, filled(text), note) for id, name, text, note in rows),
         )
-        for title, base, rows in _KINDS
+        for title, base, rows in _GROUPS
     )
 
 
@@ -137,9 +137,9 @@ export GATEWAY_KEY='{key}'
 
 _LIBRARY: Final = "A stock library, in Python"
 _AGENT: Final = "A coding agent: the environment"
-_WITHOUT: Final = "Without /v1: the agent adds it, and with it asks for /v1/v1/messages for ever."
+_BASE_URL_NOTE: Final = "Without /v1: the agent adds it, and with it asks for /v1/v1/messages for ever."
 
-_KINDS: Final = (
+_GROUPS: Final = (
     (
         "Chat-completions",
         "{address}/v1",
@@ -154,7 +154,7 @@ _KINDS: Final = (
         (
             ("messages-curl", "curl", _MESSAGES_CURL, ""),
             ("messages-python", _LIBRARY, _MESSAGES_PYTHON, ""),
-            ("messages-agent", _AGENT, _MESSAGES_AGENT, _WITHOUT),
+            ("messages-agent", _AGENT, _MESSAGES_AGENT, _BASE_URL_NOTE),
         ),
     ),
     (

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gateway.store.records import Attempted
+from gateway.store.records import AttemptRow
 
 _WELL: Final = "ok"
 
 
-class Stretch(StrEnum):
+class SpanKind(StrEnum):
     """What a span of time was spent on."""
 
     GATEWAY = "gateway"
@@ -30,20 +30,20 @@ class Span:
     """`took_us` in microseconds; `start` and `width` are percent of the whole. `who` is the channel
     and account that was asked; None where it was nobody."""
 
-    stretch: Stretch
-    who: str | None
-    took_us: int
+    kind: SpanKind
+    account: str | None
+    duration_us: int
     start: float
     width: float
 
 
-def spans(total_us: int | None, attempts: Sequence[Attempted]) -> list[Span]:
+def spans(total_us: int | None, attempts: Sequence[AttemptRow]) -> list[Span]:
     """Of an exchange that took `total_us`; none of one that has not ended, or took no time."""
     if not total_us:
         return []
     told: list[Span] = []
     at = 0
-    for stretch, who, until in (*_ends(attempts), (Stretch.GATEWAY, None, total_us)):
+    for stretch, who, until in (*_ends(attempts), (SpanKind.GATEWAY, None, total_us)):
         until = min(until, total_us)
         if until > at:
             took = until - at
@@ -52,17 +52,17 @@ def spans(total_us: int | None, attempts: Sequence[Attempted]) -> list[Span]:
     return told
 
 
-def _ends(attempts: Sequence[Attempted]) -> Iterator[tuple[Stretch, str | None, int]]:
+def _ends(attempts: Sequence[AttemptRow]) -> Iterator[tuple[SpanKind, str | None, int]]:
     """Each stretch with the time at which it is over, in microseconds from the start."""
-    before = Stretch.GATEWAY
+    before = SpanKind.GATEWAY
     for attempt in attempts:
         who = f"{attempt.channel}/{attempt.account}"
         end = attempt.started_us + attempt.total_us
         yield before, None, attempt.started_us
-        before = Stretch.PAUSE
+        before = SpanKind.PAUSE
         if attempt.verdict != _WELL:
-            yield Stretch.FAILED, who, end
+            yield SpanKind.FAILED, who, end
             continue
         first = attempt.first_event_us
-        yield Stretch.WAITING, who, end if first is None else attempt.started_us + first
-        yield Stretch.REPLY, who, end
+        yield SpanKind.WAITING, who, end if first is None else attempt.started_us + first
+        yield SpanKind.REPLY, who, end

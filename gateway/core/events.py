@@ -10,13 +10,13 @@ with everything closed, and carries the total usage. Events are those of choice 
 from __future__ import annotations
 
 from gateway.core.failure import Failure
-from gateway.core.parts import Citation, Opaque, Part
+from gateway.core.parts import Citation, ProviderData, Part
 from gateway.core.usage import Usage
 from gateway.core.value import value
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
-class StopReason(Word):
+class StopReason(FastStrEnum):
     """Why the model stopped; the words are those of the messages format where it has one."""
 
     END_TURN = "end_turn"
@@ -37,7 +37,7 @@ class Begin:
     id: str
     model: str
     usage: Usage | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -52,7 +52,7 @@ class Open:
 class Signature:
     """Completes the `signature` of the thinking part it belongs to; the last one wins."""
 
-    value: Opaque
+    value: ProviderData
 
 
 @value
@@ -68,7 +68,7 @@ class Close:
     """The part is complete. `extra` is what only its own format said about it at the end."""
 
     index: int
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -83,7 +83,7 @@ class End:
     stop: StopReason
     usage: Usage | None
     stop_sequence: str | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -97,13 +97,13 @@ class Fail:
 Event = Begin | Open | Delta | Close | Ping | End | Fail
 
 
-class Phase(Word):
+class Phase(FastStrEnum):
     BEFORE = "before"
     WITHIN = "within"
     AFTER = "after"
 
 
-FOLLOWS: dict[Phase, dict[type[Event], Phase]] = {
+TRANSITIONS: dict[Phase, dict[type[Event], Phase]] = {
     Phase.BEFORE: {Begin: Phase.WITHIN, Fail: Phase.AFTER},
     Phase.WITHIN: {
         Open: Phase.WITHIN,

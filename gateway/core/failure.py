@@ -6,19 +6,19 @@ It must not know what follows from a failure (that is a verdict) nor how a clien
 from __future__ import annotations
 
 from gateway.core.value import value
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
-class FailureKind(Word):
+class FailureKind(FastStrEnum):
     """Who speaks: the upstream itself (`said`), or the line to it."""
 
-    SAID = "said"
+    RESPONSE = "said"
     CONNECT = "connect"
     TLS = "tls"
     TIMEOUT = "timeout"
     DISCONNECT = "disconnect"
-    CUT = "cut"
-    GARBAGE = "garbage"
+    TRUNCATED = "cut"
+    MALFORMED = "garbage"
     EMPTY = "empty"
     TOO_LARGE = "too_large"
     EVENT_TOO_LARGE = "event_too_large"

@@ -5,10 +5,10 @@ This room must not know what any of them looks like on the wire.
 
 from __future__ import annotations
 
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
-class Format(Word):
+class Format(FastStrEnum):
     """A wire format that clients and channels speak (Specification, "What the service does")."""
 
     CHAT = "chat"
@@ -16,14 +16,14 @@ class Format(Word):
     RESPONSES = "responses"
 
 
-class Family(Word):
+class Family(FastStrEnum):
     """A property of a model (Specification, "Model catalog")."""
 
     ALPHA = "alpha"
     BETA = "beta"
 
 
-class Lane(Word):
+class Lane(FastStrEnum):
     """Native where client and channel share a format, translated where they do not."""
 
     NATIVE = "native"

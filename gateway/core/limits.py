@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.core.value import value
 
-MICRO: Final = 1_000_000
+MICRO_PER_UNIT: Final = 1_000_000
 """Micro-units in a unit."""
 
 
@@ -38,5 +38,5 @@ class Limits:
 
 UNLIMITED: Final = Limits()
 
-LIMITS: Final = tuple(field.name for field in fields(Limits))
+LIMIT_NAMES: Final = tuple(field.name for field in fields(Limits))
 """The names of all limits, in their order."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.value import value
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
 @value
-class Opaque:
+class ProviderData:
     """A side pocket: `data` is as it stood on the wire of `format`, untouched."""
 
     format: Format
@@ -31,11 +31,11 @@ class Citation:
     cited_text: str | None = None
     start: int | None = None
     end: int | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value
-class CacheMark:
+class CacheBreakpoint:
     """A prompt-cache breakpoint behind the part that carries it; `ttl` as sent (`5m`, `1h`)."""
 
     ttl: str | None = None
@@ -45,8 +45,8 @@ class CacheMark:
 class Text:
     text: str = ""
     citations: tuple[Citation, ...] = ()
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -64,13 +64,13 @@ class Thinking:
     `Target.origin` that it was written by."""
 
     text: str = ""
-    signature: Opaque | None = None
+    signature: ProviderData | None = None
     redacted: bool = False
     origin: str | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
-class CallKind(Word):
+class CallKind(FastStrEnum):
     """What a tool call carries: JSON arguments, or the free text of a custom tool."""
 
     FUNCTION = "function"
@@ -87,8 +87,8 @@ class ToolCall:
     arguments: str = ""
     kind: CallKind = CallKind.FUNCTION
     namespace: str | None = None
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -99,8 +99,8 @@ class ToolResult:
     parts: tuple[Part, ...] = ()
     is_error: bool = False
     kind: CallKind = CallKind.FUNCTION
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -110,7 +110,7 @@ class ServerToolCall:
     id: str
     name: str
     arguments: str = ""
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -119,7 +119,7 @@ class ServerToolResult:
 
     call_id: str
     name: str
-    content: Opaque
+    content: ProviderData
 
 
 @value
@@ -139,8 +139,8 @@ class Source:
 class Image:
     source: Source
     detail: str | None = None
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -151,8 +151,8 @@ class Document:
     text: str | None = None
     title: str | None = None
     context: str | None = None
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -161,11 +161,11 @@ class Audio:
 
 
 @value
-class OpaquePart:
+class UnknownPart:
     """A part of a kind that the hub has no word for; `kind` is its name on the wire."""
 
     kind: str
-    data: Opaque
+    data: ProviderData
 
 
 Part = (
@@ -179,5 +179,5 @@ Part = (
     | Image
     | Document
     | Audio
-    | OpaquePart
+    | UnknownPart
 )

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from typing import Final
 
-THIN: Final = "\u202f"
+NARROW_SPACE: Final = "\u202f"
 """A blank too narrow to end a number, at which no line breaks; it stays as it is."""
 
 
-def plain(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text with every unprintable character spelled out (`\\x1b`, `\\u202e`)."""
     if text.isprintable():
         return text
     return "".join(
         character
-        if character.isprintable() or character == THIN
+        if character.isprintable() or character == NARROW_SPACE
         else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, Opaque, Part
+from gateway.core.parts import CacheBreakpoint, ProviderData, Part
 from gateway.core.value import value
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
-class Role(Word):
+class Role(FastStrEnum):
     """Who speaks. Tool results are parts of a user's turn, in every format."""
 
     SYSTEM = "system"
@@ -28,10 +28,10 @@ class Turn:
     role: Role
     parts: tuple[Part, ...]
     name: str | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
-class ToolKind(Word):
+class ToolKind(FastStrEnum):
     """Function: JSON arguments by schema. Custom: free text. Server: run by the upstream itself,
     or known to the model by its type alone."""
 
@@ -51,7 +51,7 @@ class WebSearch:
     max_uses: int | None = None
     location: Mapping[str, Any] | None = None
     context_size: str | None = None
-    handed_back: bool = False
+    client_executable: bool = False
 
 
 @value(kw_only=True)
@@ -68,17 +68,17 @@ class Tool:
     grammar: Mapping[str, Any] | None = None
     search: WebSearch | None = None
     namespace: str | None = None
-    cache: CacheMark | None = None
-    extra: Opaque | None = None
-    definition: Opaque | None = None
+    cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
+    definition: ProviderData | None = None
 
 
-class ChoiceMode(Word):
+class ChoiceMode(FastStrEnum):
     AUTO = "auto"
     NONE = "none"
     REQUIRED = "required"
     NAMED = "named"
-    OPAQUE = "opaque"
+    PROVIDER_SPECIFIC = "opaque"
 
 
 @value
@@ -90,7 +90,7 @@ class ToolChoice:
     name: str | None = None
     kind: ToolKind = ToolKind.FUNCTION
     allowed: tuple[str, ...] | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
 @value(kw_only=True)
@@ -107,10 +107,10 @@ class Reasoning:
     budget: int | None = None
     mode: str | None = None
     summary: str | None = None
-    extra: Opaque | None = None
+    extra: ProviderData | None = None
 
 
-class OutputKind(Word):
+class OutputKind(FastStrEnum):
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"
 
@@ -138,7 +138,7 @@ class Sampling:
     top_logprobs: int | None = None
 
 
-AS_USUAL: Final = Sampling()
+DEFAULT_SAMPLING: Final = Sampling()
 """Of a prompt that says nothing of it. Codecs use this very value, so that it is known at sight."""
 
 
@@ -159,7 +159,7 @@ class Prompt:
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     output: OutputFormat | None = None
-    sampling: Sampling = AS_USUAL
+    sampling: Sampling = DEFAULT_SAMPLING
     verbosity: str | None = None
     user: str | None = None
     metadata: Mapping[str, Any] | None = None
@@ -168,4 +168,4 @@ class Prompt:
     store: bool | None = None
     previous_response_id: str | None = None
     include: tuple[str, ...] = ()
-    extra: Opaque | None = None
+    extra: ProviderData | None = None

@@ -45,18 +45,18 @@ class ReplyFailed(Exception):
         self.failure = failure
 
 
-def fold(events: Iterable[Event]) -> Reply:
+def collect_reply(events: Iterable[Event]) -> Reply:
     """The reply that a stream of events adds up to.
 
     Raises `ReplyFailed` where it ends in `Fail`, `ValueError` where it does not end at all.
     """
     begin: Begin | None = None
-    growing: dict[int, _Growing] = {}
+    parts: dict[int, _PartAccumulator] = {}
     for event in events:
         if isinstance(event, Delta):
-            growing[event.index].add(event.piece)
+            parts[event.index].add(event.piece)
         elif isinstance(event, Open):
-            growing[event.index] = _Growing(event.part)
+            parts[event.index] = _PartAccumulator(event.part)
         elif isinstance(event, Begin):
             begin = event
         elif isinstance(event, Fail):
@@ -67,7 +67,7 @@ def fold(events: Iterable[Event]) -> Reply:
             return Reply(
                 id=begin.id,
                 model=begin.model,
-                parts=tuple([part.complete() for part in growing.values()]),
+                parts=tuple([part.complete() for part in parts.values()]),
                 stop=event.stop,
                 usage=event.usage,
                 stop_sequence=event.stop_sequence,
@@ -75,11 +75,11 @@ def fold(events: Iterable[Event]) -> Reply:
     raise ValueError("the events do not add up to a reply: no Begin, or no End")
 
 
-def unfold(reply: Reply) -> Iterator[Event]:
+def reply_events(reply: Reply) -> Iterator[Event]:
     """The shortest stream of events that adds up to the reply."""
     yield Begin(id=reply.id, model=reply.model)
     for index, part in enumerate(reply.parts):
-        opening, pieces = _opened(part)
+        opening, pieces = _opening_part(part)
         yield Open(index, opening)
         for piece in pieces:
             yield Delta(index, piece)
@@ -87,15 +87,15 @@ def unfold(reply: Reply) -> Iterator[Event]:
     yield End(reply.stop, reply.usage, reply.stop_sequence)
 
 
-def said(reply: Reply, usage: Usage | None = None) -> int:
+def count_output_chars(reply: Reply, usage: Usage | None = None) -> int:
     """How many characters the model has written, reasoning and arguments included; 0 where `usage`
     tells its output, for then nobody has to know."""
     if usage is not None and usage.output_tokens:
         return 0
-    return sum(map(_length, reply.parts))
+    return sum(map(_part_length, reply.parts))
 
 
-def _length(part: Part) -> int:
+def _part_length(part: Part) -> int:
     match part:
         case Text(text) | Refusal(text) | Thinking(text, redacted=False):
             return len(text)
@@ -108,7 +108,7 @@ def _length(part: Part) -> int:
 _TEXT: Final = Text()
 
 
-def _opened(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
+def _opening_part(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
     """A part as it opens, and the pieces that complete it."""
     match part:
         case Text(text, citations):
@@ -129,7 +129,7 @@ def _opened(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
             return part, ()
 
 
-class _Growing:
+class _PartAccumulator:
     """One part while its deltas arrive; pieces are joined once, at the end."""
 
     __slots__ = ("citations", "part", "pieces", "signature")

@@ -8,18 +8,18 @@ from typing import Final
 
 import orjson
 
-_NAMED: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
+_SESSION_SUFFIX: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
 
 
-def session_of(user: str) -> str | None:
+def agent_session_id(user: str) -> str | None:
     """At the end of the name, or a field where the name is a JSON object."""
-    if found := _NAMED.search(user):
-        return found[1]
+    if match := _SESSION_SUFFIX.search(user):
+        return match[1]
     if not user.startswith("{"):
         return None
     try:
-        said = orjson.loads(user)
+        identity = orjson.loads(user)
     except orjson.JSONDecodeError:
         return None
-    session = said.get("session_id") or said.get("session")
+    session = identity.get("session_id") or identity.get("session")
     return session if isinstance(session, str) else None

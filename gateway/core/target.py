@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.value import value
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Every word for how hard to think, from least to most."""
 
 
-class ThinkingStyle(Word):
+class ThinkingStyle(FastStrEnum):
     """How a messages-native model is told to think: by a budget of tokens, by an effort and at will
     (`adaptive`), the same without being able to do otherwise (`always`), or not at all."""
 
@@ -25,7 +25,7 @@ class ThinkingStyle(Word):
     NONE = "none"
 
 
-class SamplingStyle(Word):
+class SamplingStyle(FastStrEnum):
     """Which of `temperature` and `top_p` a model takes: both, one of them, or neither."""
 
     BOTH = "both"
@@ -33,7 +33,7 @@ class SamplingStyle(Word):
     NEITHER = "neither"
 
 
-class ToolEffort(Word):
+class ToolEffort(FastStrEnum):
     """What becomes of the reasoning effort where function tools are sent on chat: it goes along, is
     left out, or is sent as `none` (some chat-native models refuse anything else)."""
 

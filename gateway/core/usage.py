@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.core.value import value
 
-CHARACTERS_A_TOKEN: Final = 4
+CHARS_PER_TOKEN: Final = 4
 """Of what a model says, where nobody has counted."""
 
 
@@ -39,15 +39,15 @@ class Usage:
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def can_be_true(self, said: int, beginning: Usage | None) -> bool:
+    def is_plausible(self, characters: int, initial: Usage | None) -> bool:
         """Whether a reply of `said` characters can have used this, where `beginning` was told
         before it: some upstreams never count what is said after that, or nothing at all."""
-        if self == beginning:
-            return said // CHARACTERS_A_TOKEN <= self.output_tokens
-        return bool(self.output_tokens) or not said
+        if self == initial:
+            return characters // CHARS_PER_TOKEN <= self.output_tokens
+        return bool(self.output_tokens) or not characters
 
     @classmethod
-    def guessed(cls, input_tokens: int, said: int) -> Usage:
+    def estimated(cls, input_tokens: int, characters: int) -> Usage:
         """Of a reply that nobody has counted; `said` is in characters."""
-        output_tokens = max(1, said // CHARACTERS_A_TOKEN)
+        output_tokens = max(1, characters // CHARS_PER_TOKEN)
         return cls(input_tokens=input_tokens, output_tokens=output_tokens)

@@ -40,7 +40,7 @@ if not TYPE_CHECKING:
         """A copy of the value with other contents of some fields: as `dataclasses.replace`, at half
         of its cost and less."""
         kind = type(value)
-        copied = (_COPIERS.get(kind) or _copier(kind))(value)
+        copied = (_COPIERS.get(kind) or _compile_copier(kind))(value)
         for name, content in changes.items():
             setattr(copied, name, content)
         return copied
@@ -49,7 +49,7 @@ if not TYPE_CHECKING:
 _COPIERS: Final[dict[type, Callable[[Any], Any]]] = {}
 
 
-def _copier(kind: type[Any]) -> Callable[[Any], Any]:
+def _compile_copier(kind: type[Any]) -> Callable[[Any], Any]:
     """A function that copies values of the kind. It is compiled, as the initialisers of dataclasses
     are: a loop over the fields would take longer than to make the value anew."""
     assignments = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))

@@ -6,5 +6,5 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Word(StrEnum):
+class FastStrEnum(StrEnum):
     __hash__ = str.__hash__

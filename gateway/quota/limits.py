@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.purse import Purse
+from gateway.quota.purse import BudgetTracker
 from gateway.quota.refusals import (
     CONCURRENT_WAIT,
-    out_of_budget,
-    too_many_at_once,
+    budget_exceeded,
+    concurrency_exceeded,
     too_many_requests,
     too_many_tokens,
 )
-from gateway.quota.windows import CountWindow, Entry, Window
+from gateway.quota.windows import SlidingCounter, Entry, SlidingWindow
 
 
-class HolderKind(Word):
+class HolderKind(FastStrEnum):
     """Whose limits they are."""
 
     KEY = "key"
@@ -48,7 +48,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class LimitStatus:
     """How a limit per minute stands; `reset` is seconds until all of it is free again."""
 
     limit: int
@@ -57,69 +57,69 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class LimitStatuses:
     """The tightest limits of several holders; None where none has any."""
 
-    requests: Gauge | None
-    tokens: Gauge | None
+    requests: LimitStatus | None
+    tokens: LimitStatus | None
 
 
 class Lease:
     """What a running request has taken, of all its `holders`. It is settled once, whatever becomes
     of the limits in the meantime; settled again nothing happens."""
 
-    __slots__ = ("_at", "_entries", "_micro", "_tallies", "holders")
+    __slots__ = ("_at", "_reservations", "_micro", "_usages", "holders")
 
     def __init__(
         self,
         holders: Sequence[Holder],
-        tallies: Sequence[_Tally],
-        entries: Sequence[_Placed],
+        usages: Sequence[_HolderUsage],
+        reservations: Sequence[_Reservation],
         micro: int,
         at: int,
     ) -> None:
         self.holders = holders
-        self._tallies = tallies
-        self._entries = entries
+        self._usages = usages
+        self._reservations = reservations
         self._micro = micro
         self._at = at
 
     def settle(self, tokens: int, micro: int) -> None:
         """The request has ended, and this is what it used: input and output tokens, and money."""
-        tallies, self._tallies = self._tallies, ()
-        entries, self._entries = self._entries, ()
+        tallies, self._usages = self._usages, ()
+        entries, self._reservations = self._reservations, ()
         for window, entry in entries:
-            window.correct(entry, tokens)
+            window.adjust(entry, tokens)
         for tally in tallies:
             tally.running -= 1
-            tally.purse.settle(self._micro, micro, self._at)
+            tally.budget.settle(self._micro, micro, self._at)
 
 
 class Quota:
     """What every holder has used."""
 
-    __slots__ = ("_tallies",)
+    __slots__ = ("_usages",)
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[HolderKind, str], _Tally] = {}
+        self._usages: dict[tuple[HolderKind, str], _HolderUsage] = {}
 
-    def purse(self, kind: HolderKind, id: str) -> Purse:
+    def budget(self, kind: HolderKind, id: str) -> BudgetTracker:
         """The holder's purse, to load what the ledger knows or to read what is spent."""
-        return self._tally(kind, id).purse
+        return self._usage(kind, id).budget
 
     def check(
         self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
     ) -> None:
         """Raises what `take` would, and takes nothing."""
-        refusals: list[_Refusal] = []
+        refusals: list[_Rejection] = []
         for holder in holders:
             if holder.limits is not UNLIMITED:
-                tally = self._tally(holder.kind, holder.id)
-                refusals += tally.refusals(holder, now, at, tokens, micro)
+                tally = self._usage(holder.kind, holder.id)
+                refusals += tally.rejections(holder, now, at, tokens, micro)
         if refusals:
-            raise max(refusals, key=_gravity).error
+            raise max(refusals, key=_severity).error
 
-    def take(
+    def acquire(
         self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
     ) -> Lease:
         """One request of all holders together, with so many tokens and so much money expected.
@@ -128,47 +128,47 @@ class Quota:
         for what never fits, else for the limit that takes longest to wait for.
         """
         self.check(holders, now=now, at=at, tokens=tokens, micro=micro)
-        tallies: list[_Tally] = []
-        entries: list[_Placed] = []
+        tallies: list[_HolderUsage] = []
+        entries: list[_Reservation] = []
         for holder in holders:
-            tally, limits = self._tally(holder.kind, holder.id), holder.limits
+            tally, limits = self._usage(holder.kind, holder.id), holder.limits
             tallies.append(tally)
             tally.running += 1
-            tally.purse.reserved += micro
+            tally.budget.reserved += micro
             if limits is not UNLIMITED:
-                placed = tally.count(limits, now, tokens)
+                placed = tally.record(limits, now, tokens)
                 if placed is not None:
                     entries.append(placed)
         return Lease(holders, tallies, entries, micro, at)
 
-    def gauges(self, holders: Iterable[Holder], now: float) -> Gauges:
+    def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least left; of equal ones the smaller limit."""
-        requests: list[Gauge] = []
-        tokens: list[Gauge] = []
+        requests: list[LimitStatus] = []
+        tokens: list[LimitStatus] = []
         for holder in holders:
             limits = holder.limits
             if limits is UNLIMITED:
                 continue
-            tally = self._tallies.get((holder.kind, holder.id)) or _Tally()
+            tally = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
             if limits.requests_per_minute is not None:
-                requests.append(_gauge(limits.requests_per_minute, tally.requests, now))
+                requests.append(_status(limits.requests_per_minute, tally.requests, now))
             if limits.tokens_per_minute is not None:
-                tokens.append(_gauge(limits.tokens_per_minute, tally.tokens, now))
-        return Gauges(min(requests, key=_room, default=None), min(tokens, key=_room, default=None))
+                tokens.append(_status(limits.tokens_per_minute, tally.tokens, now))
+        return LimitStatuses(min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None))
 
-    def _tally(self, kind: HolderKind, id: str) -> _Tally:
-        tally = self._tallies.get((kind, id))
+    def _usage(self, kind: HolderKind, id: str) -> _HolderUsage:
+        tally = self._usages.get((kind, id))
         if tally is None:
-            tally = self._tallies[kind, id] = _Tally()
+            tally = self._usages[kind, id] = _HolderUsage()
         return tally
 
 
-class _Placed(NamedTuple):
-    window: Window
+class _Reservation(NamedTuple):
+    window: SlidingWindow
     entry: Entry
 
 
-class _Refusal(NamedTuple):
+class _Rejection(NamedTuple):
     """`rank` 2 is a budget, 1 what never fits, 0 what has to wait; `until` is when it ends."""
 
     rank: int
@@ -176,70 +176,70 @@ class _Refusal(NamedTuple):
     error: GatewayError
 
 
-class _Tally:
+class _HolderUsage:
     """What one holder has used. A minute is counted by the requests for which there is a limit;
     what others have counted before stays, as a request may be older than the limits of now."""
 
-    __slots__ = ("purse", "requests", "running", "tokens")
+    __slots__ = ("budget", "requests", "running", "tokens")
 
     def __init__(self) -> None:
-        self.purse = Purse()
+        self.budget = BudgetTracker()
         self.running = 0
-        self.requests: CountWindow | None = None
-        self.tokens: Window | None = None
+        self.requests: SlidingCounter | None = None
+        self.tokens: SlidingWindow | None = None
 
-    def count(self, limits: Limits, now: float, tokens: int) -> _Placed | None:
+    def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
         """One more request; where its tokens are counted, the entry that they have."""
         if limits.requests_per_minute is not None:
-            self.requests = self.requests or CountWindow()
+            self.requests = self.requests or SlidingCounter()
             self.requests.add(now)
         if limits.tokens_per_minute is None or not tokens:
             return None
-        self.tokens = self.tokens or Window()
-        return _Placed(self.tokens, self.tokens.add(now, tokens))
+        self.tokens = self.tokens or SlidingWindow()
+        return _Reservation(self.tokens, self.tokens.add(now, tokens))
 
-    def refusals(
+    def rejections(
         self, holder: Holder, now: float, at: int, tokens: int, micro: int
-    ) -> Iterator[_Refusal]:
+    ) -> Iterator[_Rejection]:
         """Every limit that has no room for one more request."""
         limits = holder.limits
-        lack = self.purse.lack(limits, at, micro)
+        lack = self.budget.shortfall(limits, at, micro)
         if lack is not None:
             until = math.inf if lack.resets_at is None else lack.resets_at
-            yield _Refusal(2, until, out_of_budget(str(holder), lack, micro))
+            yield _Rejection(2, until, budget_exceeded(str(holder), lack, micro))
         if (limit := limits.requests_per_minute) is not None:
-            count = self.requests or CountWindow()
-            wait = count.wait(now, limit)
+            count = self.requests or SlidingCounter()
+            wait = count.seconds_until_fits(now, limit)
             if wait != 0:
                 used = count.used(now)
                 error = too_many_requests(str(holder), limit, used, wait)
-                yield _refusal(holder, wait, error)
+                yield _rejection(holder, wait, error)
         if (limit := limits.tokens_per_minute) is not None:
-            sums = self.tokens or Window()
-            wait = sums.wait(now, tokens, limit)
+            sums = self.tokens or SlidingWindow()
+            wait = sums.seconds_until_fits(now, tokens, limit)
             if wait != 0:
                 used = sums.used(now)
                 error = too_many_tokens(str(holder), limit, used, tokens, wait)
-                yield _refusal(holder, wait, error)
+                yield _rejection(holder, wait, error)
         if (limit := limits.concurrent) is not None and self.running >= limit:
             wait = CONCURRENT_WAIT if limit else None
-            yield _refusal(holder, wait, too_many_at_once(str(holder), limit, self.running))
+            yield _rejection(holder, wait, concurrency_exceeded(str(holder), limit, self.running))
 
 
-def _refusal(holder: Holder, wait: float | None, error: TooManyRequests) -> _Refusal:
-    error.whose = holder.kind, holder.id
-    return _Refusal(1, 0.0, error) if wait is None else _Refusal(0, wait, error)
+def _rejection(holder: Holder, wait: float | None, error: TooManyRequests) -> _Rejection:
+    error.holder = holder.kind, holder.id
+    return _Rejection(1, 0.0, error) if wait is None else _Rejection(0, wait, error)
 
 
-def _gravity(refusal: _Refusal) -> tuple[int, float]:
+def _severity(refusal: _Rejection) -> tuple[int, float]:
     return refusal.rank, refusal.until
 
 
-def _gauge(limit: int, window: CountWindow | Window | None, now: float) -> Gauge:
+def _status(limit: int, window: SlidingCounter | SlidingWindow | None, now: float) -> LimitStatus:
     if window is None:
-        return Gauge(limit, limit, 0.0)
-    return Gauge(limit, max(0, limit - window.used(now)), window.clear(now))
+        return LimitStatus(limit, limit, 0.0)
+    return LimitStatus(limit, max(0, limit - window.used(now)), window.seconds_until_empty(now))
 
 
-def _room(gauge: Gauge) -> tuple[int, int]:
+def _headroom(gauge: LimitStatus) -> tuple[int, int]:
     return gauge.remaining, gauge.limit

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-_SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
+_MICROSECONDS: Final = 1_000_000
+_DAY: Final = 86_400 * _MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
     """A time that begins at `begins` and is over at `ends`."""
 
-    begins: int
-    ends: int
+    start: int
+    end: int
 
 
 def day_of(at: int) -> Period:
@@ -29,15 +29,15 @@ def day_of(at: int) -> Period:
 
 def month_of(at: int) -> Period:
     """The month of UTC that a moment lies in."""
-    moment = datetime.fromtimestamp(at // _SECOND, UTC)
+    moment = datetime.fromtimestamp(at // _MICROSECONDS, UTC)
     year, month = moment.year, moment.month
-    return Period(_first(year, month), _first(year + month // 12, month % 12 + 1))
+    return Period(_month_start(year, month), _month_start(year + month // 12, month % 12 + 1))
 
 
-def spelled(at: int) -> str:
+def format_utc(at: int) -> str:
     """A moment, down to its second, as people and programs read it: 2026-11-22T00:00:00Z."""
-    return datetime.fromtimestamp(at // _SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(at // _MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _first(year: int, month: int) -> int:
-    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _SECOND
+def _month_start(year: int, month: int) -> int:
+    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _MICROSECONDS

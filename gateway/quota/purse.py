@@ -14,18 +14,18 @@ from gateway.quota.periods import day_of, month_of
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class BudgetShortfall:
     """A budget that has no room: its name (as in `gateway.core.limits.LIMITS`) and value, what is
     spent and reserved of it, and when it begins anew (None: never)."""
 
     budget: str
-    value: int
+    limit: int
     spent: int
     reserved: int
     resets_at: int | None
 
 
-class Purse:
+class BudgetTracker:
     __slots__ = (
         "_day",
         "_day_begins",
@@ -45,22 +45,22 @@ class Purse:
 
     def load(self, total: int, day: int, month: int, at: int) -> None:
         """What the ledger knows at a moment: spent in all, in its day and in its month."""
-        self._turn(at)
+        self._roll_over(at)
         self.total = total
         self._day = day
         self._month = month
 
     def spent(self, at: int) -> tuple[int, int, int]:
         """In all, and in the day and the month of a moment that is not long past."""
-        self._turn(at)
+        self._roll_over(at)
         return self.total, self._day, self._month
 
-    def lack(self, limits: Limits, at: int, amount: int) -> Lack | None:
+    def shortfall(self, limits: Limits, at: int, amount: int) -> BudgetShortfall | None:
         """The budget that has no room for `amount`, of several the one that is spent for longest;
         nothing always fits."""
         if not amount:
             return None
-        self._turn(at)
+        self._roll_over(at)
         budgets = (
             ("budget", limits.budget, self.total, None),
             ("budget_month", limits.budget_month, self._month, self._month_ends),
@@ -68,7 +68,7 @@ class Purse:
         )
         for name, value, spent, resets_at in budgets:
             if value is not None and spent + self.reserved + amount > value:
-                return Lack(name, value, spent, self.reserved, resets_at)
+                return BudgetShortfall(name, value, spent, self.reserved, resets_at)
         return None
 
     def reserve(self, amount: int) -> None:
@@ -76,7 +76,7 @@ class Purse:
 
     def settle(self, reserved: int, spent: int, at: int) -> None:
         """An exchange that began at `at` has ended: what was reserved for it, what it cost."""
-        self._turn(at)
+        self._roll_over(at)
         self.reserved -= reserved
         self.total += spent
         if at >= self._day_begins:
@@ -84,13 +84,13 @@ class Purse:
         if at >= self._month_begins:
             self._month += spent
 
-    def _turn(self, at: int) -> None:
+    def _roll_over(self, at: int) -> None:
         """A new day begins, and maybe a new month. Time only goes on: an earlier moment changes
         nothing."""
         if at < self._day_ends:
             return
         day = day_of(at)
-        self._day, self._day_begins, self._day_ends = 0, day.begins, day.ends
+        self._day, self._day_begins, self._day_ends = 0, day.start, day.end
         if at >= self._month_ends:
             month = month_of(at)
-            self._month, self._month_begins, self._month_ends = 0, month.begins, month.ends
+            self._month, self._month_begins, self._month_ends = 0, month.start, month.end

@@ -9,25 +9,25 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
-from gateway.quota.periods import spelled
-from gateway.quota.purse import Lack
+from gateway.quota.periods import format_utc
+from gateway.quota.purse import BudgetShortfall
 
 CONCURRENT_WAIT: Final = 1.0
 """Seconds until another try where requests run that may end at any moment."""
 
 _PERIODS: Final = {"budget": "in all", "budget_day": "a day", "budget_month": "a month"}
-_RESETS: Final = {"budget_day": "a new day", "budget_month": "a new month"}
+_NEXT_PERIOD: Final = {"budget_day": "a new day", "budget_month": "a new month"}
 
 
 def too_many_requests(who: str, limit: int, used: int, wait: float | None) -> TooManyRequests:
     if wait is None:
-        return TooManyRequests(reason=f"{who} may make no requests", never=True)
+        return TooManyRequests(reason=f"{who} may make no requests", permanent=True)
     all_used = f"all {limit:,} are" if used == limit > 1 else f"{used:,} {_is(used)}"
     return TooManyRequests(
-        reason=f"{who} may make {_counted(limit, 'request')} per minute: {all_used} used, "
-        f"there is room again in {_seconds(wait)}",
+        reason=f"{who} may make {_plural(limit, 'request')} per minute: {all_used} used, "
+        f"there is room again in {_format_seconds(wait)}",
         retry_after=wait,
     )
 
@@ -35,65 +35,65 @@ def too_many_requests(who: str, limit: int, used: int, wait: float | None) -> To
 def too_many_tokens(
     who: str, limit: int, used: int, wanted: int, wait: float | None
 ) -> TooManyTokens:
-    may = f"{who} may use {_counted(limit, 'token')} per minute"
+    may = f"{who} may use {_plural(limit, 'token')} per minute"
     if wait is None:
         return TooManyTokens(
             reason=f"{may}: this request alone may take {wanted:,}, it never fits; "
             "ask for less (max_tokens), or have the limit raised",
-            never=True,
+            permanent=True,
         )
     return TooManyTokens(
         reason=f"{may}: {used:,} {_is(used)} used and this request may take {wanted:,}, "
-        f"there is room again in {_seconds(wait)}",
+        f"there is room again in {_format_seconds(wait)}",
         retry_after=wait,
     )
 
 
-def too_many_at_once(who: str, limit: int, running: int) -> TooManyRequests:
+def concurrency_exceeded(who: str, limit: int, running: int) -> TooManyRequests:
     if not limit:
-        return TooManyRequests(reason=f"{who} may have no requests at once", never=True)
+        return TooManyRequests(reason=f"{who} may have no requests at once", permanent=True)
     return TooManyRequests(
-        reason=f"{who} may have {_counted(limit, 'request')} at once: "
+        reason=f"{who} may have {_plural(limit, 'request')} at once: "
         f"{running:,} {_is(running)} running",
         retry_after=CONCURRENT_WAIT,
     )
 
 
-def others_wait(who: str, before: int, wait: float) -> TooManyRequests:
+def queued_behind(who: str, ahead: int, wait: float) -> TooManyRequests:
     """What room there may be is for so many others, for the first of them in so many seconds."""
     return TooManyRequests(
-        reason=f"others wait for the limits of {who}, {before:,} before this request, "
-        f"and there is room for the first in {_seconds(wait)}",
+        reason=f"others wait for the limits of {who}, {ahead:,} before this request, "
+        f"and there is room for the first in {_format_seconds(wait)}",
         retry_after=wait,
     )
 
 
-def line_is_full(refusal: TooManyRequests, most: int, who: str = "") -> TooManyRequests:
+def queue_full(error: TooManyRequests, capacity: int, who: str = "") -> TooManyRequests:
     """The same for one who would wait, but may not: as many do as may, of all or of `who`."""
     whose = f" for {who}" if who else ""
-    refusal.message += f"; the line is full{whose}, with {_counted(most, 'request')}"
-    return refusal
+    error.message += f"; the line is full{whose}, with {_plural(capacity, 'request')}"
+    return error
 
 
-def out_of_budget(who: str, lack: Lack, amount: int) -> InsufficientQuota:
+def budget_exceeded(who: str, shortfall: BudgetShortfall, amount: int) -> InsufficientQuota:
     anew = "it does not begin anew"
-    if lack.resets_at is not None:
-        anew = f"{_RESETS[lack.budget]} begins at {spelled(lack.resets_at)}"
-    unit = "unit" if lack.value == MICRO else "units"
+    if shortfall.resets_at is not None:
+        anew = f"{_NEXT_PERIOD[shortfall.budget]} begins at {format_utc(shortfall.resets_at)}"
+    unit = "unit" if shortfall.limit == MICRO_PER_UNIT else "units"
     return InsufficientQuota(
-        f"{InsufficientQuota.text}: {who} may spend {units(lack.value)} {unit} "
-        f"{_PERIODS[lack.budget]}: {units(lack.spent)} are spent and {units(lack.reserved)} "
-        f"reserved by running requests, this one may take {units(amount)}; {anew}"
+        f"{InsufficientQuota.text}: {who} may spend {format_units(shortfall.limit)} {unit} "
+        f"{_PERIODS[shortfall.budget]}: {format_units(shortfall.spent)} are spent and {format_units(shortfall.reserved)} "
+        f"reserved by running requests, this one may take {format_units(amount)}; {anew}"
     )
 
 
-def units(micro: int) -> str:
+def format_units(micro: int) -> str:
     """Micro-units as units, exactly: 4.9, 1,000,000, 0.000001."""
-    whole, rest = divmod(micro, MICRO)
+    whole, rest = divmod(micro, MICRO_PER_UNIT)
     return f"{whole:,}.{rest:06}".rstrip("0").removesuffix(".")
 
 
-def _counted(number: int, noun: str) -> str:
+def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -101,5 +101,5 @@ def _is(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _seconds(wait: float) -> str:
+def _format_seconds(wait: float) -> str:
     return f"{max(1, math.ceil(wait))} s"

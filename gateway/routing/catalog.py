@@ -11,8 +11,8 @@ from typing import Final
 
 from gateway.config import Lifecycle, Model
 
-_LONG_CONTEXT: Final = "[1m]"  # coding agents append it to any id to ask for the long window
-_FAMILY: Final = "family:"
+_LONG_CONTEXT_SUFFIX: Final = "[1m]"  # coding agents append it to any id to ask for the long window
+_FAMILY_PREFIX: Final = "family:"
 
 
 class Catalog:
@@ -33,12 +33,12 @@ class Catalog:
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models)
 
-    def resolve(self, sent: str) -> Model | None:
+    def resolve(self, name: str) -> Model | None:
         """The model that a client means by `sent`: its id or an alias, case counts, and a
         trailing `[1m]` does not."""
-        return self._by_name.get(sent) or self._by_name.get(sent.removesuffix(_LONG_CONTEXT))
+        return self._by_name.get(name) or self._by_name.get(name.removesuffix(_LONG_CONTEXT_SUFFIX))
 
-    def reachable(self, patterns: Iterable[str]) -> frozenset[str]:
+    def matching_ids(self, patterns: Iterable[str]) -> frozenset[str]:
         """The ids that at least one of a group's patterns names."""
         patterns = tuple(patterns)
         return frozenset(
@@ -50,6 +50,6 @@ class Catalog:
 
 def matches(pattern: str, model: Model) -> bool:
     """Whether a group's pattern names the model: a glob over ids (`beta-*`) or `family:beta`."""
-    if pattern.startswith(_FAMILY):
-        return pattern.removeprefix(_FAMILY) == model.family
+    if pattern.startswith(_FAMILY_PREFIX):
+        return pattern.removeprefix(_FAMILY_PREFIX) == model.family
     return fnmatchcase(model.id, pattern)

@@ -15,17 +15,17 @@ from typing import Final
 
 from gateway.core.prompt import Prompt
 
-MARGIN: Final = 1.04
+SAFETY_MARGIN: Final = 1.04
 """Upwards: a client that thinks its prompt smaller than it is finds out too late."""
 
-REMEMBERED: Final = 64
+INPUT_SAMPLES: Final = 64
 """Finished requests that count for a model, the newest."""
 
-STEEPEST: Final = 4.0
+MAX_FACTOR: Final = 4.0
 """A request that cost more than so many times the guess, or less than that part of it, was counted
 by something other than its text."""
 
-HEAVIEST: Final = 4096
+MAX_WEIGHT: Final = 4096
 """Tokens up to which a larger request tells more than a smaller one."""
 
 _WEIGHT: Final = itemgetter(1)
@@ -33,67 +33,67 @@ _WEIGHT: Final = itemgetter(1)
 _MEDIAN_INTERVAL: Final = 8
 """Requests after which the median is computed again, once `REMEMBERED` are known."""
 
-_DOUBT: Final = 1024
-_AT_FIRST: Final = ((1.0, _DOUBT),) * 3
+_PRIOR_WEIGHT: Final = 1024
+_PRIOR: Final = ((1.0, _PRIOR_WEIGHT),) * 3
 """Before anything is known the guess counts as right, as if a few requests had said so."""
 
 
-class Estimates:
+class InputEstimates:
     """`guess` gives a prompt's tokens without regard to the model."""
 
-    __slots__ = ("_guess", "_learned")
+    __slots__ = ("_estimator", "_calibrations")
 
-    def __init__(self, guess: Callable[[Prompt], int]) -> None:
-        self._guess = guess
-        self._learned: dict[str, _Correction] = {}
+    def __init__(self, estimator: Callable[[Prompt], int]) -> None:
+        self._estimator = estimator
+        self._calibrations: dict[str, _Calibration] = {}
 
     def estimate(self, model_id: str, prompt: Prompt) -> int:
         """Input tokens of the prompt, a few percent too many rather than too few; never 0."""
-        return self.corrected(model_id, self.guess(prompt))
+        return self.calibrated(model_id, self.raw(prompt))
 
-    def guess(self, prompt: Prompt) -> int:
+    def raw(self, prompt: Prompt) -> int:
         """The same for no certain model. That is what takes time: it may be kept for `corrected`
         and `learn`."""
-        return self._guess(prompt)
+        return self._estimator(prompt)
 
-    def corrected(self, model_id: str, guess: int) -> int:
+    def calibrated(self, model_id: str, raw: int) -> int:
         """What a guess comes to for the model."""
-        learned = self._learned.get(model_id)
-        factor = learned.factor if learned else 1.0
-        return max(1, math.ceil(guess * factor * MARGIN))
+        calibration = self._calibrations.get(model_id)
+        factor = calibration.factor if calibration else 1.0
+        return max(1, math.ceil(raw * factor * SAFETY_MARGIN))
 
-    def learn(self, model_id: str, prompt: Prompt, used: int, guess: int | None = None) -> None:
+    def record(self, model_id: str, prompt: Prompt, used: int, raw: int | None = None) -> None:
         """A finished request of the model (an id of the catalog) had `used` input tokens, the
         cached ones included. What a prompt only refers to cannot be guessed, so nothing is learned
         from it."""
         if prompt.previous_response_id is not None:
             return
-        guess = max(1, self._guess(prompt) if guess is None else guess)
-        ratio = used / guess
-        if 1 / STEEPEST <= ratio <= STEEPEST:
-            learned = self._learned.get(model_id)
-            if learned is None:
-                learned = self._learned[model_id] = _Correction()
-            learned.add(ratio, min(guess, HEAVIEST))
+        raw = max(1, self._estimator(prompt) if raw is None else raw)
+        ratio = used / raw
+        if 1 / MAX_FACTOR <= ratio <= MAX_FACTOR:
+            calibration = self._calibrations.get(model_id)
+            if calibration is None:
+                calibration = self._calibrations[model_id] = _Calibration()
+            calibration.add(ratio, min(raw, MAX_WEIGHT))
 
 
-class _Correction:
+class _Calibration:
     """The weighted median of the newest ratios: a few wild ones among them change nothing."""
 
-    __slots__ = ("_by_ratio", "_newest", "_since_median", "factor")
+    __slots__ = ("_by_ratio", "_samples", "_since_median", "factor")
 
     def __init__(self) -> None:
         self._since_median = 0
-        self._newest: deque[tuple[float, int]] = deque(_AT_FIRST)
-        self._by_ratio: list[tuple[float, int]] = sorted(_AT_FIRST)
+        self._samples: deque[tuple[float, int]] = deque(_PRIOR)
+        self._by_ratio: list[tuple[float, int]] = sorted(_PRIOR)
         self.factor = self._median()
 
     def add(self, ratio: float, weight: int) -> None:
         entry = (ratio, weight)
-        self._newest.append(entry)
+        self._samples.append(entry)
         insort(self._by_ratio, entry)
-        if len(self._newest) > REMEMBERED:
-            oldest = self._newest.popleft()
+        if len(self._samples) > INPUT_SAMPLES:
+            oldest = self._samples.popleft()
             del self._by_ratio[bisect_left(self._by_ratio, oldest)]
             self._since_median += 1
             if self._since_median < _MEDIAN_INTERVAL:

@@ -10,83 +10,83 @@ from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import Final
 
-from gateway.routing.gate import Gate, Standing, State, Thresholds
-from gateway.routing.judgement import Effect, Verdict
-from gateway.routing.retry_budget import Window
+from gateway.routing.gate import CircuitBreaker, AccountStatus, HealthState, Thresholds
+from gateway.routing.judgement import AccountPenalty, Verdict
+from gateway.routing.retry_budget import SecondBuckets
 
-Place = tuple[str, str]
+AccountRef = tuple[str, str]
 """The names of a channel and of one of its accounts."""
 
-WINDOW: Final = 30
+WINDOW_SECONDS: Final = 30
 """Seconds over which the share of failures counts."""
 
-_OPEN: Final = State.OPEN
-_WELL: Final = Standing()
-_LONGEST_ERROR: Final = 500
+_HEALTHY: Final = HealthState.HEALTHY
+_HEALTHY_STATUS: Final = AccountStatus()
+_MAX_ERROR_CHARS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """What people see of an account with a model; None stands for a model where none was asked
     for."""
 
-    place: Place
+    account_ref: AccountRef
     model: str | None
-    standing: Standing
+    status: AccountStatus
     error: str | None = None
     succeeded: int = 0
     failed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Admission:
+class HealthTicket:
     """The leave to ask once; it comes back with the outcome. A success proves nothing about what
     was closed after `since`: the request may have been under way."""
 
-    record: _Record = field(repr=False)
-    since: float = -inf
+    model_health: _ModelHealth = field(repr=False)
+    issued_at: float = -inf
 
 
 @dataclass(slots=True, eq=False)
-class _Account:
-    gate: Gate = field(default_factory=Gate)
-    records: dict[str, _Record] = field(default_factory=dict)
+class _AccountHealth:
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    models: dict[str, _ModelHealth] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class _Record:
+class _ModelHealth:
     """An account with one model."""
 
-    account: _Account
-    gate: Gate = field(default_factory=Gate)
-    good: Window = field(default_factory=lambda: Window(WINDOW))
-    bad: Window = field(default_factory=lambda: Window(WINDOW))
-    in_a_row: int = 0
+    account: _AccountHealth
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    recent_successes: SecondBuckets = field(default_factory=lambda: SecondBuckets(WINDOW_SECONDS))
+    recent_failures: SecondBuckets = field(default_factory=lambda: SecondBuckets(WINDOW_SECONDS))
+    consecutive_failures: int = 0
     succeeded: int = 0
     failed: int = 0
     error: str | None = None
-    ordinary: Admission = field(init=False)
+    default_ticket: HealthTicket = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ordinary = Admission(self)
+        self.default_ticket = HealthTicket(self)
 
-    def breaks(self, admission: Admission, now: float, thresholds: Thresholds) -> bool:
+    def trips(self, ticket: HealthTicket, now: float, thresholds: Thresholds) -> bool:
         """Whether one more failure is the last one that the account is allowed."""
-        self.in_a_row += 1
-        self.bad.add(now)
-        bad = self.bad.count(now)
-        ended = bad + self.good.count(now)
+        self.consecutive_failures += 1
+        self.recent_failures.add(now)
+        failures = self.recent_failures.count(now)
+        ended = failures + self.recent_successes.count(now)
         return (
-            self.gate.probe is admission
-            or self.in_a_row >= thresholds.failures
-            or (ended >= thresholds.least and bad >= thresholds.share * ended)
+            self.breaker.probe is ticket
+            or self.consecutive_failures >= thresholds.consecutive_failures
+            or (ended >= thresholds.min_requests and failures >= thresholds.failure_ratio * ended)
         )
 
     def recover(self) -> None:
-        self.gate = Gate()
-        self.good.clear()
-        self.bad.clear()
-        self.in_a_row = 0
+        self.breaker = CircuitBreaker()
+        self.recent_successes.clear()
+        self.recent_failures.clear()
+        self.consecutive_failures = 0
 
 
 class Health:
@@ -97,149 +97,149 @@ class Health:
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self._thresholds = thresholds or Thresholds()
-        self._accounts: dict[Place, _Account] = {}
+        self._accounts: dict[AccountRef, _AccountHealth] = {}
 
-    def usable(self, pool: Sequence[Place], model: str, now: float) -> Sequence[Place]:
+    def available(self, pool: Sequence[AccountRef], model: str, now: float) -> Sequence[AccountRef]:
         """Those of the pool that may be asked, in its order; behind them, as far as they are less
         than half of it, those of the others that come back the soonest. Who was disabled by hand
         does not belong to it."""
-        for place in pool:
-            if self._closed(place, model):
+        for ref in pool:
+            if self._closed_breakers(ref, model):
                 break
         else:
             return pool
-        times = [self._time(place, model, now) for place in pool]
+        times = [self._available_at(place, model, now) for place in pool]
         usable = [place for place, time in zip(pool, times, strict=True) if time == -inf]
         closed = sorted((time, index) for index, time in enumerate(times) if not isinf(time))
         lacking = (len(usable) + len(closed) + 1) // 2 - len(usable)
         return usable + [pool[index] for _, index in closed[: max(0, lacking)]]
 
-    def soonest(self, pool: Sequence[Place], model: str, now: float) -> float | None:
+    def retry_after(self, pool: Sequence[AccountRef], model: str, now: float) -> float | None:
         """Seconds until the first of the pool comes back; None where one is there already, or all
         are disabled."""
-        soonest = min((self._time(place, model, now) for place in pool), default=inf)
+        soonest = min((self._available_at(ref, model, now) for ref in pool), default=inf)
         return None if isinf(soonest) else max(0.0, soonest - now)
 
-    def standing(self, place: Place, model: str, now: float) -> Standing:
-        gates = self._closed(place, model)
-        return max(gates, key=lambda gate: gate.until).standing(now) if gates else _WELL
+    def status(self, ref: AccountRef, model: str, now: float) -> AccountStatus:
+        breakers = self._closed_breakers(ref, model)
+        return max(breakers, key=lambda gate: gate.until).status(now) if breakers else _HEALTHY_STATUS
 
     def admit(
-        self, place: Place, model: str, now: float, pool: Sequence[Place]
-    ) -> Admission | None:
+        self, ref: AccountRef, model: str, now: float, pool: Sequence[AccountRef]
+    ) -> HealthTicket | None:
         """The leave to ask this one of the pool now, as its one probe where it is half open; None
         where it is closed off."""
-        record = self._record(place, model)
-        if record.account.gate.state is _OPEN and record.gate.state is _OPEN:
-            return record.ordinary
-        gates = (record.account.gate, record.gate)
-        if not all(gate.admits(now) for gate in gates):
-            return Admission(record, now) if place in self.usable(pool, model, now) else None
-        admission = Admission(record, now)
-        for gate in gates:
-            gate.probe = admission if gate.state is not _OPEN else None
-        return admission
+        model_health = self._model_health(ref, model)
+        if model_health.account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
+            return model_health.default_ticket
+        breakers = (model_health.account.breaker, model_health.breaker)
+        if not all(gate.allows(now) for gate in breakers):
+            return HealthTicket(model_health, now) if ref in self.available(pool, model, now) else None
+        ticket = HealthTicket(model_health, now)
+        for gate in breakers:
+            gate.probe = ticket if gate.state is not _HEALTHY else None
+        return ticket
 
-    def succeeded(self, admission: Admission, now: float) -> None:
+    def record_success(self, ticket: HealthTicket, now: float) -> None:
         """A reply is complete; of a probe it is enough that it has begun."""
-        record = admission.record
-        record.succeeded += 1
-        record.in_a_row = 0
-        record.good.add(now)
-        if record.gate.state is not _OPEN and admission.since >= record.gate.since:
-            record.recover()
-        account = record.account
-        if account.gate.state is not _OPEN and admission.since >= account.gate.since:
-            account.gate = Gate()
+        model_health = ticket.model_health
+        model_health.succeeded += 1
+        model_health.consecutive_failures = 0
+        model_health.recent_successes.add(now)
+        if model_health.breaker.state is not _HEALTHY and ticket.issued_at >= model_health.breaker.since:
+            model_health.recover()
+        account = model_health.account
+        if account.breaker.state is not _HEALTHY and ticket.issued_at >= account.breaker.since:
+            account.breaker = CircuitBreaker()
 
-    def failed(
-        self, admission: Admission, verdict: Verdict, now: float, chance: float, said: str
+    def record_failure(
+        self, ticket: HealthTicket, verdict: Verdict, now: float, random_value: float, message: str
     ) -> None:
         """An attempt has failed; `said` is the error as people may read it, `chance` in [0, 1)."""
-        record, t = admission.record, self._thresholds
-        if verdict.effect is not Effect.NONE:
-            record.failed += 1
-            record.error = said[:_LONGEST_ERROR]
-        match verdict.effect:
-            case Effect.BAN:
-                record.account.gate.ban(admission, verdict, now, t)
-            case Effect.COOL:
-                record.gate.cool(admission, verdict, now, chance, t)
-            case Effect.FAILURE:
-                if record.breaks(admission, now, t):
-                    record.gate.break_circuit(admission, verdict, now, t)
-            case Effect.OPEN:
-                record.gate.break_circuit(admission, verdict, now, t)
-            case Effect.NONE:
+        model_health, t = ticket.model_health, self._thresholds
+        if verdict.penalty is not AccountPenalty.NONE:
+            model_health.failed += 1
+            model_health.error = message[:_MAX_ERROR_CHARS]
+        match verdict.penalty:
+            case AccountPenalty.AUTH_FAILED:
+                model_health.account.breaker.mark_auth_failed(ticket, verdict, now, t)
+            case AccountPenalty.RATE_LIMITED:
+                model_health.breaker.start_cooldown(ticket, verdict, now, random_value, t)
+            case AccountPenalty.FAILURE:
+                if model_health.trips(ticket, now, t):
+                    model_health.breaker.trip(ticket, verdict, now, t)
+            case AccountPenalty.CIRCUIT_OPEN:
+                model_health.breaker.trip(ticket, verdict, now, t)
+            case AccountPenalty.NONE:
                 pass
-        self.abandoned(admission)
+        self.record_abandoned(ticket)
 
-    def abandoned(self, admission: Admission) -> None:
+    def record_abandoned(self, ticket: HealthTicket) -> None:
         """An attempt ended that tells nothing about the account: its client left, say."""
-        for gate in (admission.record.gate, admission.record.account.gate):
-            if gate.probe is admission:
+        for gate in (ticket.model_health.breaker, ticket.model_health.account.breaker):
+            if gate.probe is ticket:
                 gate.probe = None
 
-    def disable(self, place: Place) -> None:
+    def disable(self, ref: AccountRef) -> None:
         """By hand, until `enable`; what is under way goes on."""
-        self._account(place).gate = Gate(State.DISABLED, inf, 0.0, inf, "disabled by hand")
+        self._account(ref).breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
 
-    def enable(self, place: Place) -> None:
-        self._account(place).gate = Gate()
+    def enable(self, ref: AccountRef) -> None:
+        self._account(ref).breaker = CircuitBreaker()
 
-    def reset(self, place: Place) -> None:
+    def reset(self, ref: AccountRef) -> None:
         """By hand: all is well, but it stays disabled."""
-        account = self._account(place)
-        if account.gate.state is not State.DISABLED:
-            account.gate = Gate()
-        for record in account.records.values():
+        account = self._account(ref)
+        if account.breaker.state is not HealthState.DISABLED:
+            account.breaker = CircuitBreaker()
+        for record in account.models.values():
             record.recover()
 
-    def keep(self, places: Collection[Place]) -> None:
+    def retain(self, refs: Collection[AccountRef]) -> None:
         """Forgets all others: the configuration has changed."""
-        self._accounts = {p: account for p, account in self._accounts.items() if p in places}
+        self._accounts = {p: account for p, account in self._accounts.items() if p in refs}
 
-    def snapshot(self, now: float) -> list[Report]:
+    def snapshot(self, now: float) -> list[HealthReport]:
         """All that were ever asked or disabled."""
         reports = []
-        for place, account in self._accounts.items():
-            if not account.records:
-                reports.append(Report(place, None, account.gate.standing(now)))
-            for model, each in account.records.items():
-                standing = self.standing(place, model, now)
+        for ref, account in self._accounts.items():
+            if not account.models:
+                reports.append(HealthReport(ref, None, account.breaker.status(now)))
+            for model, each in account.models.items():
+                status = self.status(ref, model, now)
                 reports.append(
-                    Report(place, model, standing, each.error, each.succeeded, each.failed)
+                    HealthReport(ref, model, status, each.error, each.succeeded, each.failed)
                 )
         return reports
 
-    def _account(self, place: Place) -> _Account:
-        account = self._accounts.get(place)
+    def _account(self, ref: AccountRef) -> _AccountHealth:
+        account = self._accounts.get(ref)
         if account is None:
-            account = self._accounts[place] = _Account()
+            account = self._accounts[ref] = _AccountHealth()
         return account
 
-    def _record(self, place: Place, model: str) -> _Record:
-        account = self._account(place)
-        record = account.records.get(model)
-        if record is None:
-            record = account.records[model] = _Record(account)
-        return record
+    def _model_health(self, ref: AccountRef, model: str) -> _ModelHealth:
+        account = self._account(ref)
+        model_health = account.models.get(model)
+        if model_health is None:
+            model_health = account.models[model] = _ModelHealth(account)
+        return model_health
 
-    def _closed(self, place: Place, model: str) -> Sequence[Gate]:
+    def _closed_breakers(self, ref: AccountRef, model: str) -> Sequence[CircuitBreaker]:
         """The gates on the way there that are not open."""
-        account = self._accounts.get(place)
+        account = self._accounts.get(ref)
         if account is None:
             return ()
-        record = account.records.get(model)
-        if record is None:
-            return () if account.gate.state is _OPEN else (account.gate,)
-        if account.gate.state is _OPEN and record.gate.state is _OPEN:
+        model_health = account.models.get(model)
+        if model_health is None:
+            return () if account.breaker.state is _HEALTHY else (account.breaker,)
+        if account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
             return ()
-        return [gate for gate in (account.gate, record.gate) if gate.state is not _OPEN]
+        return [gate for gate in (account.breaker, model_health.breaker) if gate.state is not _HEALTHY]
 
-    def _time(self, place: Place, model: str, now: float) -> float:
+    def _available_at(self, ref: AccountRef, model: str, now: float) -> float:
         """When the place may be asked: -inf is at once, inf is never."""
-        gates = self._closed(place, model)
-        if all(gate.admits(now) for gate in gates):
+        breakers = self._closed_breakers(ref, model)
+        if all(gate.allows(now) for gate in breakers):
             return -inf
-        return max(gate.until for gate in gates)
+        return max(gate.until for gate in breakers)

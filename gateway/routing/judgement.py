@@ -13,20 +13,20 @@ from typing import Final
 
 from gateway.core.failure import Failure
 from gateway.core.failure import FailureKind as _K
-from gateway.core.word import Word
-from gateway.routing.overflow import overflow
+from gateway.core.word import FastStrEnum
+from gateway.routing.overflow import context_overflow
 
-LONGEST_WAIT_THERE: Final = 3.0
+MAX_SAME_ACCOUNT_WAIT: Final = 3.0
 """Seconds up to which it is worth waiting for the same account."""
 
 CONTENT_POLICY: Final = "content policy"
 """The reason of what an upstream will not talk about."""
 
-_READ: Final = 2000
+_MAX_SEARCHED_CHARS: Final = 2000
 """Characters of a message that are searched."""
 
 
-class Blame(Word):
+class Blame(FastStrEnum):
     """Whose fault it is. `transport` is the line to the channel, which its accounts share."""
 
     CLIENT = "client"
@@ -36,7 +36,7 @@ class Blame(Word):
     UPSTREAM = "upstream"
 
 
-class Others(Word):
+class Failover(FastStrEnum):
     """Whether other accounts may be asked; `once`: one more, and no third."""
 
     NEVER = "never"
@@ -44,29 +44,29 @@ class Others(Word):
     YES = "yes"
 
 
-class Effect(Word):
+class AccountPenalty(FastStrEnum):
     """It counts as a failure of the account with this model, cools it there, opens the circuit
     there at once, or bans the account for all models."""
 
     NONE = "none"
     FAILURE = "failure"
-    COOL = "cool"
-    OPEN = "open"
-    BAN = "ban"
+    RATE_LIMITED = "cool"
+    CIRCUIT_OPEN = "open"
+    AUTH_FAILED = "ban"
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class SameAccountRetry:
     """One more attempt on the same account after so many seconds, give or take the part `spread`
     of them; `last_resort`: only where there is no other account."""
 
     after: float
-    spread: float = 0.0
+    jitter: float = 0.0
     last_resort: bool = False
 
-    def wait(self, chance: float) -> float:
+    def wait(self, random_value: float) -> float:
         """Seconds; `chance` is in [0, 1)."""
-        return self.after * (1 + self.spread * (2 * chance - 1))
+        return self.after * (1 + self.jitter * (2 * random_value - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ class Verdict:
 
     reason: str
     blame: Blame
-    other_account: Others
-    effect: Effect
-    same_account: Again | None = None
-    seconds: float | None = None
-    hint: float | None = None
+    failover: Failover
+    penalty: AccountPenalty
+    same_account_retry: SameAccountRetry | None = None
+    penalty_seconds: float | None = None
+    retry_after: float | None = None
     alert: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """What an operator knows better: what the upstream says with one of the statuses (none: any)
     and fitting every pattern is to be blamed on `blame`, and closes the account off for `seconds`.
     `type` and `code` must fit as a whole, `text` is looked for in the message and in the body."""
@@ -98,155 +98,155 @@ class Rule:
     text: re.Pattern[str] | None = None
     seconds: float | None = None
 
-    def fits(self, failure: Failure) -> bool:
-        said = f"{failure.message[:_READ]}\n{failure.body or ''}"
+    def matches(self, failure: Failure) -> bool:
+        text = f"{failure.message[:_MAX_SEARCHED_CHARS]}\n{failure.body or ''}"
         return (
-            failure.kind is _K.SAID
+            failure.kind is _K.RESPONSE
             and (not self.status or failure.status in self.status)
             and (self.type is None or bool(self.type.fullmatch(failure.type or "")))
             and (self.code is None or bool(self.code.fullmatch(failure.code or "")))
-            and (self.text is None or bool(self.text.search(said)))
+            and (self.text is None or bool(self.text.search(text)))
         )
 
 
-_When = Callable[[Failure], object]
-_Toll = tuple[Effect, float | None]
+_Predicate = Callable[[Failure], object]
+_Penalty = tuple[AccountPenalty, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     reason: str
-    when: _When
+    predicate: _Predicate
     blame: Blame
-    other_account: Others
-    toll: _Toll
-    again: Again | None = None
+    failover: Failover
+    penalty: _Penalty
+    retry: SameAccountRetry | None = None
     alert: bool = False
 
 
-class Judge:
+class FailurePolicy:
     """Where none of the rules fits, the table decides."""
 
     __slots__ = ("_rows",)
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        self._rows = (*(_row(number, rule) for number, rule in enumerate(rules, 1)), *TABLE)
+    def __init__(self, rules: Sequence[PolicyRule] = ()) -> None:
+        self._rows = (*(_rule_row(number, rule) for number, rule in enumerate(rules, 1)), *TABLE)
 
-    def judge(self, failure: Failure, *, committed: bool = False) -> Verdict:
+    def classify(self, failure: Failure, *, committed: bool = False) -> Verdict:
         """`committed`: some of the reply has left, so that nobody may be asked again."""
-        row = next(row for row in self._rows if row.when(failure))
-        others, (effect, seconds) = row.other_account, row.toll
+        row = next(row for row in self._rows if row.predicate(failure))
+        failover, (penalty, seconds) = row.failover, row.penalty
         if committed:
-            others, (effect, seconds) = _NEVER, _NONE if effect is Effect.NONE else _FAILURE
+            failover, (penalty, seconds) = _NEVER, _NONE if penalty is AccountPenalty.NONE else _FAILURE
         hint = failure.retry_after
-        again = None if committed else _again(row.again, hint)
-        return Verdict(row.reason, row.blame, others, effect, again, seconds, hint, row.alert)
+        retry = None if committed else _same_account_retry(row.retry, hint)
+        return Verdict(row.reason, row.blame, failover, penalty, retry, seconds, hint, row.alert)
 
 
-def _again(again: Again | None, hint: float | None) -> Again | None:
-    if again is not None and hint is not None:
-        again = Again(hint, last_resort=again.last_resort)
-    return again if again is not None and again.after <= LONGEST_WAIT_THERE else None
+def _same_account_retry(retry: SameAccountRetry | None, hint: float | None) -> SameAccountRetry | None:
+    if retry is not None and hint is not None:
+        retry = SameAccountRetry(hint, last_resort=retry.last_resort)
+    return retry if retry is not None and retry.after <= MAX_SAME_ACCOUNT_WAIT else None
 
 
-def _row(number: int, rule: Rule) -> _Row:
-    others, effect, again = _RULED.get(rule.blame, (_YES, Effect.FAILURE, None))
-    if effect is Effect.FAILURE and rule.seconds is not None:
-        effect = Effect.OPEN
-    return _Row(f"rule {number}", rule.fits, rule.blame, others, (effect, rule.seconds), again)
+def _rule_row(number: int, rule: PolicyRule) -> _Row:
+    failover, penalty, retry = _RULE_DEFAULTS.get(rule.blame, (_YES, AccountPenalty.FAILURE, None))
+    if penalty is AccountPenalty.FAILURE and rule.seconds is not None:
+        penalty = AccountPenalty.CIRCUIT_OPEN
+    return _Row(f"rule {number}", rule.matches, rule.blame, failover, (penalty, rule.seconds), retry)
 
 
-def _line(*kinds: _K) -> _When:
+def _is_kind(*kinds: _K) -> _Predicate:
     return lambda failure: failure.kind in kinds
 
 
-def _status(*statuses: int) -> _When:
+def _has_status(*statuses: int) -> _Predicate:
     return lambda failure: failure.status in statuses
 
 
-def _says(*names: str, words: str = r"(?!)") -> _When:
+def _matches_text(*names: str, pattern: str = r"(?!)") -> _Predicate:
     """One of the names as code or type, or the words in the message."""
-    found = re.compile(words, re.IGNORECASE).search
-    return lambda f: f.code in names or f.type in names or found(f.message, 0, _READ)
+    search = re.compile(pattern, re.IGNORECASE).search
+    return lambda f: f.code in names or f.type in names or search(f.message, 0, _MAX_SEARCHED_CHARS)
 
 
-def _is_page(failure: Failure) -> bool:
+def _is_web_page(failure: Failure) -> bool:
     """A whole answer, hence with a status, but no reply: a login page, say."""
-    return failure.kind is _K.GARBAGE and failure.status is not None
+    return failure.kind is _K.MALFORMED and failure.status is not None
 
 
 # What may stand before words that close an account: no quotes, for behind them a client may speak,
 # and no client may close an account.
-_OWN = r"""\A[^'"`:\n]{0,60}"""
-_CLOSED = _says(
+_UNQUOTED = r"""\A[^'"`:\n]{0,60}"""
+_IS_ACCOUNT_CLOSED = _matches_text(
     *("account_deactivated", "deactivated_workspace"),
-    words=_OWN + r"(?:(?:account|organization|workspace|api key)(?: associated with [\w ]{1,40})?"
+    pattern=_UNQUOTED + r"(?:(?:account|organization|workspace|api key)(?: associated with [\w ]{1,40})?"
     r" (?:has been|was|is) (?:deactivated|disabled|suspended|terminated|revoked)"
     r"|deactivated (?:account|organization|workspace)|access was terminated)",
 )
-_SPENT = _says(
+_IS_QUOTA_EXHAUSTED = _matches_text(
     *("insufficient_quota", "insufficient_user_quota", "billing_error"),
     *("billing_not_active", "billing_hard_limit_reached"),
-    words=_OWN + r"(?:credit balance is too low|billing hard limit has been reached"
+    pattern=_UNQUOTED + r"(?:credit balance is too low|billing hard limit has been reached"
     r"|insufficient (?:\w+ )?(?:quota|balance|credits?|funds))",
 )
-_KEY = _says(
+_IS_INVALID_KEY = _matches_text(
     *("invalid_api_key", "authentication_error"),
-    words=_OWN + r"(?:(?:incorrect|invalid) api key|api key not valid)",
+    pattern=_UNQUOTED + r"(?:(?:incorrect|invalid) api key|api key not valid)",
 )
-_POLICY = _says(
+_IS_CONTENT_POLICY = _matches_text(
     *("content_policy_violation", "content_filter", "invalid_prompt", "moderation_blocked"),
     *("data_inspection_failed", "sensitive_words_detected"),
-    words=r"content (?:management |moderation |filtering |usage )?policy|input was flagged"
+    pattern=r"content (?:management |moderation |filtering |usage )?policy|input was flagged"
     r"|flagged as potentially violating|rejected (?:by|as a result of) our safety system"
     r"|violat\w+ (?:of )?(?:our |the )?(?:safety|usage) polic",
 )
-_BUSY = _says("overloaded_error", "server_is_overloaded", "slow_down")
+_IS_OVERLOADED = _matches_text("overloaded_error", "server_is_overloaded", "slow_down")
 
-_SOON = Again(1.0, spread=0.5)
-_IF_TOLD = Again(math.inf, last_resort=True)
+_RETRY_SOON = SameAccountRetry(1.0, jitter=0.5)
+_RETRY_IF_HINTED = SameAccountRetry(math.inf, last_resort=True)
 
 _CLIENT, _ACCOUNT, _CAPACITY, _TRANSPORT, _UPSTREAM = Blame
-_NEVER, _ONCE, _YES = Others
-_NONE, _FAILURE, _COOL, _BAN = ((each, None) for each in Effect if each is not Effect.OPEN)
-_OPEN, _RESET = (Effect.OPEN, 300.0), (Effect.BAN, 300.0)
+_NEVER, _ONCE, _YES = Failover
+_NONE, _FAILURE, _RATE_LIMITED, _AUTH_FAILED = ((each, None) for each in AccountPenalty if each is not AccountPenalty.CIRCUIT_OPEN)
+_CIRCUIT_OPEN, _QUOTA_EXHAUSTED = (AccountPenalty.CIRCUIT_OPEN, 300.0), (AccountPenalty.AUTH_FAILED, 300.0)
 
-_RULED: Final[dict[Blame, tuple[Others, Effect, Again | None]]] = {
-    Blame.CLIENT: (_NEVER, Effect.NONE, None),
-    Blame.ACCOUNT: (_YES, Effect.BAN, None),
-    Blame.CAPACITY: (_YES, Effect.COOL, _IF_TOLD),
+_RULE_DEFAULTS: Final[dict[Blame, tuple[Failover, AccountPenalty, SameAccountRetry | None]]] = {
+    Blame.CLIENT: (_NEVER, AccountPenalty.NONE, None),
+    Blame.ACCOUNT: (_YES, AccountPenalty.AUTH_FAILED, None),
+    Blame.CAPACITY: (_YES, AccountPenalty.RATE_LIMITED, _RETRY_IF_HINTED),
 }
 
 # fmt: off
 TABLE: Final[tuple[_Row, ...]] = (
     # What became of the line, or of the bytes on it.
-    _Row("no connection",     _line(_K.CONNECT),         _TRANSPORT, _YES,   _FAILURE),
-    _Row("TLS failed",        _line(_K.TLS),             _TRANSPORT, _YES,   _OPEN, alert=True),
-    _Row("no answer",         _line(_K.DISCONNECT),      _TRANSPORT, _ONCE,  _FAILURE),
-    _Row("broken off",        _line(_K.CUT),             _TRANSPORT, _YES,   _FAILURE),
-    _Row("timed out",         _line(_K.TIMEOUT),         _UPSTREAM,  _ONCE,  _FAILURE),
-    _Row("empty reply",       _line(_K.EMPTY),           _UPSTREAM,  _YES,   _FAILURE),
-    _Row("too large",         _line(_K.TOO_LARGE, _K.EVENT_TOO_LARGE), _UPSTREAM, _NEVER, _FAILURE),
-    _Row("a page, no reply",  _is_page,                  _UPSTREAM,  _ONCE,  _OPEN),
-    _Row("unreadable",        _line(_K.GARBAGE),         _UPSTREAM,  _YES,   _FAILURE),
+    _Row("no connection",     _is_kind(_K.CONNECT),         _TRANSPORT, _YES,   _FAILURE),
+    _Row("TLS failed",        _is_kind(_K.TLS),             _TRANSPORT, _YES,   _CIRCUIT_OPEN, alert=True),
+    _Row("no answer",         _is_kind(_K.DISCONNECT),      _TRANSPORT, _ONCE,  _FAILURE),
+    _Row("broken off",        _is_kind(_K.TRUNCATED),             _TRANSPORT, _YES,   _FAILURE),
+    _Row("timed out",         _is_kind(_K.TIMEOUT),         _UPSTREAM,  _ONCE,  _FAILURE),
+    _Row("empty reply",       _is_kind(_K.EMPTY),           _UPSTREAM,  _YES,   _FAILURE),
+    _Row("too large",         _is_kind(_K.TOO_LARGE, _K.EVENT_TOO_LARGE), _UPSTREAM, _NEVER, _FAILURE),
+    _Row("a page, no reply",  _is_web_page,                  _UPSTREAM,  _ONCE,  _CIRCUIT_OPEN),
+    _Row("unreadable",        _is_kind(_K.MALFORMED),         _UPSTREAM,  _YES,   _FAILURE),
     # What the upstream says, whatever the status.
-    _Row("account closed",    _CLOSED,                   _ACCOUNT,   _YES,   _BAN, alert=True),
-    _Row("quota spent",       _SPENT,                    _ACCOUNT,   _YES,   _RESET),
-    _Row("context overflow",  overflow,                  _CLIENT,    _NEVER, _NONE),
-    _Row(CONTENT_POLICY,      _POLICY,                   _CLIENT,    _NEVER, _NONE),
-    _Row("key refused",       _KEY,                      _ACCOUNT,   _YES,   _BAN, alert=True),
-    _Row("overloaded",        _BUSY,                     _CAPACITY,  _YES,   _FAILURE, _SOON),
+    _Row("account closed",    _IS_ACCOUNT_CLOSED,                   _ACCOUNT,   _YES,   _AUTH_FAILED, alert=True),
+    _Row("quota spent",       _IS_QUOTA_EXHAUSTED,                    _ACCOUNT,   _YES,   _QUOTA_EXHAUSTED),
+    _Row("context overflow",  context_overflow,                  _CLIENT,    _NEVER, _NONE),
+    _Row(CONTENT_POLICY,      _IS_CONTENT_POLICY,                   _CLIENT,    _NEVER, _NONE),
+    _Row("key refused",       _IS_INVALID_KEY,                      _ACCOUNT,   _YES,   _AUTH_FAILED, alert=True),
+    _Row("overloaded",        _IS_OVERLOADED,                     _CAPACITY,  _YES,   _FAILURE, _RETRY_SOON),
     # What the status alone says.
-    _Row("redirected",        _status(*range(300, 400)), _UPSTREAM,  _NEVER, _NONE, alert=True),
-    _Row("refused",           _status(400, 404, 413, 415, 422), _CLIENT, _NEVER, _NONE),
-    _Row("key refused",       _status(401),              _ACCOUNT,   _YES,   _BAN, alert=True),
-    _Row("quota spent",       _status(402),              _ACCOUNT,   _YES,   _RESET),
-    _Row("access forbidden",  _status(403),              _ACCOUNT,   _ONCE,  _BAN, alert=True),
-    _Row("timed out there",   _status(408, 504, 524),    _UPSTREAM,  _NEVER, _FAILURE),
-    _Row("rate limited",      _status(429),              _CAPACITY,  _YES,   _COOL, _IF_TOLD),
-    _Row("overloaded",        _status(529),              _CAPACITY,  _YES,   _FAILURE, _SOON),
-    _Row("refused otherwise", _status(*range(400, 500)), _UPSTREAM,  _ONCE,  _NONE),
-    _Row("server error",      _line(_K.SAID),            _UPSTREAM,  _YES,   _FAILURE),
+    _Row("redirected",        _has_status(*range(300, 400)), _UPSTREAM,  _NEVER, _NONE, alert=True),
+    _Row("refused",           _has_status(400, 404, 413, 415, 422), _CLIENT, _NEVER, _NONE),
+    _Row("key refused",       _has_status(401),              _ACCOUNT,   _YES,   _AUTH_FAILED, alert=True),
+    _Row("quota spent",       _has_status(402),              _ACCOUNT,   _YES,   _QUOTA_EXHAUSTED),
+    _Row("access forbidden",  _has_status(403),              _ACCOUNT,   _ONCE,  _AUTH_FAILED, alert=True),
+    _Row("timed out there",   _has_status(408, 504, 524),    _UPSTREAM,  _NEVER, _FAILURE),
+    _Row("rate limited",      _has_status(429),              _CAPACITY,  _YES,   _RATE_LIMITED, _RETRY_IF_HINTED),
+    _Row("overloaded",        _has_status(529),              _CAPACITY,  _YES,   _FAILURE, _RETRY_SOON),
+    _Row("refused otherwise", _has_status(*range(400, 500)), _UPSTREAM,  _ONCE,  _NONE),
+    _Row("server error",      _is_kind(_K.RESPONSE),            _UPSTREAM,  _YES,   _FAILURE),
 )
 """The first row that fits decides."""
 # fmt: on

@@ -10,49 +10,49 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gateway.core.prompt import OutputKind, Prompt, ToolKind
-from gateway.core.word import Word
-from gateway.routing.affinity import Affinity, order, scattered
-from gateway.routing.health import Place
+from gateway.core.word import FastStrEnum
+from gateway.routing.affinity import Affinity, rendezvous_order, weighted_shuffle
+from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 
-Usable = Callable[[Sequence[Place]], Sequence[Place]]
+AvailableFilter = Callable[[Sequence[AccountRef]], Sequence[AccountRef]]
 """Of a pool those that may be asked, in the order in which they may."""
 
-Slow = Callable[[Place, Sequence[Place]], bool]
+IsSlow = Callable[[AccountRef, Sequence[AccountRef]], bool]
 """Whether a place is slow beside its pool."""
 
 
-class Reason(Word):
+class RankReason(FastStrEnum):
     """Why a candidate stands where it does, as people read it."""
 
     ONLY = "the only one there is"
-    REPLY = "the reply before came from there"
-    CONVERSATION = "belongs to the conversation"
+    PREVIOUS_REPLY = "the reply before came from there"
+    AFFINITY = "belongs to the conversation"
     WEIGHT = "by weight"
-    COOLING = "the account of the conversation is cooling"
-    PASSED = "those before it are closed off"
-    SLOW = "the first choice was slow"
-    LAGGING = "slow beside the others"
+    AFFINITY_UNAVAILABLE = "the account of the conversation is cooling"
+    EARLIER_UNAVAILABLE = "those before it are closed off"
+    FIRST_SLOW = "the first choice was slow"
+    SLOW_ACCOUNT = "slow beside the others"
     NEXT = "next in line"
-    LOWER = "of a lower rank"
-    CLOSED = "cooling"
+    LOWER_PRIORITY = "of a lower rank"
+    UNAVAILABLE = "cooling"
 
 
-class Choice(NamedTuple):
+class RankedCandidate(NamedTuple):
     """A candidate and why it stands where it does."""
 
     candidate: Candidate
-    reason: Reason
+    reason: RankReason
 
 
-def line_up(
+def order_candidates(
     candidates: Sequence[Candidate],
     prompt: Prompt,
     affinity: Affinity | None,
-    usable: Usable,
-    slow: Slow,
-    chance: Callable[[], float],
-) -> list[Choice]:
+    available: AvailableFilter,
+    is_slow: IsSlow,
+    random_float: Callable[[], float],
+) -> list[RankedCandidate]:
     """All the candidates, the first to be asked first.
 
     Inside a tier the conversation's own goes first, or chance and weight decide where nobody knows
@@ -61,107 +61,107 @@ def line_up(
     on from is asked before all others, of whatever tier. `chance` is in [0, 1).
     """
     if len(candidates) == 1:
-        return [Choice(candidates[0], Reason.ONLY)]
-    needs = _needs(prompt)
-    line = [
+        return [RankedCandidate(candidates[0], RankReason.ONLY)]
+    traits = _required_traits(prompt)
+    ranked = [
         choice
-        for _, tier in groupby(candidates, key=_tier)
-        for choice in _tier_line(list(tier), needs, affinity, slow, chance)
+        for _, tier in groupby(candidates, key=_tier_of)
+        for choice in _order_tier(list(tier), traits, affinity, is_slow, random_float)
     ]
-    if affinity is not None and affinity.place is not None:
-        line.sort(key=lambda choice: choice.reason is not Reason.REPLY)
-    return _by_health(line, usable)
+    if affinity is not None and affinity.account_ref is not None:
+        ranked.sort(key=lambda choice: choice.reason is not RankReason.PREVIOUS_REPLY)
+    return _by_health(ranked, available)
 
 
-def _tier(candidate: Candidate) -> int:
+def _tier_of(candidate: Candidate) -> int:
     return candidate.tier
 
 
-def _tier_line(
+def _order_tier(
     tier: Sequence[Candidate],
-    needs: Sequence[str],
+    traits: Sequence[str],
     affinity: Affinity | None,
-    slow: Slow,
-    chance: Callable[[], float],
-) -> Iterator[Choice]:
+    is_slow: IsSlow,
+    random_float: Callable[[], float],
+) -> Iterator[RankedCandidate]:
     """One tier's candidates in their order; the reason of the first is why it leads its tier."""
     if len(tier) == 1:
-        yield Choice(tier[0], _alone(tier[0], affinity))
+        yield RankedCandidate(tier[0], _single_reason(tier[0], affinity))
         return
-    line, leads = _drawn(tier, affinity, chance)
-    lagging: set[Place] = set()
-    if leads is not Reason.REPLY:
-        if needs:
-            line.sort(key=lambda each: sum(not getattr(each.target, need) for need in needs))
-        if lagging := _lagging(line, slow):
-            line.sort(key=lambda candidate: candidate.place in lagging)
-    yield Choice(line[0], Reason.SLOW if lagging else leads)
-    for candidate in line[1:]:
-        yield Choice(candidate, Reason.LAGGING if candidate.place in lagging else Reason.NEXT)
+    ordered, reason = _weighted_order(tier, affinity, random_float)
+    slow_refs: set[AccountRef] = set()
+    if reason is not RankReason.PREVIOUS_REPLY:
+        if traits:
+            ordered.sort(key=lambda each: sum(not getattr(each.target, need) for need in traits))
+        if slow_refs := _slow_refs(ordered, is_slow):
+            ordered.sort(key=lambda candidate: candidate.account_ref in slow_refs)
+    yield RankedCandidate(ordered[0], RankReason.FIRST_SLOW if slow_refs else reason)
+    for candidate in ordered[1:]:
+        yield RankedCandidate(candidate, RankReason.SLOW_ACCOUNT if candidate.account_ref in slow_refs else RankReason.NEXT)
 
 
-def _alone(candidate: Candidate, affinity: Affinity | None) -> Reason:
+def _single_reason(candidate: Candidate, affinity: Affinity | None) -> RankReason:
     """Nothing has to be drawn where a tier is one candidate."""
-    if affinity is None or not candidate.affine:
-        return Reason.WEIGHT
-    return Reason.REPLY if candidate.place == affinity.place else Reason.CONVERSATION
+    if affinity is None or not candidate.uses_affinity:
+        return RankReason.WEIGHT
+    return RankReason.PREVIOUS_REPLY if candidate.account_ref == affinity.account_ref else RankReason.AFFINITY
 
 
-def _drawn(
-    tier: Sequence[Candidate], affinity: Affinity | None, chance: Callable[[], float]
-) -> tuple[list[Candidate], Reason]:
-    members = [(candidate.place, candidate.weight) for candidate in tier]
-    if affinity is None or not any(candidate.affine for candidate in tier):
-        return [tier[index] for index in scattered(members, chance)], Reason.WEIGHT
-    line = [tier[index] for index in order(affinity.key, members, affinity.place)]
-    kept = line[0].place == affinity.place
-    return line, Reason.REPLY if kept else Reason.CONVERSATION
+def _weighted_order(
+    tier: Sequence[Candidate], affinity: Affinity | None, random_float: Callable[[], float]
+) -> tuple[list[Candidate], RankReason]:
+    members = [(candidate.account_ref, candidate.weight) for candidate in tier]
+    if affinity is None or not any(candidate.uses_affinity for candidate in tier):
+        return [tier[index] for index in weighted_shuffle(members, random_float)], RankReason.WEIGHT
+    ordered = [tier[index] for index in rendezvous_order(affinity.key, members, affinity.account_ref)]
+    is_previous = ordered[0].account_ref == affinity.account_ref
+    return ordered, RankReason.PREVIOUS_REPLY if is_previous else RankReason.AFFINITY
 
 
-def _lagging(line: Sequence[Candidate], slow: Slow) -> set[Place]:
+def _slow_refs(ordered: Sequence[Candidate], is_slow: IsSlow) -> set[AccountRef]:
     """Who is slow where the first is; nobody where all are."""
-    pool = [candidate.place for candidate in line]
-    if not slow(pool[0], pool):
+    pool = [candidate.account_ref for candidate in ordered]
+    if not is_slow(pool[0], pool):
         return set()
-    lagging = {place for place in pool if slow(place, pool)}
-    return lagging if len(lagging) < len(pool) else set()
+    slow_refs = {place for place in pool if is_slow(place, pool)}
+    return slow_refs if len(slow_refs) < len(pool) else set()
 
 
-def _by_health(line: Sequence[Choice], usable: Usable) -> list[Choice]:
-    places = [choice.candidate.place for choice in line]
-    allowed = usable(places)
-    led, tier = line[0], line[0].candidate.tier
-    if allowed is places or list(allowed) == places:
-        return [led, *(_behind(choice, tier) for choice in line[1:])]
-    by_place = {choice.candidate.place: choice for choice in line}
-    ready = [by_place.pop(place) for place in allowed]
-    closed = [Choice(choice.candidate, Reason.CLOSED) for choice in by_place.values()]
+def _by_health(ranked: Sequence[RankedCandidate], available: AvailableFilter) -> list[RankedCandidate]:
+    refs = [choice.candidate.account_ref for choice in ranked]
+    allowed = available(refs)
+    leader, tier = ranked[0], ranked[0].candidate.tier
+    if allowed is refs or list(allowed) == refs:
+        return [leader, *(_demoted(choice, tier) for choice in ranked[1:])]
+    by_ref = {choice.candidate.account_ref: choice for choice in ranked}
+    ready = [by_ref.pop(place) for place in allowed]
+    unavailable = [RankedCandidate(choice.candidate, RankReason.UNAVAILABLE) for choice in by_ref.values()]
     if not ready:
-        return closed
-    first = ready[0] if ready[0] is led else Choice(ready[0].candidate, _instead_of(led))
+        return unavailable
+    first = ready[0] if ready[0] is leader else RankedCandidate(ready[0].candidate, _demotion_reason(leader))
     tier = first.candidate.tier
-    return [first, *(_behind(choice, tier) for choice in ready[1:]), *closed]
+    return [first, *(_demoted(choice, tier) for choice in ready[1:]), *unavailable]
 
 
-def _instead_of(led: Choice) -> Reason:
-    belonged = led.reason in (Reason.CONVERSATION, Reason.REPLY)
-    return Reason.COOLING if belonged else Reason.PASSED
+def _demotion_reason(leader: RankedCandidate) -> RankReason:
+    belonged = leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
+    return RankReason.AFFINITY_UNAVAILABLE if belonged else RankReason.EARLIER_UNAVAILABLE
 
 
-def _behind(choice: Choice, tier: int) -> Choice:
+def _demoted(choice: RankedCandidate, tier: int) -> RankedCandidate:
     """As it stands behind a first of that tier."""
     if choice.candidate.tier > tier:
-        return Choice(choice.candidate, Reason.LOWER)
-    if choice.reason is Reason.LAGGING:
+        return RankedCandidate(choice.candidate, RankReason.LOWER_PRIORITY)
+    if choice.reason is RankReason.SLOW_ACCOUNT:
         return choice
-    return Choice(choice.candidate, Reason.NEXT)
+    return RankedCandidate(choice.candidate, RankReason.NEXT)
 
 
-def _needs(prompt: Prompt) -> list[str]:
+def _required_traits(prompt: Prompt) -> list[str]:
     """The traits of a target without which something of the prompt would have to be imitated."""
-    needs = []
+    traits = []
     if prompt.output is not None and prompt.output.kind is OutputKind.JSON_SCHEMA:
-        needs.append("structured")
+        traits.append("structured")
     if any(tool.kind is ToolKind.CUSTOM for tool in prompt.tools):
-        needs.append("custom_tools")
-    return needs
+        traits.append("custom_tools")
+    return traits

@@ -11,53 +11,53 @@ from typing import Final
 
 from gateway.core.failure import Failure
 
-_TYPES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_WORDS: Final = re.compile(
+_OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_OVERFLOW_PATTERN: Final = re.compile(
     r"prompt is too long"
     r"|input length and `max_tokens` exceed context limit"
     r"|maximum context length"
     r"|exceeds? the (?:available context size|(?:model's )?context (?:window|length))",
     re.IGNORECASE,
 )
-_ANOTHER_FAULT: Final = re.compile(r"max_(?:completion_|output_)?tokens\W[^.]*is too large")
+_OUTPUT_TOO_LARGE: Final = re.compile(r"max_(?:completion_|output_)?tokens\W[^.]*is too large")
 """The prompt would fit: what does not is the length that was asked of the reply."""
 
-_FIGURES: Final = (
+_COUNT_PATTERNS: Final = (
     re.compile(r"prompt is too long: (?P<used>\d+) tokens > (?P<most>\d+) maximum"),
     re.compile(r"\((?P<used>\d+) tokens\) exceeds the available context size \((?P<most>\d+)"),
     re.compile(r'"n_prompt_tokens":\s*(?P<used>\d+),\s*"n_ctx":\s*(?P<most>\d+)'),
 )
-_MOST: Final = re.compile(r"maximum context length is (\d+) tokens")
-_TOKENS: Final = re.compile(r"(\d+) (?:\w+ )?tokens")
+_LIMIT_PATTERN: Final = re.compile(r"maximum context length is (\d+) tokens")
+_TOKEN_COUNT: Final = re.compile(r"(\d+) (?:\w+ )?tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Overflow:
+class ContextOverflow:
     """`used` and `most` are in tokens, both None where they are not told."""
 
     used: int | None = None
-    most: int | None = None
+    limit: int | None = None
 
 
-def overflow(failure: Failure) -> Overflow | None:
+def context_overflow(failure: Failure) -> ContextOverflow | None:
     """The overflow that a failure speaks of; None where it is about something else."""
-    said = failure.message
-    if not _TYPES.intersection((failure.code, failure.type)) and not _WORDS.search(said):
+    message = failure.message
+    if not _OVERFLOW_CODES.intersection((failure.code, failure.type)) and not _OVERFLOW_PATTERN.search(message):
         return None
-    if _ANOTHER_FAULT.search(said):
+    if _OUTPUT_TOO_LARGE.search(message):
         return None
-    for text in (said, failure.body or ""):
-        for pattern in _FIGURES:
-            if figures := pattern.search(text):
-                return Overflow(int(figures["used"]), int(figures["most"]))
-    return _totalled(said)
+    for text in (message, failure.body or ""):
+        for pattern in _COUNT_PATTERNS:
+            if match := pattern.search(text):
+                return ContextOverflow(int(match["used"]), int(match["most"]))
+    return _parse_total(message)
 
 
-def _totalled(said: str) -> Overflow:
+def _parse_total(message: str) -> ContextOverflow:
     """Vendors of chat name the maximum first, then what was asked for, in parts and as a total."""
-    limit = _MOST.search(said)
+    limit = _LIMIT_PATTERN.search(message)
     if limit is None:
-        return Overflow()
+        return ContextOverflow()
     most = int(limit[1])
-    used = max((int(count) for count in _TOKENS.findall(said, limit.end())), default=0)
-    return Overflow(used, most) if used > most else Overflow()
+    used = max((int(count) for count in _TOKEN_COUNT.findall(message, limit.end())), default=0)
+    return ContextOverflow(used, most) if used > most else ContextOverflow()

@@ -8,68 +8,68 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from statistics import median_low
 
-from gateway.routing.health import Place
+from gateway.routing.health import AccountRef
 
-_NEWEST = 0.5
+_SMOOTHING = 0.5
 """The weight of the newest time: after five more a single one hardly counts."""
 
 
-class Paces:
+class LatencyTracker:
     """An account is slow with a model where its smoothed time was more than `slower` times its
     pool's median for `requests` requests. After `memory` seconds without any, nobody knows."""
 
-    __slots__ = ("_memory", "_paces", "_requests", "_slower")
+    __slots__ = ("_max_age", "_latencies", "_min_requests", "_slow_factor")
 
-    def __init__(self, slower: float = 3.0, requests: int = 5, memory: float = 300.0) -> None:
-        self._slower = slower
-        self._requests = requests
-        self._memory = memory
-        self._paces: dict[Place, dict[str, _Pace]] = {}
+    def __init__(self, slow_factor: float = 3.0, min_requests: int = 5, max_age: float = 300.0) -> None:
+        self._slow_factor = slow_factor
+        self._min_requests = min_requests
+        self._max_age = max_age
+        self._latencies: dict[AccountRef, dict[str, _Latency]] = {}
 
-    def learn(self, place: Place, model: str, seconds: float, now: float) -> None:
+    def record(self, ref: AccountRef, model: str, seconds: float, now: float) -> None:
         """A reply's first event came `seconds` after its prompt had been sent."""
-        models = self._paces.get(place)
+        models = self._latencies.get(ref)
         if models is None:
-            models = self._paces[place] = {}
-        pace = models.get(model)
-        if pace is None or now - pace.heard > self._memory:
-            pace = models[model] = _Pace(self._requests, seconds)
-        pace.learn(seconds, now)
+            models = self._latencies[ref] = {}
+        latency = models.get(model)
+        if latency is None or now - latency.updated_at > self._max_age:
+            latency = models[model] = _Latency(self._min_requests, seconds)
+        latency.record(seconds, now)
 
-    def pace(self, place: Place, model: str, now: float) -> float | None:
+    def smoothed(self, ref: AccountRef, model: str, now: float) -> float | None:
         """The smoothed time in seconds."""
-        known = self._known(place, model, now)
-        return known.smoothed if known else None
+        latency = self._current(ref, model, now)
+        return latency.smoothed if latency else None
 
-    def slow(self, place: Place, pool: Iterable[Place], model: str, now: float) -> bool:
+    def is_slow(self, ref: AccountRef, pool: Iterable[AccountRef], model: str, now: float) -> bool:
         """Whether it is slow beside the pool that it belongs to."""
-        own = self._known(place, model, now)
-        if own is None or own.learnt < self._requests:
+        own = self._current(ref, model, now)
+        if own is None or own.count < self._min_requests:
             return False
-        known = [self._known(each, model, now) for each in pool]
-        median = median_low([pace.smoothed for pace in known if pace] or [own.smoothed])
-        return min(own.newest) > self._slower * median
+        latencies = [self._current(each, model, now) for each in pool]
+        median = median_low([pace.smoothed for pace in latencies if pace] or [own.smoothed])
+        return min(own.recent) > self._slow_factor * median
 
-    def keep(self, places: Collection[Place]) -> None:
+    def retain(self, refs: Collection[AccountRef]) -> None:
         """Forgets all others: the configuration has changed."""
-        self._paces = {place: each for place, each in self._paces.items() if place in places}
+        self._latencies = {place: each for place, each in self._latencies.items() if place in refs}
 
-    def _known(self, place: Place, model: str, now: float) -> _Pace | None:
-        pace = self._paces.get(place, {}).get(model)
-        return pace if pace is not None and now - pace.heard <= self._memory else None
+    def _current(self, ref: AccountRef, model: str, now: float) -> _Latency | None:
+        latency = self._latencies.get(ref, {}).get(model)
+        return latency if latency is not None and now - latency.updated_at <= self._max_age else None
 
 
-class _Pace:
-    __slots__ = ("heard", "learnt", "newest", "smoothed")
+class _Latency:
+    __slots__ = ("updated_at", "count", "recent", "smoothed")
 
     def __init__(self, requests: int, seconds: float) -> None:
-        self.newest = [seconds] * requests
-        self.learnt = 0
+        self.recent = [seconds] * requests
+        self.count = 0
         self.smoothed = seconds
-        self.heard = 0.0
+        self.updated_at = 0.0
 
-    def learn(self, seconds: float, now: float) -> None:
-        self.smoothed += _NEWEST * (seconds - self.smoothed)
-        self.newest[self.learnt % len(self.newest)] = self.smoothed
-        self.learnt += 1
-        self.heard = now
+    def record(self, seconds: float, now: float) -> None:
+        self.smoothed += _SMOOTHING * (seconds - self.smoothed)
+        self.recent[self.count % len(self.recent)] = self.smoothed
+        self.count += 1
+        self.updated_at = now

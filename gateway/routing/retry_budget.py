@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-SECONDS: Final = 10
-SHARE: Final = 0.2
-LEAST: Final = 3
+WINDOW_SECONDS: Final = 10
+RETRY_RATIO: Final = 0.2
+MIN_RETRIES: Final = 3
 """Retries may be this part of the requests of so many seconds, and at least so many."""
 
-MOST_WAITING: Final = 20.0
+MAX_TOTAL_WAIT: Final = 20.0
 """Seconds that one request may wait in all between its attempts; who makes them keeps count."""
 
-_BASE: Final = 0.2
-_CAP: Final = 2.0
+_BASE_DELAY: Final = 0.2
+_MAX_DELAY: Final = 2.0
 
 
-class Window:
+class SecondBuckets:
     """How often something happened in the current second and the `seconds - 1` before it.
 
     Times are monotonic, in seconds; one that lies in the past counts as the newest that was seen.
@@ -38,16 +38,16 @@ class Window:
 
     def add(self, now: float) -> None:
         if now >= self._second + 1:
-            self._turn(int(now))
+            self._advance(int(now))
         self._counts[self._second % self._seconds] += 1
         self._total += 1
 
     def count(self, now: float) -> int:
         if now >= self._second + 1:
-            self._turn(int(now))
+            self._advance(int(now))
         return self._total
 
-    def _turn(self, second: int) -> None:
+    def _advance(self, second: int) -> None:
         """Forgets what is too old now."""
         for each in range(max(self._second, second - self._seconds) + 1, second + 1):
             slot = each % self._seconds
@@ -60,27 +60,27 @@ class RetryBudget:
     """One for the whole house: retries count when they are allowed, not while they run, for an
     attempt that fails at once would give its place back at once."""
 
-    __slots__ = ("_asked", "_retried")
+    __slots__ = ("_requests", "_retries")
 
     def __init__(self) -> None:
-        self._asked = Window(SECONDS)
+        self._requests = SecondBuckets(WINDOW_SECONDS)
         # The second that has only begun does not shorten the time for which retries count.
-        self._retried = Window(SECONDS + 1)
+        self._retries = SecondBuckets(WINDOW_SECONDS + 1)
 
-    def asked(self, now: float) -> None:
+    def record_request(self, now: float) -> None:
         """A client has asked: its first attempt is free."""
-        self._asked.add(now)
+        self._requests.add(now)
 
-    def may_retry(self, now: float) -> bool:
+    def try_acquire(self, now: float) -> bool:
         """Takes a retry where there is one left."""
-        allowed = max(LEAST, SHARE * self._asked.count(now))
-        if self._retried.count(now) + 1 > allowed:
+        allowed = max(MIN_RETRIES, RETRY_RATIO * self._requests.count(now))
+        if self._retries.count(now) + 1 > allowed:
             return False
-        self._retried.add(now)
+        self._retries.add(now)
         return True
 
 
-def backoff(attempt: int, chance: float) -> float:
+def backoff(attempt: int, random_value: float) -> float:
     """Seconds to wait before the attempt of that number, the first retry being 1: full jitter by
     `chance`, which is in [0, 1)."""
-    return chance * min(_CAP, _BASE * 2.0 ** (attempt - 1))
+    return random_value * min(_MAX_DELAY, _BASE_DELAY * 2.0 ** (attempt - 1))

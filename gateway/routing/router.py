@@ -14,12 +14,12 @@ from gateway.config import Account, Channel, Families, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
 from gateway.core.value import value
-from gateway.errors import ConvertRequestFailed, ModelNotFound
+from gateway.errors import FormatNotServed, ModelNotFound
 from gateway.routing.catalog import Catalog
-from gateway.routing.health import Place
-from gateway.routing.targets import target
+from gateway.routing.health import AccountRef
+from gateway.routing.targets import build_target
 
-_PREFERRED: Final = {
+_FORMAT_PREFERENCE: Final = {
     Family.ALPHA: (Format.MESSAGES, Format.RESPONSES, Format.CHAT),
     Family.BETA: (Format.RESPONSES, Format.CHAT, Format.MESSAGES),
 }
@@ -43,11 +43,11 @@ class Candidate:
     target: Target
     tier: int = 0
     weight: float = 1.0
-    affine: bool = True
-    place: Place = field(init=False)
+    uses_affinity: bool = True
+    account_ref: AccountRef = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = self.channel, self.account  # type: ignore[misc]  # it becomes a value here
+        self.account_ref = self.channel, self.account  # type: ignore[misc]  # it becomes a value here
 
 
 @value
@@ -57,19 +57,19 @@ class Route:
 
     model: str
     candidates: tuple[Candidate, ...]
-    places: tuple[Place, ...] = field(init=False)
+    account_refs: tuple[AccountRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        places = tuple(candidate.place for candidate in self.candidates)
-        self.places = places  # type: ignore[misc]  # it becomes a value here
+        places = tuple(candidate.account_ref for candidate in self.candidates)
+        self.account_refs = places  # type: ignore[misc]  # it becomes a value here
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ModelAccess:
     """What a group may use: the ids of models that some channel has, in catalog order."""
 
     models: tuple[str, ...]
-    members: frozenset[str]
+    model_ids: frozenset[str]
     families: frozenset[Family]
 
 
@@ -86,26 +86,26 @@ class Router:
             if not having:
                 continue
             self._served.add(model.id)
-            for asked in families.open(model.family):
+            for asked in families.endpoints_for(model.family):
                 self._routes[model.id, asked] = _route(model, asked, having)
 
-    def reach(self, patterns: Iterable[str]) -> Reach:
+    def access_for(self, patterns: Iterable[str]) -> ModelAccess:
         """The models that a group with these patterns can really use."""
-        return self._reach(self._catalog.reachable(patterns) & self._served)
+        return self._access(self._catalog.matching_ids(patterns) & self._served)
 
-    def within(self, reach: Reach, patterns: Iterable[str]) -> Reach:
+    def restrict(self, access: ModelAccess, patterns: Iterable[str]) -> ModelAccess:
         """What of it these patterns leave."""
-        return self._reach(self._catalog.reachable(patterns) & reach.members)
+        return self._access(self._catalog.matching_ids(patterns) & access.model_ids)
 
-    def _reach(self, members: Set[str]) -> Reach:
-        models = tuple(model for model in self._catalog if model.id in members)
-        return Reach(
+    def _access(self, model_ids: Set[str]) -> ModelAccess:
+        models = tuple(model for model in self._catalog if model.id in model_ids)
+        return ModelAccess(
             tuple(model.id for model in models),
-            frozenset(members),
+            frozenset(model_ids),
             frozenset(model.family for model in models),
         )
 
-    def route(self, sent: str, asked: Format, reach: Reach) -> Route:
+    def route(self, model_name: str, client_format: Format, access: ModelAccess) -> Route:
         """Who can be asked for the model behind the id as sent: first channels of the client's own
         format, then the same translated, then those whose format suits the model's family best;
         among these by the priority of channel and account.
@@ -113,17 +113,17 @@ class Router:
         Raises `ModelNotFound` (Specification, Authentication: 5) or `ConvertRequestFailed` where
         the model's family may not be asked for in this format.
         """
-        model = self._catalog.resolve(sent)
+        model = self._catalog.resolve(model_name)
         if model is None:
-            raise ModelNotFound(sent, detail="no such model in the catalog")
-        if model.id not in reach.members:
-            raise ModelNotFound(sent, detail="the group does not reach it, or no channel has it")
-        route = self._routes.get((model.id, asked))
+            raise ModelNotFound(model_name, detail="no such model in the catalog")
+        if model.id not in access.model_ids:
+            raise ModelNotFound(model_name, detail="the group does not reach it, or no channel has it")
+        route = self._routes.get((model.id, client_format))
         if route is None:
-            raise ConvertRequestFailed(detail=f"{asked} is closed to {model.family} models")
+            raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
         return route
 
-    def first(self, sent: str, asked: Format, reach: Reach) -> Candidate:
+    def first(self, sent: str, asked: Format, reach: ModelAccess) -> Candidate:
         """The best of the route, where it does not matter who else there is; raises as it does."""
         return self.route(sent, asked, reach).candidates[0]
 
@@ -131,42 +131,42 @@ class Router:
 _Rank = tuple[int, int, int]
 
 
-def _route(model: Model, asked: Format, channels: Iterable[Channel]) -> Route:
+def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> Route:
     ranked = [
-        (_rank(channel, account, asked, model.family), channel, account)
+        (_rank(channel, account, client_format, model.family), channel, account)
         for channel in channels
         for account in channel.accounts
     ]
     tiers = {rank: tier for tier, rank in enumerate(sorted({rank for rank, _, _ in ranked}))}
     candidates = [
-        _candidate(model, asked, channel, account, tiers[rank]) for rank, channel, account in ranked
+        _candidate(model, client_format, channel, account, tiers[rank]) for rank, channel, account in ranked
     ]
     return Route(model.id, tuple(sorted(candidates, key=lambda candidate: candidate.tier)))
 
 
 def _candidate(
-    model: Model, asked: Format, channel: Channel, account: Account, tier: int
+    model: Model, client_format: Format, channel: Channel, account: Account, tier: int
 ) -> Candidate:
-    native = channel.format is asked and channel.lane is Lane.NATIVE
+    native = channel.format is client_format and channel.lane is Lane.NATIVE
     return Candidate(
         channel=channel.name,
         account=account.name,
         format=channel.format,
         lane=Lane.NATIVE if native else Lane.TRANSLATED,
         model=model.id,
-        target=target(channel, account, model),
+        target=build_target(channel, account, model),
         tier=tier,
         weight=channel.weight * account.weight,
-        affine=channel.affinity,
+        uses_affinity=channel.affinity,
     )
 
 
-def _rank(channel: Channel, account: Account, asked: Format, family: Family) -> _Rank:
+def _rank(channel: Channel, account: Account, client_format: Format, family: Family) -> _Rank:
     """The least is asked first."""
-    return _likeness(channel, asked, family), -channel.priority, -account.priority
+    return _format_rank(channel, client_format, family), -channel.priority, -account.priority
 
 
-def _likeness(channel: Channel, asked: Format, family: Family) -> int:
-    if channel.format is asked:
+def _format_rank(channel: Channel, client_format: Format, family: Family) -> int:
+    if channel.format is client_format:
         return 0 if channel.lane is Lane.NATIVE else 1
-    return 2 + _PREFERRED[family].index(channel.format)
+    return 2 + _FORMAT_PREFERENCE[family].index(channel.format)

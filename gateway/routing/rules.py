@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.config import FailureRule
-from gateway.routing.judgement import Blame, Rule
+from gateway.routing.judgement import Blame, PolicyRule
 
 
-def rules_of(written: Iterable[FailureRule]) -> tuple[Rule, ...]:
+def compile_rules(rules: Iterable[FailureRule]) -> tuple[PolicyRule, ...]:
     """The rules of `Config.rules`, in their order: the first that fits decides."""
     return tuple(
-        Rule(
+        PolicyRule(
             blame=Blame(rule.blame),
             status=frozenset(rule.status),
             type=rule.type,
@@ -22,5 +22,5 @@ def rules_of(written: Iterable[FailureRule]) -> tuple[Rule, ...]:
             text=rule.text,
             seconds=rule.seconds,
         )
-        for rule in written
+        for rule in rules
     )

@@ -20,112 +20,112 @@ from gateway.errors import (
     ServiceUnavailable,
     UpstreamEventTooLarge,
     UpstreamForbidden,
-    UpstreamRefusal,
+    UpstreamRejected,
     UpstreamReplyTooLarge,
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
-from gateway.routing.judgement import CONTENT_POLICY, Blame, Judge
-from gateway.routing.overflow import overflow
+from gateway.routing.judgement import CONTENT_POLICY, Blame, FailurePolicy
+from gateway.routing.overflow import context_overflow
 
-_LINE_FAULTS: dict[FailureKind, type[GatewayError]] = {
+_NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.CONNECT: ServiceUnavailable,
     FailureKind.TLS: UpstreamTlsFailed,
     FailureKind.TIMEOUT: UpstreamTimeout,
     FailureKind.DISCONNECT: BadUpstreamReply,
-    FailureKind.CUT: BadUpstreamReply,
-    FailureKind.GARBAGE: BadUpstreamReply,
+    FailureKind.TRUNCATED: BadUpstreamReply,
+    FailureKind.MALFORMED: BadUpstreamReply,
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
 }
-_CLIENT_FAULTS = frozenset({400, 404, 413, 422})
-_FORBIDDEN = frozenset({401, 403})
-_TIMEOUTS = frozenset({408, 504, 524})
-_SPENT = frozenset({402, 429})
+_CLIENT_STATUSES = frozenset({400, 404, 413, 422})
+_FORBIDDEN_STATUSES = frozenset({401, 403})
+_TIMEOUT_STATUSES = frozenset({408, 504, 524})
+_QUOTA_STATUSES = frozenset({402, 429})
 
-_JUDGE: Final = Judge()
+_DEFAULT_POLICY: Final = FailurePolicy()
 
-_CONVERSATION: Final = ("messages", "input")
-_FIELD: Final = re.compile(r"[.\[]")
+_CONVERSATION_FIELDS: Final = ("messages", "input")
+_FIELD_END: Final = re.compile(r"[.\[]")
 
-_LONGEST_MESSAGE: Final = 2000
-_LONGEST_WORD: Final = 200
+_MAX_MESSAGE: Final = 2000
+_MAX_WORD: Final = 200
 """Characters of an upstream's own words that a client reads."""
 
 
 def client_error(
     failure: Failure,
-    clean: Callable[[str], str],
-    asked: Collection[str] | None = None,
+    redact: Callable[[str], str],
+    client_fields: Collection[str] | None = None,
     *,
-    judge: Judge = _JUDGE,
+    policy: FailurePolicy = _DEFAULT_POLICY,
 ) -> GatewayError:
     """The row of the error table that the client is told; `clean` takes addresses, account names
     and keys out of an upstream's own words. `asked` are the fields of the client's own body where
     it was translated: only these may be named to it. `judge` knows the operator's rules."""
-    if failure.kind is not FailureKind.SAID:
-        return _LINE_FAULTS[failure.kind](detail=failure.message)
-    verdict = judge.judge(failure)
+    if failure.kind is not FailureKind.RESPONSE:
+        return _NETWORK_ERRORS[failure.kind](detail=failure.message)
+    verdict = policy.classify(failure)
     if verdict.blame is Blame.CLIENT:
-        return _clients_fault(failure, verdict.reason, clean, asked)
+        return _request_error(failure, verdict.reason, redact, client_fields)
     if verdict.blame is Blame.ACCOUNT and verdict.alert:
         return UpstreamForbidden()
-    if verdict.blame is Blame.ACCOUNT or _is_spent(failure):
+    if verdict.blame is Blame.ACCOUNT or _is_quota_error(failure):
         return NoAvailableAccounts(retry_after=failure.retry_after)
-    return _upstreams_fault(failure)
+    return _upstream_error(failure)
 
 
-def _clients_fault(
-    failure: Failure, reason: str, clean: Callable[[str], str], asked: Collection[str] | None
+def _request_error(
+    failure: Failure, reason: str, redact: Callable[[str], str], client_fields: Collection[str] | None
 ) -> GatewayError:
-    message = clean(failure.message)[:_LONGEST_MESSAGE]
-    param = _param(failure.param, asked)
-    if long := overflow(failure):
-        param = param or next((field for field in _CONVERSATION if field in (asked or ())), None)
+    message = redact(failure.message)[:_MAX_MESSAGE]
+    param = _param(failure.param, client_fields)
+    if long := context_overflow(failure):
+        param = param or next((field for field in _CONVERSATION_FIELDS if field in (client_fields or ())), None)
         return ContextLengthExceeded(
-            message, used=long.used, most=long.most, param=_word(param, clean)
+            message, used=long.used, limit=long.limit, param=_clip(param, redact)
         )
     status, code = failure.status, failure.code
-    if status not in _CLIENT_FAULTS:
+    if status not in _CLIENT_STATUSES:
         status = 400
     if reason == CONTENT_POLICY:
-        status, code = 400, code if failure.status in _CLIENT_FAULTS else "content_policy_violation"
-    return UpstreamRefusal(status, message, code=_word(code, clean), param=_word(param, clean))
+        status, code = 400, code if failure.status in _CLIENT_STATUSES else "content_policy_violation"
+    return UpstreamRejected(status, message, code=_clip(code, redact), param=_clip(param, redact))
 
 
-def _param(said: str | None, asked: Collection[str] | None) -> str | None:
+def _param(param: str | None, client_fields: Collection[str] | None) -> str | None:
     """The upstream's word for the field that is wrong. Of a translated body nothing but the name
     of the whole field is where the client put it."""
-    if said is None or asked is None:
-        return said
-    field = _FIELD.split(said, maxsplit=1)[0]
-    return field if field in asked else None
+    if param is None or client_fields is None:
+        return param
+    field = _FIELD_END.split(param, maxsplit=1)[0]
+    return field if field in client_fields else None
 
 
-def _upstreams_fault(failure: Failure) -> GatewayError:
+def _upstream_error(failure: Failure) -> GatewayError:
     status = failure.status or 500
-    if status in _FORBIDDEN:
+    if status in _FORBIDDEN_STATUSES:
         return UpstreamForbidden()
-    if status in _TIMEOUTS:
+    if status in _TIMEOUT_STATUSES:
         return UpstreamTimeout()
     if 300 <= status < 400:
         return BadUpstreamReply()
     return ServiceUnavailable(retry_after=failure.retry_after)
 
 
-def may_be_told(failure: Failure) -> bool:
+def may_forward(failure: Failure) -> bool:
     """Whether a client may read the upstream's own error frame in the middle of a stream: a fault
     of the client's or a plain one of the server's, but nothing about our credentials and limits."""
-    if failure.kind is not FailureKind.SAID or _is_spent(failure):
+    if failure.kind is not FailureKind.RESPONSE or _is_quota_error(failure):
         return False
     status = failure.status or 500
-    return status in _CLIENT_FAULTS or status >= 500
+    return status in _CLIENT_STATUSES or status >= 500
 
 
-def _is_spent(failure: Failure) -> bool:
-    return failure.status in _SPENT or "insufficient_quota" in (failure.code, failure.type)
+def _is_quota_error(failure: Failure) -> bool:
+    return failure.status in _QUOTA_STATUSES or "insufficient_quota" in (failure.code, failure.type)
 
 
-def _word(said: str | None, clean: Callable[[str], str]) -> str | None:
-    return clean(said)[:_LONGEST_WORD] if said else None
+def _clip(text: str | None, redact: Callable[[str], str]) -> str | None:
+    return redact(text)[:_MAX_WORD] if text else None

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admission.addresses import Network, came_from
+from gateway.admission.addresses import Network, resolve_client_address
 
 _HOP: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
 """An address with a port, or in brackets: so some proxies write it."""
@@ -22,4 +22,4 @@ def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
     if not trusted:
         return request.remote or ""
     forwarded = request.headers.getall("x-forwarded-for", ())
-    return came_from(request.remote or "", forwarded, trusted)
+    return resolve_client_address(request.remote or "", forwarded, trusted)

@@ -29,57 +29,57 @@ from gateway.wire.translator import Translator
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
-_EXCERPT: Final = 2048
-_LONGEST_FAULT: Final = 500
+_MAX_EXCERPT: Final = 2048
+_MAX_ERROR_TEXT: Final = 500
 
 
 @value(kw_only=True)
-class WholeReply:
+class CompleteReply:
     """A reply that is all there before anything leaves: `kind` is its content type, `said`
     how many characters it has, counted only where the upstream told no output, `fault` what
     could not be read of it, `dropped` what the client's format could not say, and `id` what the
     upstream calls it."""
 
     body: bytes
-    kind: str = JSON
+    content_type: str = JSON
     stop: StopReason | None = None
     usage: Usage | None = None
-    said: int = 0
-    fault: str | None = None
+    output_chars: int = 0
+    parse_error: str | None = None
     dropped: Set[str] = frozenset()
     id: str = ""
 
 
 @value(kw_only=True)
-class Asked:
+class ClientRequest:
     """What a client asks: its body as bytes (`raw`), as JSON (`body`) and in no format's form
     (`prompt`). `codec` is that of its format, `crossing` and `query` may go to an upstream of the
     same format, `exchange_id` is ours, `snapshot` is the configuration that it keeps to, and
     `input_tokens` is an estimate."""
 
-    exchange_id: str
+    request_id: str
     snapshot: Snapshot
     codec: Codec
     prompt: Prompt
-    raw: bytes
+    raw_body: bytes
     body: Payload
-    crossing: Mapping[str, str]
+    forwarded_headers: Mapping[str, str]
     query: str
     input_tokens: int
 
 
-class Folds(Protocol):
+class Collector(Protocol):
     """Reads a stream that the client did not ask for: `receive` its bytes until it is `over`, or
     until they end and `close` it."""
 
     @property
-    def over(self) -> bool: ...
+    def is_done(self) -> bool: ...
 
     def receive(self, chunk: bytes) -> None: ...
 
     def close(self) -> None: ...
 
-    def whole(self) -> WholeReply:
+    def reply(self) -> CompleteReply:
         """Raises `AttemptFailed` where the stream came to no good end."""
         ...
 
@@ -90,75 +90,75 @@ class Attempt(ABC):
     be made of."""
 
     payload: bytes
-    crossing: Mapping[str, str]
+    forwarded_headers: Mapping[str, str]
     query: str
     streamed: bool
     dropped: Set[str]
-    streams: tuple[str, ...]
+    content_types: tuple[str, ...]
 
     @property
     @abstractmethod
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the reply is complete while the upstream may still be speaking."""
 
     @abstractmethod
     def translator(self) -> Translator: ...
 
     @abstractmethod
-    def whole(self, body: bytes) -> WholeReply:
+    def parse_body(self, body: bytes) -> CompleteReply:
         """The reply of an upstream's JSON body. Raises `AttemptFailed` where it is none."""
 
     @abstractmethod
-    def synthesised(self, body: bytes) -> WholeReply:
+    def body_as_stream(self, body: bytes) -> CompleteReply:
         """The same as the stream that the client asked for."""
 
     @abstractmethod
-    def folding(self) -> Folds: ...
+    def collector(self) -> Collector: ...
 
     @abstractmethod
-    def headers(self, answer: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
+    def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         """What the client's answer bears beside the house's own; `dropped` is the reply's."""
 
     @abstractmethod
-    def error(self, failure: Failure) -> GatewayError:
+    def client_error(self, failure: Failure) -> GatewayError:
         """What the client is told of a failure."""
 
 
-def json_object(body: bytes) -> Payload:
+def parse_json_object(body: bytes) -> Payload:
     """Raises `AttemptFailed` where an upstream's body is none."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):
-        raise garbage("the reply is no JSON object", body)
+        raise malformed_reply("the reply is no JSON object", body)
     return data
 
 
-def garbage(message: str, body: bytes = b"", *, status: int | None = None) -> AttemptFailed:
+def malformed_reply(message: str, body: bytes = b"", *, status: int | None = None) -> AttemptFailed:
     """The failure of an upstream whose answer cannot be used; with its status where it is no reply
     at all, but a page."""
-    excerpt = body[:_EXCERPT].decode("utf-8", "replace") or None
-    failure = Failure(kind=FailureKind.GARBAGE, message=message, body=excerpt, status=status)
+    excerpt = body[:_MAX_EXCERPT].decode("utf-8", "replace") or None
+    failure = Failure(kind=FailureKind.MALFORMED, message=message, body=excerpt, status=status)
     return AttemptFailed(failure)
 
 
-def is_nothing(stop: StopReason, usage: Usage | None) -> bool:
+def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:
     """Whether a reply that says nothing would be one that failed: it cost nothing either."""
     return stop is StopReason.END_TURN and usage in (None, Usage())
 
 
-def empty() -> AttemptFailed:
+def empty_reply() -> AttemptFailed:
     return AttemptFailed(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
 
 
-def spelled(fault: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """A fault as the row tells it."""
-    return f"{type(fault).__name__}: {fault}"[:_LONGEST_FAULT]
+    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]
 
 
 @contextmanager
-def readable(body: bytes) -> Iterator[None]:
+def map_parse_errors(body: bytes) -> Iterator[None]:
     """Makes `AttemptFailed` of whatever stands in the way from an upstream's reply to the client's:
     there are no bytes to fall back on."""
     try:
@@ -168,4 +168,4 @@ def readable(body: bytes) -> Iterator[None]:
     except ReplyFailed as failed:
         raise AttemptFailed(failed.failure) from failed
     except Exception as fault:
-        raise garbage(f"the reply cannot be read: {spelled(fault)}", body) from fault
+        raise malformed_reply(f"the reply cannot be read: {describe_error(fault)}", body) from fault

@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from gateway.admission.permit import Permit
-from gateway.errors import InvalidToken, NoApiKey
+from gateway.errors import InvalidApiKey, MissingApiKey
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.store.keys import digest
@@ -22,24 +22,24 @@ from gateway.store.records import Token
 _API_KEY: Final = istr("x-api-key")
 
 
-def admit(request: web.Request, spoken: str) -> Permit:
+def authorize(request: web.Request, client_format: str) -> Permit:
     """What the key that the request shows may do. Whoever shows a good one leaves a row, also where
     something else is refused.
 
     Raises `NoApiKey`, `InvalidToken`, `PermissionDenied` or `UserAgentNotAllowed`.
     """
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    exchange.format = spoken
+    exchange.format = client_format
     token, old = authenticate(request, runtime)
     exchange.token = token
     permit = exchange.meter.permit = runtime.permit(token)
     if old:
-        exchange.note("the key from before its rotation")
-    permit.check_address(exchange.remote)
-    if odd := permit.check_agent(exchange.user_agent):
-        exchange.note(odd)
-    if stranger := runtime.acquaintances.meet(token, exchange.remote, exchange.user_agent):
-        exchange.note(stranger)
+        exchange.add_warning("the key from before its rotation")
+    permit.check_address(exchange.client_address)
+    if odd := permit.check_user_agent(exchange.user_agent):
+        exchange.add_warning(odd)
+    if stranger := runtime.key_origins.observe(token, exchange.client_address, exchange.user_agent):
+        exchange.add_warning(stranger)
     return permit
 
 
@@ -49,24 +49,24 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
 
     `x-api-key` is looked at first, then the bearer: where they differ, either valid one counts.
     """
-    keys = _keys(request.headers)
+    keys = _presented_keys(request.headers)
     for key in keys:
         hashed = digest(key)
         token = runtime.registry.find(hashed)
-        if token is None or _over(token.expires_at, runtime):
+        if token is None or _has_expired(token.expires_at, runtime):
             continue
         if hashed == token.digest:
             return token, False
-        if token.old_expires_at is not None and not _over(token.old_expires_at, runtime):
+        if token.old_expires_at is not None and not _has_expired(token.old_expires_at, runtime):
             return token, True
-    raise InvalidToken if keys else NoApiKey
+    raise InvalidApiKey if keys else MissingApiKey
 
 
-def _over(at: int | None, runtime: Runtime) -> bool:
+def _has_expired(at: int | None, runtime: Runtime) -> bool:
     return at is not None and runtime.now() >= at
 
 
-def _keys(headers: Mapping[str, str]) -> list[str]:
+def _presented_keys(headers: Mapping[str, str]) -> list[str]:
     keys = []
     if key := headers.get(_API_KEY, "").strip():
         keys.append(key)

@@ -7,6 +7,6 @@ from __future__ import annotations
 from aiohttp import web
 
 
-def stands_beside(request: web.Request) -> bool:
+def is_subapp_request(request: web.Request) -> bool:
     """Whether a request is for an application of its own."""
     return len(request.match_info.apps) > 1

@@ -19,16 +19,16 @@ from gateway.errors import (
 )
 from gateway.server.exchange import EXCHANGE
 
-PATIENCE: Final = 30.0
+READ_TIMEOUT: Final = 30.0
 """Seconds that a body may take at least; every further 64 KiB buys one more, up to two minutes."""
 
-MAX_STRUCTURE: Final = 2_000_000
+MAX_BRACKETS: Final = 2_000_000
 """Braces and brackets that a body may have: more only serves to stall the parser."""
 
 MAX_IN_FLIGHT: Final = 256 * 1024 * 1024
 """Bytes of bodies that running requests may have in all: each costs about four times its size."""
 
-_LARGE: Final = 1024 * 1024
+_LARGE_BODY: Final = 1024 * 1024
 _JSON: Final = "application/json"
 
 
@@ -48,15 +48,15 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
         raw = content.read_nowait(-1)
         if len(raw) > most:
             raise RequestTooLarge
-        exchange.take_in(len(raw))
+        exchange.set_body_size(len(raw))
         return raw, parse_object(raw)
-    exchange.take_in(size)
+    exchange.set_body_size(size)
     try:
-        async with asyncio.timeout(_patience(size)):
+        async with asyncio.timeout(_read_timeout(size)):
             raw = await _read_all(request.content, most)
     except TimeoutError:
         raise RequestTimeout from None
-    exchange.take_in(len(raw))
+    exchange.set_body_size(len(raw))
     return raw, parse_object(raw)
 
 
@@ -73,7 +73,7 @@ async def _read_all(content: StreamReader, most: int) -> bytes:
 
 def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`; of a key that stands twice, the last value counts."""
-    if len(raw) > _LARGE and raw.count(b"{") + raw.count(b"[") > MAX_STRUCTURE:
+    if len(raw) > _LARGE_BODY and raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS:
         raise InvalidJson("The request body has too many elements")
     try:
         body = orjson.loads(raw)
@@ -104,5 +104,5 @@ def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> None:
         raise UnsupportedMediaType
 
 
-def _patience(size: int | None) -> float:
-    return min(120.0, PATIENCE + (size or 0) / 65536)
+def _read_timeout(size: int | None) -> float:
+    return min(120.0, READ_TIMEOUT + (size or 0) / 65536)

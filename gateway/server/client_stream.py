@@ -103,7 +103,7 @@ class ClientStream:
 
     def _open(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
         head = reply_head(self._request, self._exchange, headers)
-        self._exchange.open()
+        self._exchange.mark_headers_sent()
         self.opened = True
         self._writer.start(head, _EVENT_STREAM, data, last=last)
 

@@ -11,17 +11,17 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.config import Server
-from gateway.server.beside import stands_beside
-from gateway.server.count_tokens import ESTIMATED
-from gateway.server.losses import DROPPED, STRICT
-from gateway.server.rate_headers import RATE_NAMES
+from gateway.server.beside import is_subapp_request
+from gateway.server.count_tokens import ESTIMATED_HEADER
+from gateway.server.losses import DROPPED_HEADER, STRICT_HEADER
+from gateway.server.rate_headers import RATE_LIMIT_HEADERS
 from gateway.server.response_head import CORS_HEADERS
 
-_SENT_BY_CLIENTS: Final = (
+_REQUEST_HEADERS: Final = (
     "authorization",
     "x-api-key",
     "content-type",
-    STRICT,
+    STRICT_HEADER,
     "anthropic-dangerous-direct-browser-access",
     "x-stainless-arch",
     "x-stainless-lang",
@@ -35,8 +35,8 @@ _SENT_BY_CLIENTS: Final = (
 )
 """Headers of the stock client libraries, and our own, whose names are not configuration."""
 
-_SHOWN: Final = ", ".join(
-    ("request-id", "x-request-id", "retry-after", "x-should-retry", DROPPED, ESTIMATED, *RATE_NAMES)
+_EXPOSED_HEADERS: Final = ", ".join(
+    ("request-id", "x-request-id", "retry-after", "x-should-retry", DROPPED_HEADER, ESTIMATED_HEADER, *RATE_LIMIT_HEADERS)
 )
 
 
@@ -48,7 +48,7 @@ def allow_origins(app: web.Application, server: Server) -> None:
     origins = server.cors
     if not origins:
         return
-    allowed = (*_SENT_BY_CLIENTS, *server.version_headers, *server.beta_headers)
+    allowed = (*_REQUEST_HEADERS, *server.version_headers, *server.beta_headers)
     preflight_headers = {
         "access-control-allow-methods": "GET, POST, OPTIONS",
         "access-control-allow-headers": ", ".join(allowed),
@@ -60,10 +60,10 @@ def allow_origins(app: web.Application, server: Server) -> None:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and (origin in origins or "*" in origins):
             yield "access-control-allow-origin", origin
-            yield "access-control-expose-headers", _SHOWN
+            yield "access-control-expose-headers", _EXPOSED_HEADERS
 
     async def mark(request: web.Request, response: web.StreamResponse) -> None:
-        if not stands_beside(request):
+        if not is_subapp_request(request):
             for name, value in cors_headers(request):
                 response.headers.add(name, value)
 

@@ -14,13 +14,13 @@ from aiohttp import web
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.prompt import Prompt
-from gateway.errors import CannotConvert, ServiceUnavailable
+from gateway.errors import UnsupportedField, ServiceUnavailable
 from gateway.routing.router import Candidate, Route
 from gateway.routing.verdict import client_error
 from gateway.runtime import Runtime
-from gateway.server.auth import admit
+from gateway.server.auth import authorize
 from gateway.server.body import read_json, write_object
-from gateway.server.crossing import crossing, crossing_query, translated_crossing
+from gateway.server.crossing import request_headers_to_forward, query_to_forward, version_header
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.upstream.response import AttemptFailed
@@ -28,17 +28,17 @@ from gateway.wire.codecs import CODECS
 from gateway.wire.fields import Payload
 from gateway.wire.messages import CODEC
 
-ESTIMATED: Final = "x-gateway-estimated"
+ESTIMATED_HEADER: Final = "x-gateway-estimated"
 """The header of a count that no upstream has made."""
 
-PATIENCE: Final = 10.0
+COUNT_TIMEOUT: Final = 10.0
 """Seconds that an upstream has for its count: a client waits for it before it asks anything."""
 
 _PATHS: Final = {
     Format.MESSAGES: "/v1/messages/count_tokens",
     Format.RESPONSES: "/responses/input_tokens",
 }
-_COUNTED: Final = {
+_COUNTABLE_FIELDS: Final = {
     Format.MESSAGES: frozenset(
         {
             "cache_control",
@@ -72,53 +72,53 @@ async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     snapshot = exchange.snapshot
-    permit = admit(request, Format.MESSAGES.value)
-    headers = crossing(request, Format.MESSAGES, snapshot.config.server)
+    permit = authorize(request, Format.MESSAGES.value)
+    headers = request_headers_to_forward(request, Format.MESSAGES, snapshot.config.server)
     _, body = await read_json(request)
-    prompt = CODEC.parse_count(body)
-    exchange.ask(prompt)
+    prompt = CODEC.parse_count_tokens(body)
+    exchange.set_prompt(prompt)
     route = permit.route(snapshot.router, prompt.model, Format.MESSAGES)
-    candidate = _best(route, runtime)
+    candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
-    exchange.meter.lease = runtime.turns.take(exchange.meter.turn(permit, route.model))
+    exchange.meter.lease = runtime.queue.acquire(exchange.meter.free_demand(permit, route.model))
     if candidate.lane is Lane.NATIVE:
         question = CODEC.patch_prompt(body, prompt, candidate.target)
-        counted = await _ask(request, candidate, question, headers)
+        counted = await _request_count(request, candidate, question, headers)
     elif (translation := _translate(prompt, candidate)) is not None:
-        headers = translated_crossing(candidate.format, snapshot.config.server)
-        counted = await _ask(request, candidate, translation, headers)
+        headers = version_header(candidate.format, snapshot.config.server)
+        counted = await _request_count(request, candidate, translation, headers)
     else:
         counted = None
     exchange.complete()
     if counted is not None:
-        return _answer(counted)
-    estimated = runtime.estimates.estimate(candidate.model, prompt)
-    return _answer({"input_tokens": estimated}, **{ESTIMATED: "true"})
+        return _response(counted)
+    estimated = runtime.input_estimates.estimate(candidate.model, prompt)
+    return _response({"input_tokens": estimated}, **{ESTIMATED_HEADER: "true"})
 
 
-def _best(route: Route, runtime: Runtime) -> Candidate:
+def _first_available(route: Route, runtime: Runtime) -> Candidate:
     """The first that may be asked. Counting tells nothing about an account."""
     now = asyncio.get_running_loop().time()
-    usable = runtime.health.usable(route.places, route.model, now)
-    by_place = {candidate.place: candidate for candidate in route.candidates}
+    usable = runtime.health.available(route.account_refs, route.model, now)
+    by_place = {candidate.account_ref: candidate for candidate in route.candidates}
     return by_place[usable[0]] if usable else route.candidates[0]
 
 
 def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
     """The question in the upstream's format; None where that has no way to put it."""
-    counted = _COUNTED.get(candidate.format)
+    counted = _COUNTABLE_FIELDS.get(candidate.format)
     if counted is None:
         return None
     try:
         body = CODECS[candidate.format].render_prompt(prompt, candidate.target).body
-    except CannotConvert:
+    except UnsupportedField:
         return None
     return {name: value for name, value in body.items() if name in counted}
 
 
-async def _ask(
-    request: web.Request, candidate: Candidate, question: Payload, headers: dict[str, str]
+async def _request_count(
+    request: web.Request, candidate: Candidate, body: Payload, headers: dict[str, str]
 ) -> Payload | None:
     """What the client is told of the upstream's count; None where it gave none.
 
@@ -127,25 +127,25 @@ async def _ask(
     """
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     native = candidate.lane is Lane.NATIVE
-    query = crossing_query(request, candidate.format) if native else ""
-    payload, path = write_object(question), _PATHS[candidate.format]
-    exchange.intend(candidate)
+    query = query_to_forward(request, candidate.format) if native else ""
+    payload, path = write_object(body), _PATHS[candidate.format]
+    exchange.start_attempt(candidate)
     try:
         asking = request[EXCHANGE].snapshot.upstream.post_json(
             candidate, path, payload, headers, query
         )
-        answer = await run_with_timeout(runtime, PATIENCE, asking)
+        answer = await run_with_timeout(runtime, COUNT_TIMEOUT, asking)
     except AttemptFailed as attempt:
         failure = attempt.failure
-        if native and failure.kind is FailureKind.SAID and failure.status == 400:
-            exchange.fail(failure)
+        if native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
+            exchange.set_failure(failure)
             snapshot = request[EXCHANGE].snapshot
-            error = client_error(failure, snapshot.redactor.everything, judge=snapshot.judge)
+            error = client_error(failure, snapshot.redactor.redact_all, policy=snapshot.failure_policy)
             raise error from attempt
-        exchange.fault = f"estimated, for the upstream did not count: {failure.message}"
+        exchange.upstream_note = f"estimated, for the upstream did not count: {failure.message}"
         return None
     if not _is_count(tokens := answer.get("input_tokens")):
-        exchange.fault = f"estimated, for the upstream counted {tokens!r} tokens"[:200]
+        exchange.upstream_note = f"estimated, for the upstream counted {tokens!r} tokens"[:200]
         return None
     return answer if native else {"input_tokens": tokens}
 
@@ -154,7 +154,7 @@ def _is_count(tokens: Any) -> bool:
     return type(tokens) is int and tokens > 0
 
 
-def _answer(body: Payload, **headers: str) -> web.Response:
+def _response(body: Payload, **headers: str) -> web.Response:
     return web.Response(
         body=orjson.dumps(body), content_type="application/json", headers=headers or None
     )

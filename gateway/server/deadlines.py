@@ -70,7 +70,7 @@ def abort_all(runtime: Runtime) -> None:
     """Ends every wait, now and from now on."""
     runtime.aborting = True
     runtime.scheduler.abort_all()
-    for drain in tuple(runtime.drains):
+    for drain in tuple(runtime.background_drains):
         drain.cancel()
 
 

@@ -18,7 +18,7 @@ from gateway.server.middleware import exchange_middleware
 RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Endpoint(NamedTuple):
+class _DirectEndpoint(NamedTuple):
     match: web.UrlMappingMatchInfo
     handler: Handler
 
@@ -27,7 +27,7 @@ def dispatch_directly(app: web.Application, framework: RequestHandler) -> Reques
     """The server's request handler: it knows the POST endpoints below `/v1/`, and leaves everything
     else to `framework`, the application's own."""
     endpoints = {
-        route.resource.canonical: _Endpoint(_match(app, route), route.handler)
+        route.resource.canonical: _DirectEndpoint(_match_info(app, route), route.handler)
         for route in app.router.routes()
         if route.method == hdrs.METH_POST
         and isinstance(route.resource, web.PlainResource)
@@ -47,7 +47,7 @@ def dispatch_directly(app: web.Application, framework: RequestHandler) -> Reques
     return handle
 
 
-def _match(app: web.Application, route: web.AbstractRoute) -> web.UrlMappingMatchInfo:
+def _match_info(app: web.Application, route: web.AbstractRoute) -> web.UrlMappingMatchInfo:
     match = web.UrlMappingMatchInfo({}, route)
     match.add_app(app)
     match.freeze()

@@ -5,32 +5,32 @@ Some upstreams only stream. It must not know which, nor any format: the codecs d
 
 from __future__ import annotations
 
-from gateway.server.attempt import Asked, WholeReply
-from gateway.server.spoken import as_body
+from gateway.server.attempt import ClientRequest, CompleteReply
+from gateway.server.spoken import render_body
 from gateway.upstream.response import AttemptFailed
-from gateway.wire.codec import Decoder, Stamp
-from gateway.wire.collector import Collector
-from gateway.wire.restore import Restorer
-from gateway.wire.translated import TranslatedTranslator
+from gateway.wire.codec import Decoder, ReplyMetadata
+from gateway.wire.collector import ReplyCollector
+from gateway.wire.restore import EventTransformer
+from gateway.wire.translated import CrossFormatTranslator
 
 
-class Folding:
+class StreamCollector:
     """One such stream: `receive` its bytes until `over`, or until they end and `close` it."""
 
-    __slots__ = ("_asked", "_collector", "_stamp", "_translator")
+    __slots__ = ("_request", "_collector", "_metadata", "_translator")
 
     def __init__(
-        self, asked: Asked, stamp: Stamp, decoder: Decoder, restorer: Restorer | None = None
+        self, request: ClientRequest, metadata: ReplyMetadata, decoder: Decoder, restorer: EventTransformer | None = None
     ) -> None:
-        self._asked = asked
-        self._stamp = stamp
-        self._collector = Collector()
-        self._translator = TranslatedTranslator(
-            decoder, self._collector, restorer, input_tokens=stamp.input_tokens
+        self._request = request
+        self._metadata = metadata
+        self._collector = ReplyCollector()
+        self._translator = CrossFormatTranslator(
+            decoder, self._collector, restorer, input_tokens=metadata.input_tokens
         )
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         return self._translator.end is not None or self._translator.failure is not None
 
     def receive(self, chunk: bytes) -> None:
@@ -39,9 +39,9 @@ class Folding:
     def close(self) -> None:
         self._translator.close()
 
-    def whole(self) -> WholeReply:
+    def reply(self) -> CompleteReply:
         """Raises `AttemptFailed` where the stream came to no good end."""
         translator = self._translator
         if translator.failure is not None:
             raise AttemptFailed(translator.failure)
-        return as_body(self._asked, self._stamp, self._collector.reply, translator.usage)
+        return render_body(self._request, self._metadata, self._collector.reply, translator.usage)

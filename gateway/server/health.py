@@ -22,7 +22,7 @@ async def readyz(request: web.Request) -> web.Response:
     shutdown is under way; else 503. Either tells which configuration is in force, and whether its
     file has become wrong since: then the old one goes on serving."""
     runtime = request.app[RUNTIME]
-    config = _config(runtime)
+    config = _config_status(runtime)
     if runtime.recorder.alive and runtime.config.channels and not runtime.draining:
         return web.json_response({"status": "ready", "config": config})
     return web.json_response(
@@ -30,7 +30,7 @@ async def readyz(request: web.Request) -> web.Response:
     )
 
 
-def _config(runtime: Runtime) -> dict[str, Any]:
+def _config_status(runtime: Runtime) -> dict[str, Any]:
     moment = datetime.fromtimestamp(runtime.loaded_at // 1_000_000, UTC)
     config = {"hash": runtime.current.hash, "loaded_at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
-    return config | ({"error": runtime.refused} if runtime.refused is not None else {})
+    return config | ({"error": runtime.config_error} if runtime.config_error is not None else {})

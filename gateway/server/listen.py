@@ -23,46 +23,46 @@ from gateway.server.endpoint_dispatch import dispatch_directly
 from gateway.server.protocol import GatewayProtocol
 
 BACKLOG: Final = 1024
-_CONNECTION: Final[dict[str, Any]] = {
+_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 0.5,
     "access_log": None,
     "auto_decompress": False,  # such bodies are refused, so nothing may be unpacked
 }
-FAREWELL: Final = 2.0
+ABORT_GRACE: Final = 2.0
 """Seconds for the last frames of replies that a drain ends."""
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[Door]:
+async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Listener]:
     """The application behind a listening socket. Raises `CannotListen`."""
     runner = web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=FAREWELL
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
     )
     await runner.setup()
-    door = Door(runner)
+    door = Listener(runner)
     try:
-        await door.open(host, port)
+        await door.start(host, port)
         yield door
     finally:
         door.close()
         await runner.cleanup()
 
 
-class CannotListen(Exception):
+class BindError(Exception):
     """The address cannot be had; the message says which and why."""
 
 
-class Door:
+class Listener:
     """The listening socket and the connections that came through it."""
 
     def __init__(self, runner: web.AppRunner) -> None:
         self._runner = runner
-        self._listener: asyncio.Server | None = None
+        self._server: asyncio.Server | None = None
 
-    async def open(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         server = self._runner.server
         if server is None:
@@ -73,50 +73,50 @@ class Door:
             GatewayProtocol,
             server,
             loop=loop,
-            **_CONNECTION,
+            **_CONNECTION_OPTIONS,
         )
         try:
-            self._listener = await loop.create_server(
+            self._server = await loop.create_server(
                 connection, host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
             reason = error.strerror or error
-            raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from error
+            raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Where the door is, port 0 resolved."""
-        sockets = self._listener.sockets if self._listener else ()
-        return [_address(listening) for listening in sockets]
+        sockets = self._server.sockets if self._server else ()
+        return [_host_and_port(listening) for listening in sockets]
 
     def close(self) -> None:
         """Stops accepting; what runs goes on."""
-        if self._listener is not None:
-            self._listener.close()
+        if self._server is not None:
+            self._server.close()
 
     async def drain(self, runtime: Runtime, seconds: float) -> None:
         """Lets running requests end; those that still run after `seconds` are ended in-band."""
         runtime.draining = True
-        runtime.turns.dismiss(ServiceUnavailable())
+        runtime.queue.reject_all(ServiceUnavailable())
         self.close()
         loop = asyncio.get_running_loop()
-        if await _emptied(runtime, loop.time() + seconds):
+        if await _wait_idle(runtime, loop.time() + seconds):
             return
-        left = runtime.running + len(runtime.drains)
-        log.warning("%d requests still run after %g s: ending them", left, seconds)
+        left = runtime.active_requests + len(runtime.background_drains)
+        _log.warning("%d requests still run after %g s: ending them", left, seconds)
         abort_all(runtime)
-        await _emptied(runtime, loop.time() + FAREWELL)
+        await _wait_idle(runtime, loop.time() + ABORT_GRACE)
 
 
-async def _emptied(runtime: Runtime, deadline: float) -> bool:
+async def _wait_idle(runtime: Runtime, deadline: float) -> bool:
     """Whether the last request ended before the deadline, and the last reply that is heard to its
     end for a client that has left."""
     loop = asyncio.get_running_loop()
-    while (runtime.running or runtime.drains) and loop.time() < deadline:
+    while (runtime.active_requests or runtime.background_drains) and loop.time() < deadline:
         await asyncio.sleep(0.02)
-    return not (runtime.running or runtime.drains)
+    return not (runtime.active_requests or runtime.background_drains)
 
 
-def _address(listener: socket.socket) -> tuple[str, int]:
-    host, port = listener.getsockname()[:2]
+def _host_and_port(bound: socket.socket) -> tuple[str, int]:
+    host, port = bound.getsockname()[:2]
     return str(host), int(port)

@@ -22,15 +22,15 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.runtime import new_request_id, unix_microseconds
-from gateway.server.beside import stands_beside
+from gateway.server.beside import is_subapp_request
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
-from gateway.server.misdirected import count, misdirection
-from gateway.server.protocol import SERVER
+from gateway.server.misdirected import count_bad_path, base_url_hint
+from gateway.server.protocol import SERVER_NAME
 from gateway.server.response_head import client_format, gateway_headers
 from gateway.wire.codecs import CODECS
-from gateway.wire.envelope import combined_envelope
+from gateway.wire.envelope import combined_error_body
 
-_ANYWHERE: Final = frozenset({"HEAD", "OPTIONS"})
+_WILDCARD_METHODS: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that whole trees of paths answer: they do not make an endpoint."""
 
 log = logging.getLogger(__name__)
@@ -38,39 +38,39 @@ log = logging.getLogger(__name__)
 
 @web.middleware
 async def exchange_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if stands_beside(request):
-        return await _passed(request, handler)
+    if is_subapp_request(request):
+        return await _pass_through(request, handler)
     runtime = request.app[RUNTIME]
     exchange = request[EXCHANGE] = Exchange(runtime, request)
-    runtime.running += 1
+    runtime.active_requests += 1
     try:
         _check_protocol(request)
         answer = await handler(request)
         exchange.status = exchange.status or answer.status
         return answer
     except GatewayError as error:
-        exchange.refuse(error)
+        exchange.set_error(error)
         return error_response(request, error)
     except web.HTTPException as refusal:
-        row = _of_framework(request, refusal)
-        exchange.refuse(row)
+        row = _map_http_exception(request, refusal)
+        exchange.set_error(row)
         return error_response(request, row)
     except (asyncio.CancelledError, ClientConnectionResetError):
-        exchange.left()
+        exchange.client_disconnected()
         raise
     except Exception as fault:
         log.exception("%s: unexpected fault", exchange.id)
         row = InternalError(detail=f"{type(fault).__name__}: {fault}")
-        exchange.refuse(row)
-        if exchange.opened:
+        exchange.set_error(row)
+        if exchange.headers_sent:
             raise
         return error_response(request, row)
     finally:
-        runtime.running -= 1
-        exchange.settle()
+        runtime.active_requests -= 1
+        exchange.finish()
 
 
-async def _passed(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         _check_protocol(request)
     except MalformedRequest:
@@ -80,15 +80,15 @@ async def _passed(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-async def name_exchange(request: web.Request, response: web.StreamResponse) -> None:
+async def add_response_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for every answer: which exchange it belongs to.
 
     An answer that belongs to none is the framework's own, to an unknown `Expect`: its text repeats
     the input, so the connection is closed instead.
     """
     headers = response.headers
-    headers["server"] = SERVER
-    if stands_beside(request):
+    headers["server"] = SERVER_NAME
+    if is_subapp_request(request):
         headers["x-request-id"] = new_request_id(unix_microseconds())
         return
     exchange = request.get(EXCHANGE)
@@ -101,7 +101,7 @@ def error_response(request: web.Request, error: GatewayError) -> web.Response:
     """The error in the envelope of the request's path (the combined one where it has none)."""
     answer = web.Response(
         status=request[EXCHANGE].status,
-        body=_envelope(request, error, request[EXCHANGE].id),
+        body=_error_body(request, error, request[EXCHANGE].id),
         content_type="application/json",
         headers=error.headers(),
     )
@@ -110,29 +110,29 @@ def error_response(request: web.Request, error: GatewayError) -> web.Response:
     return answer
 
 
-def _envelope(request: web.Request, error: GatewayError, request_id: str) -> bytes:
+def _error_body(request: web.Request, error: GatewayError, request_id: str) -> bytes:
     spoken = client_format(request)
     if spoken is None:
-        return combined_envelope(error, request_id)
+        return combined_error_body(error, request_id)
     return CODECS[spoken].render_error(error, request_id)
 
 
-def _of_framework(request: web.Request, refusal: web.HTTPException) -> GatewayError:
+def _map_http_exception(request: web.Request, refusal: web.HTTPException) -> GatewayError:
     """Our row of the table for what aiohttp refuses by itself."""
     if isinstance(refusal, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge()
-    if isinstance(refusal, web.HTTPMethodNotAllowed) and refusal.allowed_methods - _ANYWHERE:
+    if isinstance(refusal, web.HTTPMethodNotAllowed) and refusal.allowed_methods - _WILDCARD_METHODS:
         return MethodNotAllowed(", ".join(sorted(refusal.allowed_methods)))
     if isinstance(refusal, web.HTTPNotFound | web.HTTPMethodNotAllowed):
-        return _nowhere(request)
+        return _not_found(request)
     return InternalError(detail=f"{type(refusal).__name__}: {refusal.status}")
 
 
-def _nowhere(request: web.Request) -> InvalidUrl:
-    if (found := misdirection(request.path)) is None:
+def _not_found(request: web.Request) -> InvalidUrl:
+    if (found := base_url_hint(request.path)) is None:
         return InvalidUrl(request.method, request.path)
     beginning, hint = found
-    count(request.app[RUNTIME].misdirected, beginning, request.headers.get("user-agent", ""))
+    count_bad_path(request.app[RUNTIME].bad_paths, beginning, request.headers.get("user-agent", ""))
     return InvalidUrl(request.method, request.path, hint=hint)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-_HINTS: Final = (
+_BASE_URL_HINTS: Final = (
     ("/v1/v1/", "remove /v1 from the base address"),
     ("/chat/completions", "add /v1 to the base address"),
     ("/responses", "add /v1 to the base address"),
@@ -16,29 +16,29 @@ _HINTS: Final = (
     ("/messages", "configure clients with the address alone"),
 )
 
-_MOST: Final = 100
+_MAX_BAD_PATHS: Final = 100
 """Entries: agents choose their names."""
 
-_OTHERS: Final = "others"
-_LONGEST: Final = 60
+_OTHER_PRODUCTS: Final = "others"
+_MAX_PRODUCT: Final = 60
 
 
-def misdirection(path: str) -> tuple[str, str] | None:
+def base_url_hint(path: str) -> tuple[str, str] | None:
     """What the path begins with that tells of a wrong base address, and what to do about it."""
     if path.startswith("/v1/") and not path.startswith("/v1/v1/"):
         return None
-    return next((each for each in _HINTS if path.startswith(each[0])), None)
+    return next((each for each in _BASE_URL_HINTS if path.startswith(each[0])), None)
 
 
-def count(misdirected: Counter[tuple[str, str]], beginning: str, agent: str) -> None:
+def count_bad_path(bad_paths: Counter[tuple[str, str]], prefix: str, user_agent: str) -> None:
     """One more of this product; when there are too many to tell apart, of the others."""
-    entry = beginning, _product(agent)
-    if entry not in misdirected and len(misdirected) >= _MOST:
-        entry = beginning, _OTHERS
-    misdirected[entry] += 1
+    entry = prefix, _product(user_agent)
+    if entry not in bad_paths and len(bad_paths) >= _MAX_BAD_PATHS:
+        entry = prefix, _OTHER_PRODUCTS
+    bad_paths[entry] += 1
 
 
-def _product(agent: str) -> str:
+def _product(user_agent: str) -> str:
     """The name that a user agent begins with; its version tells nothing here."""
-    name = agent.partition("/")[0].strip()[:_LONGEST]
+    name = user_agent.partition("/")[0].strip()[:_MAX_PRODUCT]
     return name if name.isprintable() else ""

@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.config import Model
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.runtime import Runtime
-from gateway.server.auth import admit
+from gateway.server.auth import authorize
 from gateway.server.exchange import EXCHANGE, RUNTIME
 
 CREATED: Final = 1767225600
@@ -27,9 +27,9 @@ MAX_PAGE: Final = 1000
 async def list_models(request: web.Request) -> web.Response:
     """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent."""
     runtime = request.app[RUNTIME]
-    models = _usable(request, runtime)
+    models = _available_models(request, runtime)
     page, more = _page(request, models)
-    return _answer(
+    return _response(
         request,
         {
             "object": "list",
@@ -44,17 +44,17 @@ async def list_models(request: web.Request) -> web.Response:
 async def show_model(request: web.Request) -> web.Response:
     """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
     runtime = request.app[RUNTIME]
-    usable = _usable(request, runtime)
+    usable = _available_models(request, runtime)
     sent = request.match_info["id"]
     model = runtime.current.catalog.resolve(sent)
     if model is None or model not in usable:
         raise UnknownModelId(sent)
-    return _answer(request, _entry(model) | {"id": sent})
+    return _response(request, _entry(model) | {"id": sent})
 
 
-def _usable(request: web.Request, runtime: Runtime) -> list[Model]:
-    reach = admit(request, "models").reach
-    return [model for model in runtime.current.catalog if model.id in reach.members]
+def _available_models(request: web.Request, runtime: Runtime) -> list[Model]:
+    reach = authorize(request, "models").access
+    return [model for model in runtime.current.catalog if model.id in reach.model_ids]
 
 
 def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]:
@@ -103,6 +103,6 @@ def _entry(model: Model) -> dict[str, Any]:
     }
 
 
-def _answer(request: web.Request, body: dict[str, Any]) -> web.Response:
+def _response(request: web.Request, body: dict[str, Any]) -> web.Response:
     request[EXCHANGE].complete()
     return web.Response(body=orjson.dumps(body), content_type="application/json")

@@ -11,35 +11,35 @@ from typing import Final
 
 from gateway.core.events import StopReason
 from gateway.core.failure import Failure
-from gateway.core.reply import ReplyFailed, said
+from gateway.core.reply import ReplyFailed, count_output_chars
 from gateway.core.usage import Usage
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
-from gateway.routing.verdict import client_error, may_be_told
+from gateway.routing.verdict import client_error, may_forward
 from gateway.runtime import Runtime
 from gateway.server.attempt import (
     EVENT_STREAM,
     JSON,
-    Asked,
+    ClientRequest,
     Attempt,
-    WholeReply,
-    empty,
-    is_nothing,
-    json_object,
-    readable,
-    spelled,
+    CompleteReply,
+    empty_reply,
+    is_empty_reply,
+    parse_json_object,
+    map_parse_errors,
+    describe_error,
 )
 from gateway.server.body import write_object
-from gateway.server.crossing import crossing_back
-from gateway.server.folding import Folding
-from gateway.server.spoken import as_stream
-from gateway.server.stamping import overridden, stamp
+from gateway.server.crossing import response_headers_to_forward
+from gateway.server.folding import StreamCollector
+from gateway.server.spoken import render_stream
+from gateway.server.stamping import apply_params, reply_metadata
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.object_edit import edit_object
 from gateway.wire.translator import NativeTranslator
 
-_CHECKED: Final = (
+_CHECKED_FIELDS: Final = (
     "model",
     "stream",
     "max_tokens",
@@ -55,65 +55,65 @@ class NativeAttempt(Attempt):
     the client's."""
 
     dropped: Set[str] = frozenset()
-    streams = (EVENT_STREAM, JSON)
-    finished = False
+    content_types = (EVENT_STREAM, JSON)
+    is_finished = False
 
     def __init__(
-        self, runtime: Runtime, asked: Asked, candidate: Candidate, *, streamed: bool
+        self, runtime: Runtime, request: ClientRequest, candidate: Candidate, *, streamed: bool
     ) -> None:
-        body, prompt = asked.body, asked.prompt
+        body, prompt = request.body, request.prompt
         if streamed and not prompt.stream:
             body, prompt = body | {"stream": True}, replace(prompt, stream=True)
-        patched = asked.codec.patch_prompt(body, prompt, candidate.target)
-        patched = overridden(patched, asked, candidate)
-        edited = edit_object(asked.raw, asked.body, patched, _CHECKED)
+        patched = request.codec.patch_prompt(body, prompt, candidate.target)
+        patched = apply_params(patched, request, candidate)
+        edited = edit_object(request.raw_body, request.body, patched, _CHECKED_FIELDS)
         self.payload = write_object(patched) if edited is None else edited
-        self.crossing, self.query = asked.crossing, asked.query
+        self.forwarded_headers, self.query = request.forwarded_headers, request.query
         self.streamed = prompt.stream
-        self._asked = asked
-        self._clean = asked.snapshot.redactor.everything
-        self._stamp = partial(stamp, runtime, asked, candidate)
+        self._request = request
+        self._redact = request.snapshot.redactor.redact_all
+        self._metadata = partial(reply_metadata, runtime, request, candidate)
 
     def translator(self) -> NativeTranslator:
-        codec = self._asked.codec
-        rewriter = codec.rewriter(self._asked.prompt)
-        return NativeTranslator(codec.decoder(), rewriter, self._clean, may_be_told)
+        codec = self._request.codec
+        rewriter = codec.rewriter(self._request.prompt)
+        return NativeTranslator(codec.decoder(), rewriter, self._redact, may_forward)
 
-    def whole(self, body: bytes) -> WholeReply:
+    def parse_body(self, body: bytes) -> CompleteReply:
         """The upstream's bytes, untouched but for the model's name."""
-        codec = self._asked.codec
-        data = json_object(body)
+        codec = self._request.codec
+        data = parse_json_object(body)
         stop: StopReason | None = None
         usage: Usage | None = None
         fault: str | None = None
         heard = 0
         try:
-            stop, usage = codec.measure_reply(data)
-            if is_nothing(stop, usage) and not codec.parse_reply(data).parts:
-                raise empty()
+            stop, usage = codec.read_usage(data)
+            if is_empty_reply(stop, usage) and not codec.parse_reply(data).parts:
+                raise empty_reply()
             if usage is None or not usage.output_tokens:
-                heard = said(codec.parse_reply(data))
+                heard = count_output_chars(codec.parse_reply(data))
         except AttemptFailed:
             raise
         except ReplyFailed as failed:
             raise AttemptFailed(failed.failure) from failed
         except Exception as error:  # the tap may never break the pipe
-            fault = spelled(error)
-        out = codec.rename_reply(body, data, self._asked.prompt)
+            fault = describe_error(error)
+        out = codec.replace_model(body, data, self._request.prompt)
         named = data.get("id")
         id = named if isinstance(named, str) else ""
-        return WholeReply(body=out, stop=stop, usage=usage, said=heard, fault=fault, id=id)
+        return CompleteReply(body=out, stop=stop, usage=usage, output_chars=heard, parse_error=fault, id=id)
 
-    def synthesised(self, body: bytes) -> WholeReply:
-        with readable(body):
-            reply = self._asked.codec.parse_reply(json_object(body))
-            return as_stream(self._asked, self._stamp(), reply, reply.usage)
+    def body_as_stream(self, body: bytes) -> CompleteReply:
+        with map_parse_errors(body):
+            reply = self._request.codec.parse_reply(parse_json_object(body))
+            return render_stream(self._request, self._metadata(), reply, reply.usage)
 
-    def folding(self) -> Folding:
-        return Folding(self._asked, self._stamp(), self._asked.codec.decoder())
+    def collector(self) -> StreamCollector:
+        return StreamCollector(self._request, self._metadata(), self._request.codec.decoder())
 
-    def headers(self, answer: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
-        return crossing_back(answer)
+    def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
+        return response_headers_to_forward(response)
 
-    def error(self, failure: Failure) -> GatewayError:
-        return client_error(failure, self._clean, judge=self._asked.snapshot.judge)
+    def client_error(self, failure: Failure) -> GatewayError:
+        return client_error(failure, self._redact, policy=self._request.snapshot.failure_policy)

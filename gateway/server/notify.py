@@ -24,7 +24,7 @@ def notify(*assignments: str) -> None:
         sender.sendall("\n".join(assignments).encode())
 
 
-async def keep_watchdog_fed(healthy: Callable[[], bool]) -> None:
+async def run_watchdog(healthy: Callable[[], bool]) -> None:
     """Feeds the watchdog at a third of its interval for as long as `healthy` says so."""
     interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
     if not interval:

@@ -16,11 +16,11 @@ from aiohttp import web
 from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import new_request_id, unix_microseconds
 from gateway.server.exchange import EXCHANGE
-from gateway.wire.envelope import combined_envelope
+from gateway.wire.envelope import combined_error_body
 
-SERVER: Final = "model-gateway"
+SERVER_NAME: Final = "model-gateway"
 
-WRITE_STALL: Final = 60
+WRITE_STALL_TIMEOUT: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel gives the client up."""
 
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
@@ -35,7 +35,7 @@ class GatewayProtocol(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        _limit_stalls(transport)
+        _set_user_timeout(transport)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -66,21 +66,21 @@ class GatewayProtocol(web.RequestHandler):
         error: GatewayError = MalformedRequest() if status < 500 else InternalError()
         answer = web.Response(
             status=error.status,
-            body=combined_envelope(error, request_id),
+            body=combined_error_body(error, request_id),
             content_type="application/json",
             headers={
                 **error.headers(),
                 "request-id": request_id,
                 "x-request-id": request_id,
-                "server": SERVER,
+                "server": SERVER_NAME,
             },
         )
         answer.force_close()
         return answer
 
 
-def _limit_stalls(transport: asyncio.BaseTransport) -> None:
+def _set_user_timeout(transport: asyncio.BaseTransport) -> None:
     """Once for a connection, where the library would ask the kernel once for a reply."""
     sock = transport.get_extra_info("socket")
     if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL_TIMEOUT * 1000)

@@ -22,7 +22,7 @@ from gateway.server.attempt import JSON, Attempt
 from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import Exchange
-from gateway.server.whole import check_kind, relay_synthesised
+from gateway.server.whole import check_content_type, relay_body_as_stream
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
 EOF_GRACE: Final = 0.5
@@ -66,7 +66,7 @@ class StreamRelay:
         self._started = self._last_activity = self._loop.time()
         self._draining_client: asyncio.Task[None] | None = None
         self._is_finished = False
-        self._goes_on = False
+        self._is_scheduled = False
         self.first_event_at: float | None = None
         self.when = inf
 
@@ -82,21 +82,21 @@ class StreamRelay:
         only while nothing of the reply has left."""
         response: UpstreamResponse | None
         response = await run_with_timeout(self._runtime, self._limits.first_event, sending)
-        self._exchange.meter.accept()
-        if check_kind(response, self._attempt.streams) == JSON:
-            return await relay_synthesised(
+        self._exchange.meter.mark_accepted()
+        if check_content_type(response, self._attempt.content_types) == JSON:
+            return await relay_body_as_stream(
                 request, self._client, self._attempt, self._limits, response
             )
         try:
             # Before the first read, not the first write: what the upstream says meanwhile waits in
             # the connection.
-            await self._exchange.intent_on_record()
-            self._headers = self._attempt.headers(response, frozenset())
+            await self._exchange.wait_for_intent()
+            self._headers = self._attempt.response_headers(response, frozenset())
             self._last_activity = self._loop.time()
             await self._relay(response)
             self._finish(self._error())
             await self._complete()
-            if not self._attempt.finished:
+            if not self._attempt.is_finished:
                 await _read_to_end(response)
         except AttemptFailed as broken:
             self._translator.failure = self._translator.failure or broken.failure
@@ -108,7 +108,7 @@ class StreamRelay:
         except (asyncio.CancelledError, ClientConnectionResetError):
             drains = self._drains and not self._runtime.aborting
             if drains and self._translator.end is None and self._translator.failure is None:
-                self._exchange.go_on(self._drain_upstream(response))
+                self._exchange.drain_in_background(self._drain_upstream(response))
                 response = None
             raise
         finally:
@@ -120,7 +120,7 @@ class StreamRelay:
     def on_abort(self) -> None:
         """The gateway can wait no longer."""
         if self._client.write_started is not None:
-            self._exchange.stuck()
+            self._exchange.client_stalled()
             self._client.abort()  # a client that takes nothing cannot be told anything
         self._end(ServiceUnavailable())
 
@@ -164,7 +164,7 @@ class StreamRelay:
         """The upstream has sent something, or will send nothing more."""
         if self._draining_client is not None or self._ended.done():
             return
-        self._goes_on = False
+        self._is_scheduled = False
         try:
             if self._relay_available(self._response):
                 self._end(None)
@@ -188,8 +188,8 @@ class StreamRelay:
             if not can_write:
                 self._wait_for_client(response)
                 return False
-        if not self._goes_on:
-            self._goes_on = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon(self._on_data)
         return False
 
@@ -257,7 +257,7 @@ class StreamRelay:
         self.when = self._next_check()
         if write_started is not None:
             if now >= write_started + self._limits.write:
-                self._exchange.stuck()
+                self._exchange.client_stalled()
                 self._client.abort()
             self.when = now + min(_STALLED_INTERVAL, self._limits.write)
 
@@ -265,7 +265,7 @@ class StreamRelay:
         """Seconds from the start within which something must have happened: the first event, then
         the end."""
         limits = self._limits
-        begun = self._translator.begun
+        begun = self._translator.started
         return limits.total if begun else min(limits.first_event, limits.total)
 
     def _exceeded_limit(self, now: float) -> float | None:
@@ -280,8 +280,8 @@ class StreamRelay:
             return None
         if not self._exchange.committed:
             raise AttemptFailed(failure)
-        self._exchange.fail(failure)
-        return self._attempt.error(failure)
+        self._exchange.set_failure(failure)
+        return self._attempt.client_error(failure)
 
     def _finish(self, error: GatewayError | None) -> None:
         """Ends the client's body, with the error where there is one."""
@@ -289,7 +289,7 @@ class StreamRelay:
             raise error or EmptyUpstreamReply()
         last = b""
         if error is not None:
-            self._exchange.refuse(error)
+            self._exchange.set_error(error)
             last = self._translator.abort(error)
         if not self._is_finished:
             self._is_finished = True
@@ -301,12 +301,12 @@ class StreamRelay:
 
     def _record_result(self) -> None:
         translator = self._translator
-        self._exchange.fault = translator.fault
-        self._exchange.lose(translator.dropped)
+        self._exchange.upstream_note = translator.decode_error
+        self._exchange.add_dropped(translator.dropped)
         end = translator.end
         self._exchange.reply_id = translator.reply_id
-        self._exchange.stop(end.stop if end else None)
-        self._exchange.meter.learn(translator.usage, translator.said, counted=translator.counted)
+        self._exchange.set_stop_reason(end.stop if end else None)
+        self._exchange.meter.record_usage(translator.usage, translator.chars, is_final=translator.usage_is_final)
 
 
 async def _read_to_end(response: UpstreamResponse) -> None:

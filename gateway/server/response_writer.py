@@ -14,7 +14,7 @@ from typing import Final
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.http_writer import StreamWriter
 
-_JOINED: Final = 64 * 1024
+_MAX_JOINED: Final = 64 * 1024
 """Bytes of a body up to which it is copied behind its head, to be one write."""
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -58,7 +58,7 @@ class ResponseWriter:
         head = self._head(
             f"content-type: {content_type}\r\ncontent-length: {len(body)}", head_lines
         )
-        if len(body) > _JOINED:
+        if len(body) > _MAX_JOINED:
             self._write(head)
             self._write(body)
         else:
@@ -72,11 +72,11 @@ class ResponseWriter:
         lines = f"content-type: {content_type}\r\ncache-control: no-cache\r\nx-accel-buffering: no"
         if self._chunked:
             lines += "\r\ntransfer-encoding: chunked"
-        self._write(self._head(lines, head_lines) + self._framed(data, last=last))
+        self._write(self._head(lines, head_lines) + self._frame(data, last=last))
 
     def send(self, data: bytes, *, last: bool = False) -> None:
         """More of the body, in one write; with the `last` of it the response ends."""
-        framed = self._framed(data, last=last)
+        framed = self._frame(data, last=last)
         if framed:
             self._write(framed)
 
@@ -102,7 +102,7 @@ class ResponseWriter:
         )
         return head.encode("utf-8", "surrogateescape")
 
-    def _framed(self, data: bytes, *, last: bool) -> bytes:
+    def _frame(self, data: bytes, *, last: bool) -> bytes:
         if not self._chunked:
             return data
         end = _LAST_CHUNK if last else b""

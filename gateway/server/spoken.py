@@ -5,36 +5,36 @@ from __future__ import annotations
 
 import orjson
 
-from gateway.core.reply import Reply, said
+from gateway.core.reply import Reply, count_output_chars
 from gateway.core.usage import Usage
-from gateway.server.attempt import EVENT_STREAM, Asked, WholeReply
-from gateway.wire.codec import Stamp
-from gateway.wire.translated import synthesise, with_usage
+from gateway.server.attempt import EVENT_STREAM, ClientRequest, CompleteReply
+from gateway.wire.codec import ReplyMetadata
+from gateway.wire.translated import encode_reply, with_estimated_usage
 
 
-def as_body(asked: Asked, bears: Stamp, reply: Reply, usage: Usage | None) -> WholeReply:
+def render_body(request: ClientRequest, metadata: ReplyMetadata, reply: Reply, usage: Usage | None) -> CompleteReply:
     """`usage` is what the upstream counted; where the reply has none, the client is told an
     estimate."""
-    told = with_usage(reply, bears.input_tokens)
-    data, dropped = asked.codec.render_reply(told, asked.prompt, bears)
-    return WholeReply(
+    told = with_estimated_usage(reply, metadata.input_tokens)
+    data, dropped = request.codec.render_reply(told, request.prompt, metadata)
+    return CompleteReply(
         body=orjson.dumps(data),
         stop=reply.stop,
         usage=usage,
-        said=said(reply, usage),
+        output_chars=count_output_chars(reply, usage),
         dropped=dropped,
     )
 
 
-def as_stream(asked: Asked, bears: Stamp, reply: Reply, usage: Usage | None) -> WholeReply:
+def render_stream(request: ClientRequest, metadata: ReplyMetadata, reply: Reply, usage: Usage | None) -> CompleteReply:
     """The same in frames."""
-    encoder = asked.codec.encoder(asked.prompt, bears)
-    frames = synthesise(with_usage(reply, bears.input_tokens), encoder)
-    return WholeReply(
+    encoder = request.codec.encoder(request.prompt, metadata)
+    frames = encode_reply(with_estimated_usage(reply, metadata.input_tokens), encoder)
+    return CompleteReply(
         body=frames,
-        kind=EVENT_STREAM,
+        content_type=EVENT_STREAM,
         stop=reply.stop,
         usage=usage,
-        said=said(reply, usage),
+        output_chars=count_output_chars(reply, usage),
         dropped=encoder.dropped,
     )

@@ -6,26 +6,26 @@ from typing import Final
 
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
-from gateway.server.attempt import Asked
-from gateway.wire.codec import Stamp
+from gateway.server.attempt import ClientRequest
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.fields import Payload
 
 _OWN_PREFIX: Final = "req_"
 
 
-def stamp(runtime: Runtime, asked: Asked, candidate: Candidate) -> Stamp:
+def reply_metadata(runtime: Runtime, request: ClientRequest, candidate: Candidate) -> ReplyMetadata:
     """What a reply bears that the house writes itself."""
-    return Stamp(
-        reply_id=asked.exchange_id.removeprefix(_OWN_PREFIX),
+    return ReplyMetadata(
+        reply_id=request.request_id.removeprefix(_OWN_PREFIX),
         created=runtime.now() // 1_000_000,
         origin=candidate.target.origin,
-        input_tokens=asked.input_tokens,
+        input_tokens=request.input_tokens,
     )
 
 
-def overridden(body: Payload, asked: Asked, candidate: Candidate) -> Payload:
+def apply_params(body: Payload, request: ClientRequest, candidate: Candidate) -> Payload:
     """The body with what the operator wants to stand in every body of the channel."""
-    params = asked.snapshot.upstream.channel(candidate).params
+    params = request.snapshot.upstream.channel(candidate).params
     if not params:
         return body
     kept = {name: value for name, value in body.items() if name not in params}

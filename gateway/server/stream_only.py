@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.core.failure import Failure, FailureKind
 
-_WORDS: Final = re.compile(
+_STREAM_ONLY_PATTERN: Final = re.compile(
     r"stream\W{0,4}(?:\w+ ){0,4}(?:must|should|has to|needs? to) be (?:set to )?\W?true"
     r"|(?:only|must|requires?)\W+(?:\w+\W+){0,4}stream(?:ing|ed|s)?\b"
     r"|stream(?:ing)?\W+(?:\w+\W+){0,2}(?:only|is required|required|true)"
@@ -15,13 +15,13 @@ _WORDS: Final = re.compile(
     r"|non-?stream\w*\W+(?:\w+\W+){0,6}(?:not|unsupported|unavailable)",
     re.IGNORECASE,
 )
-_REFUSALS: Final = frozenset({400, 404, 405, 406, 415, 422, 501, 503})
-_READ: Final = 2000
+_STREAM_ONLY_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 422, 501, 503})
+_MAX_STREAM_ONLY_CHARS: Final = 2000
 
 
-def wants_a_stream(failure: Failure) -> bool:
+def requires_streaming(failure: Failure) -> bool:
     """Whether the upstream would have answered the same prompt had it asked for a stream."""
-    if failure.kind is not FailureKind.SAID or failure.status not in _REFUSALS:
+    if failure.kind is not FailureKind.RESPONSE or failure.status not in _STREAM_ONLY_STATUSES:
         return False
-    said = f"{failure.message[:_READ]}\n{(failure.body or '')[:_READ]}"
-    return bool(_WORDS.search(said)) or failure.param == "stream"
+    text = f"{failure.message[:_MAX_STREAM_ONLY_CHARS]}\n{(failure.body or '')[:_MAX_STREAM_ONLY_CHARS]}"
+    return bool(_STREAM_ONLY_PATTERN.search(text)) or failure.param == "stream"

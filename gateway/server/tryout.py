@@ -18,25 +18,25 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.reply import Reply
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot, new_request_id
-from gateway.server.attempt import Asked
+from gateway.server.attempt import ClientRequest
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.translated import TranslatedAttempt
-from gateway.server.trial import LONGEST_ERROR
-from gateway.server.whole import hear_out
+from gateway.server.trial import MAX_ERROR_TEXT
+from gateway.server.whole import read_reply
 from gateway.upstream.client import AccountAtCapacity, AttemptFailed
 from gateway.wire.codecs import CODECS
 
-PATIENCE: Final = 25.0
+PROBE_TIMEOUT: Final = 25.0
 """Seconds that the upstream has for all of it: a person waits."""
 
 _PROMPT: Final = "Say hello."
-_MOST_TOKENS: Final = 64
-_FIRST_WORDS: Final = 200
+_MAX_TOKENS: Final = 64
+_MAX_WORDS: Final = 200
 _SUCCESS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class ProbeResult:
     """What came of it; `total_us` is in microseconds. `words` are the reply's first ones, empty
     where it has none. `error` is what the upstream really said, without secrets; `verdict` and
     `blame` are how the failure of a client's request would have been judged."""
@@ -53,44 +53,44 @@ class Tried:
     blame: str | None = None
 
 
-async def try_account(runtime: Runtime, candidate: Candidate) -> Tried:
+async def probe_account(runtime: Runtime, candidate: Candidate) -> ProbeResult:
     """Asks for a stream, which every upstream has; one that answers in one piece may. Raises
     `ServiceUnavailable` where the gateway ends meanwhile."""
     snapshot, loop = runtime.current, asyncio.get_running_loop()
-    snapshot.requests += 1
+    snapshot.active_requests += 1
     began = loop.time()
 
     def taken() -> int:
         return round((loop.time() - began) * 1e6)
 
     try:
-        reply = await run_with_timeout(runtime, PATIENCE, _ask(runtime, snapshot, candidate))
-        return _answered(reply, taken())
+        reply = await run_with_timeout(runtime, PROBE_TIMEOUT, _send_probe(runtime, snapshot, candidate))
+        return _succeeded(reply, taken())
     except AccountAtCapacity:
         full = "it has as many requests as it may have: nothing was sent"
-        return Tried(ok=False, total_us=taken(), error=full)
+        return ProbeResult(ok=False, total_us=taken(), error=full)
     except AttemptFailed as failed:
         return _failed(snapshot, failed.failure, taken())
     finally:
-        runtime.leave(snapshot)
+        runtime.release(snapshot)
 
 
-async def _ask(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Reply:
+async def _send_probe(runtime: Runtime, snapshot: Snapshot, candidate: Candidate) -> Reply:
     codec, prompt = CODECS[candidate.format], _prompt(candidate)
-    asked = Asked(
-        exchange_id=new_request_id(runtime.now()),
+    asked = ClientRequest(
+        request_id=new_request_id(runtime.now()),
         snapshot=snapshot,
         codec=codec,
         prompt=prompt,
-        raw=b"{}",
+        raw_body=b"{}",
         body={},
-        crossing={},
+        forwarded_headers={},
         query="",
-        input_tokens=runtime.estimates.estimate(candidate.model, prompt),
+        input_tokens=runtime.input_estimates.estimate(candidate.model, prompt),
     )
     attempt = TranslatedAttempt(runtime, asked, candidate, streamed=True)
-    sending = snapshot.upstream.send(candidate, attempt.payload, attempt.crossing, attempt.query)
-    _, whole = await hear_out(sending, attempt, snapshot.config.server.max_response)
+    sending = snapshot.upstream.send(candidate, attempt.payload, attempt.forwarded_headers, attempt.query)
+    _, whole = await read_reply(sending, attempt, snapshot.config.server.max_response)
     return codec.parse_reply(orjson.loads(whole.body))
 
 
@@ -102,32 +102,32 @@ def _prompt(candidate: Candidate) -> Prompt:
         turns=(Turn(Role.USER, (Text(_PROMPT),)),),
         stream=True,
         include_usage=True,
-        max_tokens=_MOST_TOKENS,
+        max_tokens=_MAX_TOKENS,
     )
 
 
-def _answered(reply: Reply, total_us: int) -> Tried:
+def _succeeded(reply: Reply, total_us: int) -> ProbeResult:
     words = "".join(part.text for part in reply.parts if isinstance(part, Text))
     usage = reply.usage
-    return Tried(
+    return ProbeResult(
         ok=True,
         status=_SUCCESS,
         total_us=total_us,
-        words=words[:_FIRST_WORDS],
+        words=words[:_MAX_WORDS],
         stop_reason=reply.stop.value,
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
     )
 
 
-def _failed(snapshot: Snapshot, failure: Failure, total_us: int) -> Tried:
-    verdict = snapshot.judge.judge(failure)
-    said = snapshot.redactor.secrets(failure.body or failure.message)
-    return Tried(
+def _failed(snapshot: Snapshot, failure: Failure, total_us: int) -> ProbeResult:
+    verdict = snapshot.failure_policy.classify(failure)
+    said = snapshot.redactor.redact_secrets(failure.body or failure.message)
+    return ProbeResult(
         ok=False,
         status=failure.status,
         total_us=total_us,
-        error=said[:LONGEST_ERROR],
+        error=said[:MAX_ERROR_TEXT],
         verdict=verdict.reason,
         blame=verdict.blame.value,
     )

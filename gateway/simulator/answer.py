@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-from .ask import Ask, Attachment, Image, Tool, count_tokens
+from .ask import ModelRequest, Attachment, Image, Tool, count_tokens
 from .image import describe
-from .refusal import Refusal
-from .schema import fill, fill_object
+from .refusal import RequestError
+from .schema import sample_value, sample_object
 
-_LONGEST_ECHO = 1_000
-_LONGEST_GLANCE = 60
-_MOST_TOOLS_SHOWN = 5
+MAX_ECHO = 1_000
+MAX_EXCERPT = 60
+MAX_TOOLS_SHOWN = 5
 _THOUGHTS = {"minimal": 1, "low": 1, "medium": 2, "high": 3}
 
 
@@ -41,7 +41,7 @@ class Call:
     arguments: dict[str, Any] | str
 
     @property
-    def written(self) -> str:
+    def text(self) -> str:
         """The arguments as they are streamed."""
         if isinstance(self.arguments, str):
             return self.arguments
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        return count_tokens(self.tool.name) + count_tokens(self.written)
+        return count_tokens(self.tool.name) + count_tokens(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Usage:
     """
 
     input: int
-    known: int
-    lasting: int
+    cached: int
+    cacheable: int
     output: int
     thinking: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Reply:
     """What the simulator says; empty texts are not said at all."""
 
     thinking: str
@@ -79,11 +79,11 @@ class Answer:
     usage: Usage
 
 
-def compose(ask: Ask) -> Answer:
+def generate(ask: ModelRequest) -> Reply:
     """The one answer to this ask, cut to its stop sequences and its token limit."""
-    calls = [_call(tool) for tool in _wanted(ask)]
-    thinking = _think(ask, calls) if ask.effort else ""
-    text, sequence = _stopped("" if calls else _say(ask), ask.stops)
+    calls = [_call(tool) for tool in _tools_to_call(ask)]
+    thinking = _reasoning(ask, calls) if ask.effort else ""
+    text, sequence = _stopped("" if calls else _text(ask), ask.stops)
 
     left = math.inf if ask.limit is None else ask.limit
     said_thinking = _cut(thinking, left)
@@ -101,7 +101,7 @@ def compose(ask: Ask) -> Answer:
 
     spent = count_tokens(said_thinking)
     output = spent + count_tokens(said_text) + sum(call.tokens for call in said_calls)
-    return Answer(
+    return Reply(
         thinking=said_thinking,
         text=said_text,
         calls=said_calls,
@@ -109,29 +109,29 @@ def compose(ask: Ask) -> Answer:
         sequence=sequence,
         usage=Usage(
             input=ask.tokens,
-            known=ask.known_tokens,
-            lasting=ask.lasting_tokens,
+            cached=ask.cached_tokens,
+            cacheable=ask.cacheable_tokens,
             output=output,
             thinking=spent,
         ),
     )
 
 
-def _wanted(ask: Ask) -> list[Tool]:
+def _tools_to_call(ask: ModelRequest) -> list[Tool]:
     """The tools to call: those that must be, or those that the question names."""
     tools = [tool for tool in ask.tools if not ask.choice.only or tool.name in ask.choice.only]
     if ask.choice.mode == "required":
         if not tools:
             message = "A tool call is required, but none of the tools can be called."
-            raise Refusal(message, param="tool_choice")
-        return _several(ask, tools, _named(ask, tools) or _uncalled(ask, tools) or tools[:1])
+            raise RequestError(message, param="tool_choice")
+        return _with_parallel(ask, tools, _named(ask, tools) or _uncalled(ask, tools) or tools[:1])
     # A result is there to be used: calling again would keep an agent in a loop.
     if ask.choice.mode == "none" or ask.results:
         return []
-    return _several(ask, tools, _named(ask, tools))
+    return _with_parallel(ask, tools, _named(ask, tools))
 
 
-def _several(ask: Ask, tools: list[Tool], first: list[Tool]) -> list[Tool]:
+def _with_parallel(ask: ModelRequest, tools: list[Tool], first: list[Tool]) -> list[Tool]:
     """One call, or at least two at once where the question speaks of "parallel"."""
     if not (ask.choice.parallel and re.search(r"\bparallel\b", ask.question, re.IGNORECASE)):
         return first[:1]
@@ -140,13 +140,13 @@ def _several(ask: Ask, tools: list[Tool], first: list[Tool]) -> list[Tool]:
     return together if len(together) > 1 else first
 
 
-def _named(ask: Ask, tools: list[Tool]) -> list[Tool]:
+def _named(ask: ModelRequest, tools: list[Tool]) -> list[Tool]:
     return [
         tool for tool in tools if _names(ask.question, tool.name) and tool.name not in ask.called
     ]
 
 
-def _uncalled(ask: Ask, tools: list[Tool]) -> list[Tool]:
+def _uncalled(ask: ModelRequest, tools: list[Tool]) -> list[Tool]:
     """A client that always requires a call is done when it sees the last of its tools."""
     return [tool for tool in tools if tool.name not in ask.called][:1]
 
@@ -162,10 +162,10 @@ def _names(text: str, name: str) -> bool:
 def _call(tool: Tool) -> Call:
     if tool.schema is None:
         return Call(tool, f"simulated input for {tool.name}")
-    return Call(tool, fill_object(tool.schema))
+    return Call(tool, sample_object(tool.schema))
 
 
-def _think(ask: Ask, calls: list[Call]) -> str:
+def _reasoning(ask: ModelRequest, calls: list[Call]) -> str:
     """More thoughts with more effort."""
     if calls:
         plan = f"I shall call {_listed([call.tool.name for call in calls])}."
@@ -174,39 +174,39 @@ def _think(ask: Ask, calls: list[Call]) -> str:
     else:
         plan = "I shall say what reached me."
     thoughts = (
-        f"The user said {_quoted(ask.question, _LONGEST_GLANCE)}.",
+        f"The user said {_quoted(ask.question, MAX_EXCERPT)}.",
         f"I am a simulator, so there is little to ponder. {plan}",
         f"With {ask.effort} effort I look at it once more, and I stay with that.",
     )
     return " ".join(thoughts[: _THOUGHTS.get(ask.effort or "", len(thoughts))])
 
 
-def _say(ask: Ask) -> str:
+def _text(ask: ModelRequest) -> str:
     if ask.schema is not None:
-        return orjson.dumps(fill(ask.schema)).decode()
+        return orjson.dumps(sample_value(ask.schema)).decode()
     return "\n".join(_sentences(ask))
 
 
-def _sentences(ask: Ask) -> list[str]:
+def _sentences(ask: ModelRequest) -> list[str]:
     """Says what reached the simulator, so that a newcomer sees what the gateway sent on."""
     said = [
         f"I am a simulator standing in for {ask.model}, reached through the {ask.format} format."
     ]
     if ask.question:
-        said.append(f"You said: {_quoted(ask.question, _LONGEST_ECHO)}")
+        said.append(f"You said: {_quoted(ask.question, MAX_ECHO)}")
     for use in ask.results:
-        said.append(f"The tool {use.name} returned: {_quoted(use.text, _LONGEST_ECHO)}")
-    for part in ask.news:
+        said.append(f"The tool {use.name} returned: {_quoted(use.text, MAX_ECHO)}")
+    for part in ask.new_parts:
         if isinstance(part, Image):
             said.append(f"I see {describe(part.url)}.")
         elif isinstance(part, Attachment):
             said.append(f"I was given {part.name}, which I do not open.")
     if ask.instructions:
-        said.append(f"My instructions begin: {_quoted(ask.instructions, _LONGEST_GLANCE)}")
-    if ask.spoken:
-        said.append(f"Before that I read {ask.spoken} earlier turns.")
+        said.append(f"My instructions begin: {_quoted(ask.instructions, MAX_EXCERPT)}")
+    if ask.earlier_turns:
+        said.append(f"Before that I read {ask.earlier_turns} earlier turns.")
     if ask.tools and ask.choice.mode != "none" and not ask.results:
-        names = _listed([tool.name for tool in ask.tools[:_MOST_TOOLS_SHOWN]])
+        names = _listed([tool.name for tool in ask.tools[:MAX_TOOLS_SHOWN]])
         said.append(f"Name a tool and I call it: {names}.")
     return said
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
-from .refusal import Refusal
+from .refusal import RequestError
 
 Body = dict[str, Any]
 """A JSON object as it came over the wire."""
@@ -121,7 +121,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ModelRequest:
     """Everything that decides what the simulator says.
 
     ``limit`` is in tokens; ``effort`` is None where no thinking was asked for.
@@ -139,20 +139,20 @@ class Ask:
     stops: tuple[str, ...] = ()
 
     @property
-    def spoken(self) -> int:
+    def earlier_turns(self) -> int:
         """How many turns there are up to and including the model's last one."""
         spoken = [at for at, turn in enumerate(self.turns, 1) if turn.role == "model"]
         return spoken[-1] if spoken else 0
 
     @property
-    def news(self) -> tuple[Part, ...]:
+    def new_parts(self) -> tuple[Part, ...]:
         """What the user's side brought since the model last spoke."""
-        return tuple(part for turn in self.turns[self.spoken :] for part in turn.parts)
+        return tuple(part for turn in self.turns[self.earlier_turns :] for part in turn.parts)
 
     @property
     def results(self) -> tuple[ToolUse, ...]:
         """The tool results among the news."""
-        return tuple(part for part in self.news if isinstance(part, ToolUse))
+        return tuple(part for part in self.new_parts if isinstance(part, ToolUse))
 
     @property
     def question(self) -> str:
@@ -172,22 +172,22 @@ class Ask:
         return frozenset(names)
 
     @property
-    def lasting_tokens(self) -> int:
+    def cacheable_tokens(self) -> int:
         """Size of what every request of a conversation repeats: instructions and tools."""
         return count_tokens(self.instructions) + sum(tool.tokens for tool in self.tools)
 
     @property
-    def known_tokens(self) -> int:
+    def cached_tokens(self) -> int:
         """Size of what an earlier request must have carried already; 0 on a first turn."""
-        if not self.spoken:
+        if not self.earlier_turns:
             return 0
-        earlier = self.turns[: self.spoken - 1]
-        return self.lasting_tokens + sum(turn.tokens for turn in earlier)
+        earlier = self.turns[: self.earlier_turns - 1]
+        return self.cacheable_tokens + sum(turn.tokens for turn in earlier)
 
     @property
     def tokens(self) -> int:
         """Size of the whole ask."""
-        return self.lasting_tokens + sum(turn.tokens for turn in self.turns)
+        return self.cacheable_tokens + sum(turn.tokens for turn in self.turns)
 
     def _texts(self) -> Iterator[tuple[Turn, str]]:
         for turn in reversed(self.turns):
@@ -196,7 +196,7 @@ class Ask:
                     yield turn, part.text.strip()
 
 
-def plain(parts: Iterable[Part]) -> str:
+def join_texts(parts: Iterable[Part]) -> str:
     """The texts among some parts, one below the other."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
@@ -222,9 +222,9 @@ def required(body: Body, name: str, *kinds: type[_Kind]) -> _Kind:
     value = body.get(name)
     if value is None or value in ("", []):
         message = f"Missing required parameter: '{name}'."
-        raise Refusal(message, param=name, code="missing_required_parameter")
+        raise RequestError(message, param=name, code="missing_required_parameter")
     if not isinstance(value, kinds):
-        raise Refusal(f"Invalid type for '{name}'.", param=name, code="invalid_type")
+        raise RequestError(f"Invalid type for '{name}'.", param=name, code="invalid_type")
     return value
 
 
@@ -238,5 +238,5 @@ def limit(body: Body, *names: str) -> int | None:
                 return value
             case _:
                 message = f"Invalid '{name}': expected a whole number of tokens."
-                raise Refusal(message, param=name, code="invalid_value")
+                raise RequestError(message, param=name, code="invalid_value")
     return None

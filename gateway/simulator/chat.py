@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .answer import Answer, Call, Stop
+from .answer import Reply, Call, Stop
 from .ask import (
     ANY_OBJECT,
-    Ask,
+    ModelRequest,
     Attachment,
     Body,
     Choice,
@@ -25,11 +25,11 @@ from .ask import (
     limit,
     mapping,
     objects,
-    plain,
+    join_texts,
     required,
     strings,
 )
-from .speech import frame, mint, pieces
+from .speech import sse_frame, new_id, split_text
 
 _FINISH = {
     Stop.END: "stop",
@@ -40,12 +40,12 @@ _FINISH = {
 _DONE = b"data: [DONE]\n\n"
 
 
-def read(body: Body) -> Ask:
+def parse(body: Body) -> ModelRequest:
     """What a request asks; a Refusal where model or messages are missing."""
     model = required(body, "model", str)
     messages = objects(required(body, "messages", list))
     effort = body.get("reasoning_effort")
-    return Ask(
+    return ModelRequest(
         format="chat",
         model=model,
         instructions=_instructions(messages),
@@ -59,7 +59,7 @@ def read(body: Body) -> Ask:
     )
 
 
-def whole(body: Body, answer: Answer, created: int) -> Body:
+def render_body(body: Body, answer: Reply, created: int) -> Body:
     """The answer as one body."""
     message: Body = {
         "role": "assistant",
@@ -81,23 +81,23 @@ def whole(body: Body, answer: Answer, created: int) -> Body:
     return {**head, "choices": [choice], "usage": _usage(answer)}
 
 
-def frames(body: Body, answer: Answer, created: int) -> Iterator[bytes]:
+def render_stream(body: Body, answer: Reply, created: int) -> Iterator[bytes]:
     """The answer as a stream. Usage comes only to those who ask for it, as the last chunk."""
     head = _head(body, "chat.completion.chunk", created)
     counted = mapping(body.get("stream_options")).get("include_usage") is True
     if counted:
         head["usage"] = None
     for delta in _deltas(answer):
-        yield frame({**head, "choices": [_step(delta)]})
-    yield frame({**head, "choices": [_step({}, _FINISH[answer.stop])]})
+        yield sse_frame({**head, "choices": [_step(delta)]})
+    yield sse_frame({**head, "choices": [_step({}, _FINISH[answer.stop])]})
     if counted:
-        yield frame({**head, "choices": [], "usage": _usage(answer)})
+        yield sse_frame({**head, "choices": [], "usage": _usage(answer)})
     yield _DONE
 
 
 def _instructions(messages: list[Body]) -> str:
     told = [message for message in messages if message.get("role") in ("system", "developer")]
-    return "\n\n".join(plain(_parts(message.get("content"))) for message in told)
+    return "\n\n".join(join_texts(_parts(message.get("content"))) for message in told)
 
 
 def _turns(messages: list[Body]) -> Iterator[Turn]:
@@ -108,7 +108,7 @@ def _turns(messages: list[Body]) -> Iterator[Turn]:
                 yield Turn("user", tuple(_parts(message.get("content"))))
             case {"role": "tool"}:
                 name = names.get(str(message.get("tool_call_id")), "unknown")
-                yield Turn("user", (ToolUse(name, plain(_parts(message.get("content")))),))
+                yield Turn("user", (ToolUse(name, join_texts(_parts(message.get("content")))),))
             case {"role": "assistant"}:
                 calls = [*_calls(message)]
                 names.update((call_id, use.name) for call_id, use in calls)
@@ -185,7 +185,7 @@ def _schema(wish: object) -> Schema | None:
 
 def _head(body: Body, kind: str, created: int) -> Body:
     return {
-        "id": mint("chatcmpl-"),
+        "id": new_id("chatcmpl-"),
         "object": kind,
         "created": created,
         "model": body["model"],
@@ -198,19 +198,19 @@ def _step(delta: Body, finish_reason: str | None = None) -> Body:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _deltas(answer: Answer) -> Iterator[Body]:
+def _deltas(answer: Reply) -> Iterator[Body]:
     """Each name, type, id and role goes out once: client libraries add repeated ones up."""
     opening = None if answer.calls else ""
     yield {"role": "assistant", "content": opening, "refusal": None}
-    for piece in pieces(answer.thinking):
+    for piece in split_text(answer.thinking):
         yield {"reasoning_content": piece}
-    for piece in pieces(answer.text):
+    for piece in split_text(answer.text):
         yield {"content": piece}
     for index, call in enumerate(answer.calls):
         written = _written(call)
         kind, field = ("custom", "input") if written["type"] == "custom" else _FUNCTION
         yield {"tool_calls": [{"index": index, **written, kind: {**written[kind], field: ""}}]}
-        for piece in pieces(call.written):
+        for piece in split_text(call.text):
             yield {"tool_calls": [{"index": index, kind: {field: piece}}]}
 
 
@@ -219,19 +219,19 @@ _FUNCTION = ("function", "arguments")
 
 def _written(call: Call) -> Body:
     if isinstance(call.arguments, str):
-        custom = {"name": call.tool.name, "input": call.written}
-        return {"id": mint("call_"), "type": "custom", "custom": custom}
-    function = {"name": call.tool.name, "arguments": call.written}
-    return {"id": mint("call_"), "type": "function", "function": function}
+        custom = {"name": call.tool.name, "input": call.text}
+        return {"id": new_id("call_"), "type": "custom", "custom": custom}
+    function = {"name": call.tool.name, "arguments": call.text}
+    return {"id": new_id("call_"), "type": "function", "function": function}
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
+def _usage(answer: Reply) -> dict[str, Any]:
     usage = answer.usage
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.known, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": usage.thinking,
             "audio_tokens": 0,

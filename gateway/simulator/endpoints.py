@@ -16,30 +16,30 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from . import chat, messages, responses
-from .answer import Answer, compose
-from .ask import Ask, Body
-from .refusal import Refusal, chat_envelope, combined_envelope, messages_envelope
-from .speech import mint
+from .answer import Reply, generate
+from .ask import ModelRequest, Body
+from .refusal import RequestError, chat_error_body, combined_error_body, messages_error_body
+from .speech import new_id
 
 _LARGEST_BODY = 64 * 1024 * 1024
 _MODELS = ("alpha-sonnet-4-6", "alpha-haiku-4-5-20251001", "beta-5.4", "beta-5.4-mini")
-_BORN = (1_767_225_600, "2026-01-01T00:00:00Z")
+_CREATED = (1_767_225_600, "2026-01-01T00:00:00Z")
 _REQUEST_ID = web.RequestKey("request_id", str)
 _ENVELOPES = {
-    "/v1/chat/": chat_envelope,
-    "/v1/messages": messages_envelope,
-    "/v1/responses": chat_envelope,
+    "/v1/chat/": chat_error_body,
+    "/v1/messages": messages_error_body,
+    "/v1/responses": chat_error_body,
 }
 
 
-class Tongue(Protocol):
+class FormatAdapter(Protocol):
     """One format's room."""
 
-    def read(self, body: Body, /) -> Ask: ...
+    def parse(self, body: Body, /) -> ModelRequest: ...
 
-    def whole(self, body: Body, answer: Answer, created: int, /) -> Body: ...
+    def render_body(self, body: Body, answer: Reply, created: int, /) -> Body: ...
 
-    def frames(self, body: Body, answer: Answer, created: int, /) -> Iterator[bytes]: ...
+    def render_stream(self, body: Body, answer: Reply, created: int, /) -> Iterator[bytes]: ...
 
 
 def build_simulator(*, pace: float = 0.02) -> web.Application:
@@ -58,32 +58,32 @@ def build_simulator(*, pace: float = 0.02) -> web.Application:
     return app
 
 
-def _generator(tongue: Tongue, pace: float) -> Handler:
-    async def generate(request: web.Request) -> web.StreamResponse:
+def _generator(tongue: FormatAdapter, pace: float) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
         body = await _read_body(request)
-        answer = compose(tongue.read(body))
+        answer = generate(tongue.parse(body))
         created = int(time.time())  # noqa: TID251 - the simulator has no runtime to ask
         if body.get("stream") is not True:
-            return _json(tongue.whole(body, answer, created))
-        return await _stream(request, tongue.frames(body, answer, created), pace)
+            return _json(tongue.render_body(body, answer, created))
+        return await _stream(request, tongue.render_stream(body, answer, created), pace)
 
-    return generate
+    return handle
 
 
 async def _count_message(request: web.Request) -> web.Response:
-    ask = messages.read_unlimited(await _read_body(request))
+    ask = messages.parse_for_count(await _read_body(request))
     return _json({"input_tokens": ask.tokens})
 
 
 async def _count_response(request: web.Request) -> web.Response:
-    ask = responses.read(await _read_body(request))
+    ask = responses.parse(await _read_body(request))
     return _json({"object": "response.input_tokens", "input_tokens": ask.tokens})
 
 
 async def _list_models(request: web.Request) -> web.Response:
     """One list with the fields that clients of every format look for."""
     del request
-    created, created_at = _BORN
+    created, created_at = _CREATED
     models = [
         {
             "id": model,
@@ -105,9 +105,9 @@ async def _read_body(request: web.Request) -> Body:
     try:
         body = orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
-        raise Refusal("The request body is not valid JSON.", code="invalid_json") from error
+        raise RequestError("The request body is not valid JSON.", code="invalid_json") from error
     if not isinstance(body, dict):
-        raise Refusal("The request body is not a JSON object.", code="invalid_json")
+        raise RequestError("The request body is not a JSON object.", code="invalid_json")
     return body
 
 
@@ -128,17 +128,17 @@ async def _stream(request: web.Request, frames: Iterator[bytes], pace: float) ->
 @web.middleware
 async def _refuse_in_format(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every refusal leaves in the envelope of the format whose endpoint was called."""
-    request[_REQUEST_ID] = mint("req_")
+    request[_REQUEST_ID] = new_id("req_")
     try:
         return await handler(request)
-    except Refusal as refused:
+    except RequestError as refused:
         refusal = refused
     except web.HTTPRequestEntityTooLarge as error:
-        refusal = Refusal("Request entity too large", status=error.status)
+        refusal = RequestError("Request entity too large", status=error.status)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-        refusal = Refusal(f"Invalid URL ({request.method} {request.path})", status=404)
+        refusal = RequestError(f"Invalid URL ({request.method} {request.path})", status=404)
     envelopes = (make for path, make in _ENVELOPES.items() if request.path.startswith(path))
-    envelope = next(envelopes, combined_envelope)
+    envelope = next(envelopes, combined_error_body)
     return _json(envelope(refusal, request[_REQUEST_ID]), status=refusal.status)
 
 

@@ -13,9 +13,9 @@ from itertools import chain
 
 import orjson
 
-from .answer import Answer, Call, Stop
+from .answer import Reply, Call, Stop
 from .ask import (
-    Ask,
+    ModelRequest,
     Attachment,
     Body,
     Choice,
@@ -29,12 +29,12 @@ from .ask import (
     limit,
     mapping,
     objects,
-    plain,
+    join_texts,
     required,
     strings,
 )
-from .refusal import Refusal
-from .speech import frame, mint, pieces
+from .refusal import RequestError
+from .speech import sse_frame, new_id, split_text
 
 _STOP_REASONS = {
     Stop.END: "end_turn",
@@ -53,22 +53,22 @@ _COUNTED_AT_THE_END = (
 )
 
 
-def read(body: Body) -> Ask:
+def parse(body: Body) -> ModelRequest:
     """What a request asks; a Refusal where model, messages or max_tokens are missing."""
-    ask = read_unlimited(body)
+    ask = parse_for_count(body)
     required(body, "max_tokens", int)
     return replace(ask, limit=limit(body, "max_tokens"))
 
 
-def read_unlimited(body: Body) -> Ask:
+def parse_for_count(body: Body) -> ModelRequest:
     """What a request asks that is only counted, so that it has no max_tokens."""
     model = required(body, "model", str)
     messages = objects(required(body, "messages", list))
     if "thread" in body:
         # In these words the client's tool runner understands that it must send everything itself.
         details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
-        raise Refusal("The simulator keeps no threads.", param="thread", details=details)
-    return Ask(
+        raise RequestError("The simulator keeps no threads.", param="thread", details=details)
+    return ModelRequest(
         format="messages",
         model=model,
         instructions=_instructions(body, messages),
@@ -81,7 +81,7 @@ def read_unlimited(body: Body) -> Ask:
     )
 
 
-def whole(body: Body, answer: Answer, created: int) -> Body:
+def render_body(body: Body, answer: Reply, created: int) -> Body:
     """The answer as one message; this format states no time."""
     del created
     return {
@@ -93,14 +93,14 @@ def whole(body: Body, answer: Answer, created: int) -> Body:
     }
 
 
-def frames(body: Body, answer: Answer, created: int) -> Iterator[bytes]:
+def render_stream(body: Body, answer: Reply, created: int) -> Iterator[bytes]:
     """The answer as a stream: one block after the other, usage and stop reason at the end."""
     del created
     for event in _events(body, answer):
-        yield frame(event, event=event["type"])
+        yield sse_frame(event, event=event["type"])
 
 
-def _events(body: Body, answer: Answer) -> Iterator[Body]:
+def _events(body: Body, answer: Reply) -> Iterator[Body]:
     usage = _usage(body, answer)
     opening = {
         **_head(body),
@@ -126,7 +126,7 @@ def _events(body: Body, answer: Answer) -> Iterator[Body]:
 def _instructions(body: Body, messages: list[Body]) -> str:
     told = [message for message in messages if message.get("role") == "system"]
     contents = [body.get("system"), *(message.get("content") for message in told)]
-    texts = (plain(_parts(content, {})) for content in contents)
+    texts = (join_texts(_parts(content, {})) for content in contents)
     return "\n\n".join(text for text in texts if text)
 
 
@@ -162,7 +162,7 @@ def _parts(content: object, names: dict[str, str]) -> Iterator[Part]:
                 yield ToolUse(name, orjson.dumps(arguments).decode())
             case {"type": "tool_result"}:
                 inner = [*_parts(block.get("content"), names)]
-                yield ToolUse(names.get(str(block.get("tool_use_id")), "unknown"), plain(inner))
+                yield ToolUse(names.get(str(block.get("tool_use_id")), "unknown"), join_texts(inner))
                 yield from (part for part in inner if not isinstance(part, Text))
             case _:
                 pass
@@ -225,7 +225,7 @@ def _effort(body: Body) -> str | None:
 
 def _head(body: Body) -> Body:
     return {
-        "id": mint("msg_"),
+        "id": new_id("msg_"),
         "type": "message",
         "role": "assistant",
         "model": body["model"],
@@ -233,7 +233,7 @@ def _head(body: Body) -> Body:
     }
 
 
-def _blocks(body: Body, answer: Answer) -> Iterator[Body]:
+def _blocks(body: Body, answer: Reply) -> Iterator[Body]:
     if answer.thinking:
         signature = b64encode(sha256(answer.thinking.encode()).digest()).decode()
         shown = "" if _hides_thinking(body) else answer.thinking
@@ -251,7 +251,7 @@ def _hides_thinking(body: Body) -> bool:
 def _tool_use(call: Call) -> Body:
     return {
         "type": "tool_use",
-        "id": mint("toolu_"),
+        "id": new_id("toolu_"),
         "name": call.tool.name,
         "input": call.arguments,
     }
@@ -261,24 +261,24 @@ def _unfold(block: Body) -> tuple[Body, Iterator[Body]]:
     """A block as the empty block that opens it and the deltas that fill it."""
     match block:
         case {"type": "thinking", "thinking": text, "signature": signature}:
-            thoughts = ({"type": "thinking_delta", "thinking": piece} for piece in pieces(text))
+            thoughts = ({"type": "thinking_delta", "thinking": piece} for piece in split_text(text))
             signed = {"type": "signature_delta", "signature": signature}
             return {**block, "thinking": "", "signature": ""}, chain(thoughts, [signed])
         case {"type": "text", "text": text}:
-            said = ({"type": "text_delta", "text": piece} for piece in pieces(text))
+            said = ({"type": "text_delta", "text": piece} for piece in split_text(text))
             return {**block, "text": ""}, said
         case _:
-            written = pieces(orjson.dumps(block["input"]).decode())
+            written = split_text(orjson.dumps(block["input"]).decode())
             json = ({"type": "input_json_delta", "partial_json": part} for part in ["", *written])
             return {**block, "input": {}}, json
 
 
-def _usage(body: Body, answer: Answer) -> Body:
+def _usage(body: Body, answer: Reply) -> Body:
     """Cache reads and writes stand beside input_tokens here, and only who asks gets a cache."""
     usage = answer.usage
     marked = _marks_cache(body)
-    read = usage.known if marked else 0
-    written = usage.lasting if marked and not read else 0
+    read = usage.cached if marked else 0
+    written = usage.cacheable if marked and not read else 0
     return {
         "input_tokens": usage.input - read - written,
         "cache_creation_input_tokens": written,

@@ -10,7 +10,7 @@ from typing import Any
 _MESSAGES_TYPES = {404: "not_found_error", 413: "request_too_large"}
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """An ask that the simulator will not answer.
 
     ``details`` ride along in the messages envelope only, whose clients read them.
@@ -33,7 +33,7 @@ class Refusal(Exception):
         self.details = details
 
 
-def chat_envelope(refusal: Refusal, request_id: str) -> dict[str, Any]:
+def chat_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
     """The error body of the chat and responses formats; their request id is a header only."""
     del request_id
     return {
@@ -46,7 +46,7 @@ def chat_envelope(refusal: Refusal, request_id: str) -> dict[str, Any]:
     }
 
 
-def messages_envelope(refusal: Refusal, request_id: str) -> dict[str, Any]:
+def messages_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
     """The error body of the messages format."""
     error: dict[str, Any] = {
         "type": _MESSAGES_TYPES.get(refusal.status, "invalid_request_error"),
@@ -57,8 +57,8 @@ def messages_envelope(refusal: Refusal, request_id: str) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id}
 
 
-def combined_envelope(refusal: Refusal, request_id: str) -> dict[str, Any]:
+def combined_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
     """A body that clients of every format can read, for paths that belong to none."""
-    body = messages_envelope(refusal, request_id)
+    body = messages_error_body(refusal, request_id)
     body["error"] |= {"param": refusal.param, "code": refusal.code}
     return body

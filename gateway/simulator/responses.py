@@ -8,10 +8,10 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 
-from .answer import Answer, Call, Stop
+from .answer import Reply, Call, Stop
 from .ask import (
     ANY_OBJECT,
-    Ask,
+    ModelRequest,
     Attachment,
     Body,
     Choice,
@@ -25,11 +25,11 @@ from .ask import (
     limit,
     mapping,
     objects,
-    plain,
+    join_texts,
     required,
 )
-from .refusal import Refusal
-from .speech import frame, mint, pieces
+from .refusal import RequestError
+from .speech import sse_frame, new_id, split_text
 
 _DEFAULTS: Body = {
     "instructions": None,
@@ -52,18 +52,18 @@ _DEFAULTS: Body = {
 """The fields of a request that a response repeats, as they stand where the client is silent."""
 
 
-def read(body: Body) -> Ask:
+def parse(body: Body) -> ModelRequest:
     """What a request asks; a Refusal where model or input are missing."""
     model = required(body, "model", str)
     spoken = required(body, "input", str, list)
     items = [{"role": "user", "content": spoken}] if isinstance(spoken, str) else objects(spoken)
     if earlier := body.get("previous_response_id"):
-        raise Refusal(
+        raise RequestError(
             f"Previous response with id '{earlier}' not found.",
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    return Ask(
+    return ModelRequest(
         format="responses",
         model=model,
         instructions=_instructions(body, items),
@@ -76,18 +76,18 @@ def read(body: Body) -> Ask:
     )
 
 
-def whole(body: Body, answer: Answer, created: int) -> Body:
+def render_body(body: Body, answer: Reply, created: int) -> Body:
     """The answer as one response."""
     return _finished(_opening(body, created), [*_items(body, answer)], answer, created)
 
 
-def frames(body: Body, answer: Answer, created: int) -> Iterator[bytes]:
+def render_stream(body: Body, answer: Reply, created: int) -> Iterator[bytes]:
     """The answer as a stream of numbered events, each output item opened, filled and closed."""
     for number, event in enumerate(_events(body, answer, created)):
-        yield frame({**event, "sequence_number": number}, event=event["type"])
+        yield sse_frame({**event, "sequence_number": number}, event=event["type"])
 
 
-def _events(body: Body, answer: Answer, created: int) -> Iterator[Body]:
+def _events(body: Body, answer: Reply, created: int) -> Iterator[Body]:
     opening = _opening(body, created)
     items = [*_items(body, answer)]
     yield {"type": "response.created", "response": opening}
@@ -105,7 +105,7 @@ def _events(body: Body, answer: Answer, created: int) -> Iterator[Body]:
 def _instructions(body: Body, items: list[Body]) -> str:
     told = [item for item in items if item.get("role") in ("system", "developer")]
     contents = [body.get("instructions"), *(item.get("content") for item in told)]
-    texts = (plain(_parts(content)) for content in contents)
+    texts = (join_texts(_parts(content)) for content in contents)
     return "\n\n".join(text for text in texts if text)
 
 
@@ -124,7 +124,7 @@ def _turns(items: list[Body]) -> Iterator[Turn]:
                 inner = [*_parts(item.get("output"))]
                 name = names.get(str(item.get("call_id")), "unknown")
                 seen = (part for part in inner if not isinstance(part, Text))
-                yield Turn("user", (ToolUse(name, plain(inner)), *seen))
+                yield Turn("user", (ToolUse(name, join_texts(inner)), *seen))
             case _:
                 pass
 
@@ -211,7 +211,7 @@ def _opening(body: Body, created: int) -> Body:
         for name, default in _DEFAULTS.items()
     }
     return {
-        "id": mint("resp_"),
+        "id": new_id("resp_"),
         "object": "response",
         "created_at": created,
         "completed_at": None,
@@ -225,7 +225,7 @@ def _opening(body: Body, created: int) -> Body:
     }
 
 
-def _finished(opening: Body, items: list[Body], answer: Answer, created: int) -> Body:
+def _finished(opening: Body, items: list[Body], answer: Reply, created: int) -> Body:
     cut = answer.stop is Stop.LIMIT
     return {
         **opening,
@@ -237,7 +237,7 @@ def _finished(opening: Body, items: list[Body], answer: Answer, created: int) ->
     }
 
 
-def _items(body: Body, answer: Answer) -> Iterator[Body]:
+def _items(body: Body, answer: Reply) -> Iterator[Body]:
     """The output items, complete."""
     if answer.thinking:
         yield _reasoning(body, answer.thinking)
@@ -245,7 +245,7 @@ def _items(body: Body, answer: Answer) -> Iterator[Body]:
         said = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
         yield {
             "type": "message",
-            "id": mint("msg_"),
+            "id": new_id("msg_"),
             "role": "assistant",
             "status": "incomplete" if answer.stop is Stop.LIMIT else "completed",
             "content": [said],
@@ -257,7 +257,7 @@ def _items(body: Body, answer: Answer) -> Iterator[Body]:
 def _reasoning(body: Body, thinking: str) -> Body:
     item = {
         "type": "reasoning",
-        "id": mint("rs_"),
+        "id": new_id("rs_"),
         "summary": [{"type": "summary_text", "text": thinking}],
     }
     included = body.get("include")
@@ -271,10 +271,10 @@ def _called(call: Call) -> Body:
     freeform = isinstance(call.arguments, str)
     item = {
         "type": "custom_tool_call" if freeform else "function_call",
-        "id": mint("ctc_" if freeform else "fc_"),
-        "call_id": mint("call_"),
+        "id": new_id("ctc_" if freeform else "fc_"),
+        "call_id": new_id("call_"),
         "name": call.tool.name,
-        "input" if freeform else "arguments": call.written,
+        "input" if freeform else "arguments": call.text,
         "status": "completed",
     }
     if call.tool.namespace is not None:
@@ -299,12 +299,12 @@ def _filling(item: Body) -> Iterator[Body]:
             yield from _summary(part)
         case {"type": "function_call", "arguments": arguments}:
             kind = "response.function_call_arguments"
-            for piece in pieces(arguments):
+            for piece in split_text(arguments):
                 yield {"type": f"{kind}.delta", "delta": piece}
             yield {"type": f"{kind}.done", "name": item["name"], "arguments": arguments}
         case {"type": "custom_tool_call", "input": text}:
             kind = "response.custom_tool_call_input"
-            for piece in pieces(text):
+            for piece in split_text(text):
                 yield {"type": f"{kind}.delta", "delta": piece}
             yield {"type": f"{kind}.done", "input": text}
         case _:
@@ -314,7 +314,7 @@ def _filling(item: Body) -> Iterator[Body]:
 def _text(part: Body) -> Iterator[Body]:
     at = {"content_index": 0}
     yield {"type": "response.content_part.added", **at, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"]):
+    for piece in split_text(part["text"]):
         yield {"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []}
     yield {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []}
     yield {"type": "response.content_part.done", **at, "part": part}
@@ -324,17 +324,17 @@ def _summary(part: Body) -> Iterator[Body]:
     at = {"summary_index": 0}
     kind = "response.reasoning_summary"
     yield {"type": f"{kind}_part.added", **at, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"]):
+    for piece in split_text(part["text"]):
         yield {"type": f"{kind}_text.delta", **at, "delta": piece}
     yield {"type": f"{kind}_text.done", **at, "text": part["text"]}
     yield {"type": f"{kind}_part.done", **at, "part": part}
 
 
-def _usage(answer: Answer) -> Body:
+def _usage(answer: Reply) -> Body:
     usage = answer.usage
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.known, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": usage.thinking},
         "total_tokens": usage.input + usage.output,

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from .ask import Schema
-from .refusal import Refusal
+from .refusal import RequestError
 
 _GENEROUS_DEPTH = 3  # below it only what must be there, or a recursive schema would explode
 _LAST_DEPTH = 30  # a schema that is still not done here has no finite value
@@ -39,18 +39,18 @@ _FORMATS = {
 }
 
 
-def fill(schema: Schema) -> Any:
+def sample_value(schema: Schema) -> Any:
     """A value that satisfies the schema; a Refusal where there is none or it is no schema."""
     try:
         return _Filler(schema).value(schema, "value", nth=0, depth=0)
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         # Keywords of wrong types fail wherever they are first used; the client hears one thing.
-        raise Refusal("This is not a valid JSON Schema.", code="invalid_schema") from error
+        raise RequestError("This is not a valid JSON Schema.", code="invalid_schema") from error
 
 
-def fill_object(schema: Schema) -> dict[str, Any]:
+def sample_object(schema: Schema) -> dict[str, Any]:
     """As ``fill``, for schemas of arguments, which are always objects."""
-    value = fill({"type": "object", **schema})
+    value = sample_value({"type": "object", **schema})
     return value if isinstance(value, dict) else {}
 
 
@@ -144,8 +144,8 @@ class _Filler:
         return found
 
 
-def _endless() -> Refusal:
-    return Refusal("No value of a sensible size satisfies the schema.", code="invalid_schema")
+def _endless() -> RequestError:
+    return RequestError("No value of a sensible size satisfies the schema.", code="invalid_schema")
 
 
 def _literals(schema: Schema) -> list[Any]:

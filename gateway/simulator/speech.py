@@ -15,17 +15,17 @@ import orjson
 _PIECE = re.compile(r"\S{1,12}\s?|\s")
 
 
-def mint(prefix: str) -> str:
+def new_id(prefix: str) -> str:
     """A fresh id that starts with this prefix."""
     return prefix + secrets.token_hex(12)
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """A text as a model utters it, about a token at a time; they join to the text."""
     return _PIECE.findall(text)
 
 
-def frame(data: dict[str, Any], *, event: str | None = None) -> bytes:
+def sse_frame(data: dict[str, Any], *, event: str | None = None) -> bytes:
     """One server-sent event, with an ``event:`` line where the format has one."""
     head = f"event: {event}\n".encode() if event else b""
     return head + b"data: " + orjson.dumps(data) + b"\n\n"

@@ -12,16 +12,16 @@ from operator import add, itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
+from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement
 
 Entry = Intent | Settlement
 
 
-HOUR: Final = 3_600_000_000
+HOUR_US: Final = 3_600_000_000
 """Microseconds of an hour; hours count from the beginning of Unix time."""
 
 
-class Standing(NamedTuple):
+class RowState(NamedTuple):
     """How a row of the database stands."""
 
     state: str
@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     catalog_model: str | None
 
 
-class Hour(NamedTuple):
+class HourDelta(NamedTuple):
     """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
     and model of the catalog ('' where there was none) that started in it.
 
@@ -57,7 +57,7 @@ class Hour(NamedTuple):
     total_us: int = 0
 
 
-class Credit(NamedTuple):
+class TokenDelta(NamedTuple):
     """What is added to the totals of one token; `used_at` is Unix µs."""
 
     token_id: str
@@ -76,17 +76,17 @@ class Batch(NamedTuple):
     """
 
     intents: Sequence[Intent]
-    whole: Sequence[tuple[Any, ...]]
+    complete_rows: Sequence[tuple[Any, ...]]
     settlements: Sequence[tuple[Any, ...]]
     attempts: Sequence[tuple[Any, ...]]
-    hours: Sequence[Hour]
-    credits: Sequence[Credit]
+    hour_deltas: Sequence[HourDelta]
+    token_deltas: Sequence[TokenDelta]
 
 
 _NONE: Final[Mapping[str, Intent]] = MappingProxyType({})
 
 
-def unknown(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
+def settlements_without_intent(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
     """The ids whose standing decides: of settlements whose intent is neither among the entries nor
     among the rows known to be open."""
     intended = set()
@@ -99,9 +99,9 @@ def unknown(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
     return asked
 
 
-def arrange(
+def build_batch(
     entries: Iterable[Entry],
-    standing: Mapping[str, Standing],
+    states: Mapping[str, RowState],
     opened: Mapping[str, Intent] = _NONE,
 ) -> Batch:
     """Intents of rows that are there already and settlements of rows that are not open fall out.
@@ -113,20 +113,20 @@ def arrange(
     whole: list[tuple[Any, ...]] = []
     settlements: dict[str, tuple[Any, ...]] = {}
     attempts: list[tuple[Any, ...]] = []
-    sums = _Sums()
+    sums = _HourSums()
     for entry in entries:
         id = entry.id
         if isinstance(entry, Intent):
-            if id not in opened and id not in standing:
+            if id not in opened and id not in states:
                 intents[id] = entry
         elif (intent := intents.pop(id, None)) is not None:
-            whole.append(_whole(intent, entry))
+            whole.append(_complete_row(intent, entry))
             attempts += _attempts(entry)
-            sums.count(entry, intent)
-        elif id not in settlements and (stands := opened.get(id) or _if_open(standing.get(id))):
+            sums.add(entry, intent)
+        elif id not in settlements and (stands := opened.get(id) or _if_open(states.get(id))):
             settlements[id] = (*entry[:-1], len(entry.attempts))
             attempts += _attempts(entry)
-            sums.count(entry, stands)
+            sums.add(entry, stands)
     hours = sums.hours()
     return Batch(
         list(intents.values()),
@@ -134,15 +134,15 @@ def arrange(
         list(settlements.values()),
         attempts,
         hours,
-        credits_of(hours, sums.used_at),
+        token_deltas(hours, sums.used_at),
     )
 
 
-def _if_open(standing: Standing | None) -> Standing | None:
-    return standing if standing is not None and standing.state == ExchangeState.OPEN else None
+def _if_open(standing: RowState | None) -> RowState | None:
+    return standing if standing is not None and standing.state == ExchangeState.RUNNING else None
 
 
-def _whole(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
+def _complete_row(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
     if settlement.channel is not None:
         intent = intent._replace(
             channel=settlement.channel,
@@ -158,7 +158,7 @@ def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
         yield (settlement.id, number, *attempted)
 
 
-_counted = itemgetter(
+_summed_fields = itemgetter(
     *map(
         Settlement._fields.index,
         (
@@ -167,14 +167,14 @@ _counted = itemgetter(
             "usage_source",
             "first_event_us",
             "total_us",
-            *Hour._fields[Hour._fields.index("input_tokens") : Hour._fields.index("first_events")],
+            *HourDelta._fields[HourDelta._fields.index("input_tokens") : HourDelta._fields.index("first_events")],
         ),
     )
 )
 """What the sums need of a settlement, at once: by its name each would take a call."""
 
 
-class _Sums:
+class _HourSums:
     """Settled exchanges, summed up as the hours want them."""
 
     __slots__ = ("_counts", "used_at")
@@ -183,26 +183,26 @@ class _Sums:
         self._counts: dict[tuple[int, str, str, str], list[tuple[int, ...]]] = {}
         self.used_at: dict[str, int] = {}
 
-    def count(self, settlement: Settlement, opened: Intent | Standing) -> None:
-        token_id, state, usage_source, first, total, *counts = _counted(settlement)
+    def add(self, settlement: Settlement, opened: Intent | RowState) -> None:
+        token_id, state, usage_source, first, total, *counts = _summed_fields(settlement)
         started_at = opened.started_at
         used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
-        place = (started_at // HOUR, token_id, opened.group_name, opened.catalog_model or "")
+        place = (started_at // HOUR_US, token_id, opened.group_name, opened.catalog_model or "")
         failed = 0 if state == ExchangeState.OK else 1
         estimated = 1 if usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
         self._counts.setdefault(place, []).append((1, failed, estimated, *counts, *times))
 
-    def hours(self) -> list[Hour]:
+    def hours(self) -> list[HourDelta]:
         return [
-            Hour._make((*place, *map(sum, zip(*counts, strict=True))))
+            HourDelta._make((*place, *map(sum, zip(*counts, strict=True))))
             for place, counts in self._counts.items()
         ]
 
 
-def credits_of(hours: Iterable[Hour], used_at: Mapping[str, int]) -> list[Credit]:
+def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list[TokenDelta]:
     """The same by token, which was last used at (Unix µs): so totals are the sums of hours."""
     credits: dict[str, Iterable[int]] = {}
     for hour in hours:
@@ -210,31 +210,31 @@ def credits_of(hours: Iterable[Hour], used_at: Mapping[str, int]) -> list[Credit
         so_far = credits.get(hour.token_id)
         credits[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
     return [
-        Credit._make((token_id, *counts, used_at[token_id])) for token_id, counts in credits.items()
+        TokenDelta._make((token_id, *counts, used_at[token_id])) for token_id, counts in credits.items()
     ]
 
 
-def mended(entry: Entry) -> Entry:
+def sanitize_entry(entry: Entry) -> Entry:
     """The entry without what a database cannot hold: lone surrogates, NULs, huge numbers.
 
     Header values may carry the first two; a row must not be lost for them.
     """
-    return type(entry)._make(map(_mended, entry))
+    return type(entry)._make(map(_sanitize, entry))
 
 
-def storable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """The text without lone surrogates and NULs."""
     return text.encode("utf-8", "replace").decode().replace("\0", "�")
 
 
-def _mended(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
-        return storable(value)
+        return sanitize_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return max(_LEAST, min(value, _MOST))
+        return max(_MIN_INTEGER, min(value, _MAX_INTEGER))
     if isinstance(value, tuple):
-        return tuple(Attempted._make(map(_mended, attempted)) for attempted in value)
+        return tuple(AttemptRow._make(map(_sanitize, attempted)) for attempted in value)
     return value
 
 
-_LEAST, _MOST = -(2**53), 2**53
+_MIN_INTEGER, _MAX_INTEGER = -(2**53), 2**53

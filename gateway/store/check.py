@@ -22,15 +22,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
 from gateway.store.records import ExchangeState
 from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import attempts, requests, tokens, usage_hours
-from gateway.store.statements import IS_OPEN, PLACE, sum_of
+from gateway.store.statements import IS_RUNNING, HOUR_KEY, sum_of
 from gateway.store.usage import COUNTS
 
-MOST: Final = 1000
+MAX_DISCREPANCIES: Final = 1000
 """Places of a table that are told; one with more of them is not gone through further."""
 
 _TOTALS = ("requests", "input_tokens", "output_tokens", "cost_micro")
@@ -71,7 +71,7 @@ class Report:
     discrepancies: tuple[Discrepancy, ...] = ()
 
     @property
-    def clean(self) -> bool:
+    def ok(self) -> bool:
         return not self.damage and not self.discrepancies
 
 
@@ -81,27 +81,27 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
     `boot_id` is that of the running recorder: open rows of others should not be there. With None
     no recorder runs, and open rows wait for the next one to settle them.
     """
-    async with _moment(database) as connection:
+    async with _snapshot(database) as connection:
         if damage := await _damage(connection):
             return Report(damage=damage)
         kept = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
         found = [
             *await _compare(connection, "tokens", _totals(), _totals_of_hours()),
             *await _compare(connection, "usage_hours", _hours(kept), _hours_of_rows(kept)),
-            *await _astray(connection, boot_id),
+            *await _stale_rows(connection, boot_id),
         ]
         return Report(
             keys=await _count(connection, select(func.count()).select_from(tokens)),
             rows=await _count(connection, select(func.count()).select_from(requests)),
             hours=await _count(connection, select(func.count()).select_from(usage_hours)),
-            open=await _count(connection, select(func.count()).where(IS_OPEN)),
+            open=await _count(connection, select(func.count()).where(IS_RUNNING)),
             rows_kept_since=kept,
             discrepancies=tuple(found),
         )
 
 
 @asynccontextmanager
-async def _moment(database: Database) -> AsyncIterator[AsyncConnection]:
+async def _snapshot(database: Database) -> AsyncIterator[AsyncConnection]:
     """All reads see what was committed before the first of them."""
     async with database.reader.connect() as connection:
         if database.dialect.name == "sqlite":
@@ -121,12 +121,12 @@ async def _damage(connection: AsyncConnection) -> tuple[str, ...]:
     return tuple(finding for finding in findings if finding != "ok")
 
 
-async def _astray(connection: AsyncConnection, boot_id: str | None) -> list[Discrepancy]:
+async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[Discrepancy]:
     """Rows that should not be there."""
     of_none = select(func.count()).select_from(attempts.outerjoin(requests))
     queries = {"attempts.request_id": of_none.where(requests.c.id.is_(None))}
     if boot_id is not None:
-        of_others = select(func.count()).where(IS_OPEN, requests.c.boot_id != boot_id)
+        of_others = select(func.count()).where(IS_RUNNING, requests.c.boot_id != boot_id)
         queries["requests.boot_id"] = of_others
     counts = {column: await _count(connection, query) for column, query in queries.items()}
     return [
@@ -148,8 +148,8 @@ async def _compare(
         stands.add_columns(literal_column("1").label("side")),
         counted.add_columns(literal_column("2").label("side")),
     ).subquery()
-    place = [column for column in sides.c if column.name in PLACE]
-    counts = [column for column in sides.c if column.name not in (*PLACE, "side")]
+    place = [column for column in sides.c if column.name in HOUR_KEY]
+    counts = [column for column in sides.c if column.name not in (*HOUR_KEY, "side")]
     pairs = [
         [sum_of(case((sides.c.side == side, column), else_=0)) for side in (1, 2)]
         for column in counts
@@ -159,7 +159,7 @@ async def _compare(
         .group_by(*place)
         .having(or_(*(left != right for left, right in pairs)))
         .order_by(*place)
-        .limit(MOST)
+        .limit(MAX_DISCREPANCIES)
     )
     columns = [f"{table}.{column.name}" for column in counts]
     names = [column.name for column in place]
@@ -202,7 +202,7 @@ def _hours_of_rows(since: int) -> Select[Any]:
     }
     sums = {name: counted[name] if name in counted else sum_of(row[name]) for name in COUNTS}
     return (
-        select(*(column.label(name) for name, column in (*PLACE.items(), *sums.items())))
-        .where(row.state != ExchangeState.OPEN, row.started_at >= since * HOUR)
-        .group_by(*PLACE.values())
+        select(*(column.label(name) for name, column in (*HOUR_KEY.items(), *sums.items())))
+        .where(row.state != ExchangeState.RUNNING, row.started_at >= since * HOUR_US)
+        .group_by(*HOUR_KEY.values())
     )

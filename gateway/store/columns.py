@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from gateway.core.limits import LIMITS, Limits
+from gateway.core.limits import LIMIT_NAMES, Limits
 
 
-def columns_of(fields: Mapping[str, Any], lists: Iterable[str]) -> dict[str, Any]:
+def to_columns(fields: Mapping[str, Any], lists: Iterable[str]) -> dict[str, Any]:
     """The fields of a record as its row has them; those of `lists` are tuples, or None."""
     columns = dict(fields)
     columns |= asdict(columns.pop("limits"))
@@ -22,10 +22,10 @@ def columns_of(fields: Mapping[str, Any], lists: Iterable[str]) -> dict[str, Any
     return columns
 
 
-def fields_of(columns: Mapping[Any, Any], lists: Iterable[str]) -> dict[str, Any]:
+def from_columns(columns: Mapping[Any, Any], lists: Iterable[str]) -> dict[str, Any]:
     """And back."""
     fields = dict(columns)
-    fields["limits"] = Limits(**{name: fields.pop(name) for name in LIMITS})
+    fields["limits"] = Limits(**{name: fields.pop(name) for name in LIMIT_NAMES})
     for name in lists:
         if fields[name] is not None:
             fields[name] = tuple(orjson.loads(fields[name]))

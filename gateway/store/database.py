@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gateway.store import sqlite
-from gateway.store.driver import driver
+from gateway.store.driver import driver_cursor
 from gateway.store.errors import StoreError
 from gateway.store.migrations import migrate
 
@@ -102,7 +102,7 @@ class _ServerWriter:
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
         def through_driver(connection: Connection) -> T:
-            with driver(connection) as cursor:
+            with driver_cursor(connection) as cursor:
                 return work(cursor)
 
         return await self.write(through_driver)
@@ -119,10 +119,10 @@ class _ServerWriter:
 
 def _in_file(path: Path) -> Database:
     try:
-        sqlite.make_file(path)
+        sqlite.create_file(path)
     except OSError as fault:
         raise StoreError(f"the database {path} cannot be made: {fault.strerror}") from fault
-    return Database(sqlite.FileWriter(path), sqlite.open_reader(path))
+    return Database(sqlite.SqliteWriter(path), sqlite.open_reader(path))
 
 
 def _on_server(address: str) -> Database:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 
 @contextmanager
-def driver(connection: Connection) -> Iterator[DBAPICursor]:
+def driver_cursor(connection: Connection) -> Iterator[DBAPICursor]:
     """A cursor for as long as the block runs; it knows nothing of the connection's transaction."""
     cursor = connection.connection.cursor()
     try:

@@ -22,7 +22,7 @@ class MigrationFailed(StoreError):
     """A migration was rolled back: the database is as it was before."""
 
 
-class TooMuchToRead(StoreError):
+class QueryTimeout(StoreError):
     """A read went through more rows than the time for it allows: it was given up."""
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, insert, select, update
 
-from gateway.store.columns import columns_of, fields_of
+from gateway.store.columns import to_columns, from_columns
 from gateway.store.database import Database
 from gateway.store.errors import GroupInUse
-from gateway.store.records import AgentMode, Group
+from gateway.store.records import UserAgentMode, Group
 from gateway.store.schema import groups, tokens
 
-_LISTS = ("patterns", "user_agents")
-_MADE = ("name", "created_at")
+_GROUP_LISTS = ("patterns", "user_agents")
+_FIXED = ("name", "created_at")
 """What a group keeps as long as it lives."""
 
 
@@ -30,8 +30,8 @@ async def all_groups(database: Database) -> list[Group]:
 
 async def put_group(database: Database, group: Group) -> None:
     """Add the group, or change all of the one of that name but its `created_at`."""
-    added = columns_of({name: getattr(group, name) for name in group.__slots__}, _LISTS)
-    fields = {name: value for name, value in added.items() if name not in _MADE}
+    added = to_columns({name: getattr(group, name) for name in group.__slots__}, _GROUP_LISTS)
+    fields = {name: value for name, value in added.items() if name not in _FIXED}
 
     def put(connection: Connection) -> None:
         changed = update(groups).where(groups.c.name == group.name).values(fields)
@@ -53,5 +53,5 @@ async def remove_group(database: Database, name: str) -> bool:
 
 
 def _group(row: Mapping[Any, Any]) -> Group:
-    fields = fields_of(row, _LISTS)
-    return Group(**fields | {"user_agent_mode": AgentMode(fields["user_agent_mode"])})
+    fields = from_columns(row, _GROUP_LISTS)
+    return Group(**fields | {"user_agent_mode": UserAgentMode(fields["user_agent_mode"])})

@@ -27,7 +27,7 @@ about it."""
 
 
 @contextmanager
-def hold(state_dir: Path, ours: Collection[str] = (LOCK_NAME, DATABASE_NAME)) -> Iterator[None]:
+def lock_state_dir(state_dir: Path, expected_files: Collection[str] = (LOCK_NAME, DATABASE_NAME)) -> Iterator[None]:
     """Hold the directory, made where it is missing and closed to others (0700).
 
     Raises StateLocked where another process holds it, StoreError where it cannot be made or has
@@ -36,7 +36,7 @@ def hold(state_dir: Path, ours: Collection[str] = (LOCK_NAME, DATABASE_NAME)) ->
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         present = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
-        if present and present.isdisjoint(ours):
+        if present and present.isdisjoint(expected_files):
             raise StoreError(
                 f"{state_dir} is no state directory: it holds other files, and would be closed to "
                 "everyone else; name a new or an empty one"

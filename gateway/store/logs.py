@@ -13,13 +13,13 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, func, literal_column, or_, select
 
 from gateway.store.database import Database
-from gateway.store.reading import reading
-from gateway.store.records import Attempted, ExchangeState, RequestRow
+from gateway.store.reading import timed_reader
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 from gateway.store.schema import attempts as made
 from gateway.store.schema import requests
-from gateway.store.statements import IS_OPEN
+from gateway.store.statements import IS_RUNNING
 
-LONGEST_PAGE: Final = 1000
+MAX_PAGE: Final = 1000
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'open'")])
 """Of what has ended, all that did not go well. Spoken as literals: with parameters SQLite could
@@ -30,11 +30,11 @@ _LATE_US: Final = 10_000_000
 back one looks for those that have."""
 
 _EXPORT_BATCH: Final = 500
-_LONGEST_BATCH: Final = 10.0  # seconds: whoever exports everything waits for rare rows too
+_EXPORT_TIMEOUT: Final = 10.0  # seconds: whoever exports everything waits for rare rows too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogFilter:
     """Which rows are looked for: those that match everything that is not None.
 
     `since` and before `until` (Unix µs) is when they started. `id` is how their ids begin. `model`
@@ -57,12 +57,12 @@ class Wanted:
     text: str | None = None
 
 
-EVERYTHING: Final = Wanted()
+NO_FILTER: Final = LogFilter()
 
 
 async def page(
     database: Database,
-    wanted: Wanted = EVERYTHING,
+    log_filter: LogFilter = NO_FILTER,
     *,
     limit: int = 50,
     before: str | None = None,
@@ -74,22 +74,22 @@ async def page(
     a page is the next page. With `after` the page is the one that follows it most closely, so
     that a reader who goes on from its first row misses none. Raises TooMuchToRead.
     """
-    query = _query(wanted, max(1, min(limit, LONGEST_PAGE)), before, after)
-    async with reading(database) as connection:
+    query = _query(log_filter, max(1, min(limit, MAX_PAGE)), before, after)
+    async with timed_reader(database) as connection:
         result = await connection.execute(query)
     rows = [_row(fields) for fields in result.mappings()]
     return rows if after is None else rows[::-1]
 
 
 async def export(
-    database: Database, wanted: Wanted = EVERYTHING
+    database: Database, log_filter: LogFilter = NO_FILTER
 ) -> AsyncIterator[list[RequestRow]]:
     """All rows wanted, some at a time, newest first; those of exchanges that begin meanwhile are
     not among them. Raises TooMuchToRead, with more patience than others."""
     before: str | None = None
     while True:
-        query = _query(wanted, _EXPORT_BATCH, before)
-        async with reading(database, _LONGEST_BATCH) as connection:
+        query = _query(log_filter, _EXPORT_BATCH, before)
+        async with timed_reader(database, _EXPORT_TIMEOUT) as connection:
             result = await connection.execute(query)
         rows = [_row(fields) for fields in result.mappings()]
         if rows:
@@ -101,10 +101,10 @@ async def export(
 
 async def tail(
     database: Database,
-    wanted: Wanted = EVERYTHING,
+    log_filter: LogFilter = NO_FILTER,
     *,
     after: str | None,
-    watched: Sequence[str] = (),
+    running_ids: Sequence[str] = (),
     limit: int = 200,
 ) -> list[RequestRow]:
     """The newest rows wanted that began after the id `after`, or soon enough before it to have
@@ -113,42 +113,42 @@ async def tail(
 
     After None there are only the watched ones and the newest `limit`.
     """
-    rows = {row.id: row for row in await page(database, wanted, limit=limit)}
+    rows = {row.id: row for row in await page(database, log_filter, limit=limit)}
     if after is not None:
         start = first_id(max(0, started_us(after) - _LATE_US))
         rows = {each: row for each, row in rows.items() if each > start}
-    if watched:
+    if running_ids:
         query = select(requests).where(
-            requests.c.id.in_(watched[:LONGEST_PAGE]), requests.c.state != ExchangeState.OPEN
+            requests.c.id.in_(running_ids[:MAX_PAGE]), requests.c.state != ExchangeState.RUNNING
         )
-        async with reading(database) as connection:
+        async with timed_reader(database) as connection:
             result = await connection.execute(query)
         rows |= {row.id: row for row in map(_row, result.mappings())}
     return [rows[each] for each in sorted(rows, reverse=True)]
 
 
-async def named(
-    database: Database, ids: Sequence[str], wanted: Wanted = EVERYTHING
+async def get_many(
+    database: Database, ids: Sequence[str], log_filter: LogFilter = NO_FILTER
 ) -> dict[str, RequestRow]:
     """The rows of these ids that are wanted, by their ids. Raises TooMuchToRead."""
-    query = select(requests).where(requests.c.id.in_(ids), *_conditions(wanted))
-    async with reading(database) as connection:
+    query = select(requests).where(requests.c.id.in_(ids), *_conditions(log_filter))
+    async with timed_reader(database) as connection:
         result = await connection.execute(query)
     return {row.id: row for row in map(_row, result.mappings())}
 
 
-async def ended_before(database: Database, boot_id: str | None, limit: int) -> list[str]:
+async def ended_in_earlier_runs(database: Database, boot_id: str | None, limit: int) -> list[str]:
     """The ids of rows that ended in earlier runs than `boot_id`, of the newest `limit` of them, in
     the order that they ended in. Nobody knows when an interrupted one did: those are the last.
     """
     row = requests.c
     newest = (
         select(row.id, row.state, row.started_at + func.coalesce(row.total_us, 0))
-        .where(row.boot_id != boot_id, row.state != ExchangeState.OPEN)
+        .where(row.boot_id != boot_id, row.state != ExchangeState.RUNNING)
         .order_by(row.id.desc())
         .limit(limit)
     )
-    async with reading(database) as connection:
+    async with timed_reader(database) as connection:
         found = (await connection.execute(newest)).all()
     return [
         id_
@@ -166,12 +166,12 @@ async def get(database: Database, request_id: str) -> RequestRow | None:
     return None if fields is None else _row(fields)
 
 
-async def attempts(database: Database, request_id: str) -> list[Attempted]:
+async def attempts(database: Database, request_id: str) -> list[AttemptRow]:
     """The attempts of one exchange in their order; none before it has ended."""
-    columns = (made.c[name] for name in Attempted._fields)
+    columns = (made.c[name] for name in AttemptRow._fields)
     query = select(*columns).where(made.c.request_id == request_id).order_by(made.c.number)
     async with database.reader.connect() as connection:
-        return [Attempted(*row) for row in await connection.execute(query)]
+        return [AttemptRow(*row) for row in await connection.execute(query)]
 
 
 def first_id(moment_us: int) -> str:
@@ -189,19 +189,19 @@ def started_us(request_id: str) -> int:
 
 
 def _query(
-    wanted: Wanted, limit: int, before: str | None = None, after: str | None = None
+    log_filter: LogFilter, limit: int, before: str | None = None, after: str | None = None
 ) -> Select[Any]:
     """The rows wanted that are next to the ids: newest first, with `after` oldest first."""
-    bounds = list(_conditions(wanted))
+    bounds = list(_conditions(log_filter))
     if before is not None:
         bounds.append(requests.c.id < before)
     if after is not None:
         bounds.append(requests.c.id > after)
     order = requests.c.id.desc() if after is None else requests.c.id
-    if wanted.state is ExchangeState.OPEN:
-        found = _through("requests_open", select(requests.c.id).where(IS_OPEN, *bounds))
-    elif _among_failed(wanted):
-        found = through_failed(select(requests.c.id).where(FAILED, *bounds))
+    if log_filter.state is ExchangeState.RUNNING:
+        found = _through("requests_open", select(requests.c.id).where(IS_RUNNING, *bounds))
+    elif _uses_failed_index(log_filter):
+        found = use_failed_index(select(requests.c.id).where(FAILED, *bounds))
     else:
         return select(requests).where(*bounds).order_by(order).limit(limit)
     # Ids first: only those that are found are looked up in the table.
@@ -209,7 +209,7 @@ def _query(
     return select(requests).where(requests.c.id.in_(ids)).order_by(order)
 
 
-def through_failed(query: Select[Any]) -> Select[Any]:
+def use_failed_index(query: Select[Any]) -> Select[Any]:
     """The same by the index of what failed; the query must ask for FAILED."""
     return _through("requests_failed", query)
 
@@ -219,34 +219,34 @@ def _through(index: str, query: Select[Any]) -> Select[Any]:
     return query.with_hint(requests, f"INDEXED BY {index}", "sqlite")
 
 
-def _among_failed(wanted: Wanted) -> bool:
+def _uses_failed_index(log_filter: LogFilter) -> bool:
     """Whether only what failed can match."""
     return (
-        wanted.error_code is not None
-        or (wanted.state is not None and wanted.state not in ("ok", "open"))
-        or (wanted.status is not None and wanted.status.start >= 400)
+        log_filter.error_code is not None
+        or (log_filter.state is not None and log_filter.state not in ("ok", "open"))
+        or (log_filter.status is not None and log_filter.status.start >= 400)
     )
 
 
-def _conditions(wanted: Wanted) -> Iterator[ColumnElement[bool]]:
+def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     row = requests.c
-    if wanted.since is not None:
-        yield row.id >= first_id(wanted.since)
-    if wanted.until is not None:
-        yield row.id < first_id(wanted.until)
-    if wanted.id:
-        yield row.id >= wanted.id
-        yield row.id < f"{wanted.id}~"  # sorts after all that ids are made of
+    if log_filter.since is not None:
+        yield row.id >= first_id(log_filter.since)
+    if log_filter.until is not None:
+        yield row.id < first_id(log_filter.until)
+    if log_filter.id:
+        yield row.id >= log_filter.id
+        yield row.id < f"{log_filter.id}~"  # sorts after all that ids are made of
     for name in ("token_id", "group_name", "channel", "account", "state", "error_code"):
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
-    if wanted.model is not None:
-        yield or_(row.catalog_model == wanted.model, row.model == wanted.model)
-    if wanted.status is not None:
-        yield row.status.between(wanted.status.start, wanted.status.stop - 1)
-    if wanted.text:
+    if log_filter.model is not None:
+        yield or_(row.catalog_model == log_filter.model, row.model == log_filter.model)
+    if log_filter.status is not None:
+        yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
+    if log_filter.text:
         places = (row.upstream_error, row.error_code, row.client_request_id)
-        yield or_(*(place.icontains(wanted.text, autoescape=True) for place in places))
+        yield or_(*(place.icontains(log_filter.text, autoescape=True) for place in places))
 
 
 def _row(fields: Mapping[Any, Any]) -> RequestRow:

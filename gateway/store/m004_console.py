@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Connection, LargeBinary, MetaData, Table, Text
 
-from gateway.store.m004_readings import requests_and_hours
+from gateway.store.m004_readings import _add_times_and_index
 
 
 def upgrade(connection: Connection, now: int) -> None:
@@ -22,4 +22,4 @@ def upgrade(connection: Connection, now: int) -> None:
         Column("address", Text, nullable=False),
         Column("agent", Text, nullable=False),
     ).create(connection)
-    requests_and_hours(connection)
+    _add_times_and_index(connection)

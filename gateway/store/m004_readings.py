@@ -9,12 +9,12 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Connection
 from sqlalchemy.schema import CreateColumn
 
-_COUNTS = ("first_events", "first_event_us", "total_us")
+_TIMES = ("first_events", "first_event_us", "total_us")
 
 
-def requests_and_hours(connection: Connection) -> None:
+def _add_times_and_index(connection: Connection) -> None:
     """Hours whose rows are gone have no times; of others they are summed up from the rows."""
-    for name in _COUNTS:
+    for name in _TIMES:
         column = Column(name, BigInteger, nullable=False, server_default="0")
         described = CreateColumn(column).compile(dialect=connection.dialect)
         connection.exec_driver_sql(f"ALTER TABLE usage_hours ADD COLUMN {described}")

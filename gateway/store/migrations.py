@@ -33,14 +33,14 @@ T = TypeVar("T")
 _VERSION = "schema_version"
 
 
-class Migrated(Protocol):
+class MigrationTarget(Protocol):
     """A database that can be written, and copied before it is changed."""
 
     async def write(self, work: Callable[[Connection], T]) -> T: ...
     async def copy(self, version: int) -> None: ...
 
 
-async def migrate(database: Migrated, now: int, steps: Sequence[Step] = STEPS) -> None:
+async def migrate(database: MigrationTarget, now: int, steps: Sequence[Step] = STEPS) -> None:
     """Bring the database to version `len(steps)`, after a copy of what is not empty.
 
     Raises NewerSchema, MigrationFailed, or StoreError for a database that is not ours.

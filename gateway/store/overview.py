@@ -13,24 +13,24 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, func, select, text
 
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
-from gateway.store.logs import FAILED, first_id, through_failed
-from gateway.store.reading import reading
+from gateway.store.logs import FAILED, first_id, use_failed_index
+from gateway.store.reading import timed_reader
 from gateway.store.schema import requests, usage_hours
 from gateway.store.statements import sum_of
 
 Rows = Sequence[Sequence[Any]]
 
-DAY: Final = 24 * HOUR
+DAY_US: Final = 24 * HOUR_US
 """Microseconds."""
 
-_BY_THE_HOUR: Final = 3 * DAY  # the longest span of which each hour is told
+_BY_THE_HOUR: Final = 3 * DAY_US  # the longest span of which each hour is told
 _MOST: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Totals:
     """What was used, by settled exchanges, as in `gateway.store.usage`."""
 
     requests: int = 0
@@ -47,7 +47,7 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures(Amounts):
+class Metrics(Totals):
     """The same, and how long it took those that had a first event."""
 
     estimated: int = 0
@@ -65,25 +65,25 @@ class Figures(Amounts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice(Figures):
+class TimeBucket(Metrics):
     """The figures of one hour or day of UTC, which begins `at` (Unix µs)."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Amounts):
+class Breakdown(Totals):
     """The amounts of one token (its id) or one model of the catalog ('' where there was none)."""
 
     name: str
 
 
-_AMOUNTS: Final = tuple(field.name for field in fields(Amounts))
-_FIGURES: Final = tuple(field.name for field in fields(Figures))
+_AMOUNTS: Final = tuple(field.name for field in fields(Totals))
+_FIGURES: Final = tuple(field.name for field in fields(Metrics))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failing:
+class FailureGroup:
     """How often exchanges ended in one way: `what` is the code that the client got, or the state
     where it got none; `last` is the id of the newest of them."""
 
@@ -101,26 +101,26 @@ class Overview:
     since: int
     until: int
     step: int
-    whole: Figures
-    series: tuple[Slice, ...]
-    keys: tuple[Part, ...]
-    models: tuple[Part, ...]
-    failures: tuple[Failing, ...]
+    whole: Metrics
+    series: tuple[TimeBucket, ...]
+    keys: tuple[Breakdown, ...]
+    models: tuple[Breakdown, ...]
+    failures: tuple[FailureGroup, ...]
 
 
-def widened(since: int, until: int) -> tuple[int, int, int]:
+def align_span(since: int, until: int) -> tuple[int, int, int]:
     """The whole hours of UTC (whole days, where it is long) that a span of Unix µs touches, one at
     the least: from, until, and which of them."""
-    step = HOUR if until - since <= _BY_THE_HOUR else DAY
+    step = HOUR_US if until - since <= _BY_THE_HOUR else DAY_US
     first = since // step
     return first * step, max(-(-until // step), first + 1) * step, step
 
 
 async def overview(database: Database, since: int, until: int) -> Overview:
     """Of the time from `since` to before `until` (Unix µs), widened. Raises TooMuchToRead."""
-    since, until, step = widened(since, until)
+    since, until, step = align_span(since, until)
     hours = usage_hours.c
-    of_span = hours.hour.between(since // HOUR, until // HOUR - 1)
+    of_span = hours.hour.between(since // HOUR_US, until // HOUR_US - 1)
     slices = _sums(_FIGURES, hours.hour).where(of_span)
     keys_of, models_of = (
         _sums(_AMOUNTS, by)
@@ -138,19 +138,19 @@ async def overview(database: Database, since: int, until: int) -> Overview:
         since=since,
         until=until,
         step=step,
-        whole=Figures(**_added(_FIGURES, [row[1:] for row in of_hours])),
+        whole=Metrics(**_added(_FIGURES, [row[1:] for row in of_hours])),
         series=series,
         keys=_parts(keys),
         models=_parts(models),
         failures=tuple(
-            Failing(what=what, upstream_status=status, count=count, last=last)
+            FailureGroup(what=what, upstream_status=status, count=count, last=last)
             for what, status, count, last in failures
         ),
     )
 
 
 async def _both(database: Database, one: Select[Any], other: Select[Any]) -> tuple[Rows, Rows]:
-    async with reading(database) as connection:
+    async with timed_reader(database) as connection:
         first, second = await connection.execute(one), await connection.execute(other)
     return first.all(), second.all()
 
@@ -166,19 +166,19 @@ def _failures(since: int, until: int) -> Select[Any]:
     of_span = (FAILED, row.id >= first_id(since), row.id < first_id(until))
     query = select(what, row.upstream_status, count, func.max(row.id)).where(*of_span)
     query = query.group_by(what, row.upstream_status).order_by(count.desc(), func.max(row.id))
-    return through_failed(query).limit(_MOST)
+    return use_failed_index(query).limit(_MOST)
 
 
-def _series(of_hours: Rows, starts: range) -> tuple[Slice, ...]:
+def _series(of_hours: Rows, starts: range) -> tuple[TimeBucket, ...]:
     """The hours are in the order of their table, so that nothing need be sorted to add them."""
     found: dict[int, list[Sequence[int]]] = {}
     for row in of_hours:
-        found.setdefault(row[0] * HOUR // starts.step * starts.step, []).append(row[1:])
-    return tuple(Slice(at=at, **_added(_FIGURES, found.get(at, ()))) for at in starts)
+        found.setdefault(row[0] * HOUR_US // starts.step * starts.step, []).append(row[1:])
+    return tuple(TimeBucket(at=at, **_added(_FIGURES, found.get(at, ()))) for at in starts)
 
 
-def _parts(rows: Rows) -> tuple[Part, ...]:
-    return tuple(Part(name=row[0], **dict(zip(_AMOUNTS, row[1:], strict=True))) for row in rows)
+def _parts(rows: Rows) -> tuple[Breakdown, ...]:
+    return tuple(Breakdown(name=row[0], **dict(zip(_AMOUNTS, row[1:], strict=True))) for row in rows)
 
 
 def _added(names: Sequence[str], rows: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -22,18 +22,18 @@ from itertools import islice
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from gateway.store.batch import Entry, arrange, mended, unknown
+from gateway.store.batch import Entry, build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
 from gateway.store.records import Intent, Settlement
-from gateway.store.recovery import interrupt
-from gateway.store.statements import LARGEST_LOOKUP, Statements
+from gateway.store.recovery import mark_interrupted
+from gateway.store.statements import MAX_LOOKUP, Statements
 
 _log = logging.getLogger(__name__)
 
 _LINGER = 0.02  # seconds that a settlement waits for company
 _REST_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
 _LONGEST_REST = 0.005
-_BATCH = LARGEST_LOOKUP  # entries of one transaction
+_BATCH = MAX_LOOKUP  # entries of one transaction
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
 
@@ -81,12 +81,12 @@ class Recorder:
 
     async def start(self) -> None:
         """Settle what an earlier boot left open as interrupted, then take up the work."""
-        settle = partial(interrupt, statements=self._statements, boot_id=self.boot_id)
+        settle = partial(mark_interrupted, statements=self._statements, boot_id=self.boot_id)
         if count := await self._database.write(settle):
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
         self._launch()
 
-    def intend(self, intent: Intent) -> asyncio.Future[None]:
+    def record_intent(self, intent: Intent) -> asyncio.Future[None]:
         """Queue an open row. The future is resolved once the row is committed, and never fails:
         while the database cannot be written it stays pending. Cancelling it changes nothing.
         """
@@ -96,18 +96,18 @@ class Recorder:
             self._wake.set()
         return future
 
-    def settle(self, settlement: Settlement) -> None:
+    def record_settlement(self, settlement: Settlement) -> None:
         """Queue the end of an exchange that was intended; a second one for it changes nothing."""
         self._push(settlement)
         self._hurry_later()
 
-    def refuse(self, intent: Intent, settlement: Settlement) -> None:
+    def record_rejection(self, intent: Intent, settlement: Settlement) -> None:
         """Queue the row of an exchange that ended before it began, whole and counted at once."""
         self._push(intent)
         self._push(settlement)
         self._hurry_later()
 
-    def overtaken(self, exchange_id: str) -> None:
+    def note_uncommitted(self, exchange_id: str) -> None:
         """The exchange goes on before its intent is on record: where the ledger cannot be written
         there may be hundreds in a second, so one line tells of all of them."""
         self._overtaken += 1
@@ -202,14 +202,14 @@ class Recorder:
         # Else what this run has opened is known: nobody but the recorder settles it.
         statements = self._statements
         opened: Mapping[str, Intent] = {} if self._failures else self._opened
-        asked = [entry.id for entry in entries] if self._failures else unknown(entries, opened)
-        batch = arrange(entries, statements.standing.run(cursor, asked), opened)
-        statements.intend.run(cursor, batch.intents)
-        statements.complete.run(cursor, batch.whole)
-        statements.settle.run(cursor, batch.settlements)
-        statements.attempt.run(cursor, batch.attempts)
-        statements.hour.run(cursor, batch.hours)
-        statements.credit.run(cursor, batch.credits)
+        asked = [entry.id for entry in entries] if self._failures else settlements_without_intent(entries, opened)
+        batch = build_batch(entries, statements.row_states.run(cursor, asked), opened)
+        statements.insert_intent.run(cursor, batch.intents)
+        statements.insert_complete.run(cursor, batch.complete_rows)
+        statements.update_settled.run(cursor, batch.settlements)
+        statements.insert_attempt.run(cursor, batch.attempts)
+        statements.add_hour.run(cursor, batch.hour_deltas)
+        statements.add_to_token.run(cursor, batch.token_deltas)
 
     def _rest(self, intents: int) -> None:
         """After several intents the next ones wait a little, for a commit costs as much processor
@@ -244,7 +244,7 @@ class Recorder:
             self._warn(fault)
             await self._pause(_PAUSES[min(self._failures, len(_PAUSES)) - 1])
             return
-        repaired = [mended(entry) for entry in entries]
+        repaired = [sanitize_entry(entry) for entry in entries]
         if repaired != entries:
             for position, entry in enumerate(repaired):
                 self._queue[position] = entry

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.core.word import Word
+from gateway.core.word import FastStrEnum
 
 
-class TokenState(Word):
+class TokenState(FastStrEnum):
     """A disabled key may be enabled again, a revoked one never."""
 
     ACTIVE = "active"
@@ -22,17 +22,17 @@ class TokenState(Word):
     REVOKED = "revoked"
 
 
-class AgentMode(Word):
+class UserAgentMode(FastStrEnum):
     """Whether a list of user agents is only watched, or others are refused."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
-class ExchangeState(Word):
+class ExchangeState(FastStrEnum):
     """How an exchange stands. `open` is the only state that ever changes, and it changes once."""
 
-    OPEN = "open"
+    RUNNING = "open"
     OK = "ok"
     ERROR = "error"
     CLIENT_GONE = "client_gone"
@@ -59,7 +59,7 @@ class Group:
     multiplier: str = "1"
     limits: Limits = UNLIMITED
     user_agents: tuple[str, ...] | None = None
-    user_agent_mode: AgentMode = AgentMode.ENFORCE
+    user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Intent(NamedTuple):
     notes: str | None = None
 
 
-class Attempted(NamedTuple):
+class AttemptRow(NamedTuple):
     """One attempt as it ended: who was asked, what came of it and what followed.
 
     `format` and `lane` are those of the candidate, `reason` says why it was taken. `started_us`
@@ -215,7 +215,7 @@ class Settlement(NamedTuple):
     account: str | None = None
     upstream_model: str | None = None
     lane: str | None = None
-    attempts: tuple[Attempted, ...] = ()
+    attempts: tuple[AttemptRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

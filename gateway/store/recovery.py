@@ -10,22 +10,22 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, update
 
-from gateway.store.batch import Hour, credits_of
-from gateway.store.driver import driver
+from gateway.store.batch import HourDelta, token_deltas
+from gateway.store.driver import driver_cursor
 from gateway.store.records import ExchangeState
 from gateway.store.schema import requests
-from gateway.store.statements import IS_OPEN, PLACE, Statements, sum_of
+from gateway.store.statements import IS_RUNNING, HOUR_KEY, Statements, sum_of
 
 _guessed = requests.c.expected_input_tokens > 0
 
 
-def interrupt(connection: Connection, statements: Statements, boot_id: str) -> int:
+def mark_interrupted(connection: Connection, statements: Statements, boot_id: str) -> int:
     """Settle the open rows of all boots but this one as interrupted, and answer how many."""
-    left_open = (IS_OPEN, requests.c.boot_id != boot_id)
-    hours: list[Hour] = []
+    left_open = (IS_RUNNING, requests.c.boot_id != boot_id)
+    hours: list[HourDelta] = []
     used_at: dict[str, int] = {}
     for row in connection.execute(_sums().where(*left_open)):
-        hour, last = Hour._make(row[:-1]), row[-1]
+        hour, last = HourDelta._make(row[:-1]), row[-1]
         hours.append(hour)
         used_at[hour.token_id] = max(last, used_at.get(hour.token_id, last))
     connection.execute(
@@ -39,9 +39,9 @@ def interrupt(connection: Connection, statements: Statements, boot_id: str) -> i
             usage_source=case((_guessed, "estimated"), else_="none"),
         )
     )
-    with driver(connection) as cursor:
-        statements.hour.run(cursor, hours)
-        statements.credit.run(cursor, credits_of(hours, used_at))
+    with driver_cursor(connection) as cursor:
+        statements.add_hour.run(cursor, hours)
+        statements.add_to_token.run(cursor, token_deltas(hours, used_at))
     return sum(hour.requests for hour in hours)
 
 
@@ -55,6 +55,6 @@ def _sums() -> Select[Any]:
         "cost_micro": sum_of(requests.c.expected_micro),
     }
     columns = [
-        PLACE[name] if name in PLACE else counts.get(name, literal(0)) for name in Hour._fields
+        HOUR_KEY[name] if name in HOUR_KEY else counts.get(name, literal(0)) for name in HourDelta._fields
     ]
-    return select(*columns, func.max(requests.c.started_at)).group_by(*PLACE.values())
+    return select(*columns, func.max(requests.c.started_at)).group_by(*HOUR_KEY.values())

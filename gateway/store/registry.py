@@ -72,6 +72,6 @@ class Registry:
         self._groups[group.name] = group
         self.version += 1
 
-    def drop_group(self, name: str) -> None:
+    def remove_group(self, name: str) -> None:
         self._groups.pop(name, None)
         self.version += 1

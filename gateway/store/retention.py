@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
 from gateway.store.records import ExchangeState
 from gateway.store.schema import requests, settings
@@ -30,15 +30,15 @@ async def delete_before(
     least `pause` seconds, and for as long as it took. Cancelled, it has deleted some of them, and
     the next call goes on.
     """
-    hour = cutoff_us // HOUR
+    hour = cutoff_us // HOUR_US
     await database.write(lambda connection: _raise(connection, hour))
     # An id begins with the microsecond of its start: the table is sorted by time.
     oldest = (
         select(requests.c.id)
         .where(
-            requests.c.id < f"req_{hour * HOUR:014x}",
-            requests.c.started_at < hour * HOUR,
-            requests.c.state != ExchangeState.OPEN,
+            requests.c.id < f"req_{hour * HOUR_US:014x}",
+            requests.c.started_at < hour * HOUR_US,
+            requests.c.state != ExchangeState.RUNNING,
         )
         .order_by(requests.c.id)
         .limit(batch)

@@ -35,13 +35,13 @@ from sqlalchemy import (
     text,
 )
 
-from gateway.core.limits import LIMITS
+from gateway.core.limits import LIMIT_NAMES
 
 metadata = MetaData()
 
 
 def _limits() -> Iterator[Column[int]]:
-    return (Column(name, BigInteger) for name in LIMITS)
+    return (Column(name, BigInteger) for name in LIMIT_NAMES)
 
 
 def _count(name: str) -> Column[int]:

@@ -16,7 +16,7 @@ _PASSWORD = "admin_password"  # noqa: S105  # the name of a setting
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class SessionRow:
     """A session as it is kept: `digest` is the SHA-256 of its id, times are Unix microseconds."""
 
     digest: bytes
@@ -26,42 +26,42 @@ class Visit:
     agent: str
 
 
-async def all_visits(database: Database) -> list[Visit]:
+async def all_sessions(database: Database) -> list[SessionRow]:
     """Every session, those that are over included, oldest first."""
     query = select(sessions).order_by(sessions.c.created_at, sessions.c.digest)
     async with database.reader.connect() as connection:
         result = await connection.execute(query)
-    return [Visit(**row) for row in result.mappings()]
+    return [SessionRow(**row) for row in result.mappings()]
 
 
-async def add_visit(database: Database, visit: Visit, over: Iterable[bytes] = ()) -> None:
+async def add_session(database: Database, session: SessionRow, expired: Iterable[bytes] = ()) -> None:
     """Add a session, and forget those that are over."""
-    gone = list(over)
+    gone = list(expired)
 
     def add(connection: Connection) -> None:
         if gone:
             connection.execute(delete(sessions).where(sessions.c.digest.in_(gone)))
-        connection.execute(insert(sessions).values(asdict(visit)))
+        connection.execute(insert(sessions).values(asdict(session)))
 
     await database.write(add)
 
 
-async def note_seen(database: Database, digest: bytes, seen_at: int) -> None:
+async def touch_session(database: Database, digest: bytes, seen_at: int) -> None:
     seen = update(sessions).where(sessions.c.digest == digest).values(seen_at=seen_at)
     await database.write(lambda connection: connection.execute(seen) and None)
 
 
-async def remove_visit(database: Database, digest: bytes) -> None:
+async def remove_session(database: Database, digest: bytes) -> None:
     gone = delete(sessions).where(sessions.c.digest == digest)
     await database.write(lambda connection: connection.execute(gone) and None)
 
 
-async def remove_visits(database: Database) -> None:
+async def remove_all_sessions(database: Database) -> None:
     """All of them."""
     await database.write(lambda connection: connection.execute(delete(sessions)) and None)
 
 
-async def read_password(database: Database) -> str | None:
+async def get_password_digest(database: Database) -> str | None:
     """The digest of the password, in the words of whoever made it; None until one is set."""
     query = select(settings.c.value).where(settings.c.name == _PASSWORD)
     async with database.reader.connect() as connection:
@@ -69,7 +69,7 @@ async def read_password(database: Database) -> str | None:
     return value
 
 
-async def set_password(database: Database, digest: str) -> None:
+async def set_password_digest(database: Database, digest: str) -> None:
     """Put the password in the place of any other, and forget all sessions, in one transaction."""
 
     def put(connection: Connection) -> None:

@@ -22,14 +22,14 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from gateway.store.driver import driver
+from gateway.store.driver import driver_cursor
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.records import ExchangeState
 
 _log = logging.getLogger(__name__)
 
-_WRITER_PATIENCE = 1.0  # seconds for another program's lock; the recorder tries again by itself
-_READER_PATIENCE = 5.0
+_WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries again by itself
+_READER_TIMEOUT = 5.0
 _READERS = 4
 
 _PRAGMAS = (
@@ -49,7 +49,7 @@ sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(ExchangeState, str.__str__)
 
 
-class FileWriter:
+class SqliteWriter:
     """The writing connection to one file. Every method visits the thread once, in turn."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class FileWriter:
             _address("sqlite+pysqlite", path, "rw"),
             pool_size=1,
             max_overflow=0,
-            **_options(_WRITER_PATIENCE),
+            **_options(_WRITER_TIMEOUT),
         )
         self.dialect = self._engine.dialect
         self._connection: Connection | None = None
@@ -76,29 +76,29 @@ class FileWriter:
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """One transaction, sure of its lock from the start. Cancelled, it may still happen."""
-        return await self._visit(lambda: self._transact(work))
+        return await self._run_in_thread(lambda: self._transact(work))
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
         """The same for statements that are already compiled, without SQLAlchemy's part of it."""
-        return await self._visit(lambda: self._transact_rows(work))
+        return await self._run_in_thread(lambda: self._transact_rows(work))
 
     async def check(self) -> None:
         """Refuse a file that is no database, or one whose pages contradict each other."""
-        await self._visit(self._check)
+        await self._run_in_thread(self._check)
 
     async def copy(self, version: int) -> None:
         """A compact copy beside the file, named after its schema; an older one is replaced."""
-        await self._visit(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
+        await self._run_in_thread(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
 
     async def close(self) -> None:
         """Leave the file whole, without a write-ahead log. A second time it does nothing."""
         if self._closed:
             return
         self._closed = True
-        await self._visit(self._close)
+        await self._run_in_thread(self._close)
         self._thread.shutdown()
 
-    async def _visit(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
@@ -107,7 +107,7 @@ class FileWriter:
             return work(connection)
 
     def _transact_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        with driver(self._connected()) as cursor:
+        with driver_cursor(self._connected()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 result = work(cursor)
@@ -138,9 +138,9 @@ class FileWriter:
                 raise StoreError(f"{self.path} cannot be opened: {cause}") from fault
             finding = str(cause)
         if finding != "ok":
-            raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._remedy()}")
+            raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._restore_hint()}")
 
-    def _remedy(self) -> str:
+    def _restore_hint(self) -> str:
         copies = self.path.parent.glob(f"{self.path.name}.*.copy")
         newest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
         beside = f"the newest copy beside it is {newest}" if newest else "no copy lies beside it"
@@ -168,7 +168,7 @@ class FileWriter:
             self._engine.dispose()
 
 
-def make_file(path: Path) -> None:
+def create_file(path: Path) -> None:
     """Make sure that the file exists; a new one, and all that SQLite puts beside it, is 0600."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make(path)
@@ -188,7 +188,7 @@ def open_reader(path: Path) -> AsyncEngine:
         _address("sqlite+aiosqlite", path, "ro"),
         pool_size=_READERS,
         max_overflow=0,
-        **_options(_READER_PATIENCE),
+        **_options(_READER_TIMEOUT),
     )
     engine.dialect.statement_compiler = _Compiler
     return engine
@@ -204,10 +204,10 @@ def _address(driver: str, path: Path, mode: str) -> URL:
     )
 
 
-def _options(patience: float) -> dict[str, Any]:
+def _options(timeout: float) -> dict[str, Any]:
     # Without an isolation level the driver sends no BEGIN of its own. Its BEGIN is a deferred
     # one, whose first write may fail at once, whatever the patience.
     return {
-        "connect_args": {"isolation_level": None, "timeout": patience},
+        "connect_args": {"isolation_level": None, "timeout": timeout},
         "hide_parameters": True,
     }

@@ -40,30 +40,30 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
-from gateway.store.batch import HOUR, Credit, Hour, Standing
-from gateway.store.records import Attempted, ExchangeState, Intent, Settlement
+from gateway.store.batch import HOUR_US, TokenDelta, HourDelta, RowState
+from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
 
-LARGEST_LOOKUP = 200
+MAX_LOOKUP = 200
 
 
-END = tuple(field for field in Settlement._fields if field not in Intent._fields)
+SETTLEMENT_FIELDS = tuple(field for field in Settlement._fields if field not in Intent._fields)
 """The fields of a settlement that its intent does not have: a whole row is `intent + END`."""
 
-ANEW = ("channel", "account", "upstream_model", "lane")
+OVERRIDES = ("channel", "account", "upstream_model", "lane")
 """What an intent has said and a settlement may say anew."""
 
-ATTEMPT = ("request_id", "number", *Attempted._fields)
+ATTEMPT_FIELDS = ("request_id", "number", *AttemptRow._fields)
 
-IS_OPEN = requests.c.state == literal_column(f"'{ExchangeState.OPEN}'")
+IS_RUNNING = requests.c.state == literal_column(f"'{ExchangeState.RUNNING}'")
 """Spoken as a literal: with a parameter SQLite could not use the partial index."""
 
-PLACE: Mapping[str, ColumnElement[Any]] = {
+HOUR_KEY: Mapping[str, ColumnElement[Any]] = {
     # Spoken as literals: a server would take two parameters for two different expressions.
-    "hour": requests.c.started_at // literal(HOUR, literal_execute=True),
+    "hour": requests.c.started_at // literal(HOUR_US, literal_execute=True),
     "token_id": requests.c.token_id,
     "group_name": requests.c.group_name,
     "model": func.coalesce(requests.c.catalog_model, literal("", literal_execute=True)),
@@ -76,7 +76,7 @@ def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
     return cast(func.coalesce(func.sum(column), 0), BigInteger)
 
 
-class Given:
+class Parameters:
     """The fields of rows that are to be written, as terms of a statement: parameters of one row,
     or columns of a table of many."""
 
@@ -119,17 +119,17 @@ class Statement(Protocol):
         """Write the rows; nothing at all where there is none."""
 
 
-Build = Callable[[Given], Insert | Update]
+Build = Callable[[Parameters], Insert | Update]
 Types = Mapping[str, TypeEngine[Any]]
 
 
-class OneByOne:
+class SingleRowStatement:
     """Runs once for each row; every dialect can."""
 
     def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
-        compiled = _compiled(build(Given(types, many=False)), dialect)
+        compiled = _compiled(build(Parameters(types, many=False)), dialect)
         fields = list(types)
-        order = [fields.index(Given.field(name)) for name in compiled.positiontup]
+        order = [fields.index(Parameters.field(name)) for name in compiled.positiontup]
         self._sql = str(compiled)
         self._arrange: Callable[[Sequence[Any]], Any] = itemgetter(*order)
 
@@ -138,7 +138,7 @@ class OneByOne:
             cursor.executemany(self._sql, list(map(self._arrange, rows)))
 
 
-class Together:
+class MultiRowStatement:
     """Runs once for up to 64 rows, with SQLite.
 
     Its driver releases the interpreter lock for every run. Under load the event loop takes it, so
@@ -152,12 +152,12 @@ class Together:
     SIZES: Final = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64)
 
     def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
-        given = Given(types, many=True)
+        given = Parameters(types, many=True)
         sql = str(_compiled(build(given), dialect))
         names = ", ".join(term.name for term in given.terms.values())
         row = f"({', '.join('?' * len(types))})"
         self._texts = [
-            f"WITH {Given.TABLE} ({names}) AS (VALUES {', '.join([row] * size)}) {sql}"
+            f"WITH {Parameters.TABLE} ({names}) AS (VALUES {', '.join([row] * size)}) {sql}"
             for size in self.SIZES
         ]
         self._filling = ("",) * len(types)
@@ -179,19 +179,19 @@ class Lookup:
     """How the rows of some ids stand: the id of each that exists and the fields of Standing."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, LARGEST_LOOKUP)]
+        self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, MAX_LOOKUP)]
 
-    def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, Standing]:
+    def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, RowState]:
         """At most `LARGEST_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
         if not ids:
             return {}
         size, sql = next(fitting for fitting in self._sizes if fitting[0] >= len(ids))
         cursor.execute(sql, (*ids, *[ids[0]] * (size - len(ids))))
-        return {row[0]: Standing(*row[1:]) for row in cursor.fetchall()}
+        return {row[0]: RowState(*row[1:]) for row in cursor.fetchall()}
 
 
 def _lookup(size: int, dialect: Dialect) -> str:
-    query = select(requests.c.id, *(requests.c[name] for name in Standing._fields))
+    query = select(requests.c.id, *(requests.c[name] for name in RowState._fields))
     return str(_compiled(query.where(requests.c.id.in_([""] * size)), dialect))
 
 
@@ -199,28 +199,28 @@ class Statements:
     """Everything that the recorder says, for one dialect and one boot."""
 
     def __init__(
-        self, dialect: Dialect, boot_id: str, form: type[Together] | type[OneByOne] | None = None
+        self, dialect: Dialect, boot_id: str, form: type[MultiRowStatement] | type[SingleRowStatement] | None = None
     ) -> None:
-        form = form or (Together if dialect.name == "sqlite" else OneByOne)
+        form = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
         boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
-        constants = {"state": IS_OPEN.right, "boot_id": boot}
+        constants = {"state": IS_RUNNING.right, "boot_id": boot}
 
-        def intend(given: Given) -> Insert:
+        def intend(given: Parameters) -> Insert:
             return given.inserted(insert(requests), **constants)
 
-        def complete(given: Given) -> Insert:
+        def complete(given: Parameters) -> Insert:
             return given.inserted(insert(requests), boot_id=boot)
 
-        def attempt(given: Given) -> Insert:
+        def attempt(given: Parameters) -> Insert:
             return given.inserted(insert(attempts))
 
-        self.intend = form(intend, _types(Intent._fields), dialect)
-        self.complete = form(complete, _types(Intent._fields + END), dialect)
-        self.settle = form(_settle, _types(Settlement._fields), dialect)
-        self.attempt = form(attempt, _types(ATTEMPT, attempts), dialect)
-        self.standing = Lookup(dialect)
-        self.hour = form(partial(_hour, dialect), _types(Hour._fields, usage_hours), dialect)
-        self.credit = form(_credit, _CREDIT, dialect)
+        self.insert_intent = form(intend, _types(Intent._fields), dialect)
+        self.insert_complete = form(complete, _types(Intent._fields + SETTLEMENT_FIELDS), dialect)
+        self.update_settled = form(_settle, _types(Settlement._fields), dialect)
+        self.insert_attempt = form(attempt, _types(ATTEMPT_FIELDS, attempts), dialect)
+        self.row_states = Lookup(dialect)
+        self.add_hour = form(partial(_hour, dialect), _types(HourDelta._fields, usage_hours), dialect)
+        self.add_to_token = form(_credit, _CREDIT, dialect)
 
 
 def _types(fields: Sequence[str], of: Table = requests) -> dict[str, TypeEngine[Any]]:
@@ -229,22 +229,22 @@ def _types(fields: Sequence[str], of: Table = requests) -> dict[str, TypeEngine[
 
 _CREDIT: Types = dict(
     zip(
-        Credit._fields, (tokens.c.id.type, *[BigInteger()] * (len(Credit._fields) - 1)), strict=True
+        TokenDelta._fields, (tokens.c.id.type, *[BigInteger()] * (len(TokenDelta._fields) - 1)), strict=True
     )
 )
 
 
-def _settle(given: Given) -> Update:
+def _settle(given: Parameters) -> Update:
     terms = given.terms
-    anew = {name: func.coalesce(terms[name], requests.c[name]) for name in ANEW}
+    anew = {name: func.coalesce(terms[name], requests.c[name]) for name in OVERRIDES}
     return (
         update(requests)
-        .where(requests.c.id == terms["id"], IS_OPEN)
-        .values({name: terms[name] for name in END} | anew)
+        .where(requests.c.id == terms["id"], IS_RUNNING)
+        .values({name: terms[name] for name in SETTLEMENT_FIELDS} | anew)
     )
 
 
-def _credit(given: Given) -> Update:
+def _credit(given: Parameters) -> Update:
     terms = given.terms
     used_at = terms["used_at"]
     later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
@@ -257,7 +257,7 @@ def _credit(given: Given) -> Update:
     )
 
 
-def _hour(dialect: Dialect, given: Given) -> Insert:
+def _hour(dialect: Dialect, given: Parameters) -> Insert:
     # Both speak the same words here, but Core has a pair of them.
     adding: sqlite.Insert | postgresql.Insert
     if dialect.name == "postgresql":

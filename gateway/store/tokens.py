@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, exists, insert, or_, select, update
 
-from gateway.core.limits import LIMITS
-from gateway.store.columns import columns_of, fields_of
+from gateway.core.limits import LIMIT_NAMES
+from gateway.store.columns import to_columns, from_columns
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
 from gateway.store.records import Token, TokenState
 from gateway.store.schema import groups, tokens
 
-_LISTS = ("models", "addresses", "user_agents")
+_TOKEN_LISTS = ("models", "addresses", "user_agents")
 
 _SETTABLE = (
     "name",
@@ -29,8 +29,8 @@ _SETTABLE = (
     "note",
     "expires_at",
     "probe",
-    *_LISTS,
-    *LIMITS,
+    *_TOKEN_LISTS,
+    *LIMIT_NAMES,
     "old_digest",
     "old_display",
     "old_expires_at",
@@ -53,7 +53,7 @@ async def get_token(database: Database, token_id: str) -> Token | None:
     return None if row is None else _token(row)
 
 
-async def owners(database: Database, digests: Collection[bytes]) -> list[Token]:
+async def tokens_by_digest(database: Database, digests: Collection[bytes]) -> list[Token]:
     """The tokens that have one of these digests, or had it before their key was rotated."""
     async with database.reader.connect() as connection:
         result = await connection.execute(select(tokens).where(_opened_by(digests)))
@@ -109,7 +109,7 @@ async def update_token(database: Database, token: Token) -> bool:
     return await database.write(change)
 
 
-async def note_use(
+async def record_origin(
     database: Database,
     token_id: str,
     *,
@@ -135,11 +135,11 @@ async def note_use(
 
 
 def _columns(token: Token) -> dict[str, Any]:
-    return columns_of({name: getattr(token, name) for name in token.__slots__}, _LISTS)
+    return to_columns({name: getattr(token, name) for name in token.__slots__}, _TOKEN_LISTS)
 
 
 def _token(row: Mapping[Any, Any]) -> Token:
-    fields = fields_of(row, _LISTS)
+    fields = from_columns(row, _TOKEN_LISTS)
     return Token(**fields | {"state": TokenState(fields["state"])})
 
 

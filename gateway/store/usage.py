@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, case, literal, select
 
-from gateway.store.batch import HOUR, Hour
+from gateway.store.batch import HOUR_US, HourDelta
 from gateway.store.database import Database
 from gateway.store.schema import usage_hours
 from gateway.store.statements import sum_of
 
-COUNTS: Final = Hour._fields[4:]
+COUNTS: Final = HourDelta._fields[4:]
 """Everything that is counted for an hour."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ class UsageRow:
     total_us: int = 0
 
 
-class Spending(NamedTuple):
+class Spend(NamedTuple):
     """Micro-units: in all, and of the day and month of UTC that are asked about."""
 
     total: int = 0
@@ -72,11 +72,11 @@ class Spending(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Spendings:
+class SpendByHolder:
     """Who has spent anything: tokens by their ids, groups by their names."""
 
-    tokens: Mapping[str, Spending]
-    groups: Mapping[str, Spending]
+    tokens: Mapping[str, Spend]
+    groups: Mapping[str, Spend]
 
 
 _COLUMNS: Final[Mapping[Dimension, ColumnElement[Any]]] = {
@@ -127,7 +127,7 @@ async def usage(
     return [_row((*dimensions, *COUNTS), row) for row in rows]
 
 
-async def spent(database: Database, now_us: int) -> Spendings:
+async def load_spend(database: Database, now_us: int) -> SpendByHolder:
     """What was spent by all settled exchanges, and of that in the day and the month of UTC that
     `now_us` (Unix µs) is in: an exchange belongs to those that it started in.
 
@@ -148,19 +148,19 @@ async def spent(database: Database, now_us: int) -> Spendings:
 
     async with database.reader.connect() as connection:
 
-        async def of_each(holder: ColumnElement[str]) -> dict[str, Spending]:
+        async def of_each(holder: ColumnElement[str]) -> dict[str, Spend]:
             rows = await connection.execute(
                 select(holder, *sums).group_by(holder).having(sums[0] > 0)
             )
-            return {name: Spending(*amounts) for name, *amounts in rows}
+            return {name: Spend(*amounts) for name, *amounts in rows}
 
-        return Spendings(
+        return SpendByHolder(
             await of_each(usage_hours.c.token_id), await of_each(usage_hours.c.group_name)
         )
 
 
 def _hour(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=HOUR)
+    return (moment - _EPOCH) // timedelta(microseconds=HOUR_US)
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:

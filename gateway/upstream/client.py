@@ -16,7 +16,7 @@ from gateway import __version__
 from gateway.config import Account, Channel, Config, Server, Timeouts
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
-from gateway.routing.health import Place
+from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
@@ -108,16 +108,16 @@ class UpstreamClient:
 
     def channel(self, candidate: Candidate) -> Channel:
         """The candidate's channel with its options."""
-        return self._endpoints[candidate.place].channel
+        return self._endpoints[candidate.account_ref].channel
 
     def timeouts(self, candidate: Candidate) -> Timeouts:
         return self.channel(candidate).timeouts
 
-    def at_capacity(self, place: Place) -> bool:
+    def at_capacity(self, place: AccountRef) -> bool:
         """Whether the account has as many requests in flight as it may have."""
         return self._endpoints[place].at_capacity
 
-    def in_flight(self, place: Place) -> int:
+    def in_flight(self, place: AccountRef) -> int:
         """How many requests the account has."""
         return self._endpoints[place].in_flight
 
@@ -136,7 +136,7 @@ class UpstreamClient:
         `forwarded` are the client's headers that may go upstream. Raises `AttemptFailed`, or
         `AccountAtCapacity`; the request counts there until the response is complete or closed.
         """
-        endpoint = self._endpoints[candidate.place]
+        endpoint = self._endpoints[candidate.account_ref]
         if endpoint.at_capacity:
             raise AccountAtCapacity
         endpoint.in_flight += 1
@@ -156,7 +156,7 @@ class UpstreamClient:
     ) -> dict[str, Any]:
         """The JSON object of another endpoint of the upstream; `path` is relative to the channel's
         `base_url`. Raises `AttemptFailed`."""
-        endpoint = self._endpoints[candidate.place]
+        endpoint = self._endpoints[candidate.account_ref]
         url = endpoint.base / path.lstrip("/")
         response = await self._post(candidate, endpoint, url, body, forwarded, query)
         async with response:
@@ -186,7 +186,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict):
         message = "the response is no JSON object"
-        raise AttemptFailed(Failure(kind=FailureKind.GARBAGE, status=_OK, message=message))
+        raise AttemptFailed(Failure(kind=FailureKind.MALFORMED, status=_OK, message=message))
     return data
 
 
@@ -205,7 +205,7 @@ async def _read_error(response: UpstreamResponse, upstream_format: Format) -> Fa
 def _one_line(value: str) -> str:
     """A header's value cannot begin another header."""
     if "\r" in value or "\n" in value or "\0" in value:
-        raise attempt_failed(FailureKind.GARBAGE, "a header value has a line break")
+        raise attempt_failed(FailureKind.MALFORMED, "a header value has a line break")
     return value
 
 
@@ -227,7 +227,7 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
     overrides = {server.version_headers[0]: version} if version is not None else {}
     headers.update(overrides)
     base = channel.base_url.rstrip("/")
-    url = URL(base + CODECS[channel.format].path)
+    url = URL(base + CODECS[channel.format].upstream_path)
     return _Endpoint(
         channel=channel,
         origin=_origin(url, channel.proxy),

@@ -40,7 +40,7 @@ _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The pool that keeps idle connections."""
 
     def keep(self, connection: Connection) -> None: ...
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         *("_transport", "idle_since", "is_reused", "loop", "origin"),
     )
 
-    def __init__(self, owner: Owner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: ConnectionOwner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
         self.loop = loop
         self.is_reused = False
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
     def _parse_failed(self, response: UpstreamResponse, error: Exception) -> None:
         self._response = None
         self.close()
-        kind = FailureKind.CUT if self._has_body else FailureKind.GARBAGE
+        kind = FailureKind.TRUNCATED if self._has_body else FailureKind.MALFORMED
         reason = error.__context__ or error  # llhttp's own error wraps one of a callback of ours
         response.fail(attempt_failed(kind, f"no valid HTTP response: {reason}"))
 
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
             response.detach(list(self._chunks))
             response.notify()
         elif response.status:
-            response.fail(attempt_failed(FailureKind.CUT, f"the body broke off: {reason}"))
+            response.fail(attempt_failed(FailureKind.TRUNCATED, f"the body broke off: {reason}"))
         else:
             response.fail(self._request_failed(reason))
 

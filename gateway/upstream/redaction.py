@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 
 from gateway.config import Config
 
-_KEYLIKE = r"\bsk-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
-_BY_NAME = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;\\]+"
-_ADDRESS = (
+_KEY_PATTERN = r"\bsk-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
+_NAMED_KEY_PATTERN = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;\\]+"
+_ADDRESS_PATTERN = (
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"
     r"|\blocalhost(?::\d+)?\b"
     r"|(?<!\w)\[(?=[\da-f:.]*::|(?:[\da-f]+:){6})[\da-f:.]+\](?::\d+)?"
 )
-_SHORTEST_SECRET: Final = 8
+_MIN_SECRET: Final = 8
 """Characters of a header's value from which it may be a secret and not `true` or `eu-west`."""
-_LONGEST_WORD: Final = 11
+_MAX_WORD: Final = 11
 """Letters that an ordinary word may have."""
 
 
@@ -36,19 +36,19 @@ class Redactor:
     """
 
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
-        secrets = [*map(re.escape, _longest_first(keys)), _KEYLIKE, _BY_NAME]
+        secrets = [*map(re.escape, _longest_first(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
         self._secrets = re.compile("|".join(secrets))
-        places = [*map(_place, _longest_first(hosts)), rf"(?:https?://)?(?:{_ADDRESS})"]
-        self._places = re.compile(rf"(?i:{'|'.join(places)})[^\s\"',;)\\]*")
-        names = _any(filter(_is_telling, _longest_first(accounts)))
+        places = [*map(_host_pattern, _longest_first(hosts)), rf"(?:https?://)?(?:{_ADDRESS_PATTERN})"]
+        self._hosts = re.compile(rf"(?i:{'|'.join(places)})[^\s\"',;)\\]*")
+        names = _alternatives(filter(_is_specific, _longest_first(accounts)))
         self._names = re.compile(rf"(?<![\w-]){names}(?![\w-])")
 
     @classmethod
-    def of(cls, config: Config) -> Redactor:
+    def from_config(cls, config: Config) -> Redactor:
         """The redactor that knows every secret and address of a configuration."""
         accounts = [account for channel in config.channels for account in channel.accounts]
         return cls(
-            keys=[*(account.key.get_secret_value() for account in accounts), *_headers(config)],
+            keys=[*(account.key.get_secret_value() for account in accounts), *_secret_headers(config)],
             hosts=(
                 urlsplit(address).hostname or ""
                 for channel in config.channels
@@ -57,40 +57,40 @@ class Redactor:
             accounts=(account.name for account in accounts),
         )
 
-    def secrets(self, text: str) -> str:
+    def redact_secrets(self, text: str) -> str:
         """`text` without anything that opens a door."""
         return self._secrets.sub("[redacted]", text)
 
-    def everything(self, text: str) -> str:
+    def redact_all(self, text: str) -> str:
         """`text` as a client may read it."""
-        text = self._places.sub("[address]", self.secrets(text))
+        text = self._hosts.sub("[address]", self.redact_secrets(text))
         return self._names.sub("[account]", text)
 
 
-def _headers(config: Config) -> Iterator[str]:
+def _secret_headers(config: Config) -> Iterator[str]:
     for channel in config.channels:
         for header in channel.headers.values():
-            if len(header) >= _SHORTEST_SECRET:
+            if len(header) >= _MIN_SECRET:
                 yield header.get_secret_value()
 
 
-def _place(host: str) -> str:
+def _host_pattern(host: str) -> str:
     """The pattern of one host, with or without scheme and port."""
     name = re.escape(host)
     scheme, port = "https?://", r"(?::\d+)"
     edge = r"(?![\w-])"
-    if _is_telling(host):
+    if _is_specific(host):
         return rf"(?<![\w-])(?:{scheme})?{name}{port}?{edge}"
     return rf"(?<![\w-])(?:{scheme}{name}{port}?|{name}{port}){edge}"
 
 
-def _is_telling(name: str) -> bool:
+def _is_specific(name: str) -> bool:
     """Whether a name is more than an ordinary word or a number."""
     has_letters = any(map(str.isalpha, name))
-    return has_letters and (len(name) > _LONGEST_WORD or not name.isalpha())
+    return has_letters and (len(name) > _MAX_WORD or not name.isalpha())
 
 
-def _any(words: Iterable[str]) -> str:
+def _alternatives(words: Iterable[str]) -> str:
     return rf"(?:{'|'.join(map(re.escape, words)) or '(?!)'})"
 
 

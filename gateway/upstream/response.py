@@ -173,7 +173,7 @@ class UpstreamResponse:
         self._subscriber = None
         if source is not None:
             source.release(self)
-            self._error = attempt_failed(FailureKind.CUT, "the response was closed")
+            self._error = attempt_failed(FailureKind.TRUNCATED, "the response was closed")
             self._wake()
         self._finish()
 
@@ -273,7 +273,7 @@ class UpstreamResponse:
             self._inflating_failed("it ends too early")
 
     def _inflating_failed(self, reason: object) -> None:
-        self._error = attempt_failed(FailureKind.CUT, f"the body cannot be decompressed: {reason}")
+        self._error = attempt_failed(FailureKind.TRUNCATED, f"the body cannot be decompressed: {reason}")
 
 
 def _decoded(value: bytes) -> str:

@@ -14,15 +14,15 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Thinking
+from gateway.core.parts import ProviderData, Thinking
 from gateway.core.target import Target
 
 _PREFIX: Final = "gw1."
-_NOBODY: Final = "?"
+_UNKNOWN_ORIGIN: Final = "?"
 """The origin of what cannot be read: no target has it."""
 
 
-def pack(signature: Opaque | None, origin: str, *, redacted: bool = False) -> str:
+def wrap(signature: ProviderData | None, origin: str, *, redacted: bool = False) -> str:
     """One string that stands for the signature; None is reasoning that nobody signed."""
     carried: dict[str, Any] = {"o": origin}
     if signature is not None:
@@ -32,24 +32,24 @@ def pack(signature: Opaque | None, origin: str, *, redacted: bool = False) -> st
     return _PREFIX + urlsafe_b64encode(orjson.dumps(carried)).decode().rstrip("=")
 
 
-def is_packed(text: str) -> bool:
+def is_wrapped(text: str) -> bool:
     return text.startswith(_PREFIX)
 
 
-def unpack(packed: str, text: str) -> Thinking:
+def unwrap(wrapped: str, text: str) -> Thinking:
     """The reasoning that a packed string and the readable text beside it stand for. What cannot be
     read belongs to nobody."""
     try:
-        code = packed.removeprefix(_PREFIX)
+        code = wrapped.removeprefix(_PREFIX)
         carried = orjson.loads(urlsafe_b64decode(code + "=" * (-len(code) % 4)))
-        signature = Opaque(Format(carried["f"]), carried["p"]) if "f" in carried else None
+        signature = ProviderData(Format(carried["f"]), carried["p"]) if "f" in carried else None
         origin = str(carried["o"])
     except (ValueError, KeyError, TypeError):
-        return Thinking(text, origin=_NOBODY)
+        return Thinking(text, origin=_UNKNOWN_ORIGIN)
     return Thinking(text, signature, redacted="r" in carried, origin=origin)
 
 
-def proof(thinking: Thinking, format: Format, target: Target) -> Any | None:
+def signature_for(thinking: Thinking, format: Format, target: Target) -> Any | None:
     """The signature as the target's own format has it, where this reasoning may go back there;
     else None. Reasoning that never left its format is not asked where it came from."""
     signature = thinking.signature

@@ -20,10 +20,10 @@ from gateway.core.target import Target
 from gateway.core.usage import Usage
 from gateway.core.value import value
 from gateway.errors import GatewayError
-from gateway.wire.envelope import chat_envelope
+from gateway.wire.envelope import chat_error_body
 from gateway.wire.failures import parse_http_error
 from gateway.wire.fields import Payload
-from gateway.wire.model_name import ModelName
+from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame
 
 
@@ -44,7 +44,7 @@ class Rendering:
 
 
 @value(kw_only=True)
-class Stamp:
+class ReplyMetadata:
     """What a translated reply bears beside the upstream's words: `reply_id` is a unique suffix
     without prefix, `created` Unix seconds, `origin` the `Target.origin` of reasoning in it, and
     `input_tokens` an estimate of the prompt for formats that count it before the upstream does."""
@@ -88,7 +88,7 @@ class Encoder(Protocol):
         """Whole frames, maybe none. `Fail` is not encoded: it is spoken by `fail`."""
         ...
 
-    def encode_texts(self, index: int, texts: Sequence[str], spelled: Sequence[bytes]) -> bytes:
+    def encode_text_run(self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         """The same for several pieces of the part at once; none is empty, and `spelled` says how
         JSON spells each of them inside its quotes."""
         ...
@@ -97,7 +97,7 @@ class Encoder(Protocol):
         """A sign of life that every client of the format takes for one and nothing else."""
         ...
 
-    def fail(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError) -> bytes:
         """Closes what is open and speaks the error in the format's own in-stream form."""
         ...
 
@@ -110,7 +110,7 @@ class Rewriter(Protocol):
         """The frame's bytes for the client, maybe none; `data` is the parsed `frame.data`."""
         ...
 
-    def pass_by(self, frames: bytes) -> None:
+    def skip(self, frames: bytes) -> None:
         """Frames that left as one before them had left, and were not rewritten one by one."""
         ...
 
@@ -118,7 +118,7 @@ class Rewriter(Protocol):
         """A sign of life that every client of the format takes for one and nothing else."""
         ...
 
-    def fail(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError) -> bytes:
         """The error in the format's own in-stream form, as a frame that may follow the others."""
         ...
 
@@ -127,7 +127,7 @@ class Codec(ABC):
     """One format. Subclasses override everything that their format can say."""
 
     format: Format
-    path: str
+    upstream_path: str
     """Where a request goes, relative to a channel's `base_url`."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Codec(ABC):
     def decoder(self) -> Decoder: ...
 
     @abstractmethod
-    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder: ...
+    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder: ...
 
     @abstractmethod
     def rewriter(self, prompt: Prompt) -> Rewriter: ...
@@ -159,17 +159,17 @@ class Codec(ABC):
         """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
 
     @abstractmethod
-    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
+    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
         """Stop reason and usage of a whole JSON body: all that the native lane has to know of it.
         Raises `ReplyFailed` like `parse_reply`."""
 
     @abstractmethod
-    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
         """The whole JSON body, and the names of what the format could not say."""
 
-    def rename_reply(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    def replace_model(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
         """The native lane: the upstream's JSON bytes, untouched but for the model's name."""
-        return ModelName(prompt.model).write(body, data.get("model"))
+        return ModelNamePatcher(prompt.model).patch(body, data.get("model"))
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         """What an upstream's HTTP error says, whatever its body looks like. Header names arrive
@@ -178,4 +178,4 @@ class Codec(ABC):
 
     def render_error(self, error: GatewayError, request_id: str) -> bytes:
         """The body of an HTTP error in the format's own envelope: here the one that most share."""
-        return chat_envelope(error)
+        return chat_error_body(error)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from gateway.core.events import Delta, Event
-from gateway.core.reply import Reply, fold
+from gateway.core.reply import Reply, collect_reply
 from gateway.errors import GatewayError
 
 
-class Collector:
+class ReplyCollector:
     """See `gateway.wire.codec.Encoder`."""
 
     __slots__ = ("_events",)
@@ -25,18 +25,18 @@ class Collector:
     @property
     def reply(self) -> Reply:
         """Of a stream that has ended well."""
-        return fold(self._events)
+        return collect_reply(self._events)
 
     def encode(self, event: Event) -> bytes:
         self._events.append(event)
         return b""
 
-    def encode_texts(self, index: int, texts: Sequence[str], spelled: Sequence[bytes]) -> bytes:
+    def encode_text_run(self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         self._events.append(Delta(index, "".join(texts)))
         return b""
 
     def ping(self) -> bytes:
         return b""
 
-    def fail(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError) -> bytes:
         return b""

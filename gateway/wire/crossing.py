@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, OpaquePart
+from gateway.core.parts import ProviderData, UnknownPart
 from gateway.core.prompt import Prompt
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.fields import Payload
 
-_CONSUMED: Final = ("stream_options",)
+_GATEWAY_FIELDS: Final = ("stream_options",)
 """Fields that are said to the gateway, not to the model."""
-_BOOKKEEPING: Final = ("id", "status", "caller")
+_METADATA_FIELDS: Final = ("id", "status", "caller")
 """What formats write beside a part or a message for their own use: nothing that a model reads."""
-_KEPT_ELSEWHERE: Final = ("item_reference",)
+_STATEFUL_PARTS: Final = ("item_reference",)
 """Parts that stand for words which their own upstream alone has kept."""
 
 
-class Losses:
+class Dropped:
     """Names of what one prompt could not take along into `format`, in the hub's words where it
     has any: a field (`top_k`), or the kind of a part (`audio`)."""
 
@@ -29,70 +29,70 @@ class Losses:
         self._format = format
         self.names: set[str] = set()
 
-    def lose(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         self.names.add(name)
 
-    def lose_all(self, **fields: Any) -> None:
+    def drop_set(self, **fields: Any) -> None:
         """Every field that says anything at all."""
         for name, value in fields.items():
-            if value is not None and _says(value):
+            if value is not None and _is_set(value):
                 self.names.add(name)
 
-    def own(self, pocket: Opaque | None, name: str) -> Any | None:
+    def native_value(self, pocket: ProviderData | None, name: str) -> Any | None:
         """What is in a side pocket where it belongs to this format; else it is lost by `name`."""
         if pocket is None:
             return None
         if pocket.format is self._format:
             return pocket.data
-        self.lose(name)
+        self.drop(name)
         return None
 
-    def own_fields(self, pocket: Opaque | None, prefix: str = "") -> Payload:
+    def native_fields(self, pocket: ProviderData | None, prefix: str = "") -> Payload:
         """The same for a pocket full of fields, each of which is lost by its own name."""
         if pocket is None or not isinstance(pocket.data, dict):
             return {}
         if pocket.format is self._format:
             return pocket.data
-        self.names.update(prefix + name for name, value in pocket.data.items() if _tells(value))
+        self.names.update(prefix + name for name, value in pocket.data.items() if _is_significant(value))
         return {}
 
-    def request_fields(self, prompt: Prompt, alike: Sequence[str] = ()) -> Payload:
+    def request_fields(self, prompt: Prompt, shared: Sequence[str] = ()) -> Payload:
         """A request's fields that the hub has no word for, where they are this format's; else each
         is lost, but for those that were heeded and those that are `alike` here."""
         pocket = prompt.extra
         if pocket is None or pocket.format is self._format:
-            return self.own_fields(pocket)
+            return self.native_fields(pocket)
         heeded = {"safety_identifier": prompt.user, "modalities": ["text"]}
         more = {
             name: value
             for name, value in pocket.data.items()
-            if name not in (*_CONSUMED, *alike) and (name not in heeded or heeded[name] != value)
+            if name not in (*_GATEWAY_FIELDS, *shared) and (name not in heeded or heeded[name] != value)
         }
-        return self.own_fields(Opaque(pocket.format, more))
+        return self.native_fields(ProviderData(pocket.format, more))
 
-    def rest(self, pocket: Opaque | None) -> Payload:
+    def remaining_fields(self, pocket: ProviderData | None) -> Payload:
         """What a part or a message says beyond the hub's words, where it is this format's; else it
         is lost but for the format's book-keeping. A pocket with a type is no rest but all of a
         part, of which the hub has what there is to know."""
         if pocket is None or pocket.format is self._format:
-            return self.own_fields(pocket)
+            return self.native_fields(pocket)
         if "type" not in pocket.data:
-            more = {name: pocket.data[name] for name in pocket.data if name not in _BOOKKEEPING}
-            self.own_fields(Opaque(pocket.format, more), "content.")
+            more = {name: pocket.data[name] for name in pocket.data if name not in _METADATA_FIELDS}
+            self.native_fields(ProviderData(pocket.format, more), "content.")
         return {}
 
-    def own_part(self, part: OpaquePart) -> Any | None:
+    def native_part(self, part: UnknownPart) -> Any | None:
         """A part that the hub has no word for, where it is this format's; else it is lost by its
         kind. Raises `CannotConvert` where it stands for words that would be missing unseen."""
-        if part.data.format is not self._format and part.kind in _KEPT_ELSEWHERE:
-            raise CannotConvert(part.kind, "only its own upstream knows what it refers to")
-        return self.own(part.data, part.kind)
+        if part.data.format is not self._format and part.kind in _STATEFUL_PARTS:
+            raise UnsupportedField(part.kind, "only its own upstream knows what it refers to")
+        return self.native_value(part.data, part.kind)
 
 
-def _says(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value not in ({}, [], ())
 
 
-def _tells(value: Any) -> bool:
+def _is_significant(value: Any) -> bool:
     """Whether a client's own field tells anything: 0 does, what is empty or off does not."""
     return bool(value) or type(value) in (int, float)

@@ -11,7 +11,7 @@ from gateway.errors import GatewayError
 from gateway.wire.fields import Payload
 
 
-def chat_error(error: GatewayError) -> Payload:
+def chat_error_fields(error: GatewayError) -> Payload:
     """`error` of chat and responses, which is also what their streams carry."""
     return {
         "message": error.message,
@@ -21,14 +21,14 @@ def chat_error(error: GatewayError) -> Payload:
     }
 
 
-def chat_envelope(error: GatewayError) -> bytes:
+def chat_error_body(error: GatewayError) -> bytes:
     """The body of an HTTP error on chat and responses."""
-    return orjson.dumps({"error": chat_error(error)})
+    return orjson.dumps({"error": chat_error_fields(error)})
 
 
-def messages_envelope(error: GatewayError, request_id: str | None) -> bytes:
+def messages_error_body(error: GatewayError, request_id: str | None) -> bytes:
     """The body of an HTTP error on messages, which is also its in-stream form."""
-    said: Payload = {"type": error.messages_type, "message": error.messages_message}
+    said: Payload = {"type": error.messages_type, "message": error.messages_text}
     if error.details is not None:
         said["details"] = error.details
     body: Payload = {"type": "error", "error": said}
@@ -37,12 +37,12 @@ def messages_envelope(error: GatewayError, request_id: str | None) -> bytes:
     return orjson.dumps(body)
 
 
-def combined_envelope(error: GatewayError, request_id: str) -> bytes:
+def combined_error_body(error: GatewayError, request_id: str) -> bytes:
     """A body that the client libraries of every format parse, for paths that belong to none."""
     return orjson.dumps(
         {
             "type": "error",
-            "error": chat_error(error) | {"type": error.messages_type},
+            "error": chat_error_fields(error) | {"type": error.messages_type},
             "request_id": request_id,
         }
     )

@@ -19,7 +19,7 @@ from gateway.core.parts import (
     Audio,
     Document,
     Image,
-    OpaquePart,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -38,21 +38,21 @@ PER_CALL: Final = 8
 PER_TOOL: Final = 8
 """Tokens that hold a turn, a call or its result, and a tool's definition together."""
 
-LARGEST_IMAGE: Final = 1600
+MAX_IMAGE: Final = 1600
 PIXELS_PER_TOKEN: Final = 750
 """Larger images are made smaller first; one of unknown size counts as large."""
 
 CHAT_IMAGE: Final = 765
-COARSE_IMAGE: Final = 85
+LOW_DETAIL_IMAGE: Final = 85
 """Images in the other formats, which count tiles: at high and at low detail."""
 
 PAGE: Final = 2000
 BYTES_PER_PAGE: Final = 50_000
-UNSEEN_PAGES: Final = 5
+DEFAULT_PAGES: Final = 5
 """Documents are read page by page; this many are assumed where the file is not at hand."""
 
 AUDIO_BYTES_PER_TOKEN: Final = 1600
-SEALED_BYTES_PER_TOKEN: Final = 6
+ENCRYPTED_BYTES_PER_TOKEN: Final = 6
 """Reasoning that only its writer can read is longer than its text was."""
 
 
@@ -103,9 +103,9 @@ _PIECE: Final = 16 * 1024
 """Characters that are priced at once: they stay in the processor's cache."""
 
 
-def estimate(prompt: Prompt) -> int:
+def estimate_tokens(prompt: Prompt) -> int:
     """Input tokens of a prompt of any format, never 0; more text never counts less."""
-    count = _Count(prompt.format)
+    count = _Counter(prompt.format)
     for turn in prompt.turns:
         count.tokens += PER_TURN
         count.parts(turn.parts)
@@ -136,7 +136,7 @@ def _price_of_bytes(text: bytes) -> int:
     return summed - len(starts) + _PRICE_OF_LETTER * (len(text) - len(prices))
 
 
-class _Count:
+class _Counter:
     """Adds up what is text, in hundredths of a token, and what is not."""
 
     __slots__ = ("_format", "_hundredths", "_short", "tokens")
@@ -175,7 +175,7 @@ class _Count:
     def thinking(self, part: Thinking) -> None:
         self.text(part.text)
         if part.signature is not None and not part.text:
-            self.tokens += len(_json(part.signature.data)) // SEALED_BYTES_PER_TOKEN
+            self.tokens += len(_json(part.signature.data)) // ENCRYPTED_BYTES_PER_TOKEN
 
     def call(self, part: ToolCall | ServerToolCall) -> None:
         self.tokens += PER_CALL
@@ -194,7 +194,7 @@ class _Count:
         if self._format is Format.MESSAGES:
             self.tokens += _by_pixels(part.source)
         else:
-            self.tokens += COARSE_IMAGE if part.detail == "low" else CHAT_IMAGE
+            self.tokens += LOW_DETAIL_IMAGE if part.detail == "low" else CHAT_IMAGE
 
     def document(self, part: Document) -> None:
         for text in (part.title, part.context, part.text):
@@ -205,7 +205,7 @@ class _Count:
     def audio(self, part: Audio) -> None:
         self.tokens += 1 + _size(part.source) // AUDIO_BYTES_PER_TOKEN
 
-    def opaque(self, part: OpaquePart) -> None:
+    def opaque(self, part: UnknownPart) -> None:
         self.json(part.data.data)
 
     def tool(self, tool: Tool) -> None:
@@ -233,14 +233,14 @@ def _json(data: object) -> bytes:
 def _by_pixels(source: Source) -> int:
     size = image_size(source.data) if source.data else None
     if size is None:
-        return LARGEST_IMAGE
+        return MAX_IMAGE
     width, height = size
-    return min(LARGEST_IMAGE, max(1, width * height // PIXELS_PER_TOKEN))
+    return min(MAX_IMAGE, max(1, width * height // PIXELS_PER_TOKEN))
 
 
 def _by_pages(source: Source) -> int:
     if source.data is None:
-        return UNSEEN_PAGES * PAGE
+        return DEFAULT_PAGES * PAGE
     if (source.media_type or "").startswith("text/"):
         return _size(source) // 3
     return PAGE * (1 + _size(source) // BYTES_PER_PAGE)
@@ -251,16 +251,16 @@ def _size(source: Source) -> int:
     return len(source.data or "") * 3 // 4
 
 
-_COUNTS: Final[Mapping[type[Part], Callable[[_Count, Any], None]]] = {
-    Text: _Count.words,
-    Refusal: _Count.words,
-    Thinking: _Count.thinking,
-    ToolCall: _Count.call,
-    ToolResult: _Count.result,
-    ServerToolCall: _Count.call,
-    ServerToolResult: _Count.found,
-    Image: _Count.image,
-    Document: _Count.document,
-    Audio: _Count.audio,
-    OpaquePart: _Count.opaque,
+_COUNTS: Final[Mapping[type[Part], Callable[[_Counter, Any], None]]] = {
+    Text: _Counter.words,
+    Refusal: _Counter.words,
+    Thinking: _Counter.thinking,
+    ToolCall: _Counter.call,
+    ToolResult: _Counter.result,
+    ServerToolCall: _Counter.call,
+    ServerToolResult: _Counter.found,
+    Image: _Counter.image,
+    Document: _Counter.document,
+    Audio: _Counter.audio,
+    UnknownPart: _Counter.opaque,
 }

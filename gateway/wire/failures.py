@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.failure import Failure, FailureKind
-from gateway.wire.hints import reset_after, retry_after, seconds_of
-from gateway.wire.lenient import write_json
+from gateway.wire.hints import reset_after, retry_after, parse_seconds
+from gateway.wire.lenient import dump_json
 
 MAX_BODY: Final = 8 * 1024
 """Characters of an upstream's error that are kept for the log row."""
@@ -54,16 +54,16 @@ def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Fa
     except orjson.JSONDecodeError:
         data = None
     said = _error_object(data)
-    message = _message(said, data) or _plain(text) or f"HTTP status {status}"
+    message = _message(said, data) or _strip_markup(text) or f"HTTP status {status}"
     return Failure(
-        kind=FailureKind.SAID,
+        kind=FailureKind.RESPONSE,
         status=status,
         message=message,
         type=_text(said.get("type")),
         code=_text(said.get("code")),
         param=_text(said.get("param")),
         body=text[:MAX_BODY],
-        retry_after=_hint(status, headers, said),
+        retry_after=_retry_hint(status, headers, said),
     )
 
 
@@ -72,7 +72,7 @@ def parse_stream_error(data: Mapping[str, Any]) -> Failure:
     said = _error_object(data) or data
     kind, code = _text(said.get("type")), _text(said.get("code"))
     return Failure(
-        kind=FailureKind.SAID,
+        kind=FailureKind.RESPONSE,
         status=_status(said.get("code"))
         or _STATUS_OF_TYPE.get(code or "")
         or _STATUS_OF_TYPE.get(kind or "", 500),
@@ -80,23 +80,23 @@ def parse_stream_error(data: Mapping[str, Any]) -> Failure:
         type=kind,
         code=code,
         param=_text(said.get("param")),
-        body=write_json(data)[:MAX_BODY],
-        retry_after=seconds_of(said.get("resets_in_seconds")),
+        body=dump_json(data)[:MAX_BODY],
+        retry_after=parse_seconds(said.get("resets_in_seconds")),
     )
 
 
-def broken_off(begun: bool) -> Failure:
+def truncated_failure(started: bool) -> Failure:
     """The failure of a stream whose bytes ended without its terminal event; `begun` tells whether
     any event of the reply had come."""
-    if begun:
-        return Failure(kind=FailureKind.CUT, message="the stream ended before the reply did")
+    if started:
+        return Failure(kind=FailureKind.TRUNCATED, message="the stream ended before the reply did")
     return Failure(kind=FailureKind.EMPTY, message="the stream ended before a reply began")
 
 
-def _hint(status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
+def _retry_hint(status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
     """Seconds. Rate limits are told with every answer, but speak of this one only at a 429."""
     if (hint := retry_after(headers)) is None:
-        hint = seconds_of(said.get("resets_in_seconds"))
+        hint = parse_seconds(said.get("resets_in_seconds"))
     return reset_after(headers) if hint is None and status == 429 else hint
 
 
@@ -125,10 +125,10 @@ def _message(said: Mapping[str, Any], data: object) -> str | None:
         message = data.get("message") or data.get("detail")
     if isinstance(message, str):
         return message
-    return write_json(message)[:500] if message else None
+    return dump_json(message)[:500] if message else None
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     if title := _TITLE.search(text):
         return " ".join(title.group(1).split())[:200]
     return "" if text.lstrip().startswith("<") else " ".join(text.split())[:500]

@@ -16,38 +16,38 @@ Payload = dict[str, Any]
 """A JSON object as it stands on the wire; it never leaves `gateway.wire`."""
 
 
-_LONGEST_MODEL = 256  # the id goes into rows and messages
-_MOST_TOKENS = 10**12  # sums of counts must fit the ledger's 64 bits
+MAX_MODEL_LENGTH = 256  # the id goes into rows and messages
+MAX_TOKEN_COUNT = 10**12  # sums of counts must fit the ledger's 64 bits
 
 
-def join(path: str, name: str | int) -> str:
+def join_path(path: str, name: str | int) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def invalid(path: str, reason: str) -> InvalidRequest:
+def invalid_field(path: str, reason: str) -> InvalidRequest:
     """The error for a field that is there and wrong."""
     return InvalidRequest(f"{path}: {reason}", param=path)
 
 
-def missing(path: str) -> MissingField:
+def missing_field(path: str) -> MissingField:
     return MissingField(f"{path}: Field required", param=path)
 
 
 def as_object(value: object, path: str) -> Payload:
     if not isinstance(value, dict):
-        raise invalid(path or "body", "Input should be an object")
+        raise invalid_field(path or "body", "Input should be an object")
     return value
 
 
 def as_list(value: object, path: str) -> list[Any]:
     if not isinstance(value, list):
-        raise invalid(path, "Input should be an array")
+        raise invalid_field(path, "Input should be an array")
     return value
 
 
 def as_str(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise invalid(path, "Input should be a string")
+        raise invalid_field(path, "Input should be a string")
     return value
 
 
@@ -55,7 +55,7 @@ def required(body: Payload, name: str, path: str = "") -> Any:
     """The field's value, whatever its type. Raises `MissingField`."""
     value = body.get(name)
     if value is None:
-        raise missing(join(path, name))
+        raise missing_field(join_path(path, name))
     return value
 
 
@@ -63,67 +63,67 @@ def required_str(body: Payload, name: str, path: str = "") -> str:
     value = body.get(name)
     if isinstance(value, str):  # the path is only spelled where something is wrong
         return value
-    return as_str(required(body, name, path), join(path, name))
+    return as_str(required(body, name, path), join_path(path, name))
 
 
-def model_id(body: Payload) -> str:
+def parse_model(body: Payload) -> str:
     """The id of the model that is asked for: every format has it in the same place."""
     model = required_str(body, "model")
-    if len(model) > _LONGEST_MODEL:
-        raise invalid("model", f"String should have at most {_LONGEST_MODEL} characters")
+    if len(model) > MAX_MODEL_LENGTH:
+        raise invalid_field("model", f"String should have at most {MAX_MODEL_LENGTH} characters")
     return model
 
 
-def string(body: Payload, name: str, path: str = "") -> str | None:
+def optional_str(body: Payload, name: str, path: str = "") -> str | None:
     value = body.get(name)
     if value is None or isinstance(value, str):
         return value
-    return as_str(value, join(path, name))
+    return as_str(value, join_path(path, name))
 
 
-def boolean(body: Payload, name: str, path: str = "") -> bool | None:
+def optional_bool(body: Payload, name: str, path: str = "") -> bool | None:
     value = body.get(name)
     if value is None or isinstance(value, bool):
         return value
-    raise invalid(join(path, name), "Input should be true or false")
+    raise invalid_field(join_path(path, name), "Input should be true or false")
 
 
-def integer(body: Payload, name: str, path: str = "", *, least: int | None = None) -> int | None:
+def optional_int(body: Payload, name: str, path: str = "", *, minimum: int | None = None) -> int | None:
     value = body.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise invalid(join(path, name), "Input should be an integer")
-    if least is not None and value < least:
-        raise invalid(join(path, name), f"Input should be greater than or equal to {least}")
+        raise invalid_field(join_path(path, name), "Input should be an integer")
+    if minimum is not None and value < minimum:
+        raise invalid_field(join_path(path, name), f"Input should be greater than or equal to {minimum}")
     return value
 
 
-def number(body: Payload, name: str, path: str = "") -> float | None:
+def optional_number(body: Payload, name: str, path: str = "") -> float | None:
     value = body.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise invalid(join(path, name), "Input should be a number")
+        raise invalid_field(join_path(path, name), "Input should be a number")
     return value
 
 
-def object_(body: Payload, name: str, path: str = "") -> Payload | None:
+def optional_object(body: Payload, name: str, path: str = "") -> Payload | None:
     value = body.get(name)
-    return None if value is None else as_object(value, join(path, name))
+    return None if value is None else as_object(value, join_path(path, name))
 
 
-def list_(body: Payload, name: str, path: str = "") -> list[Any] | None:
+def optional_list(body: Payload, name: str, path: str = "") -> list[Any] | None:
     value = body.get(name)
-    return None if value is None else as_list(value, join(path, name))
+    return None if value is None else as_list(value, join_path(path, name))
 
 
-def count(counts: object, name: str) -> int:
+def token_count(counts: object, name: str) -> int:
     """A token count of an upstream's usage object: 0 where it is absent or nonsense."""
     if not isinstance(counts, dict):
         return 0
     value = counts.get(name)
-    return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
+    return value if type(value) is int and 0 < value < MAX_TOKEN_COUNT else 0
 
 
 def as_json(value: object, path: str) -> str:
@@ -131,4 +131,4 @@ def as_json(value: object, path: str) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError as error:  # parsing allows deeper nesting than writing
-        raise invalid(path, "Input is nested too deeply") from error
+        raise invalid_field(path, "Input is nested too deeply") from error

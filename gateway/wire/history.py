@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 from gateway.core.parts import Part, Text, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
 from gateway.core.value import replace
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 
 NO_RESULT: Final = "No result was provided."
 
 _SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
-def leading_system(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
+def split_leading_system(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """The system's and developer's turns that open the conversation, and the rest."""
     count = 0
     for turn in turns:
@@ -36,7 +36,7 @@ class PlainDialogue(NamedTuple):
     what after them."""
 
     system: list[str]
-    said: list[tuple[Role, str]]
+    messages: list[tuple[Role, str]]
 
 
 def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
@@ -63,13 +63,13 @@ def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
     return PlainDialogue(system, said) if said else None
 
 
-def introduced(turns: Sequence[Turn], losses: Losses) -> Iterable[Turn]:
+def inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterable[Turn]:
     """The turns without names, for formats that have none. Where several people speak, each is
     introduced; else a name tells nothing and is left out. A tool's name is told by its call."""
-    return _introduced(turns, losses) if any([turn.name for turn in turns]) else turns
+    return _inline_names(turns, dropped) if any([turn.name for turn in turns]) else turns
 
 
-def _introduced(turns: Sequence[Turn], losses: Losses) -> Iterator[Turn]:
+def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
     crowd = {turn.name for turn in turns if turn.role is Role.USER and turn.name}
     for turn in turns:
         first = turn.parts[0] if turn.parts else None
@@ -79,46 +79,46 @@ def _introduced(turns: Sequence[Turn], losses: Losses) -> Iterator[Turn]:
             first = replace(first, text=f"{turn.name}: {first.text}")
             yield replace(turn, parts=(first, *turn.parts[1:]))
         else:
-            losses.lose("name")
+            dropped.drop("name")
             yield turn
 
 
-def paired(turns: Iterable[Turn]) -> list[Turn]:
+def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
     """The turns with every call answered by the turn that follows the assistant's, which then holds
     results alone, in the order of the calls and of their kinds. Assistant's turns that are
     neighbours count as one. Whatever stood between comes after; a call that nobody answered gets an
     error for a result, and a result that nobody asked for becomes text. A call whose id an earlier
     one has gets another, as does its result."""
     ordered: list[Turn] = []
-    calls: list[_Call] = []
+    calls: list[_SentCall] = []
     ids: dict[str, int] = {}
     for speaking, group in groupby(turns, key=lambda turn: turn.role is Role.ASSISTANT):
         if speaking:
             for turn in group:
-                turn, made = _told_apart(turn, ids)
+                turn, made = _dedupe_call_ids(turn, ids)
                 ordered.append(turn)
                 calls += made
         else:
-            ordered += _answered(calls, group)
+            ordered += _results_for(calls, group)
             calls = []
-    ordered += _answered(calls, ())
+    ordered += _results_for(calls, ())
     return ordered
 
 
-class _Call(NamedTuple):
-    asked_as: str
+class _SentCall(NamedTuple):
+    original_id: str
     call: ToolCall
 
 
-def _told_apart(turn: Turn, ids: dict[str, int]) -> tuple[Turn, list[_Call]]:
+def _dedupe_call_ids(turn: Turn, ids: dict[str, int]) -> tuple[Turn, list[_SentCall]]:
     """The turn with calls whose ids are new, and the calls. `ids` are those that were seen, and how
     often."""
     parts: list[Part] = []
-    calls: list[_Call] = []
+    calls: list[_SentCall] = []
     for part in turn.parts:
         if isinstance(part, ToolCall):
             asked_as, part = part.id, _with_new_id(part, ids)
-            calls.append(_Call(asked_as, part))
+            calls.append(_SentCall(asked_as, part))
         parts.append(part)
     renamed = any(asked_as != call.id for asked_as, call in calls)
     return (replace(turn, parts=tuple(parts)) if renamed else turn), calls
@@ -133,7 +133,7 @@ def _with_new_id(call: ToolCall, ids: dict[str, int]) -> ToolCall:
     return call if new == call.id else replace(call, id=new)
 
 
-def _answered(calls: Sequence[_Call], turns: Iterable[Turn]) -> Iterator[Turn]:
+def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[Turn]:
     """What follows an assistant's calls."""
     awaited: dict[str, deque[ToolCall]] = {}
     for asked_as, call in calls:
@@ -150,34 +150,34 @@ def _answered(calls: Sequence[_Call], turns: Iterable[Turn]) -> Iterator[Turn]:
                 parts.append(part)
             elif waiting := awaited.get(part.call_id):
                 call = waiting.popleft()
-                results[call.id] = _to(call, part)
+                results[call.id] = _bind_result(call, part)
             else:
-                parts += _orphan(part)
+                parts += _unmatched_result(part)
         if parts:
             others.append(replace(turn, parts=tuple(parts)))
     if calls:
-        answers = [results.get(call.id) or _missing(call) for _, call in calls]
+        answers = [results.get(call.id) or _missing_result(call) for _, call in calls]
         yield Turn(Role.USER, tuple(answers))
     yield from others
 
 
-def _to(call: ToolCall, result: ToolResult) -> ToolResult:
+def _bind_result(call: ToolCall, result: ToolResult) -> ToolResult:
     """The result as an answer to the call; nearly always it is one already."""
     if result.call_id == call.id and result.kind is call.kind:
         return result
     return replace(result, call_id=call.id, kind=call.kind)
 
 
-def _missing(call: ToolCall) -> ToolResult:
+def _missing_result(call: ToolCall) -> ToolResult:
     return ToolResult(call.id, (Text(NO_RESULT),), is_error=True, kind=call.kind)
 
 
-def _orphan(result: ToolResult) -> Iterator[Part]:
+def _unmatched_result(result: ToolResult) -> Iterator[Part]:
     yield Text(f"[tool result for {result.call_id}]")
     yield from result.parts
 
 
-def joined(turns: Iterable[Turn], *roles: Role) -> list[Turn]:
+def merge_adjacent(turns: Iterable[Turn], *roles: Role) -> list[Turn]:
     """The turns with neighbours of the same one of `roles` made into one."""
     together: list[Turn] = []
     for turn in turns:

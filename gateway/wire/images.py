@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.core.parts import Source
 
 
-def parse_url(url: str) -> Source:
+def parse_source(url: str) -> Source:
     """A web address, or the payload of a data URL; a data URL that is not base64 stays one."""
     if not url.startswith("data:"):
         return Source(url=url)

@@ -12,20 +12,20 @@ import orjson
 from gateway.wire.fields import Payload
 
 
-def read_text(value: Any) -> str:
+def lenient_str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_object(value: Any) -> Payload:
+def lenient_object(value: Any) -> Payload:
     return value if isinstance(value, dict) else {}
 
 
-def read_objects(value: Any) -> list[Payload]:
+def lenient_objects(value: Any) -> list[Payload]:
     """The list's objects, with an empty one for whatever else stands in it."""
-    return [read_object(item) for item in value] if isinstance(value, list) else []
+    return [lenient_object(item) for item in value] if isinstance(value, list) else []
 
 
-def write_json(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """The JSON text of what was parsed from JSON, or `null` where it is nested too deeply: parsing
     goes deeper than writing."""
     try:

@@ -51,48 +51,48 @@ def replace_data(frame: Frame, data: bytes) -> bytes:
 class Framer:
     """Cuts a stream of bytes into frames; `pending` are those of a frame that is not whole yet."""
 
-    __slots__ = ("_bare", "_limit", "_searched", "pending")
+    __slots__ = ("_lf_only", "_limit", "_searched", "pending")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
         self.pending = bytearray()
         self._searched = 0
-        self._bare = True  # no CR seen: the two-byte search for LF LF is exact
+        self._lf_only = True  # no CR seen: the two-byte search for LF LF is exact
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes. Raises `FrameTooLarge`."""
-        return [read_frame(raw) for raw in self.cut(chunk)]
+        return [read_frame(raw) for raw in self.split(chunk)]
 
-    def cut(self, chunk: bytes) -> list[bytes]:
+    def split(self, chunk: bytes) -> list[bytes]:
         """The bytes of these frames, still unread. Raises `FrameTooLarge`."""
-        if self._bare and b"\r" in chunk:
-            self._bare = False
-        if self._bare and not self.pending:
+        if self._lf_only and b"\r" in chunk:
+            self._lf_only = False
+        if self._lf_only and not self.pending:
             *blocks, rest = chunk.split(b"\n\n")
             self.pending += rest
             self._searched = len(rest)
             cut = [block + b"\n\n" for block in blocks]
         else:
             self.pending += chunk
-            cut = self._cut_bare() if self._bare else self._cut_mixed()
+            cut = self._split_lf() if self._lf_only else self._split_mixed()
         if len(self.pending) > self._limit:
             raise FrameTooLarge
         return cut
 
-    def gather(self, chunk: bytes) -> bytes:
+    def complete_frames(self, chunk: bytes) -> bytes:
         """The bytes of these frames, still joined. Raises `FrameTooLarge`."""
-        if not self._bare or b"\r" in chunk:
-            return b"".join(self.cut(chunk))
+        if not self._lf_only or b"\r" in chunk:
+            return b"".join(self.split(chunk))
         if self.pending:
             if b"\n" not in chunk:
-                return b"".join(self.cut(chunk))
+                return b"".join(self.split(chunk))
             chunk = bytes(self.pending) + chunk
             self.pending.clear()
             self._searched = 0
         end = chunk.rfind(b"\n\n") + 2
         # Of three line ends the first two end the frame.
         if end < 2 or chunk.endswith(b"\n\n\n", 0, end):
-            return b"".join(self.cut(chunk))
+            return b"".join(self.split(chunk))
         self.pending += chunk[end:]
         if len(self.pending) > self._limit:
             raise FrameTooLarge
@@ -100,7 +100,7 @@ class Framer:
 
     def end_of(self, frames: bytes, start: int) -> int:
         """Where the frame that begins at `start` ends, in what `gather` gave."""
-        if self._bare:
+        if self._lf_only:
             return frames.find(b"\n\n", start) + 2
         match = _BLANK_LINE.search(frames, start)
         return match.end() if match else len(frames)
@@ -111,7 +111,7 @@ class Framer:
         self.pending.clear()
         return [read_frame(rest)] if rest.strip(b"\r\n") else []
 
-    def _cut_bare(self) -> list[bytes]:
+    def _split_lf(self) -> list[bytes]:
         cut: list[bytes] = []
         start = 0
         end = self.pending.find(b"\n\n", max(0, self._searched - 1))
@@ -119,10 +119,10 @@ class Framer:
             cut.append(bytes(self.pending[start : end + 2]))
             start = end + 2
             end = self.pending.find(b"\n\n", start)
-        self._keep_from(start)
+        self._discard_before(start)
         return cut
 
-    def _cut_mixed(self) -> list[bytes]:
+    def _split_mixed(self) -> list[bytes]:
         cut: list[bytes] = []
         start = 0
         # A CR at the very end may be half of a CRLF: it is not looked at before its neighbour came.
@@ -132,10 +132,10 @@ class Framer:
             cut.append(bytes(self.pending[start : match.end()]))
             start = match.end()
             match = _BLANK_LINE.search(self.pending, start, stop)
-        self._keep_from(start)
+        self._discard_before(start)
         return cut
 
-    def _keep_from(self, start: int) -> None:
+    def _discard_before(self, start: int) -> None:
         del self.pending[:start]
         self._searched = len(self.pending)
 

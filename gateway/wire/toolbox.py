@@ -11,21 +11,21 @@ from typing import Final
 from gateway.core.parts import ToolCall
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, Turn
 from gateway.core.value import replace
-from gateway.errors import CannotConvert
-from gateway.wire.identity import legal
+from gateway.errors import UnsupportedField
+from gateway.wire.identity import sanitize_name
 
-JSON_ANSWER: Final = "json_output"
+JSON_OUTPUT_TOOL: Final = "json_output"
 """The tool that stands in for a schema of the answer; see `Rendering.json_tool`."""
-WRAPPED: Final = "input"
+CUSTOM_TOOL_ARG: Final = "input"
 """The one property of the function that a custom tool becomes where free text is not known."""
 
 
-def sent_name(name: str, namespace: str | None = None) -> str:
+def upstream_name(name: str, namespace: str | None = None) -> str:
     """The name under which a tool, or a call of it in the history, goes upstream."""
-    return legal(f"{namespace}__{name}" if namespace else name)
+    return sanitize_name(f"{namespace}__{name}" if namespace else name)
 
 
-def asked_as(tool: Tool) -> str:
+def tool_type_name(tool: Tool) -> str:
     """What a client calls a tool that has no other word: the type of its definition. Every kind of
     search of the web is one and the same."""
     if tool.search is not None:
@@ -35,7 +35,7 @@ def asked_as(tool: Tool) -> str:
     return kind if isinstance(kind, str) else tool.name
 
 
-class Toolbox:
+class UpstreamTools:
     """`tools` are those to be sent, each by its sent name: the prompt's own but for repeated names,
     narrowed to what the choice allows unless `keep_all`; and a stub for every tool that the history
     calls where there would be none at all, for upstreams refuse such a history. `choice` is the
@@ -56,13 +56,13 @@ class Toolbox:
                 for sent, tool in tools.items()
                 if tool.name in allowed or sent in allowed
             }
-        self.choice = _sent(choice, tools)
-        if not tools and (stubs := _stubs(prompt)):
+        self.choice = _upstream_choice(choice, tools)
+        if not tools and (stubs := _placeholder_tools(prompt)):
             tools, self.choice = stubs, ToolChoice(ChoiceMode.NONE)
         self.tools = tools
 
 
-def calls_tools(turns: Iterable[Turn]) -> bool:
+def has_tool_calls(turns: Iterable[Turn]) -> bool:
     """Whether the history holds a call of the client's tools."""
     for turn in turns:
         for part in turn.parts:
@@ -71,7 +71,7 @@ def calls_tools(turns: Iterable[Turn]) -> bool:
     return False
 
 
-def tools_by_sent_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+def tools_by_upstream_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     """The client's tools by the names that an upstream's calls have."""
     return {sent: tool for sent, tool in _unique(tools).items() if tool.kind is not ToolKind.SERVER}
 
@@ -79,28 +79,28 @@ def tools_by_sent_name(tools: Iterable[Tool]) -> dict[str, Tool]:
 def _unique(tools: Iterable[Tool]) -> dict[str, Tool]:
     unique: dict[str, Tool] = {}
     for tool in tools:
-        unique.setdefault(sent_name(tool.name, tool.namespace), tool)
+        unique.setdefault(upstream_name(tool.name, tool.namespace), tool)
     return unique
 
 
-def _sent(choice: ToolChoice | None, tools: dict[str, Tool]) -> ToolChoice | None:
+def _upstream_choice(choice: ToolChoice | None, tools: dict[str, Tool]) -> ToolChoice | None:
     """The choice by sent name."""
-    if choice is None or choice.mode is ChoiceMode.OPAQUE:
+    if choice is None or choice.mode is ChoiceMode.PROVIDER_SPECIFIC:
         return choice
     if choice.mode is ChoiceMode.NAMED:
         for sent, tool in tools.items():
             if choice.name in (tool.name, sent):
                 return replace(choice, name=sent, kind=tool.kind)
-        raise CannotConvert("tool_choice", f"there is no tool '{choice.name}'")
+        raise UnsupportedField("tool_choice", f"there is no tool '{choice.name}'")
     if choice.mode is ChoiceMode.REQUIRED and not tools:
-        raise CannotConvert("tool_choice", "there is no tool to call")
+        raise UnsupportedField("tool_choice", "there is no tool to call")
     return choice if tools else None
 
 
-def _stubs(prompt: Prompt) -> dict[str, Tool]:
+def _placeholder_tools(prompt: Prompt) -> dict[str, Tool]:
     called = (part for turn in prompt.turns for part in turn.parts if isinstance(part, ToolCall))
     return {
-        sent_name(call.name, call.namespace): Tool(
+        upstream_name(call.name, call.namespace): Tool(
             kind=ToolKind(call.kind), name=call.name, namespace=call.namespace
         )
         for call in called

@@ -31,12 +31,12 @@ from gateway.core.parts import Text, Thinking
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Rewriter
-from gateway.wire.failures import broken_off
+from gateway.wire.failures import truncated_failure
 from gateway.wire.fields import Payload, as_object
-from gateway.wire.likeness import Likeness, characters
+from gateway.wire.likeness import FrameTemplate, count_json_characters
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame, replace_data
 
-_NOTHING: Final = (None, Usage())
+_NO_USAGE: Final = (None, Usage())
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of opening frames that are held back; beyond it the reply counts as begun."""
@@ -57,32 +57,32 @@ class Translator(ABC):
         "_framer",
         "_held",
         "_held_size",
-        "_likeness",
-        "_over",
-        "begun",
-        "counted",
+        "_template",
+        "_finished",
+        "started",
+        "usage_is_final",
         "end",
         "failure",
-        "fault",
+        "decode_error",
         "reply_id",
-        "said",
+        "chars",
         "usage",
     )
 
     def __init__(self, decoder: Decoder) -> None:
         self._framer = Framer()
         self._decoder = decoder
-        self._likeness = Likeness()
+        self._template = FrameTemplate()
         self._held: list[bytes] = []
         self._held_size = 0
-        self._over = False
-        self.begun = False
+        self._finished = False
+        self.started = False
         self.end: End | None = None
         self.failure: Failure | None = None
-        self.fault: str | None = None
+        self.decode_error: str | None = None
         self.usage: Usage | None = None
-        self.counted = False
-        self.said = 0
+        self.usage_is_final = False
+        self.chars = 0
         self.reply_id = ""
 
     @property
@@ -92,30 +92,30 @@ class Translator(ABC):
 
     def receive(self, chunk: bytes) -> bytes:
         """The bytes that may leave now: whole frames, maybe none."""
-        if self._over:
+        if self._finished:
             return b""
-        if self.begun and not self._held and not self._framer.pending:
-            text = self._likeness.single(chunk)  # many upstreams send every frame by itself
-            if text is not None and (repeated := self._repeat_one(chunk, text)) is not None:
+        if self.started and not self._held and not self._framer.pending:
+            text = self._template.match_chunk(chunk)  # many upstreams send every frame by itself
+            if text is not None and (repeated := self._handle_chunk(chunk, text)) is not None:
                 return repeated
         try:
-            out = self._pass(chunk)
+            out = self._process(chunk)
         except FrameTooLarge:
             message = "an event of the stream is too large"
             self._fail(Failure(kind=FailureKind.EVENT_TOO_LARGE, message=message))
             return b""
-        return self._release(out) if out else b""
+        return self._flush(out) if out else b""
 
     def close(self) -> bytes:
         """At the end of the upstream's bytes; sets `failure` where the reply was not complete."""
-        if self._over:
+        if self._finished:
             return b""
         rest = self._framer.close()
-        whole = [frame for frame in rest if _whole(frame)]
-        out = self._pass(b"".join(_ended(frame.raw) for frame in whole))
-        if not self._over:
-            out += self._conclude(tidy=whole == rest)
-        return self._release(out)
+        whole = [frame for frame in rest if _is_complete(frame)]
+        out = self._process(b"".join(_with_blank_line(frame.raw) for frame in whole))
+        if not self._finished:
+            out += self._finish(clean_eof=whole == rest)
+        return self._flush(out)
 
     @abstractmethod
     def abort(self, error: GatewayError) -> bytes:
@@ -126,81 +126,81 @@ class Translator(ABC):
         """A sign of life for the client."""
 
     @abstractmethod
-    def _step(self, raw: bytes, out: list[bytes]) -> None:
+    def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
         """One frame the ordinary way; what may leave for it is added to `out`."""
 
     @abstractmethod
-    def _repeat(
+    def _handle_run(
         self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
     ) -> bool:
         """The same for a run of frames that were recognised, and for their texts as JSON spells
         them; False where they must go the ordinary way after all."""
 
     @abstractmethod
-    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
+    def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
         """What leaves for one frame that was recognised, with its text, which JSON spells as it is;
         None where it must go the ordinary way after all."""
 
     @abstractmethod
-    def _conclude(self, *, tidy: bool) -> list[bytes]:
+    def _finish(self, *, clean_eof: bool) -> list[bytes]:
         """The same at the end of the bytes; `tidy`: they ended after a whole frame."""
 
-    def _pass(self, chunk: bytes) -> list[bytes]:
+    def _process(self, chunk: bytes) -> list[bytes]:
         """What becomes of the frames that the chunk completes. Raises `FrameTooLarge`."""
         out: list[bytes] = []
-        frames = self._framer.gather(chunk)
-        likeness = self._likeness
+        frames = self._framer.complete_frames(chunk)
+        likeness = self._template
         in_runs = True
         start, stop = 0, len(frames)
-        while start < stop and not self._over:  # nothing may follow an error
+        while start < stop and not self._finished:  # nothing may follow an error
             alike = None
-            if likeness.fits(frames, start):
-                alike = likeness.run(frames, start) if in_runs else None
+            if likeness.matches(frames, start):
+                alike = likeness.match_run(frames, start) if in_runs else None
                 if alike is None:  # no run as far as one can see: frame by frame from here on
                     in_runs = False
-                    alike = likeness.one(frames, start)
-            if alike is not None and self._repeat(frames, start, *alike, out):
+                    alike = likeness.match_one(frames, start)
+            if alike is not None and self._handle_run(frames, start, *alike, out):
                 start = alike[0]
                 continue
             in_runs = in_runs and alike is None
             end = self._framer.end_of(frames, start)
-            self._step(frames[start:end], out)
+            self._handle_frame(frames[start:end], out)
             start = end
         return out
 
-    def _release(self, out: list[bytes]) -> bytes:
+    def _flush(self, out: list[bytes]) -> bytes:
         """What may leave now; all of it is held until the reply has begun."""
-        if self._held or not self.begun:
+        if self._held or not self.started:
             self._held += out
             self._held_size += sum(map(len, out))
-            self.begun = self.begun or self._held_size > MAX_HELD
-            if not self.begun:
+            self.started = self.started or self._held_size > MAX_HELD
+            if not self.started:
                 return b""
             out, self._held = self._held, []
         return b"".join(out)
 
-    def _watch(self, event: Event) -> None:
+    def _observe(self, event: Event) -> None:
         match event:
             case Delta(_, piece):
-                self.begun = self.begun or (bool(piece) and not isinstance(piece, Signature))
+                self.started = self.started or (bool(piece) and not isinstance(piece, Signature))
                 if type(piece) is str:
-                    self.said += len(piece)
+                    self.chars += len(piece)
             case Open(_, part):
-                self.begun = self.begun or not isinstance(part, Text | Thinking)
+                self.started = self.started or not isinstance(part, Text | Thinking)
             case Begin(id=id, usage=usage):
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):
-                self.counted = usage is not None and usage.can_be_true(self.said, self.usage)
+                self.usage_is_final = usage is not None and usage.is_plausible(self.chars, self.usage)
                 self.usage = usage or self.usage
-                if not self.begun and stop is StopReason.END_TURN and self.usage in _NOTHING:
+                if not self.started and stop is StopReason.END_TURN and self.usage in _NO_USAGE:
                     self._fail(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
                     return
-                self.begun = True
+                self.started = True
                 self.end = event
             case Fail(failure, usage):
                 # What is told at the beginning is not what the reply has come to.
-                self.counted = _output_tokens(usage) > _output_tokens(self.usage)
+                self.usage_is_final = _output_tokens(usage) > _output_tokens(self.usage)
                 self.usage = usage or self.usage
                 self._fail(failure)
             case Close() | Ping():
@@ -208,10 +208,10 @@ class Translator(ABC):
 
     def _fail(self, failure: Failure) -> None:
         self.failure = failure
-        self._over = True
+        self._finished = True
 
-    def _stumble(self, fault: Exception) -> None:
-        self.fault = self.fault or f"{type(fault).__name__}: {fault}"[:500]
+    def _record_error(self, fault: Exception) -> None:
+        self.decode_error = self.decode_error or f"{type(fault).__name__}: {fault}"[:500]
 
 
 class NativeTranslator(Translator):
@@ -223,21 +223,21 @@ class NativeTranslator(Translator):
     set, for nobody can know.
     """
 
-    __slots__ = ("_clean", "_rewriter", "_tells", "_told")
+    __slots__ = ("_redact", "_rewriter", "_may_forward", "_error_forwarded")
 
     def __init__(
         self,
         decoder: Decoder,
         rewriter: Rewriter,
-        clean: Callable[[str], str],
-        tells: Callable[[Failure], bool] = lambda _: True,
+        redact: Callable[[str], str],
+        may_forward: Callable[[Failure], bool] = lambda _: True,
     ) -> None:
         """`clean` takes secrets out of the text of an upstream's error; `tells` says whether the
         upstream's own error frame may leave at all."""
         super().__init__(decoder)
-        self._clean = clean
-        self._tells = tells
-        self._told = False
+        self._redact = redact
+        self._may_forward = may_forward
+        self._error_forwarded = False
         self._rewriter = rewriter
 
     @property
@@ -246,13 +246,13 @@ class NativeTranslator(Translator):
 
     def abort(self, error: GatewayError) -> bytes:
         """Nothing where the upstream's own error frame has left already."""
-        self._over = True
-        return b"" if self._told else self._rewriter.fail(error)
+        self._finished = True
+        return b"" if self._error_forwarded else self._rewriter.encode_error(error)
 
     def ping(self) -> bytes:
         return self._rewriter.ping()
 
-    def _step(self, raw: bytes, out: list[bytes]) -> None:
+    def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
         frame = read_frame(raw)
         data: Payload | None = None
         events: Sequence[Event] = ()
@@ -263,68 +263,68 @@ class NativeTranslator(Translator):
                 data = as_object(loads(frame.data), "data")
                 events = self._decoder.decode(frame.name, data)
         except Exception as fault:  # whatever an upstream sends, the relay goes on
-            self._stumble(fault)
-        self._watch_all(events)
-        if self._over:
-            out.append(self._last_words(frame, data))
+            self._record_error(fault)
+        self._observe_all(events)
+        if self._finished:
+            out.append(self._final_frame(frame, data))
             return
         edited = self._rewriter.rewrite(frame, data)
-        if piece := only_piece(events):
-            self._likeness.learn(raw, edited, piece[1])
+        if piece := single_text_delta(events):
+            self._template.learn(raw, edited, piece[1])
         elif events:
-            self._likeness.forget()
+            self._template.reset()
         out.append(edited)
 
-    def _repeat(
+    def _handle_run(
         self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
     ) -> bool:
-        self.said += characters(texts)
-        run = self._likeness.edited(frames, start, end, texts)
-        self._rewriter.pass_by(run)
+        self.chars += count_json_characters(texts)
+        run = self._template.apply(frames, start, end, texts)
+        self._rewriter.skip(run)
         out.append(run)
         return True
 
-    def _repeat_one(self, frame: bytes, text: bytes) -> bytes | None:
-        self.said += len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
-        edited = self._likeness.edited(frame, 0, len(frame), [text])
-        self._rewriter.pass_by(edited)
+    def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
+        self.chars += len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
+        edited = self._template.apply(frame, 0, len(frame), [text])
+        self._rewriter.skip(edited)
         return edited
 
-    def _last_words(self, frame: Frame, data: Payload | None) -> bytes:
+    def _final_frame(self, frame: Frame, data: Payload | None) -> bytes:
         """What leaves of the frame that ended the reply with a failure. One that may not leave is
         kept from the rewriter too, which would remember what it says."""
         failure = self.failure
-        if data is None or failure is None or failure.kind is not FailureKind.SAID:
+        if data is None or failure is None or failure.kind is not FailureKind.RESPONSE:
             return b""
-        if not (self.begun and self._tells(failure)):
+        if not (self.started and self._may_forward(failure)):
             return b""
-        cleaned = _cleaned(data, self._clean)
+        cleaned = _redacted(data, self._redact)
         if cleaned != data:
             frame = read_frame(replace_data(frame, dumps(cleaned)))
         rewritten = self._rewriter.rewrite(frame, cleaned)
-        self._told = bool(rewritten)
+        self._error_forwarded = bool(rewritten)
         return rewritten
 
-    def _conclude(self, *, tidy: bool) -> list[bytes]:
-        self._watch_all(self._last_events())
-        missed = self.failure is not None and self.failure.kind is FailureKind.CUT
-        if missed and self.fault and self.begun and tidy:
+    def _finish(self, *, clean_eof: bool) -> list[bytes]:
+        self._observe_all(self._last_events())
+        missed = self.failure is not None and self.failure.kind is FailureKind.TRUNCATED
+        if missed and self.decode_error and self.started and clean_eof:
             self.failure = None
         return []
 
-    def _watch_all(self, events: Iterable[Event]) -> None:
+    def _observe_all(self, events: Iterable[Event]) -> None:
         for event in events:
-            self._watch(event)
+            self._observe(event)
 
     def _last_events(self) -> Sequence[Event]:
         try:
             return self._decoder.close()
         except Exception as fault:
-            self._stumble(fault)
-            return [Fail(broken_off(self.begun), None)]
+            self._record_error(fault)
+            return [Fail(truncated_failure(self.started), None)]
 
 
-def only_piece(events: Sequence[Event]) -> tuple[int, str] | None:
+def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:
     """The piece of text, and of which part, that is all that a frame was read as."""
     event = events[0] if len(events) == 1 else None
     if type(event) is Delta and isinstance(event.piece, str):
@@ -336,7 +336,7 @@ def _output_tokens(usage: Usage | None) -> int:
     return usage.output_tokens if usage is not None else 0
 
 
-def _whole(frame: Frame) -> bool:
+def _is_complete(frame: Frame) -> bool:
     """Whether a block that no blank line ended is all there."""
     if not frame.data or frame.data == b"[DONE]":
         return bool(frame.data)
@@ -347,16 +347,16 @@ def _whole(frame: Frame) -> bool:
     return True
 
 
-def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
     """A JSON value with every text in it cleaned."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
-        return [_cleaned(item, clean) for item in value]
+        return [_redacted(item, clean) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _cleaned(item, clean) for key, item in value.items()}
+        return {clean(key): _redacted(item, clean) for key, item in value.items()}
     return value
 
 
-def _ended(raw: bytes) -> bytes:
+def _with_blank_line(raw: bytes) -> bytes:
     return raw.rstrip(b"\r\n") + b"\n\n"

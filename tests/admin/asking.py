@@ -19,7 +19,7 @@ async def call(
         return answer.status, orjson.loads(text) if text else None
 
 
-def refusal(answer: tuple[int, Any]) -> tuple[int, str, str]:
+def error_of(answer: tuple[int, Any]) -> tuple[int, str, str]:
     """Status, code and message; of a form, `mistakes` say the same field by field."""
     status, content = answer
     assert set(content) == {"error"}

@@ -9,14 +9,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.admin.api import build_admin
-from gateway.admin.desk import Desk
+from gateway.admin.api import build_admin_app
+from gateway.admin.desk import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.registry import Registry
-from tests.store.ledger import failed, intent, settlement
+from tests.store.ledger import failed_attempt, intent, settlement
 from tests.support.ledger_template import open_ledger
 
 
@@ -31,10 +31,10 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class AdminFixture:
     database: Database
     registry: Registry
-    desk: Desk
+    operations: AdminOperations
     clock: Clock
 
 
@@ -44,19 +44,19 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def office(state_dir: Path) -> AsyncIterator[Office]:
-    with hold(state_dir):
+async def office(state_dir: Path) -> AsyncIterator[AdminFixture]:
+    with lock_state_dir(state_dir):
         database = await open_ledger(state_dir / DATABASE_NAME)
         registry = await Registry.load(database)
         clock = Clock()
-        yield Office(database, registry, Desk(database, registry, clock), clock)
+        yield AdminFixture(database, registry, AdminOperations(database, registry, clock), clock)
         await database.close()
 
 
 @pytest.fixture
-async def client(office: Office, state_dir: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(office: AdminFixture, state_dir: Path) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        serve_admin(build_admin(office.desk), state_dir) as path,
+        serve_admin(build_admin_app(office.operations), state_dir) as path,
         aiohttp.ClientSession(
             "http://gateway/admin/api/", connector=aiohttp.UnixConnector(str(path))
         ) as session,
@@ -69,7 +69,7 @@ def exchanges() -> list[tuple[Intent, Settlement | None]]:
     """Four in the order of their ids: fine, another key's, failed upstream, still running."""
     refused = settlement(3, "tok_a", state=ExchangeState.ERROR, status=503)
     refused = refused._replace(
-        upstream_status=529, upstream_error="no \x1b[31m room", attempts=(failed(), failed())
+        upstream_status=529, upstream_error="no \x1b[31m room", attempts=(failed_attempt(), failed_attempt())
     )
     return [
         (intent(1, "tok_a"), settlement(1, "tok_a")),

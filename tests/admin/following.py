@@ -26,8 +26,8 @@ class Event:
 
 
 @dataclass(slots=True)
-class Follower:
-    answer: aiohttp.ClientResponse
+class FeedReader:
+    response: aiohttp.ClientResponse
     comments: list[str] = field(default_factory=list)
 
     async def next(self) -> Event | None:
@@ -58,7 +58,7 @@ class Follower:
 
     async def _block(self) -> list[str] | None:
         lines: list[str] = []
-        while line := (await self.answer.content.readline()).decode():
+        while line := (await self.response.content.readline()).decode():
             if text := line.removesuffix("\r\n"):
                 lines.append(text)
             elif lines:
@@ -67,12 +67,12 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(
+async def follow_feed(
     client: aiohttp.ClientSession, path: str, after: str | None = None, **query: str
-) -> AsyncIterator[Follower]:
+) -> AsyncIterator[FeedReader]:
     """For the length of the block; `after` is what was seen last."""
     headers = {} if after is None else {"Last-Event-ID": after}
     async with client.get(path, params=query, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "text/event-stream"
-        yield Follower(answer)
+        yield FeedReader(answer)

@@ -13,18 +13,18 @@ from typing import Any
 import orjson
 from aiohttp import ClientSession
 
-from gateway.admin.reload import Reloaded, Reloader, Source
+from gateway.admin.reload import ReloadResult, Reloader, ConfigSource
 from gateway.config import load_config
 from gateway.core.formats import Format
-from gateway.daemon import running
+from gateway.daemon import run_daemon
 from gateway.runtime import Runtime
 from tests.faults.upstream import FaultUpstream
-from tests.house import House, channel
+from tests.house import RunningGateway, channel
 
 NAME = "messages-main"
 
 
-def line(
+def messages_channel(
     upstream: FaultUpstream, *accounts: str, plan: str = "ok", **fields: Any
 ) -> dict[str, Any]:
     """A messages channel whose accounts are called like their keys."""
@@ -34,10 +34,10 @@ def line(
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ConfigFollower:
     """`write` replaces the file in one step, as careful editors do."""
 
-    house: House
+    house: RunningGateway
     file: Path
 
     @property
@@ -55,7 +55,7 @@ class Following:
     def configure(self, *channels: dict[str, Any], **config: Any) -> None:
         self.write(orjson.dumps(self._whole(channels, config)))
 
-    async def reload(self, *channels: dict[str, Any], **config: Any) -> Reloaded:
+    async def reload(self, *channels: dict[str, Any], **config: Any) -> ReloadResult:
         self.configure(*channels, **config)
         return await self.reloader.reload()
 
@@ -69,10 +69,10 @@ class Following:
             return answer.status, (await answer.json())["config"]
 
     def _whole(self, channels: tuple[dict[str, Any], ...], config: dict[str, Any]) -> Any:
-        return whole(self.file.parent / "state", list(channels), config)
+        return full_config(self.file.parent / "state", list(channels), config)
 
 
-def whole(state_dir: Path, channels: list[dict[str, Any]], config: dict[str, Any]) -> Any:
+def full_config(state_dir: Path, channels: list[dict[str, Any]], config: dict[str, Any]) -> Any:
     server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
     return {"state_dir": str(state_dir), "channels": channels, "server": server} | config
 
@@ -85,14 +85,14 @@ def write(file: Path, text: str | bytes) -> None:
 
 
 @asynccontextmanager
-async def following(
+async def follow_config(
     folder: Path, *channels: dict[str, Any], period: float = 60, **config: Any
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[ConfigFollower]:
     """`period` as in `Source`; so long that the file is read when asked alone."""
     file = folder / "channels.yaml"
-    write(file, orjson.dumps(whole(folder / "state", list(channels), config)))
-    source = Source(file, lambda: load_config(file), period)
-    async with running(source.read(), source) as daemon:
-        token, key = await daemon.desk.mint_key("tests", "default")
+    write(file, orjson.dumps(full_config(folder / "state", list(channels), config)))
+    source = ConfigSource(file, lambda: load_config(file), period)
+    async with run_daemon(source.read(), source) as daemon:
+        token, key = await daemon.operations.create_key("tests", "default")
         async with ClientSession(daemon.address) as http:
-            yield Following(House(daemon, token, key, http), file)
+            yield ConfigFollower(RunningGateway(daemon, token, key, http), file)

@@ -13,8 +13,8 @@ import pytest
 from gateway.store.keys import digest, well_formed
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, refusal
-from tests.store.ledger import failed
+from tests.admin.asking import call, error_of
+from tests.store.ledger import failed_attempt
 
 TOKEN_FIELDS = {
     "id",
@@ -86,16 +86,16 @@ async def test_groups_from_add_to_remove(client) -> None:
     status, listed = await call(client, "GET", "groups")
     assert [group["name"] for group in listed["groups"]] == ["default", "team"]
     assert await call(client, "DELETE", "groups/team") == (204, None)
-    assert refusal(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
+    assert error_of(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
 
 
 async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
     recorder = Recorder(office.database)
     await recorder.start()
     for intent, settlement in exchanges:
-        recorder.intend(intent)
+        recorder.record_intent(intent)
         if settlement is not None:
-            recorder.settle(settlement)
+            recorder.record_settlement(settlement)
     await recorder.close()
     ids = [intent.id for intent, _ in exchanges]
 
@@ -120,7 +120,7 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
         200,
         ["rate limited"] * 2,
     )
-    assert content["attempts"][0] == failed()._asdict()
+    assert content["attempts"][0] == failed_attempt()._asdict()
     assert await call(client, "GET", f"requests/{ids[3]}/attempts") == (200, {"attempts": []})
 
 
@@ -169,14 +169,14 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
     ],
 )
 async def test_refusals(client, method: str, path: str, body: Any, expected: Any) -> None:
-    status, code, message = refusal(await call(client, method, path, body))
+    status, code, message = error_of(await call(client, method, path, body))
     assert (status, code) == expected[:2]
     assert message.startswith(expected[2])
 
 
 async def test_every_mistake_is_named_at_once(client) -> None:
     answer = await call(client, "POST", "groups", {"name": "a b", "patterns": ["a,b", "x\n"]})
-    message = refusal(answer)[2]
+    message = error_of(answer)[2]
     assert [part.split(":")[0] for part in message.split("; ")] == [
         "name",
         "patterns.0",
@@ -198,7 +198,7 @@ async def test_a_fault_of_ours_is_told_without_its_insides(
     await office.desk.mint_key("alice", "default")
     with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
         damage.execute("DROP TABLE tokens")
-    status, code, message = refusal(await call(client, "GET", "keys"))
+    status, code, message = error_of(await call(client, "GET", "keys"))
     assert (status, code) == (500, "internal_error")
     assert "tokens" not in message
     assert "GET /admin/api/keys failed" in caplog.text

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gateway.core.limits import LIMITS
+from gateway.core.limits import LIMIT_NAMES
 from gateway.store.keys import digest, well_formed
 from gateway.store.registry import Registry
-from tests.admin.asking import call, refusal
+from tests.admin.asking import call, error_of
 
-LIMITLESS = dict.fromkeys(LIMITS)
+LIMITLESS = dict.fromkeys(LIMIT_NAMES)
 SECRET = "an-old-key-of-ours-4471"
 
 
@@ -116,7 +116,7 @@ async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, office) -
         ("PATCH", path, {"note": "n"}),
         ("POST", f"{path}/rotate", {"overlap_s": 60}),
     ):
-        status, code, message = refusal(await call(client, method, change, body))
+        status, code, message = error_of(await call(client, method, change, body))
         assert (status, code) == (409, "key_revoked")
         assert message == f"alice ({minted['id']}) was revoked for good: mint another key."
 
@@ -144,7 +144,7 @@ async def test_changes_that_are_refused(client, body: Any, expected: tuple[int, 
     minted = await mint(client)
     minted.pop("key")
     path = f"keys/{minted['id']}"
-    status, _, message = refusal(await call(client, "PATCH", path, body))
+    status, _, message = error_of(await call(client, "PATCH", path, body))
     assert status == expected[0]
     assert message.startswith(expected[1])
     assert "; " not in message.replace("future; ", "").replace("nope; ", ""), "one mistake"
@@ -156,9 +156,9 @@ async def test_keys_that_nobody_has(client) -> None:
         ("PATCH", "keys/tok_x", {"note": "n"}),
         ("POST", "keys/tok_x/rotate", {"overlap_s": 0}),
     ):
-        assert refusal(await call(client, method, path, body))[:2] == (404, "key_not_found")
+        assert error_of(await call(client, method, path, body))[:2] == (404, "key_not_found")
     answer = await call(client, "POST", "keys/tok_x/rotate", {"overlap_s": -1})
-    assert refusal(answer)[2].startswith("overlap_s: Input should be")
+    assert error_of(answer)[2].startswith("overlap_s: Input should be")
 
 
 async def test_many_keys_at_once(client, office) -> None:
@@ -227,7 +227,7 @@ async def test_an_old_key_cannot_be_taken_over(client, office) -> None:
 
 @pytest.mark.parametrize("keys", [[], [{"name": "a"}] * 201, ["a"], None])
 async def test_an_import_of_the_wrong_shape(client, keys: Any) -> None:
-    assert refusal(await call(client, "POST", "keys/import", {"keys": keys}))[0] == 400
+    assert error_of(await call(client, "POST", "keys/import", {"keys": keys}))[0] == 400
 
 
 async def test_a_group_with_all_that_may_be_said(client, office) -> None:
@@ -268,7 +268,7 @@ async def test_a_group_with_all_that_may_be_said(client, office) -> None:
 )
 async def test_changes_of_a_group_that_are_refused(client, change: Any) -> None:
     before = await call(client, "GET", "groups/default")
-    assert refusal(await call(client, "PATCH", "groups/default", change))[:2] == (
+    assert error_of(await call(client, "PATCH", "groups/default", change))[:2] == (
         400,
         "invalid_request",
     )

@@ -11,42 +11,42 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.admin import ROOT
-from gateway.admin.accounts import AccountState
-from gateway.admin.api import build_admin
-from gateway.admin.events import add_feed
+from gateway.admin import API_PATH
+from gateway.admin.accounts import AccountView
+from gateway.admin.api import build_admin_app
+from gateway.admin.events import add_feed_routes
 from gateway.admin.feed import Feed
-from gateway.admin.forecast import Forecast, Stop, Stranger
+from gateway.admin.forecast import RoutePreview, CandidatePreview, ExcludedChannel
 from gateway.admin.forms import (
     ExportForm,
     FeedForm,
     Form,
     OverviewForm,
-    PageForm,
+    LogPageForm,
     RouteForm,
-    TryForm,
+    ProbeForm,
     UsageForm,
 )
-from gateway.admin.group_forms import GroupChange, GroupForm
+from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
 from gateway.admin.key_forms import (
-    ChangeForm,
-    ImportedForm,
-    ImportForm,
+    UpdateKeyForm,
+    ImportedKeyForm,
+    ImportKeysForm,
     LimitsForm,
-    MintForm,
-    RotateForm,
+    CreateKeyForm,
+    RotateKeyForm,
 )
-from gateway.admin.live import add_live
-from gateway.console.entrance import PasswordForm, add_entrance
+from gateway.admin.live import add_live_routes
+from gateway.console.entrance import PasswordForm, add_session_routes
 from gateway.console.sessions import Sessions
 from gateway.core.limits import Limits
-from gateway.server.tryout import Tried, try_account
+from gateway.server.tryout import ProbeResult, probe_account
 from gateway.store.check import Discrepancy, Report
 from gateway.store.database import Database
-from gateway.store.overview import Failing, Figures, Overview, Part, Slice
-from gateway.store.records import Attempted, Group, RequestRow, Token
+from gateway.store.overview import FailureGroup, Metrics, Overview, Breakdown, TimeBucket
+from gateway.store.records import AttemptRow, Group, RequestRow, Token
 from gateway.store.usage import UsageRow
-from tests.house import House
+from tests.house import RunningGateway
 
 DOCUMENT = yaml.safe_load(
     (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text()
@@ -56,20 +56,20 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/usage"): UsageForm,
     ("get", "/overview"): OverviewForm,
-    ("get", "/requests"): PageForm,
+    ("get", "/requests"): LogPageForm,
     ("get", "/requests/export"): ExportForm,
     ("get", "/requests/events"): FeedForm,
     ("get", "/route"): RouteForm,
-    ("post", "/accounts/{channel}/{account}/try"): TryForm,
+    ("post", "/accounts/{channel}/{account}/try"): ProbeForm,
 }
 
 BODIES: dict[tuple[str, str], type[Form]] = {
-    ("post", "/keys"): MintForm,
-    ("post", "/keys/import"): ImportForm,
-    ("patch", "/keys/{id}"): ChangeForm,
-    ("post", "/keys/{id}/rotate"): RotateForm,
-    ("post", "/groups"): GroupForm,
-    ("patch", "/groups/{name}"): GroupChange,
+    ("post", "/keys"): CreateKeyForm,
+    ("post", "/keys/import"): ImportKeysForm,
+    ("patch", "/keys/{id}"): UpdateKeyForm,
+    ("post", "/keys/{id}/rotate"): RotateKeyForm,
+    ("post", "/groups"): CreateGroupForm,
+    ("patch", "/groups/{name}"): UpdateGroupForm,
     ("put", "/password"): PasswordForm,
 }
 
@@ -79,18 +79,18 @@ ANSWERS = {
     "Group": Group,
     "UsageRow": UsageRow,
     "Request": RequestRow,
-    "Slice": Slice,
-    "Figures": Figures,
-    "Part": Part,
-    "Failing": Failing,
+    "Slice": TimeBucket,
+    "Figures": Metrics,
+    "Part": Breakdown,
+    "Failing": FailureGroup,
     "Overview": Overview,
     "Discrepancy": Discrepancy,
     "Report": Report,
-    "Account": AccountState,
-    "Forecast": Forecast,
-    "Stop": Stop,
-    "Stranger": Stranger,
-    "Tried": Tried,
+    "Account": AccountView,
+    "Forecast": RoutePreview,
+    "Stop": CandidatePreview,
+    "Stranger": ExcludedChannel,
+    "Tried": ProbeResult,
 }
 BESIDES = {
     "Key": {"digest", "old_digest"},
@@ -102,10 +102,10 @@ BESIDES = {
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, offered in DOCUMENT["paths"].items():
-        assert path.startswith(ROOT)
+        assert path.startswith(API_PATH)
         for method, operation in offered.items():
             if method != "parameters":
-                yield method, path.removeprefix(ROOT), operation
+                yield method, path.removeprefix(API_PATH), operation
 
 
 def described(schema: dict[str, Any]) -> dict[str, Any]:
@@ -126,16 +126,16 @@ def referred(part: Any) -> Iterator[str]:
 
 
 async def test_paths_and_methods_are_those_of_the_router(
-    simulated_house: House, tmp_path: Path
+    simulated_house: RunningGateway, tmp_path: Path
 ) -> None:
     runtime = simulated_house.daemon.runtime
-    app = build_admin(simulated_house.desk)
-    add_live(app, runtime, partial(try_account, runtime))
-    add_feed(app, Feed(simulated_house.desk))
+    app = build_admin_app(simulated_house.operations)
+    add_live_routes(app, runtime, partial(probe_account, runtime))
+    add_feed_routes(app, Feed(simulated_house.operations))
     shared = offered(app)
     database = await Database.open(tmp_path / "another.db")
     sessions = await Sessions.load(database, runtime.now)
-    add_entrance(app, sessions)
+    add_session_routes(app, sessions)
     on_socket = offered(app)
     await sessions.close()
     await database.close()
@@ -175,7 +175,7 @@ def test_queries_and_bodies_are_those_of_the_forms(
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [("LimitChanges", LimitsForm), ("ImportedKey", ImportedForm)]
+    ("name", "form"), [("LimitChanges", LimitsForm), ("ImportedKey", ImportedKeyForm)]
 )
 def test_forms_in_forms(name: str, form: type[Form]) -> None:
     same_fields(SCHEMAS[name], form)
@@ -195,7 +195,7 @@ def test_answers_are_the_records(name: str) -> None:
 
 
 def test_an_attempt_is_the_record() -> None:
-    assert set(SCHEMAS["Attempt"]["properties"]) == set(Attempted._fields)
+    assert set(SCHEMAS["Attempt"]["properties"]) == set(AttemptRow._fields)
 
 
 @pytest.mark.parametrize("path", list(DOCUMENT["paths"]))

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.store import logs, reading
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, refusal
+from tests.admin.asking import call, error_of
 from tests.store.ledger import intent, request_id, settlement
 
 
@@ -22,9 +22,9 @@ async def recorded(office, exchanges) -> AsyncIterator[Any]:
     recorder = Recorder(office.database)
     await recorder.start()
     for intended, settled in exchanges:
-        recorder.intend(intended)
+        recorder.record_intent(intended)
         if settled is not None:
-            recorder.settle(settled)
+            recorder.record_settlement(settled)
     await recorder.close()
     yield office
 
@@ -82,7 +82,7 @@ async def test_an_export_of_nothing_has_its_titles(client) -> None:
     ],
 )
 async def test_refusals(client, path: str, message: str) -> None:
-    status, code, told = refusal(await call(client, "GET", path))
+    status, code, told = error_of(await call(client, "GET", path))
     assert (status, code) == (400, "invalid_request")
     assert told.startswith(message)
 
@@ -100,11 +100,11 @@ async def test_the_overview(client, recorded) -> None:
 
 async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
-    monkeypatch.setattr(reading, "_STEPS", 1)
-    whole = logs.reading
-    monkeypatch.setattr(logs, "reading", lambda database, _=None: whole(database, -1.0))
+    monkeypatch.setattr(reading, "_CLOCK_INTERVAL", 1)
+    whole = logs.timed_reader
+    monkeypatch.setattr(logs, "timed_reader", lambda database, _=None: whole(database, -1.0))
     for path in ("requests", "requests/export"):
-        status, code, message = refusal(await call(client, "GET", path))
+        status, code, message = error_of(await call(client, "GET", path))
         assert (status, code) == (400, "too_much_to_read")
         assert "narrow the time" in message
 
@@ -113,12 +113,12 @@ async def test_an_export_that_fails_in_between_breaks_off(client, office, monkey
     recorder = Recorder(office.database)
     await recorder.start()
     for number in range(1200):
-        recorder.refuse(intent(number), settlement(number))
+        recorder.record_rejection(intent(number), settlement(number))
     await recorder.close()
     patience = iter([10.0, -1.0])
-    monkeypatch.setattr(reading, "_STEPS", 1)
-    whole = logs.reading
-    monkeypatch.setattr(logs, "reading", lambda database, _: whole(database, next(patience)))
+    monkeypatch.setattr(reading, "_CLOCK_INTERVAL", 1)
+    whole = logs.timed_reader
+    monkeypatch.setattr(logs, "timed_reader", lambda database, _: whole(database, next(patience)))
     with pytest.raises(aiohttp.ClientError):
         async with client.get("requests/export") as answer:
             assert answer.status == 200

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, refusal
+from tests.admin.asking import call, error_of
 from tests.store.ledger import START, intent, settlement
 
 HOUR = 3_600_000_000
@@ -23,8 +23,8 @@ async def token_id(office) -> str:
     await recorder.start()
     for number, model, at in ((1, "beta-5.4", 0), (2, "alpha-x", 0), (3, "alpha-x", HOUR)):
         opened = intent(number, token.id, catalog_model=model, started_at=START + at)
-        recorder.intend(opened)
-        recorder.settle(settlement(number, token.id, cost_micro=10**number))
+        recorder.record_intent(opened)
+        recorder.record_settlement(settlement(number, token.id, cost_micro=10**number))
     await recorder.close()
     return token.id
 
@@ -65,7 +65,7 @@ async def test_an_hour_counts_whole_and_in_one_of_two_spans_that_meet(
 
 @pytest.mark.parametrize("name", ["since", "until"])
 async def test_a_time_past_all_times_is_a_mistake(client, name: str) -> None:
-    status, code, message = refusal(await call(client, "GET", "usage", **{name: 10**30}))
+    status, code, message = error_of(await call(client, "GET", "usage", **{name: 10**30}))
     assert (status, code) == (400, "invalid_request")
     assert message.startswith(f"{name}: ")
 

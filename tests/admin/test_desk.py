@@ -7,22 +7,22 @@ from functools import partial
 
 import pytest
 
-from gateway.admin.desk import Desk
+from gateway.admin.desk import AdminOperations
 from gateway.admin.refusals import (
     GroupExists,
     GroupInUse,
-    ImportRefused,
+    ImportRejected,
     UnknownGroup,
     UnknownKey,
 )
-from gateway.admin.terms import Wish
-from gateway.admission.acquaintances import Acquaintances
+from gateway.admin.terms import KeyRequest
+from gateway.admission.acquaintances import KeyOriginMonitor
 from gateway.core.limits import Limits
 from gateway.store.keys import digest, well_formed
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token, TokenState
 from gateway.store.registry import Registry
-from gateway.store.tokens import note_use
+from gateway.store.tokens import record_origin
 from tests.store.ledger import intent, settlement
 
 
@@ -109,8 +109,8 @@ async def test_totals_are_those_of_the_ledger(office) -> None:
     recorder = Recorder(office.database)
     await recorder.start()
     for number in range(3):
-        recorder.intend(intent(number, token.id))
-        recorder.settle(settlement(number, token.id, input_tokens=11, output_tokens=7))
+        recorder.record_intent(intent(number, token.id))
+        recorder.record_settlement(settlement(number, token.id, input_tokens=11, output_tokens=7))
     minted = [await office.desk.mint_key(f"during-{number}", "default") for number in range(3)]
     await recorder.close()
     found = await office.desk.key(token.id)
@@ -135,8 +135,8 @@ async def test_a_change_takes_nothing_from_what_was_counted(office) -> None:
     recorder = Recorder(office.database)
     await recorder.start()
     for number in range(50):
-        recorder.intend(intent(number, token.id))
-        recorder.settle(settlement(number, token.id, input_tokens=1, cost_micro=3))
+        recorder.record_intent(intent(number, token.id))
+        recorder.record_settlement(settlement(number, token.id, input_tokens=1, cost_micro=3))
         if number % 10 == 0:
             await office.desk.change_key(token.id, note=f"note {number}")
             await office.desk.rotate_key(token.id, 10)
@@ -149,12 +149,12 @@ async def test_a_change_takes_nothing_from_what_was_counted(office) -> None:
 
 async def test_whoever_comes_during_a_change_is_remembered(office) -> None:
     token, _ = await office.desk.mint_key("alice", "default")
-    door = Acquaintances(office.registry, partial(note_use, office.database), office.clock)
+    door = KeyOriginMonitor(office.registry, partial(record_origin, office.database), office.clock)
 
     async def during_a_change(address: str) -> Token:
         changing = asyncio.ensure_future(office.desk.change_key(token.id, note=address))
         await asyncio.sleep(0)
-        door.meet(office.registry.token(token.id), address, "tool/1")
+        door.observe(office.registry.token(token.id), address, "tool/1")
         assert not changing.done()
         changed = await changing
         assert office.registry.token(token.id) == changed
@@ -172,7 +172,7 @@ async def test_whoever_comes_during_a_change_is_remembered(office) -> None:
 async def test_who_came_is_remembered_over_a_time_without_the_key(office) -> None:
     """A disabled key is not in memory: the database tells then."""
     token, _ = await office.desk.mint_key("alice", "default")
-    await note_use(office.database, token.id, first=(1, "192.0.2.1", "tool"))
+    await record_origin(office.database, token.id, first=(1, "192.0.2.1", "tool"))
     for state in (TokenState.DISABLED, TokenState.ACTIVE):
         changed = await office.desk.change_key(token.id, state=state)
     assert changed.first_address == "192.0.2.1"
@@ -181,21 +181,21 @@ async def test_who_came_is_remembered_over_a_time_without_the_key(office) -> Non
 
 async def test_imported_keys_stay_in_their_order(office) -> None:
     names = [f"key {number}" for number in range(20)]
-    made = await office.desk.import_keys([Wish(name, "default") for name in names])
+    made = await office.desk.import_keys([KeyRequest(name, "default") for name in names])
     assert [token.name for token, _ in made] == names
     assert [token.name for token in await office.desk.keys()] == names
 
 
 async def test_two_imports_of_one_key_at_once(office) -> None:
-    wish = Wish("taken over", "default", "an-old-key-of-ours-4471")
+    wish = KeyRequest("taken over", "default", "an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(
         office.desk.import_keys([wish]), office.desk.import_keys([wish]), return_exceptions=True
     )
-    assert [type(outcome) for outcome in outcomes].count(ImportRefused) == 1
+    assert [type(outcome) for outcome in outcomes].count(ImportRejected) == 1
     assert len(await office.desk.keys()) == 1
 
 
 async def test_a_second_desk_reads_what_the_first_wrote(office) -> None:
     await office.desk.mint_key("alice", "default")
-    other = Desk(office.database, await Registry.load(office.database), office.clock)
-    assert await other.keys() == await office.desk.keys()
+    other = AdminOperations(office.database, await Registry.load(office.database), office.clock)
+    assert await other.list_keys() == await office.desk.keys()

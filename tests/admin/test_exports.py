@@ -9,7 +9,7 @@ from dataclasses import asdict
 import orjson
 import pytest
 
-from gateway.admin.exports import COLUMNS, ExportFormat, head, lines
+from gateway.admin.exports import COLUMNS, ExportFormat, export_header, export_rows
 from gateway.store.records import ExchangeState, RequestRow
 from tests.store.ledger import intent, settlement
 
@@ -20,7 +20,7 @@ def row(**changes: object) -> dict[str, object]:
 
 
 def table(*rows: dict[str, object]) -> list[dict[str, str]]:
-    text = (head(ExportFormat.CSV) + lines(ExportFormat.CSV, rows)).decode()
+    text = (export_header(ExportFormat.CSV) + export_rows(ExportFormat.CSV, rows)).decode()
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
@@ -40,5 +40,5 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 def test_a_json_object_on_each_line_is_as_it_is() -> None:
     rows = [row(user_agent="=1\n"), row()]
-    text = head(ExportFormat.JSONL) + lines(ExportFormat.JSONL, rows)
+    text = export_header(ExportFormat.JSONL) + export_rows(ExportFormat.JSONL, rows)
     assert [orjson.loads(line) for line in text.splitlines()] == rows

@@ -7,37 +7,37 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.admin.desk import Desk
-from gateway.admin.feed import Feed, News
+from gateway.admin.desk import AdminOperations
+from gateway.admin.feed import Feed, FeedBatch
 from gateway.admin.refusals import TooManySubscribers
 from gateway.store.database import Database
-from gateway.store.logs import EVERYTHING, Wanted
+from gateway.store.logs import NO_FILTER, LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from tests.admin.conftest import Office
+from tests.admin.conftest import AdminFixture
 from tests.store.ledger import intent, request_id, settlement
 
 pytestmark = pytest.mark.timeout(30)
 
 
 @pytest.fixture
-async def recorder(office: Office) -> AsyncIterator[Recorder]:
+async def recorder(office: AdminFixture) -> AsyncIterator[Recorder]:
     recorder = Recorder(office.database)
     await recorder.start()
     yield recorder
     await recorder.close()
 
 
-def feed_of(office: Office, recorder: Recorder, **bounds: int) -> Feed:
-    feed = Feed(office.desk, **bounds)
-    recorder.on_commit = feed.note
+def feed_of(office: AdminFixture, recorder: Recorder, **bounds: int) -> Feed:
+    feed = Feed(office.operations, **bounds)
+    recorder.on_commit = feed.publish
     return feed
 
 
 async def record(recorder: Recorder, *numbers: int) -> None:
     """These begin and end."""
     for number in numbers:
-        recorder.refuse(intent(number), settlement(number))
+        recorder.record_rejection(intent(number), settlement(number))
     await committed(recorder)
 
 
@@ -47,7 +47,7 @@ async def committed(recorder: Recorder) -> None:
             await asyncio.sleep(0.005)
 
 
-async def numbers(subscription: AsyncIterator[News], count: int) -> list[int]:
+async def numbers(subscription: AsyncIterator[FeedBatch], count: int) -> list[int]:
     """Of the next rows, at least so many."""
     found: list[int] = []
     async with asyncio.timeout(10):
@@ -58,75 +58,75 @@ async def numbers(subscription: AsyncIterator[News], count: int) -> list[int]:
     return found
 
 
-async def test_what_ends_comes_in_its_order(office: Office, recorder: Recorder) -> None:
+async def test_what_ends_comes_in_its_order(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
     await record(recorder, 1)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         for number in (2, 3, 4):
-            await recorder.intend(intent(number))
-        recorder.settle(settlement(4))
-        recorder.settle(settlement(2))
+            await recorder.record_intent(intent(number))
+        recorder.record_settlement(settlement(4))
+        recorder.record_settlement(settlement(2))
         await committed(recorder)
         assert await numbers(subscription, 2) == [4, 2]
-        recorder.settle(settlement(3))
+        recorder.record_settlement(settlement(3))
         await committed(recorder)
         assert await numbers(subscription, 1) == [3]
 
 
-async def test_more_than_a_batch_comes_whole(office: Office, recorder: Recorder) -> None:
+async def test_more_than_a_batch_comes_whole(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, *range(700))
         assert await numbers(subscription, 700) == list(range(700))
 
 
-async def test_beginnings_come_where_they_are_asked_for(office: Office, recorder: Recorder) -> None:
+async def test_beginnings_come_where_they_are_asked_for(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
     async with (
-        feed.subscribe(EVERYTHING) as ends,
-        feed.subscribe(EVERYTHING, opened=True) as both,
+        feed.subscribe(NO_FILTER) as ends,
+        feed.subscribe(NO_FILTER, opened=True) as both,
     ):
-        await recorder.intend(intent(1))
+        await recorder.record_intent(intent(1))
         news = await anext(both)
-        assert [(row.id, row.state) for row in news.rows] == [(request_id(1), ExchangeState.OPEN)]
-        recorder.settle(settlement(1))
+        assert [(row.id, row.state) for row in news.rows] == [(request_id(1), ExchangeState.RUNNING)]
+        recorder.record_settlement(settlement(1))
         await record(recorder, 2)
         # The second one has ended before its beginning was read: it comes once.
         assert await numbers(both, 2) == [1, 2]
         assert await numbers(ends, 2) == [1, 2]
 
 
-async def test_what_is_not_wanted_does_not_come(office: Office, recorder: Recorder) -> None:
+async def test_what_is_not_wanted_does_not_come(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(Wanted(token_id="tok_b")) as subscription:
+    async with feed.subscribe(LogFilter(token_id="tok_b")) as subscription:
         await record(recorder, 1)
-        recorder.refuse(intent(2, "tok_b"), settlement(2, "tok_b"))
+        recorder.record_rejection(intent(2, "tok_b"), settlement(2, "tok_b"))
         await committed(recorder)
         assert await numbers(subscription, 1) == [2]
 
 
-async def test_nothing_new_is_said_too(office: Office, recorder: Recorder) -> None:
+async def test_nothing_new_is_said_too(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(EVERYTHING) as subscription, asyncio.timeout(5):
+    async with feed.subscribe(NO_FILTER) as subscription, asyncio.timeout(5):
         news = await anext(subscription)
         assert not news.rows and not news.skipped
 
 
-async def test_it_goes_on_behind_what_was_seen(office: Office, recorder: Recorder) -> None:
+async def test_it_goes_on_behind_what_was_seen(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
     await record(recorder, 1, 2, 3, 4)
-    async with feed.subscribe(EVERYTHING, after=request_id(2)) as subscription:
+    async with feed.subscribe(NO_FILTER, after=request_id(2)) as subscription:
         assert await numbers(subscription, 2) == [3, 4]
-    async with feed.subscribe(EVERYTHING, after=request_id(4)) as subscription:
+    async with feed.subscribe(NO_FILTER, after=request_id(4)) as subscription:
         await record(recorder, 5)
         assert await numbers(subscription, 1) == [5]
 
 
 async def test_a_slow_subscriber_is_told_that_it_missed_some(
-    office: Office, recorder: Recorder
+    office: AdminFixture, recorder: Recorder
 ) -> None:
     feed = feed_of(office, recorder, capacity=8)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
         assert await numbers(subscription, 1) == [1]
         await record(recorder, *range(2, 12))
@@ -136,58 +136,58 @@ async def test_a_slow_subscriber_is_told_that_it_missed_some(
         assert [row.id for row in news.rows] == [request_id(number) for number in range(8, 12)]
         await record(recorder, 12)
         assert await numbers(subscription, 1) == [12]
-    async with feed.subscribe(EVERYTHING, after=request_id(1)) as subscription:
+    async with feed.subscribe(NO_FILTER, after=request_id(1)) as subscription:
         assert (await anext(subscription)).skipped
 
 
-async def test_it_goes_on_over_a_restart(office: Office, recorder: Recorder) -> None:
+async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorder) -> None:
     """Rows of the run before come in the order of their ends; what was cut off ends with it."""
-    await recorder.intend(intent(1))
-    recorder.refuse(intent(2), settlement(2, total_us=9_000_000))
+    await recorder.record_intent(intent(1))
+    recorder.record_rejection(intent(2), settlement(2, total_us=9_000_000))
     await record(recorder, 3, 4)
     await recorder.close()
 
     after_it = Recorder(office.database)
-    feed = Feed(Desk(office.database, office.registry, office.clock, boot_id=after_it.boot_id))
-    after_it.on_commit = feed.note
+    feed = Feed(AdminOperations(office.database, office.registry, office.clock, boot_id=after_it.boot_id))
+    after_it.on_commit = feed.publish
     await after_it.start()
     try:
         await record(after_it, 5)
-        async with feed.subscribe(EVERYTHING, after=request_id(3)) as subscription:
+        async with feed.subscribe(NO_FILTER, after=request_id(3)) as subscription:
             assert await numbers(subscription, 4) == [4, 2, 1, 5]
-        async with feed.subscribe(EVERYTHING, after="req_unknown") as subscription:
+        async with feed.subscribe(NO_FILTER, after="req_unknown") as subscription:
             news = await anext(subscription)
             assert (news.skipped, news.after) == (True, "req_unknown")
     finally:
         await after_it.close()
 
 
-async def test_there_are_only_so_many_subscribers(office: Office, recorder: Recorder) -> None:
+async def test_there_are_only_so_many_subscribers(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder, most_subscribers=1)
-    async with feed.subscribe(EVERYTHING):
+    async with feed.subscribe(NO_FILTER):
         with pytest.raises(TooManySubscribers, match="1 subscribers"):
-            async with feed.subscribe(EVERYTHING):
+            async with feed.subscribe(NO_FILTER):
                 pass
         assert feed.subscribers == 1
-    async with feed.subscribe(EVERYTHING):
+    async with feed.subscribe(NO_FILTER):
         pass
     assert feed.subscribers == 0
 
 
-async def test_at_the_end_there_is_what_is_left(office: Office, recorder: Recorder) -> None:
+async def test_at_the_end_there_is_what_is_left(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
         feed.close()
         async with asyncio.timeout(5):
             assert [row.id async for news in subscription for row in news.rows] == [request_id(1)]
-    async with feed.subscribe(EVERYTHING) as late, asyncio.timeout(1):
+    async with feed.subscribe(NO_FILTER) as late, asyncio.timeout(1):
         assert [news async for news in late] == []
 
 
-async def test_who_waits_hears_of_the_end_at_once(office: Office, recorder: Recorder) -> None:
+async def test_who_waits_hears_of_the_end_at_once(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         waiting = asyncio.ensure_future(anext(subscription, None))
         await asyncio.sleep(0)
         feed.close()
@@ -195,9 +195,9 @@ async def test_who_waits_hears_of_the_end_at_once(office: Office, recorder: Reco
             assert await waiting is None
 
 
-async def test_a_row_that_was_deleted_is_left_out(office: Office, recorder: Recorder) -> None:
+async def test_a_row_that_was_deleted_is_left_out(office: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(office, recorder)
-    async with feed.subscribe(EVERYTHING) as subscription:
+    async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1, 2)
         await _delete(office.database, request_id(1))
         assert await numbers(subscription, 1) == [2]

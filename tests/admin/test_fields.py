@@ -34,16 +34,16 @@ def mistake(kind: Any, value: Any) -> str:
     ],
 )
 def test_addresses(written: str, meant: str) -> None:
-    assert TypeAdapter(fields.Address).validate_python(written) == meant
+    assert TypeAdapter(fields.Network).validate_python(written) == meant
 
 
 @pytest.mark.parametrize("written", ["", "10.0.0", "10.0.0.1/33", "host", "10.0.0.1 ", "*"])
 def test_no_addresses(written: str) -> None:
-    assert mistake(fields.Address, written)
+    assert mistake(fields.Network, written)
 
 
 def test_an_address_inside_its_network_is_asked_about() -> None:
-    assert mistake(fields.Address, "10.1.2.3/8") == (
+    assert mistake(fields.Network, "10.1.2.3/8") == (
         "has an address inside its network: write 10.0.0.0/8 for all of it or 10.1.2.3"
     )
 
@@ -76,13 +76,13 @@ def test_no_multipliers(written: str) -> None:
     "key", ["x" * 19, "a key with blanks 1234", "schlüssel-schlüssel-1", "tab\tin-a-key-of-ours-1"]
 )
 def test_no_keys_and_no_word_of_them(key: str) -> None:
-    assert key not in mistake(fields.Key, key)
+    assert key not in mistake(fields.ExistingKey, key)
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
 def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
     formula = f"{sign}cmd|'/c_calc'!A1_and_more"
-    for kind in (fields.KeyName, fields.Key):
+    for kind in (fields.KeyName, fields.ExistingKey):
         assert mistake(kind, formula) == "must not begin with = + - or @"
     assert TypeAdapter(fields.KeyName).validate_python(f"a{formula}") == f"a{formula}"
     assert mistake(fields.GroupName, formula)
@@ -90,15 +90,15 @@ def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
 
 def test_a_key_of_base64_may_begin_with_its_signs() -> None:
     for key in ("+abcdefghij/klmnopqrst==", "-abcdefghij_klmnopqrst"):
-        assert TypeAdapter(fields.Key).validate_python(key) == key
+        assert TypeAdapter(fields.ExistingKey).validate_python(key) == key
 
 
 def test_keys_of_twenty_characters() -> None:
-    assert TypeAdapter(fields.Key).validate_python("x" * 20) == "x" * 20
+    assert TypeAdapter(fields.ExistingKey).validate_python("x" * 20) == "x" * 20
 
 
 def test_moments_and_amounts_are_whole_numbers() -> None:
-    for kind in (fields.Count, fields.Budget, fields.Moment):
+    for kind in (fields.Count, fields.Budget, fields.Timestamp):
         assert TypeAdapter(kind).validate_python(0) == 0
         for wrong in (-1, 1.5, "1", True, 2**63):
             assert mistake(kind, wrong)

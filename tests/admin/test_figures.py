@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.figures import cost, price, units
+from gateway.admin.figures import format_cost, format_price, format_units
 from gateway.config import Money
 
 
@@ -21,7 +21,7 @@ from gateway.config import Money
     ],
 )
 def test_units_are_exact(micro: int, told: str) -> None:
-    assert units(micro).replace("\u202f", " ") == told
+    assert format_units(micro).replace("\u202f", " ") == told
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_units_are_exact(micro: int, told: str) -> None:
     ],
 )
 def test_prices(micro: int, told: str) -> None:
-    assert (price(micro, Money(unit_price=0.000002, currency="EUR")) or "").replace(
+    assert (format_price(micro, Money(unit_price=0.000002, currency="EUR")) or "").replace(
         "\u202f", " "
     ) == told
 
 
 def test_without_a_price_units_stand_alone() -> None:
-    assert price(5, Money()) is None
-    assert cost(1_000_000, Money()) == "1 unit"
-    assert cost(2_000_000, Money(unit_price=3)) == "2 units (6.00 USD)"
+    assert format_price(5, Money()) is None
+    assert format_cost(1_000_000, Money()) == "1 unit"
+    assert format_cost(2_000_000, Money(unit_price=3)) == "2 units (6.00 USD)"

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from gateway.admin import keeping as room
-from gateway.admin.keeping import tidy
+from gateway.admin.keeping import delete_old_rows
 from gateway.config import parse_config
 from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import Dimension
-from tests.house import House, channels, open_house
-from tests.scripted import ScriptedUpstream, reply
-from tests.store.ledger import outside
+from tests.house import RunningGateway, channels, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.store.ledger import raw_connection
 
 HOUR = 3600
 
@@ -27,33 +27,33 @@ CREATE TRIGGER stuck BEFORE DELETE ON requests BEGIN SELECT RAISE(ABORT, 'no'); 
 """
 
 
-def at(house: House, hours: float) -> None:
+def at(house: RunningGateway, hours: float) -> None:
     """From now on it is so many hours later than it is."""
     house.daemon.runtime.now = lambda: unix_microseconds() + int(hours * HOUR * 1e6)
 
 
-async def clean(house: House) -> int:
-    return await tidy(house.daemon.runtime, house.desk._database)
+async def clean(house: RunningGateway) -> int:
+    return await delete_old_rows(house.daemon.runtime, house.operations._database)
 
 
-async def asked(house: House, hours: float, times: int = 2) -> None:
+async def asked(house: RunningGateway, hours: float, times: int = 2) -> None:
     """Requests that were made then."""
     at(house, hours)
     known = len(await house.rows(0))
     for _ in range(times):
-        assert (await house.ask(Format.CHAT)).status == 200
+        assert (await house.post(Format.CHAT)).status == 200
     await house.rows(known + times)
     at(house, 0)
 
 
 def kept(upstream: ScriptedUpstream, state: Path, **logs: Any) -> Any:
-    return open_house(state, channels(upstream.address), logs=logs)
+    return run_gateway(state, channels(upstream.address), logs=logs)
 
 
 async def test_old_rows_go_and_what_they_came_to_stays(
     upstream: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     caplog.set_level(logging.INFO, "gateway.admin.keeping")
     async with kept(upstream, tmp_path, keep="3h") as house:
         await asked(house, -5)
@@ -74,23 +74,23 @@ async def test_old_rows_go_and_what_they_came_to_stays(
     ]
 
 
-async def test_without_a_limit_rows_stay_for_ever(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"))
+async def test_without_a_limit_rows_stay_for_ever(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("chat"))
     await asked(house, -24 * 365)
     assert await clean(house) == 0
     assert len(await house.rows()) == 2
-    report = await house.desk.check()
-    assert report.clean
+    report = await house.operations.check_integrity()
+    assert report.ok
     assert report.rows == 2
 
 
 async def test_a_changed_configuration_counts_from_now_on(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     await asked(house, -5)
     config = house.daemon.runtime.config
-    house.daemon.runtime.replace(
+    house.daemon.runtime.replace_config(
         config.model_copy(update={"logs": parse_config("logs: {keep: 1h}").logs})
     )
     assert await clean(house) == 2
@@ -98,7 +98,7 @@ async def test_a_changed_configuration_counts_from_now_on(
 
 
 async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     async with kept(upstream, tmp_path) as house:
         await asked(house, -5)
     async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(3):
@@ -114,11 +114,11 @@ async def test_what_fails_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Requests are served meanwhile."""
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     monkeypatch.setattr(room, "PERIOD", 0.05)
     async with kept(upstream, tmp_path) as house:
         await asked(house, -5)
-    with outside(tmp_path / DATABASE_NAME) as connection:
+    with raw_connection(tmp_path / DATABASE_NAME) as connection:
         connection.execute(STUCK)
     async with kept(upstream, tmp_path, keep="2h") as house:
         async with asyncio.timeout(3):
@@ -126,7 +126,7 @@ async def test_what_fails_is_tried_again(
                 await asyncio.sleep(0.01)
         assert (await house.ask(Format.CHAT)).status == 200
         assert len(await house.rows(3)) == 3
-        with outside(tmp_path / DATABASE_NAME) as connection:
+        with raw_connection(tmp_path / DATABASE_NAME) as connection:
             connection.execute("DROP TRIGGER stuck")
         async with asyncio.timeout(3):
             while len(await house.rows()) > 1:

@@ -11,12 +11,12 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.admin.desk import Page
+from gateway.admin.desk import LogPage
 from gateway.admin.socket import socket_path
 from gateway.core.formats import Format
-from gateway.routing.judgement import Blame, Effect, Others, Verdict
+from gateway.routing.judgement import Blame, AccountPenalty, Failover, Verdict
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import BETA, House, channel, open_house
+from tests.house import BETA, RunningGateway, channel, run_gateway
 
 KEYS = {"one": "one-secret-4471", "two": "two-secret-4472"}
 ONE, TWO = ("chat-main", "one"), ("chat-main", "two")
@@ -29,16 +29,16 @@ async def upstream() -> AsyncIterator[FaultUpstream]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[House]:
+async def house(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[RunningGateway]:
     accounts = [{"name": name, "key": key, "concurrency": 1} for name, key in KEYS.items()]
     address = upstream.base_url(Format.CHAT)
     chat = channel(Format.CHAT, "", base_url=address, accounts=accounts, models={BETA: "upstream"})
-    async with open_house(tmp_path / "state", [chat]) as house:
+    async with run_gateway(tmp_path / "state", [chat]) as house:
         yield house
 
 
 @pytest.fixture
-async def admin(house: House, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def admin(house: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.UnixConnector(str(socket_path(tmp_path / "state")))
     async with aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as session:
         yield session
@@ -61,23 +61,23 @@ async def why(admin: aiohttp.ClientSession) -> dict[str, str]:
     return {stop["account"]: stop["why"][0] for stop in forecast["candidates"]}
 
 
-async def fail(house: House, upstream: FaultUpstream, *names: str) -> None:
+async def fail(house: RunningGateway, upstream: FaultUpstream, *names: str) -> None:
     """Bans the accounts: their keys are refused. Others answer."""
     for name in names:
-        upstream.play("refuse:401", key=KEYS[name])
+        upstream.set_plan("refuse:401", key=KEYS[name])
     for number in range(64):
-        if all(upstream.of(key=KEYS[name]) for name in names):
+        if all(upstream.calls_of(key=KEYS[name]) for name in names):
             return
         turns = [{"role": "user", "content": f"Hello {number}"}]
-        await house.ask(Format.CHAT, messages=turns)
+        await house.post(Format.CHAT, messages=turns)
 
 
 async def test_a_request_under_way_is_seen_and_fills_the_account(
-    house: House, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
-    upstream.play("stall:text")
-    asking = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
-    call = await upstream.called()
+    upstream.set_plan("stall:text")
+    asking = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    call = await upstream.wait_for_call()
     async with asyncio.timeout(5):
         while not any(row["under_way"] for row in await accounts(admin)):
             await asyncio.sleep(0.01)
@@ -92,7 +92,7 @@ async def test_a_request_under_way_is_seen_and_fills_the_account(
 
 
 async def test_who_is_closed_off_is_asked_where_too_few_are_left(
-    house: House, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     await fail(house, upstream, "one", "two")
     first, second = sorted((await why(admin)).values())
@@ -104,16 +104,16 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
 
 
 async def test_one_who_has_rested_is_tried_out_by_one_request(
-    house: House, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     await fail(house, upstream, "one")
     runtime, now = house.daemon.runtime, asyncio.get_running_loop().time()
     assert runtime.health.admit(ONE, BETA, now, (ONE, TWO)) is None
-    verdict = Verdict("spent", Blame.ACCOUNT, Others.YES, Effect.BAN, seconds=0.01)
+    verdict = Verdict("spent", Blame.ACCOUNT, Failover.YES, AccountPenalty.AUTH_FAILED, penalty_seconds=0.01)
     await admin.put("accounts/chat-main/one/reset")
     banned = runtime.health.admit(ONE, BETA, now, (ONE, TWO))
     assert banned is not None
-    runtime.health.failed(banned, verdict, now, 0.0, "spent")
+    runtime.health.record_failure(banned, verdict, now, 0.0, "spent")
     await asyncio.sleep(0.02)
     assert (await accounts(admin))[0]["state"] == "probing"
     rested = "it has rested, and the request finds out whether it is well again"
@@ -125,25 +125,25 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
 
 
 async def test_a_try_that_fails_changes_nothing(
-    house: House, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     before = await accounts(admin)
-    upstream.play("refuse:503")
+    upstream.set_plan("refuse:503")
     for _ in range(6):
         tried = await told(await admin.post("accounts/chat-main/one/try"))
         assert (tried["ok"], tried["status"], tried["verdict"]) == (False, 503, "overloaded")
     assert await accounts(admin) == before
-    assert (await house.desk.requests(Page())) == []
+    assert (await house.operations.list_requests(LogPage())) == []
 
 
 async def test_a_try_keeps_nothing(
-    house: House, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     runtime = house.daemon.runtime
     tried = await told(await admin.post("accounts/chat-main/one/try", params={"model": BETA}))
     assert tried["ok"]
     assert tried["output_tokens"] > 0
-    assert (runtime.current.requests, len(runtime.scheduler)) == (0, 0)
+    assert (runtime.current.active_requests, len(runtime.scheduler)) == (0, 0)
     assert not any(row["under_way"] for row in await accounts(admin))
     (call,) = upstream.calls
     sent = orjson.loads(call.body)
@@ -169,13 +169,13 @@ async def test_refusals(
     assert (answer.status, refused["error"]["code"]) == (status, code)
 
 
-async def test_no_key_opens_it_on_the_port(house: House) -> None:
+async def test_no_key_opens_it_on_the_port(house: RunningGateway) -> None:
     for path in ("/admin/api/accounts", "/admin/api/route?model=x&format=chat"):
         assert (await house.get(path)).status == 401
 
 
 async def test_clients_with_a_wrong_base_address(
-    house: House, admin: aiohttp.ClientSession
+    house: RunningGateway, admin: aiohttp.ClientSession
 ) -> None:
     for agent in ("one/1", "two/1", "two/2"):
         await house.get("/models", **{"user-agent": agent})

@@ -12,15 +12,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.admin.reload import Source
+from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import socket_path
-from gateway.config import ConfigMistakes, parse_config
+from gateway.config import ConfigError, parse_config
 from gateway.core.formats import Format
-from gateway.routing.gate import State
-from tests.admin.reloading import NAME, Following, following, line, write
-from tests.chaos.speech import complete
+from gateway.routing.gate import HealthState
+from tests.admin.reloading import NAME, ConfigFollower, follow_config, messages_channel, write
+from tests.chaos.speech import is_complete
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import PATHS, prompt
+from tests.house import PATHS, request_body
 
 SECRET = "sk-live-4471aa99"
 BROKEN = {
@@ -51,14 +51,14 @@ async def faulty() -> AsyncIterator[FaultUpstream]:
 async def test_broken_files_under_load_fail_no_request(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with following(tmp_path, line(faulty, "one", "two")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one", "two")) as it:
         statuses: list[int] = []
         done = asyncio.Event()
 
         async def ask_on(stream: bool) -> None:
             while not done.is_set():
-                answer = await it.house.ask(Format.MESSAGES, stream=stream)
-                sound = not stream or complete(Format.MESSAGES, await answer.read())
+                answer = await it.house.post(Format.MESSAGES, stream=stream)
+                sound = not stream or is_complete(Format.MESSAGES, await answer.read())
                 statuses.append(answer.status if sound else 0)
 
         current, (_, before) = it.runtime.current, await it.ready()
@@ -67,7 +67,7 @@ async def test_broken_files_under_load_fail_no_request(
             for text in BROKEN.values():
                 it.write(text)
                 asked = len(statuses)
-                with pytest.raises(ConfigMistakes):
+                with pytest.raises(ConfigError):
                     await it.reloader.reload()
                 assert it.runtime.current is current
                 status, config = await it.ready()
@@ -85,26 +85,26 @@ async def test_broken_files_under_load_fail_no_request(
         assert caplog.text.count("the configuration stays as it was") == len(BROKEN) == 12
         assert f"{it.file}:2: server.key: unknown key" in caplog.text
         assert SECRET not in caplog.text
-        await it.reload(line(faulty, "one", "two"))
+        await it.reload(messages_channel(faulty, "one", "two"))
         assert "error" not in (await it.ready())[1]
 
 
 async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultUpstream) -> None:
-    async with following(tmp_path, line(faulty, "old", plan="tick:0.02:25")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "old", plan="tick:0.02:25")) as it:
         old, house = it.runtime.current, it.house
         async with house.http.post(
             PATHS[Format.MESSAGES],
-            json=prompt(Format.MESSAGES, stream=True),
+            json=request_body(Format.MESSAGES, stream=True),
             headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
         ) as running:
             begun = await running.content.readany()
-            reloaded = await it.reload(line(faulty, "new"))
+            reloaded = await it.reload(messages_channel(faulty, "new"))
             assert reloaded.changes.added == (f"account {NAME}/new",)
             assert reloaded.changes.removed == (f"account {NAME}/old",)
-            assert (await house.ask(Format.MESSAGES)).status == 200
+            assert (await house.post(Format.MESSAGES)).status == 200
             assert [call.key for call in faulty.calls] == ["old", "new"]
-            assert (old.requests, old.upstream.is_closed) == (1, False)
-            assert complete(Format.MESSAGES, begun + await running.read())
+            assert (old.active_requests, old.upstream.is_closed) == (1, False)
+            assert is_complete(Format.MESSAGES, begun + await running.read())
         await it.until(lambda: old.upstream.is_closed)
         first, second = await house.rows(2)
         assert (first.account, first.state, second.account) == ("old", "ok", "new")
@@ -113,11 +113,11 @@ async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultU
 
 
 async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstream) -> None:
-    async with following(tmp_path, line(faulty, "one")) as it:
-        assert (await it.house.ask(Format.MESSAGES)).status == 200
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
+        assert (await it.house.post(Format.MESSAGES)).status == 200
         await it.house.rows()
         old = it.runtime.current
-        await it.reload(line(faulty, "one", priority=3))
+        await it.reload(messages_channel(faulty, "one", priority=3))
         await it.until(lambda: old.upstream.is_closed)
 
 
@@ -127,53 +127,53 @@ async def test_a_new_key_counts_at_once_and_ends_a_ban(
     secret = tmp_path / "secret"
     secret.write_text("first\n")
     accounts = [{"name": "one", "key": f"file:{secret}"}]
-    faulty.play("refuse:401", key="first")
-    async with following(tmp_path, line(faulty, accounts=accounts)) as it:
+    faulty.set_plan("refuse:401", key="first")
+    async with follow_config(tmp_path, messages_channel(faulty, accounts=accounts)) as it:
         place, model = (NAME, "one"), "alpha-sonnet-4-6"
-        assert (await it.house.ask(Format.MESSAGES)).status >= 500
+        assert (await it.house.post(Format.MESSAGES)).status >= 500
         now = asyncio.get_running_loop().time()
-        assert it.runtime.health.standing(place, model, now).state is State.BANNED
+        assert it.runtime.health.status(place, model, now).state is HealthState.AUTH_FAILED
         secret.write_text("second\n")
         reloaded = await it.reloader.reload()
         assert reloaded.changes.changed == (f"account {NAME}/one",)
-        assert it.runtime.health.standing(place, model, now).state is State.OPEN
-        assert (await it.house.ask(Format.MESSAGES)).status == 200
+        assert it.runtime.health.status(place, model, now).state is HealthState.HEALTHY
+        assert (await it.house.post(Format.MESSAGES)).status == 200
         assert faulty.calls[-1].key == "second"
 
 
 async def test_what_is_known_of_accounts_stays_where_they_stay(
     tmp_path: Path, faulty: FaultUpstream
 ) -> None:
-    faulty.play("refuse:401", key="bad")
-    async with following(tmp_path, line(faulty, "bad", "off", "good")) as it:
+    faulty.set_plan("refuse:401", key="bad")
+    async with follow_config(tmp_path, messages_channel(faulty, "bad", "off", "good")) as it:
         health, now = it.runtime.health, asyncio.get_running_loop().time()
 
         def states() -> list[str]:
-            return [health.standing((NAME, name), "m", now).state for name in ("bad", "off")]
+            return [health.status((NAME, name), "m", now).state for name in ("bad", "off")]
 
         health.disable((NAME, "off"))
         for number in range(30):
-            await it.house.ask(Format.MESSAGES, system=f"conversation {number}")
-            if states()[0] is State.BANNED:
+            await it.house.post(Format.MESSAGES, system=f"conversation {number}")
+            if states()[0] is HealthState.AUTH_FAILED:
                 break
-        assert states() == [State.BANNED, State.DISABLED]
-        await it.reload(line(faulty, "bad", "off", "good", weight=3))
-        assert states() == [State.BANNED, State.DISABLED]
-        await it.reload(line(faulty, "bad", "off", "good", headers={"x-more": "1"}))
-        assert states() == [State.OPEN, State.DISABLED]
-        await it.reload(line(faulty, "good"))
-        await it.reload(line(faulty, "bad", "off", "good"))
-        assert states() == [State.OPEN, State.OPEN]
+        assert states() == [HealthState.AUTH_FAILED, HealthState.DISABLED]
+        await it.reload(messages_channel(faulty, "bad", "off", "good", weight=3))
+        assert states() == [HealthState.AUTH_FAILED, HealthState.DISABLED]
+        await it.reload(messages_channel(faulty, "bad", "off", "good", headers={"x-more": "1"}))
+        assert states() == [HealthState.HEALTHY, HealthState.DISABLED]
+        await it.reload(messages_channel(faulty, "good"))
+        await it.reload(messages_channel(faulty, "bad", "off", "good"))
+        assert states() == [HealthState.HEALTHY, HealthState.HEALTHY]
 
 
 async def test_what_counts_until_the_end(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with following(tmp_path, line(faulty, "one")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         old = it.runtime.config
         server = {"port": 1, "max_body": "1KiB", "commit_after": 3, "drain_timeout": 1}
         state_dir = str(tmp_path / "elsewhere")
-        reloaded = await it.reload(line(faulty, "one"), server=server, state_dir=state_dir)
+        reloaded = await it.reload(messages_channel(faulty, "one"), server=server, state_dir=state_dir)
         assert reloaded.warnings == tuple(
             f"{name} stays as it is until the gateway is started again."
             for name in ("server.port", "server.max_body", "state_dir")
@@ -182,39 +182,39 @@ async def test_what_counts_until_the_end(
         new = it.runtime.config
         assert (new.server.port, new.server.max_body) == (0, old.server.max_body)
         assert (new.state_dir, new.server.commit_after) == (old.state_dir, 3)
-        assert (await it.house.ask(Format.MESSAGES, system="x" * 3000)).status == 200
+        assert (await it.house.post(Format.MESSAGES, system="x" * 3000)).status == 200
 
 
 async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: FaultUpstream) -> None:
     named = {"x-thread": "t-1"}
     affinity = {"headers": ["X-Thread"]}
-    async with following(tmp_path, line(faulty, "one"), affinity=affinity) as it:
-        await it.house.ask(Format.MESSAGES, headers=named)
-        await it.reload(line(faulty, "one"), affinity={"headers": ["x-other"]})
-        await it.house.ask(Format.MESSAGES, headers=named)
-        await it.reload(line(faulty, "one"), affinity=affinity)
-        await it.house.ask(Format.MESSAGES, headers=named)
+    async with follow_config(tmp_path, messages_channel(faulty, "one"), affinity=affinity) as it:
+        await it.house.post(Format.MESSAGES, headers=named)
+        await it.reload(messages_channel(faulty, "one"), affinity={"headers": ["x-other"]})
+        await it.house.post(Format.MESSAGES, headers=named)
+        await it.reload(messages_channel(faulty, "one"), affinity=affinity)
+        await it.house.post(Format.MESSAGES, headers=named)
         told = [row.affinity for row in await it.house.rows(3)]
         assert told == ["session header", "prompt prefix", "session header"]
 
 
 async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None:
-    async with following(tmp_path, line(faulty, "one")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         before = await (await it.house.get("/v1/models")).json()
         reloaded = await it.reload(
-            line(faulty, "one", models=["alpha-x"]), models=[{"id": "alpha-x", "family": "alpha"}]
+            messages_channel(faulty, "one", models=["alpha-x"]), models=[{"id": "alpha-x", "family": "alpha"}]
         )
         after = await (await it.house.get("/v1/models")).json()
         assert [model["id"] for model in after["data"]] == ["alpha-x"] != before["data"]
         assert "model alpha-x" in reloaded.changes.added
-        assert (await it.house.ask(Format.MESSAGES)).status == 503
+        assert (await it.house.post(Format.MESSAGES)).status == 503
 
 
 async def test_the_same_again_changes_nothing(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with following(tmp_path, line(faulty, "one")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         current = it.runtime.current
         first, second = await asyncio.gather(it.reloader.reload(), it.reloader.reload())
         assert first == second
@@ -223,31 +223,31 @@ async def test_the_same_again_changes_nothing(
 
 
 async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> None:
-    async with following(tmp_path, line(faulty, "one"), period=0.03) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one"), period=0.03) as it:
         first = it.runtime.current.hash
 
         async def asked_with() -> str:
-            assert (await it.house.ask(Format.MESSAGES)).status == 200
+            assert (await it.house.post(Format.MESSAGES)).status == 200
             return faulty.calls[-1].key
 
-        it.configure(line(faulty, "two"))
+        it.configure(messages_channel(faulty, "two"))
         await it.until(lambda: it.runtime.current.hash != first)
         assert await asked_with() == "two"
         it.file.unlink()
-        await it.until(lambda: it.runtime.refused == "channels.yaml: 1 mistake, told in the log")
+        await it.until(lambda: it.runtime.config_error == "channels.yaml: 1 mistake, told in the log")
         assert await asked_with() == "two"
-        it.configure(line(faulty, "one"))
+        it.configure(messages_channel(faulty, "one"))
         await it.until(lambda: it.runtime.current.hash == first)
-        assert it.runtime.refused is None
+        assert it.runtime.config_error is None
         assert await asked_with() == "one"
 
 
 async def test_a_file_that_is_wrong_is_told_once(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with following(tmp_path, line(faulty, "one"), period=0.01) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one"), period=0.01) as it:
         it.write("channels: 7\n")
-        await it.until(lambda: it.runtime.refused is not None)
+        await it.until(lambda: it.runtime.config_error is not None)
         await asyncio.sleep(0.2)
         assert caplog.text.count("channels: must be a list") == 1
 
@@ -255,7 +255,7 @@ async def test_a_file_that_is_wrong_is_told_once(
 async def test_a_fault_of_our_own_ends_nothing(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with following(tmp_path, line(faulty, "one")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         sound = it.reloader._source.load
 
         def fault() -> None:
@@ -265,7 +265,7 @@ async def test_a_fault_of_our_own_ends_nothing(
         it.house.daemon.reload()
         await it.until(lambda: "its file could not be taken" in caplog.text)
         it.reloader._source.load = sound
-        it.configure(line(faulty, "two"))
+        it.configure(messages_channel(faulty, "two"))
         it.house.daemon.reload()
         await it.until(lambda: it.runtime.config.channels[0].accounts[0].name == "two")
 
@@ -273,7 +273,7 @@ async def test_a_fault_of_our_own_ends_nothing(
 def test_a_file_has_changed_when_it_has_come_to_rest(tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     write(file, "models: []")
-    source = Source(file, lambda: parse_config("{}"))
+    source = ConfigSource(file, lambda: parse_config("{}"))
     source.read()
     assert [source.changed() for _ in range(3)] == [False] * 3
     write(file, "half")
@@ -288,7 +288,7 @@ def test_a_file_has_changed_when_it_has_come_to_rest(tmp_path: Path) -> None:
 
 
 async def test_over_the_socket(tmp_path: Path, faulty: FaultUpstream) -> None:
-    async with following(tmp_path, line(faulty, "one")) as it:
+    async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         status, answer = await over_the_socket(it)
         assert (status, answer["ok"], answer["hash"]) == (200, True, it.runtime.current.hash)
         assert answer["changes"] == {"added": [], "removed": [], "changed": []}
@@ -300,7 +300,7 @@ async def test_over_the_socket(tmp_path: Path, faulty: FaultUpstream) -> None:
         assert mistake["file"] == str(it.file)
 
 
-async def over_the_socket(it: Following) -> tuple[int, dict[str, Any]]:
+async def over_the_socket(it: ConfigFollower) -> tuple[int, dict[str, Any]]:
     connector = aiohttp.UnixConnector(str(socket_path(it.file.parent / "state")))
     async with (
         aiohttp.ClientSession(connector=connector) as session,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.admin.remembered import Remembered
+from gateway.admin.remembered import CoalescingCache
 
 
 async def test_one_answer_for_all_who_ask_at_once() -> None:
@@ -17,7 +17,7 @@ async def test_one_answer_for_all_who_ask_at_once() -> None:
         await asyncio.sleep(0.05)
         return f"{what}!"
 
-    answers = Remembered[str, str](make)
+    answers = CoalescingCache[str, str](make)
     impatient = asyncio.create_task(answers.get("a"))
     await asyncio.sleep(0)
     impatient.cancel()
@@ -33,7 +33,7 @@ async def test_a_failure_is_everybodys() -> None:
     async def make(what: str) -> str:
         raise ValueError(what)
 
-    answers = Remembered[str, str](make)
+    answers = CoalescingCache[str, str](make)
     for _ in range(2):
         with pytest.raises(ValueError, match="a"):
             await answers.get("a")

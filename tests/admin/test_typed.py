@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from gateway.admin.fields import Budget, Count
-from gateway.admin.typed import read_count, read_moment, read_seconds, read_units
+from gateway.admin.typed import parse_count, parse_time, parse_duration, parse_units
 
 NOW = 1_790_000_000_000_000
 
@@ -31,7 +31,7 @@ def unix(*date: int) -> int:
     ],
 )
 def test_units(text: str, units: int) -> None:
-    assert read_units(text) == units
+    assert parse_units(text) == units
 
 
 @pytest.mark.parametrize(
@@ -39,34 +39,34 @@ def test_units(text: str, units: int) -> None:
 )
 def test_no_units(text: str) -> None:
     with pytest.raises(ValueError, match="must be units such as 5M"):
-        read_units(text)
+        parse_units(text)
 
 
 def test_what_is_more_than_a_gateway_can_count_is_refused_as_it_was_typed() -> None:
-    assert (read_units("1000G"), read_count("1000G")) == (10**18, 10**12)
+    assert (parse_units("1000G"), parse_count("1000G")) == (10**18, 10**12)
     budget, count = TypeAdapter(Budget), TypeAdapter(Count)
-    assert budget.validate_python(read_units("1000G"))
-    assert count.validate_python(read_count("1000G"))
-    for read in (read_units, read_count):
+    assert budget.validate_python(parse_units("1000G"))
+    assert count.validate_python(parse_count("1000G"))
+    for read in (parse_units, parse_count):
         for text in ("1001G", "1000000000001", "999999999999999999G"):
             with pytest.raises(ValueError, match="must be at most 1000G"):
                 read(text)
 
 
 def test_counts_are_whole() -> None:
-    assert (read_count("600"), read_count("1.5k"), read_count("2M")) == (600, 1500, 2_000_000)
+    assert (parse_count("600"), parse_count("1.5k"), parse_count("2M")) == (600, 1500, 2_000_000)
     for text in ("0.5", "1.0005k", "x"):
         with pytest.raises(ValueError, match="must be a whole number"):
-            read_count(text)
+            parse_count(text)
 
 
 def test_durations() -> None:
-    assert [read_seconds(text) for text in ("0", "90s", "5m", "24h", "30d", "2w")] == [
+    assert [parse_duration(text) for text in ("0", "90s", "5m", "24h", "30d", "2w")] == [
         *(0, 90, 300, 86_400, 2_592_000, 1_209_600)
     ]
     for text in ("", "5", "5y", "1.5h", "-1d", "999999999w"):
         with pytest.raises(ValueError, match="must be a duration"):
-            read_seconds(text)
+            parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_durations() -> None:
     ],
 )
 def test_moments(text: str, moment: int) -> None:
-    assert read_moment(text, NOW, 1) == moment
+    assert parse_time(text, NOW, 1) == moment
 
 
 def test_moments_that_lie_back() -> None:
-    assert read_moment("7d", NOW, -1) == NOW - 7 * 86_400_000_000
-    assert read_moment("4000w", NOW, -1) == 0
+    assert parse_time("7d", NOW, -1) == NOW - 7 * 86_400_000_000
+    assert parse_time("4000w", NOW, -1) == 0
     for text in ("", "soon", "2026-13-01", "12.31.2026"):
         with pytest.raises(ValueError, match="must be a date such as"):
-            read_moment(text, NOW, -1)
+            parse_time(text, NOW, -1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admission.turns import Turns
+from gateway.admission.turns import AdmissionQueue
 from gateway.quota.limits import Quota
 from gateway.store import tokens
 from gateway.store.database import Database
@@ -24,5 +24,5 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def turns() -> Turns:
-    return Turns(Quota())
+def turns() -> AdmissionQueue:
+    return AdmissionQueue(Quota())

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.admission.turns import Demand, Turns
+from gateway.admission.turns import ResourceRequest, AdmissionQueue
 from gateway.config import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import TooManyRequests
@@ -31,20 +31,20 @@ def group(limits: Limits = UNLIMITED) -> Holder:
     return Holder(HolderKind.GROUP, "team", "team", limits)
 
 
-def demand(*holders: Holder, tokens: int = 10, micro: int = 10) -> Demand:
-    return Demand(holders, NOON, tokens, micro)
+def demand(*holders: Holder, tokens: int = 10, micro: int = 10) -> ResourceRequest:
+    return ResourceRequest(holders, NOON, tokens, micro)
 
 
 class Guest:
     """Somebody who takes what is there, or gets in line."""
 
-    def __init__(self, turns: Turns, demand: Demand, limits: SharedLimits) -> None:
+    def __init__(self, turns: AdmissionQueue, demand: ResourceRequest, limits: SharedLimits) -> None:
         self.lease: Lease | None = None
         try:
-            self.lease = turns.take(demand)
+            self.lease = turns.acquire(demand)
         except TooManyRequests as refusal:
             self.refusal = refusal
-            self.waiting = asyncio.ensure_future(turns.wait(demand, limits, refusal))
+            self.waiting = asyncio.ensure_future(turns.acquire_queued(demand, limits, refusal))
 
     async def get(self) -> Lease:
         async with asyncio.timeout(2):
@@ -61,7 +61,7 @@ class Guest:
             await self.waiting
 
 
-async def come(turns: Turns, demand: Demand, limits: SharedLimits = PATIENT) -> Guest:
+async def come(turns: AdmissionQueue, demand: ResourceRequest, limits: SharedLimits = PATIENT) -> Guest:
     """A new guest, that has what it wants or stands in line."""
     guest = Guest(turns, demand, limits)
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def settled(*guests: Guest) -> list[bool]:
     return [guest.lease is not None or guest.waiting.done() for guest in guests]
 
 
-def spend(turns: Turns, holders: Iterable[Holder], ago: float, tokens: int = 10) -> None:
+def spend(turns: AdmissionQueue, holders: Iterable[Holder], ago: float, tokens: int = 10) -> None:
     """A request that ended long ago, so that there is room again soon."""
     now = asyncio.get_running_loop().time() - ago
-    turns.quota.take(tuple(holders), now=now, at=NOON, tokens=tokens, micro=0).settle(tokens, 0)
+    turns.quota.acquire(tuple(holders), now=now, at=NOON, tokens=tokens, micro=0).settle(tokens, 0)

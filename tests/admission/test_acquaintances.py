@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.acquaintances import Acquaintances, product
+from gateway.admission.acquaintances import KeyOriginMonitor, client_product
 from gateway.store.database import Database
 from gateway.store.records import Token
 from gateway.store.registry import Registry
-from gateway.store.tokens import note_use
+from gateway.store.tokens import record_origin
 
 FIRST = 1_790_000_000_000_000
 HOME, AWAY = "192.0.2.1", "198.51.100.9"
@@ -25,10 +25,10 @@ class Door:
     def __init__(self, database: Database, registry: Registry) -> None:
         self._registry = registry
         self._now = FIRST
-        self.acquaintances = Acquaintances(registry, partial(note_use, database), lambda: self._now)
+        self.acquaintances = KeyOriginMonitor(registry, partial(record_origin, database), lambda: self._now)
 
     def meet(self, address: str, agent: str) -> str | None:
-        noted = self.acquaintances.meet(self.token, address, agent)
+        noted = self.acquaintances.observe(self.token, address, agent)
         self._now += 1
         return noted
 
@@ -154,10 +154,10 @@ async def test_a_ledger_that_is_full_stops_nobody(
         raise OSError("no space left")
 
     registry = await Registry.load(database)
-    acquaintances = Acquaintances(registry, write, lambda: FIRST)
+    acquaintances = KeyOriginMonitor(registry, write, lambda: FIRST)
     token = registry.token("tok_0")
     assert token is not None
-    assert acquaintances.meet(token, HOME, "tool") is None
+    assert acquaintances.observe(token, HOME, "tool") is None
     await acquaintances.close()
     assert "who uses key tok_0 could not be put on record" in caplog.text
 
@@ -178,4 +178,4 @@ async def test_nobody_was_met(database: Database) -> None:
     ],
 )
 def test_the_name_of_a_client(agent: str, name: str) -> None:
-    assert product(agent) == name
+    assert client_product(agent) == name

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.admission.addresses import among
+from gateway.admission.addresses import in_networks
 
 NETWORKS = tuple(
     map(ip_network, ("10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32", "fe80::/10", "::1/128"))
@@ -37,8 +37,8 @@ NETWORKS = tuple(
     ],
 )
 def test_an_address_belongs_to_a_network_or_not(address: str, belongs: bool) -> None:
-    assert among(address, NETWORKS) is belongs
+    assert in_networks(address, NETWORKS) is belongs
 
 
 def test_to_no_networks_nothing_belongs() -> None:
-    assert not among("10.0.0.1", ())
+    assert not in_networks("10.0.0.1", ())

@@ -16,7 +16,7 @@ from gateway.errors import ModelNotFound, PermissionDenied, UserAgentNotAllowed
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import Router
-from gateway.store.records import AgentMode, Group
+from gateway.store.records import UserAgentMode, Group
 from tests.store.ledger import token
 
 CONFIG = parse_config(
@@ -46,16 +46,16 @@ def permit(
     agents: UserAgents = EVERYBODY,
     **terms: Any,
 ) -> Permit:
-    return Permit.of(token(**terms), group, ROUTER, house, agents)
+    return Permit.for_token(token(**terms), group, ROUTER, house, agents)
 
 
 def test_without_lists_everything_passes() -> None:
     free = permit()
     free.check_address("192.0.2.1")
     free.check_address("no address at all")
-    assert free.check_agent("") is None
-    free.check_use()
-    assert free.reach.models == ("alpha-one", "beta-one")
+    assert free.check_user_agent("") is None
+    free.check_can_generate()
+    assert free.access.models == ("alpha-one", "beta-one")
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77", "::ffff:192.0.2.77", "2001:db8::1"])
@@ -82,8 +82,8 @@ def test_user_agents_pass_all_lists_or_none() -> None:
         agents=UserAgents(allow=("tool/", "re:^(editor|probe)/[23]")),
         user_agents=("tool/2", "editor/2"),
     )
-    assert listed.check_agent("tool/2.1") is None
-    assert listed.check_agent("editor/2.0") is None
+    assert listed.check_user_agent("tool/2.1") is None
+    assert listed.check_user_agent("editor/2.0") is None
     for agent, whose in {
         "other/1": "the gateway",
         "editor/1": "the gateway",
@@ -92,32 +92,32 @@ def test_user_agents_pass_all_lists_or_none() -> None:
         "": "the gateway",
     }.items():
         with pytest.raises(UserAgentNotAllowed) as refused:
-            listed.check_agent(agent)
+            listed.check_user_agent(agent)
         assert refused.value.message == "user agent not allowed"
         assert refused.value.detail == f"user agent not on the list of {whose}"
 
 
 def test_what_is_only_watched_passes_and_is_told() -> None:
     watched = permit(
-        replace(GROUP, user_agents=("tool/",), user_agent_mode=AgentMode.OBSERVE),
+        replace(GROUP, user_agents=("tool/",), user_agent_mode=UserAgentMode.OBSERVE),
         agents=UserAgents(mode="observe", allow=("tool/",)),
     )
-    assert watched.check_agent("tool/1") is None
-    assert watched.check_agent("other/1") == "user agent not on the list of group default"
+    assert watched.check_user_agent("tool/1") is None
+    assert watched.check_user_agent("other/1") == "user agent not on the list of group default"
 
 
 def test_a_watched_list_does_not_excuse_from_an_enforced_one() -> None:
     listed = permit(
-        replace(GROUP, user_agents=("tool/",), user_agent_mode=AgentMode.ENFORCE),
+        replace(GROUP, user_agents=("tool/",), user_agent_mode=UserAgentMode.ENFORCE),
         agents=UserAgents(mode="observe", allow=("tool/",)),
     )
     with pytest.raises(UserAgentNotAllowed):
-        listed.check_agent("other/1")
+        listed.check_user_agent("other/1")
 
 
 def test_a_probe_may_only_look() -> None:
     with pytest.raises(PermissionDenied, match="probe key"):
-        permit(probe=True).check_use()
+        permit(probe=True).check_can_generate()
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_a_list_of_models_narrows_what_the_group_reaches(
     patterns: tuple[str, ...], reached: tuple[str, ...]
 ) -> None:
     own = permit(models=patterns)
-    assert own.reach.models == reached
-    assert own.group_reach.models == ("alpha-one", "beta-one")
+    assert own.access.models == reached
+    assert own.group_access.models == ("alpha-one", "beta-one")
 
 
 def test_a_list_of_models_never_widens_it() -> None:
     own = permit(replace(GROUP, patterns=("beta-*",)), models=("*",))
-    assert own.reach.models == ("beta-one",)
+    assert own.access.models == ("beta-one",)
     with pytest.raises(ModelNotFound):
         own.route(ROUTER, "alpha-one", Format.CHAT)
 
@@ -156,7 +156,7 @@ def test_the_own_list_refuses_what_the_group_has() -> None:
 
 def test_without_a_group_nothing_is_reached() -> None:
     lost = permit(None)
-    assert lost.reach.models == ()
+    assert lost.access.models == ()
     with pytest.raises(ModelNotFound):
         lost.route(ROUTER, "beta-one", Format.CHAT)
     assert [holder.kind for holder in lost.holders] == [HolderKind.KEY, HolderKind.GATEWAY]
@@ -183,14 +183,14 @@ PER_MINUTE = (Limits(requests_per_minute=5), Limits(tokens_per_minute=5))
 
 @pytest.mark.parametrize("limits", PER_MINUTE)
 def test_whoever_has_a_limit_per_minute_is_limited(limits: Limits) -> None:
-    assert permit(limits=limits).limited
-    assert permit(replace(GROUP, limits=limits)).limited
-    assert permit(house=replace(HOUSE, limits=limits)).limited
+    assert permit(limits=limits).has_minute_limits
+    assert permit(replace(GROUP, limits=limits)).has_minute_limits
+    assert permit(house=replace(HOUSE, limits=limits)).has_minute_limits
 
 
 @pytest.mark.parametrize("limits", [UNLIMITED, Limits(concurrent=1), Limits(budget=5)])
 def test_other_limits_show_in_no_header(limits: Limits) -> None:
-    assert not permit(limits=limits).limited
+    assert not permit(limits=limits).has_minute_limits
 
 
 def test_a_reply_is_expected_to_leave_room_for_every_prompt_that_fits() -> None:
@@ -199,18 +199,18 @@ def test_a_reply_is_expected_to_leave_room_for_every_prompt_that_fits() -> None:
         replace(HOUSE, limits=Limits(tokens_per_minute=500)),
         limits=Limits(tokens_per_minute=600),
     )
-    assert limited.expected(100, 400) == 400
-    assert limited.expected(100, 401) == 400
-    assert limited.expected(499, 5000) == 1
-    assert limited.expected(500, 5000) == limited.expected(501, 5000) == 0
-    assert permit(limits=Limits(requests_per_minute=1)).expected(10**9, 5000) == 5000
+    assert limited.expected_output(100, 400) == 400
+    assert limited.expected_output(100, 401) == 400
+    assert limited.expected_output(499, 5000) == 1
+    assert limited.expected_output(500, 5000) == limited.expected_output(501, 5000) == 0
+    assert permit(limits=Limits(requests_per_minute=1)).expected_output(10**9, 5000) == 5000
 
 
 def test_tariffs_are_those_of_the_group() -> None:
     own = permit(replace(GROUP, multiplier="0.1"))
     (model,) = (each for each in CATALOG if each.id == "alpha-one")
-    assert own.tariff(model).spelled == "model 3, group 0.1"
-    assert own.tariff(model) is own.price(CATALOG, "first")
-    assert own.tariff(model).cost(Usage(input_tokens=10)) == 3_000_000
-    assert own.price(CATALOG, "gamma") is None
-    assert permit(None).tariff(model).spelled == "model 3, group 1"
+    assert own.model_price(model).description == "model 3, group 0.1"
+    assert own.model_price(model) is own.price_by_id(CATALOG, "first")
+    assert own.model_price(model).cost(Usage(input_tokens=10)) == 3_000_000
+    assert own.price_by_id(CATALOG, "gamma") is None
+    assert permit(None).model_price(model).description == "model 3, group 1"

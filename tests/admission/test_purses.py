@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from gateway.admission.purses import load_purses
-from gateway.core.limits import MICRO, Limits
+from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store import tokens
@@ -18,7 +18,7 @@ from tests.store.ledger import intent, settlement, token
 
 
 def moment(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp()) * MICRO
+    return int(datetime.fromisoformat(text).timestamp()) * MICRO_PER_UNIT
 
 
 NOW = moment("2026-11-21T12:00:00Z")
@@ -27,8 +27,8 @@ NOW = moment("2026-11-21T12:00:00Z")
 async def spend(recorder: Recorder, number: int, at: str, micro: int, token_id: str) -> None:
     started = moment(at)
     opened = intent(number, token_id, started_at=started, group_name="team")
-    await recorder.intend(opened)
-    recorder.settle(settlement(number, token_id, cost_micro=micro))
+    await recorder.record_intent(opened)
+    recorder.record_settlement(settlement(number, token_id, cost_micro=micro))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def quota(database: Database) -> Quota:
 async def test_what_is_spent(
     quota: Quota, kind: HolderKind, id: str, sums: tuple[int, int, int]
 ) -> None:
-    purse = quota.purse(kind, id)
+    purse = quota.budget(kind, id)
     assert spent(purse, NOW) == sums
     assert purse.reserved == 0
 
@@ -86,10 +86,10 @@ async def test_budgets_end_where_they_would_have_ended(
 ) -> None:
     holder = Holder(HolderKind.KEY, "tok_0", "laptop", Limits(**limits))
     with pytest.raises(InsufficientQuota):
-        quota.take([holder], now=0.0, at=NOW, tokens=1, micro=1)
+        quota.acquire([holder], now=0.0, at=NOW, tokens=1, micro=1)
 
 
 async def test_a_new_day_begins_after_a_restart_too(quota: Quota) -> None:
-    purse = quota.purse(HolderKind.KEY, "tok_0")
+    purse = quota.budget(HolderKind.KEY, "tok_0")
     assert spent(purse, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
     assert spent(purse, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)

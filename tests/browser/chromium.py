@@ -13,7 +13,7 @@ from typing import Final
 
 from playwright.async_api import Browser, async_playwright
 
-INSISTS: Final = "GATEWAY_REQUIRE_BROWSER"
+REQUIRE_VARIABLE: Final = "GATEWAY_REQUIRE_BROWSER"
 """The variable that makes a missing browser a failure, where it is 1."""
 
 FLAGS: Final = (
@@ -30,17 +30,17 @@ FLAGS: Final = (
 _NAMES = ("chromium", "chromium-browser")
 
 
-def found() -> str | None:
+def find_chromium() -> str | None:
     """The path of the program, where there is one."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
-def insisted() -> bool:
-    return os.environ.get(INSISTS) == "1"
+def is_required() -> bool:
+    return os.environ.get(REQUIRE_VARIABLE) == "1"
 
 
 @asynccontextmanager
-async def launched(program: str) -> AsyncIterator[Browser]:
+async def launch(program: str) -> AsyncIterator[Browser]:
     """The browser, for the length of the block."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))

@@ -13,20 +13,20 @@ from playwright.async_api import Browser, StorageState
 
 from gateway.core.formats import Format
 from tests.browser import chromium
-from tests.browser.person import Person, sign_in_once, signed_in
-from tests.house import House, channel, open_house
+from tests.browser.person import User, sign_in_once, signed_in
+from tests.house import RunningGateway, channel, run_gateway
 from tests.scripted import ScriptedUpstream, scripted_upstream
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """Skips where there is no Chromium, unless the run insists on it."""
-    program = chromium.found()
-    if program is None and chromium.insisted():
-        pytest.fail(f"{chromium.INSISTS}=1, but there is no chromium (Debian: apt-get install it)")
+    program = chromium.find_chromium()
+    if program is None and chromium.is_required():
+        pytest.fail(f"{chromium.REQUIRE_VARIABLE}=1, but there is no chromium (Debian: apt-get install it)")
     if program is None:
         pytest.skip("there is no chromium (Debian: apt-get install chromium)")
-    async with chromium.launched(program) as browser:
+    async with chromium.launch(program) as browser:
         yield browser
 
 
@@ -39,21 +39,21 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def house(
     upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningGateway]:
     """One channel, so that every failure is one attempt."""
     only = [channel(Format.CHAT, upstream.address)]
-    async with open_house(tmp_path_factory.mktemp("state"), only) as house:
+    async with run_gateway(tmp_path_factory.mktemp("state"), only) as house:
         yield house
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def remembered(browser: Browser, house: House) -> StorageState:
+async def remembered(browser: Browser, house: RunningGateway) -> StorageState:
     """The cookies of whoever has signed in."""
     return await sign_in_once(browser, house)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def person(browser: Browser, house: House, remembered: StorageState) -> AsyncIterator[Person]:
+async def person(browser: Browser, house: RunningGateway, remembered: StorageState) -> AsyncIterator[User]:
     """Signed in."""
     async with signed_in(browser, house, remembered) as person:
         yield person

@@ -19,22 +19,22 @@ from aiohttp import ClientSession, web
 
 from gateway.config import Config, parse_config
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
-from gateway.daemon import Daemon, running
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.daemon import Daemon, run_daemon
 from gateway.runtime import unix_microseconds
 from gateway.simulator import build_simulator
 from gateway.store.records import ExchangeState, Intent, Settlement, Token, TokenState
-from tests.house import ACCOUNT, House, prompt
-from tests.scripted import Script, scripted_upstream, whole
-from tests.store.ledger import attempted, failed, intent, settlement
+from tests.house import ACCOUNT, RunningGateway, request_body
+from tests.scripted import Response, scripted_upstream, json_response
+from tests.store.ledger import attempt, failed_attempt, intent, settlement
 
 HOUR: Final = 3600 * 1_000_000
 DAY: Final = 24 * HOUR
 
-TIRED: Final[Script] = whole(
+OVERLOADED: Final[Response] = json_response(
     {"error": {"type": "overloaded_error", "message": "All 64 slots of pool eu-3 are taken."}},
     503,
-).but(delay=0.14)
+).with_changes(delay=0.14)
 """What the first channel says to whoever asks it."""
 
 _MODELS = {
@@ -54,14 +54,14 @@ _AGENTS = ("curl/8.5.0", "agent/2.1.4 (linux)", "library/3.52.0 python/3.12")
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class SeededGateway:
     """`whole` went well at once, `rescued` only at a second channel, `refused` not at all:
     ids of requests."""
 
-    house: House
-    whole: str
-    rescued: str
-    refused: str
+    house: RunningGateway
+    succeeded: str
+    failed_over: str
+    failed: str
 
     @property
     def token(self) -> Token:
@@ -69,21 +69,21 @@ class Lived:
 
 
 @asynccontextmanager
-async def lived_in(state_dir: Path, days: int = 30) -> AsyncIterator[Lived]:
+async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[SeededGateway]:
     """Serves until the block is left. The newest `days` have requests."""
     async with AsyncExitStack() as stack:
         tired = await stack.enter_async_context(scripted_upstream())
-        tired.play(TIRED)
+        tired.respond_with(OVERLOADED)
         config = _config(state_dir, tired.address, await _simulated(stack))
         # Budgets are counted from the ledger at the start, so what is old comes before it.
-        async with running(config) as daemon:
+        async with run_daemon(config) as daemon:
             key = await _settle_in(daemon, days)
-        daemon = await stack.enter_async_context(running(config))
+        daemon = await stack.enter_async_context(run_daemon(config))
         http = await stack.enter_async_context(ClientSession(daemon.address))
-        (token,) = [each for each in await daemon.desk.keys() if each.name == "alice, laptop"]
-        house = House(daemon, token, key, http)
+        (token,) = [each for each in await daemon.operations.list_keys() if each.name == "alice, laptop"]
+        house = RunningGateway(daemon, token, key, http)
         async with asyncio.timeout(30):
-            lived = Lived(house, *await _go_on(house))
+            lived = SeededGateway(house, *await _go_on(house))
         yield lived
 
 
@@ -125,26 +125,26 @@ def _channel(
 
 async def _settle_in(daemon: Daemon, days: int) -> str:
     """Makes groups and keys, and what they have asked until an hour ago; a key that asks on."""
-    desk = daemon.desk
-    monthly = {"budget_month": 2_000_000 * MICRO}
-    await desk.add_group(
+    desk = daemon.operations
+    monthly = {"budget_month": 2_000_000 * MICRO_PER_UNIT}
+    await desk.create_group(
         "engineering", ("alpha-*", "beta-*"), multiplier="0.8", limits={"requests_per_minute": 600}
     )
-    await desk.add_group("batch", ("beta-5.4-mini",), multiplier="0.5", limits=monthly)
-    daily = {"budget_day": 150_000 * MICRO, "budget_month": 2_500_000 * MICRO}
-    alice, key = await desk.mint_key("alice, laptop", "engineering", limits=daily)
+    await desk.create_group("batch", ("beta-5.4-mini",), multiplier="0.5", limits=monthly)
+    daily = {"budget_day": 150_000 * MICRO_PER_UNIT, "budget_month": 2_500_000 * MICRO_PER_UNIT}
+    alice, key = await desk.create_key("alice, laptop", "engineering", limits=daily)
     tokens = [alice]
     for name, group, terms in (
-        ("bob, workstation", "engineering", {"limits": {"budget_month": 1_500_000 * MICRO}}),
+        ("bob, workstation", "engineering", {"limits": {"budget_month": 1_500_000 * MICRO_PER_UNIT}}),
         ("nightly evaluation", "batch", {"note": "owned by carol"}),
         ("support desk", "default", {"expires_at": unix_microseconds() + 90 * DAY}),
     ):
-        token, _ = await desk.mint_key(name, group, **terms)
+        token, _ = await desk.create_key(name, group, **terms)
         tokens.append(token)
-    left, _ = await desk.mint_key("intern 2026", "engineering")
-    await desk.change_key(left.id, state=TokenState.DISABLED)
+    left, _ = await desk.create_key("intern 2026", "engineering")
+    await desk.update_key(left.id, state=TokenState.DISABLED)
     for opened, ended in _exchanges(tokens, days):
-        daemon.runtime.recorder.refuse(opened, ended)
+        daemon.runtime.recorder.record_rejection(opened, ended)
     return key
 
 
@@ -193,16 +193,16 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> tuple[Intent
         reasoning_tokens=reply_tokens // 4,
         first_event_us=waited,
         total_us=took,
-        cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO // 2,
+        cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO_PER_UNIT // 2,
         upstream_format=spoken,
-        attempts=(attempted(format=spoken, first_event_us=waited, total_us=took, **where),),
+        attempts=(attempt(format=spoken, first_event_us=waited, total_us=took, **where),),
     )
     return opened, ended
 
 
 def _failure(dice: random.Random, opened: Intent) -> Settlement:
     status, code, upstream_status, said = dice.choice(_FAILURES)
-    tried = failed(
+    tried = failed_attempt(
         channel=opened.channel,
         account=opened.account,
         upstream_model=opened.upstream_model,
@@ -234,7 +234,7 @@ def _failure(dice: random.Random, opened: Intent) -> Settlement:
     )
 
 
-async def _go_on(house: House) -> tuple[str, str, str]:
+async def _go_on(house: RunningGateway) -> tuple[str, str, str]:
     """Really asks: what goes well, what a second channel rescues, what nobody can answer."""
     turns = [{"role": "user", "content": _QUESTION}]
     ids = []
@@ -243,8 +243,8 @@ async def _go_on(house: House) -> tuple[str, str, str]:
         (Format.MESSAGES, "alpha-sonnet-4-6", {"messages": turns}),
         (Format.RESPONSES, "beta-5.5", {"input": _QUESTION}),
     ):
-        body = prompt(spoken, model=model, stream=True, **asked)
-        answer = await house.ask(spoken, body, headers={"user-agent": _AGENTS[1]})
+        body = request_body(spoken, model=model, stream=True, **asked)
+        answer = await house.post(spoken, body, headers={"user-agent": _AGENTS[1]})
         ids.append(answer.headers["x-request-id"])
     # A client that was given a wrong base address.
     await house.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})

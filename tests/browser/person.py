@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, StorageState
 
-from tests.house import House
+from tests.house import RunningGateway
 
 PASSWORD: Final = "correct horse battery"
 
@@ -27,7 +27,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class User:
     """`complaints` are errors and warnings of the browser's console, failed scripts and dialogs."""
 
     page: Page
@@ -55,16 +55,16 @@ class Person:
 
 
 @asynccontextmanager
-async def somebody(
-    browser: Browser, house: House, remembered: StorageState | None = None, **options: Any
-) -> AsyncIterator[Person]:
+async def open_user(
+    browser: Browser, house: RunningGateway, remembered: StorageState | None = None, **options: Any
+) -> AsyncIterator[User]:
     """With a browser profile of their own; `remembered` are the cookies of before, the options
     those of a browser context."""
     options = {"viewport": {"width": 1280, "height": 800}} | options
     context = await browser.new_context(base_url=house.address, storage_state=remembered, **options)
     context.set_default_timeout(PATIENCE)
     await context.add_init_script(_REPORT_VIOLATIONS)
-    person = Person(await context.new_page())
+    person = User(await context.new_page())
 
     def hear(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -85,18 +85,18 @@ async def somebody(
 
 @asynccontextmanager
 async def signed_in(
-    browser: Browser, house: House, remembered: StorageState, **options: Any
-) -> AsyncIterator[Person]:
+    browser: Browser, house: RunningGateway, remembered: StorageState, **options: Any
+) -> AsyncIterator[User]:
     """Whoever has signed in before, with nothing to complain about at the end."""
-    async with somebody(browser, house, remembered, **options) as person:
+    async with open_user(browser, house, remembered, **options) as person:
         yield person
         assert person.complaints == []
 
 
-async def sign_in_once(browser: Browser, house: House) -> StorageState:
+async def sign_in_once(browser: Browser, house: RunningGateway) -> StorageState:
     """Sets the password and signs in; the cookies are good for everybody after."""
-    await house.daemon.office.sessions.set_password(PASSWORD)
-    async with somebody(browser, house) as person:
+    await house.daemon.console.sessions.set_password(PASSWORD)
+    async with open_user(browser, house) as person:
         await person.sign_in()
         await person.page.wait_for_url("**/console")
         return await person.page.context.storage_state()

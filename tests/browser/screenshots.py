@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.browser import chromium
-from tests.browser.lived import Lived, lived_in
+from tests.browser.lived import SeededGateway, seeded_gateway
 from tests.browser.person import sign_in_once, signed_in
 
 SHOTS: Final = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
@@ -23,21 +23,21 @@ LARGEST: Final = 200_000
 """Bytes of a picture."""
 
 
-def pages(lived: Lived) -> dict[str, tuple[str, int]]:
+def pages(lived: SeededGateway) -> dict[str, tuple[str, int]]:
     """A picture's name → the page, and how many pixels of its height are shown."""
     return {
         "overview": ("/console", 1000),
         "keys": ("/console/tokens", 620),
         "logs": ("/console/logs", 900),
-        "request": (f"/console/logs/{lived.rescued}", 1000),
+        "request": (f"/console/logs/{lived.failed_over}", 1000),
     }
 
 
 async def shoot(program: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as state_dir:
         async with (
-            chromium.launched(program) as browser,
-            lived_in(Path(state_dir)) as lived,
+            chromium.launch(program) as browser,
+            seeded_gateway(Path(state_dir)) as lived,
             signed_in(
                 browser, lived.house, await sign_in_once(browser, lived.house), viewport=WINDOW
             ) as person,
@@ -53,7 +53,7 @@ async def shoot(program: str, folder: Path) -> None:
 
 
 def main() -> None:
-    program = chromium.found()
+    program = chromium.find_chromium()
     if program is None:
         sys.exit("There is no chromium (Debian: apt-get install chromium).")
     SHOTS.mkdir(parents=True, exist_ok=True)

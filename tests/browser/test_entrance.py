@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 
-from tests.browser.person import PASSWORD, Person, somebody
-from tests.house import House, open_house
+from tests.browser.person import PASSWORD, User, open_user
+from tests.house import RunningGateway, run_gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -16,7 +16,7 @@ TABS = 60
 """More than a page has of anything."""
 
 
-async def focused(person: Person) -> str:
+async def focused(person: User) -> str:
     """What has the keyboard: its text or name."""
     return str(
         await person.page.evaluate(
@@ -25,7 +25,7 @@ async def focused(person: Person) -> str:
     )
 
 
-async def tab_to(person: Person, wanted: str) -> None:
+async def tab_to(person: User, wanted: str) -> None:
     for _ in range(TABS):
         if await focused(person) == wanted:
             return
@@ -34,7 +34,7 @@ async def tab_to(person: Person, wanted: str) -> None:
     raise AssertionError(f"no way to {wanted!r} by keyboard")
 
 
-async def visible_focus(person: Person) -> bool:
+async def visible_focus(person: User) -> bool:
     """Whether what has the keyboard is marked and within the window."""
     return bool(
         await person.page.evaluate(
@@ -51,8 +51,8 @@ async def visible_focus(person: Person) -> bool:
 
 
 @pytest.mark.usefixtures("remembered")
-async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, house: House) -> None:
-    async with somebody(browser, house) as person:
+async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, house: RunningGateway) -> None:
+    async with open_user(browser, house) as person:
         page, keyboard = person.page, person.page.keyboard
         await page.goto("/console/tokens")
         await page.wait_for_url("**/console/sign-in**")
@@ -76,8 +76,8 @@ async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, house: House)
 
 
 @pytest.mark.usefixtures("remembered")
-async def test_out_again(browser: Browser, house: House) -> None:
-    async with somebody(browser, house) as person:
+async def test_out_again(browser: Browser, house: RunningGateway) -> None:
+    async with open_user(browser, house) as person:
         await person.sign_in()
         await person.page.wait_for_url("**/console")
         await person.page.get_by_role("button", name="Sign out").click()
@@ -87,8 +87,8 @@ async def test_out_again(browser: Browser, house: House) -> None:
 
 
 async def test_the_sixth_guess_is_not_looked_at(browser: Browser, tmp_path: Path) -> None:
-    async with open_house(tmp_path, []) as house, somebody(browser, house) as person:
-        await house.daemon.office.sessions.set_password(PASSWORD)
+    async with run_gateway(tmp_path, []) as house, open_user(browser, house) as person:
+        await house.daemon.console.sessions.set_password(PASSWORD)
         for _ in range(5):
             await person.sign_in("a wrong password")
             await person.page.get_by_text("That is not the password.").wait_for()

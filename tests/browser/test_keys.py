@@ -7,14 +7,14 @@ import pytest
 from playwright.async_api import Browser, StorageState
 
 from gateway.core.formats import Format
-from tests.browser.person import Person, signed_in
-from tests.house import BETA, House
-from tests.scripted import ScriptedUpstream, reply
+from tests.browser.person import User, signed_in
+from tests.house import BETA, RunningGateway
+from tests.scripted import ScriptedUpstream, fixture_reply
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def ask(house: House, key: str) -> str | None:
+async def ask(house: RunningGateway, key: str) -> str | None:
     """What the stock library of chat-completions gets."""
     async with openai.AsyncOpenAI(
         base_url=f"{house.address}/v1", api_key=key, max_retries=0, timeout=20
@@ -25,7 +25,7 @@ async def ask(house: House, key: str) -> str | None:
         return completion.choices[0].message.content
 
 
-async def mint(person: Person, name: str) -> str:
+async def mint(person: User, name: str) -> str:
     """Makes a key on the page; the key, as it is shown this once."""
     page = person.page
     await page.goto("/console/tokens")
@@ -35,7 +35,7 @@ async def mint(person: Person, name: str) -> str:
     return await page.inner_text("#key")
 
 
-async def revoke(person: Person) -> None:
+async def revoke(person: User) -> None:
     """The key whose page is open."""
     await person.page.get_by_role("link", name="Revoke").click()
     await person.page.get_by_role("button", name="Revoke for good").click()
@@ -43,9 +43,9 @@ async def revoke(person: Person) -> None:
 
 
 async def test_a_key_is_made_used_and_revoked(
-    house: House, upstream: ScriptedUpstream, person: Person
+    house: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     key = await mint(person, "laptop of alice")
     assert await ask(house, key) == "Hello, world!"
     await person.page.reload()
@@ -57,7 +57,7 @@ async def test_a_key_is_made_used_and_revoked(
     assert await person.violations() == []
 
 
-async def test_a_new_key_is_copied(person: Person) -> None:
+async def test_a_new_key_is_copied(person: User) -> None:
     await person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     key = await mint(person, "copied")
     await person.page.get_by_role("button", name="Copy").click()
@@ -65,7 +65,7 @@ async def test_a_new_key_is_copied(person: Person) -> None:
     assert await person.page.evaluate("navigator.clipboard.readText()") == key
 
 
-async def test_what_was_typed_wrong_stands_beside_its_field(person: Person) -> None:
+async def test_what_was_typed_wrong_stands_beside_its_field(person: User) -> None:
     page = person.page
     await page.goto("/console/tokens/new")
     await page.get_by_label("Name").fill("wrong")
@@ -80,11 +80,11 @@ async def test_what_was_typed_wrong_stands_beside_its_field(person: Person) -> N
 
 async def test_without_scripts_all_of_it_works(
     browser: Browser,
-    house: House,
+    house: RunningGateway,
     upstream: ScriptedUpstream,
     remembered: StorageState,
 ) -> None:
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     async with signed_in(browser, house, remembered, java_script_enabled=False) as person:
         key = await mint(person, "no scripts")
         assert not await person.page.get_by_role("button", name="Copy").is_visible()

@@ -11,10 +11,10 @@ from playwright.async_api import Browser, Page
 
 from gateway.core.formats import Format
 from gateway.runtime import new_request_id
-from tests.browser.person import Person, sign_in_once, signed_in, somebody
-from tests.console.hostile import HOSTILE, SHOWN
-from tests.house import House, channel, open_house
-from tests.scripted import Ending, ScriptedUpstream, by_frame, reply, reply_stream, whole
+from tests.browser.person import User, sign_in_once, signed_in, open_user
+from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT
+from tests.house import RunningGateway, channel, run_gateway
+from tests.scripted import Ending, ScriptedUpstream, by_frame, fixture_reply, fixture_stream, json_response
 from tests.store.ledger import intent, settlement
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -24,18 +24,18 @@ NEWEST = "#rows tr:first-child"
 MEGABYTE = b"<script>alert(3)</script>" + b"A" * 1024 * 1024
 
 
-async def fail(house: House, upstream: ScriptedUpstream, said: bytes) -> str:
+async def fail(house: RunningGateway, upstream: ScriptedUpstream, said: bytes) -> str:
     """Has the upstream say that with a 500; the request's id."""
     before = len(await house.rows(0))
-    upstream.play(whole(said, 500))
-    answer = await house.ask(Format.CHAT)
+    upstream.respond_with(json_response(said, 500))
+    answer = await house.post(Format.CHAT)
     assert answer.status >= 500
     assert said[:20] not in await answer.read()
     return (await house.rows(before + 1))[-1].id
 
 
 async def test_the_real_upstream_error_is_read(
-    house: House, upstream: ScriptedUpstream, person: Person
+    house: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     page = person.page
     said = b'{"error": {"message": "the reactor is too hot", "code": "E4711"}}'
@@ -57,20 +57,20 @@ async def follow(page: Page) -> None:
 
 
 async def test_the_log_is_followed_live(
-    house: House, upstream: ScriptedUpstream, person: Person
+    house: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     page = person.page
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     await page.goto("/console/logs")
     assert await page.get_by_role("button", name="Live", pressed=False).count() == 1
     await page.evaluate("window.loadedOnce = true")
     before = await page.locator("#rows tr").count()
     await follow(page)
-    assert (await house.ask(Format.CHAT)).status == 200
+    assert (await house.post(Format.CHAT)).status == 200
     await page.wait_for_selector(f"#rows tr:nth-child({before + 1})")
     assert "200" in await page.inner_text(NEWEST)
     assert "fresh" in (await page.get_attribute(NEWEST, "class") or "")
-    await fail(house, upstream, HOSTILE.encode())
+    await fail(house, upstream, HOSTILE_TEXT.encode())
     await page.wait_for_selector(f"#rows tr:nth-child({before + 2})")
     assert "<script>" in await page.inner_text(NEWEST)
     assert await page.evaluate("window.loadedOnce")
@@ -78,20 +78,20 @@ async def test_the_log_is_followed_live(
     await page.get_by_role("button", name="Live").click()
     await page.get_by_role("button", name="Live", pressed=False).wait_for()
     async with asyncio.timeout(5):
-        while house.daemon.office.feed.subscribers:
+        while house.daemon.console.feed.subscribers:
             await asyncio.sleep(0.02)
 
 
 async def test_a_running_request_is_seen_to_end(
-    house: House, upstream: ScriptedUpstream, person: Person
+    house: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     """Also where only running ones are looked for: it has to change."""
     page = person.page
-    frames = by_frame(reply_stream(Format.CHAT))
-    upstream.play(frames.but(pieces=frames.pieces[:2], ending=Ending.SILENT))
+    frames = by_frame(fixture_stream(Format.CHAT))
+    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:2], ending=Ending.STALLED))
     await page.goto("/console/logs?state=open")
     await follow(page)
-    running = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
+    running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
     await page.wait_for_selector("#rows tr[data-open]")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -104,7 +104,7 @@ async def test_the_page_keeps_so_many_rows(
 ) -> None:
     async with AsyncExitStack() as stack:
         only = [channel(Format.CHAT, upstream.address)]
-        house = await stack.enter_async_context(open_house(tmp_path, only))
+        house = await stack.enter_async_context(run_gateway(tmp_path, only))
         remembered = await sign_in_once(browser, house)
         person = await stack.enter_async_context(signed_in(browser, house, remembered))
         await person.page.goto("/console/logs")
@@ -114,7 +114,7 @@ async def test_the_page_keeps_so_many_rows(
         ids = [new_request_id(now + number) for number in range(230)]
         for id_ in ids:
             opened, ended = intent(0, house.token.id, id=id_), settlement(0, house.token.id, id=id_)
-            house.daemon.runtime.recorder.refuse(opened, ended)
+            house.daemon.runtime.recorder.record_rejection(opened, ended)
         await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
         assert await person.page.locator("#rows tr").count() == 200
         assert not await person.page.get_by_text("No request has come yet.").count()
@@ -124,24 +124,24 @@ async def test_it_reconnects_after_a_restart(
     browser: Browser, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     only = [channel(Format.CHAT, upstream.address)]
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     async with AsyncExitStack() as stack:
-        async with open_house(tmp_path, only) as house:
+        async with run_gateway(tmp_path, only) as house:
             remembered = await sign_in_once(browser, house)
-            person = await stack.enter_async_context(somebody(browser, house, remembered))
+            person = await stack.enter_async_context(open_user(browser, house, remembered))
             await person.page.goto("/console/logs")
             await follow(person.page)
             port = int(house.address.rpartition(":")[2])
         await person.page.get_by_role("status").get_by_text("Reconnecting").wait_for()
-        async with open_house(tmp_path, only, server={"port": port}) as house:
+        async with run_gateway(tmp_path, only, server={"port": port}) as house:
             await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
-            assert (await house.ask(Format.CHAT)).status == 200
+            assert (await house.post(Format.CHAT)).status == 200
             id_ = (await house.row()).id
             await person.page.wait_for_selector(f'tr[data-id="{id_}"]')
         assert await person.violations() == []
 
 
-async def test_who_is_signed_out_is_told_so(person: Person) -> None:
+async def test_who_is_signed_out_is_told_so(person: User) -> None:
     page = person.page
     await page.goto("/console/logs")
     await page.context.clear_cookies()
@@ -152,9 +152,9 @@ async def test_who_is_signed_out_is_told_so(person: Person) -> None:
         person.excuse("status of 401")
 
 
-@pytest.mark.parametrize("said", [HOSTILE.encode(), MEGABYTE], ids=["hostile", "a megabyte"])
+@pytest.mark.parametrize("said", [HOSTILE_TEXT.encode(), MEGABYTE], ids=["hostile", "a megabyte"])
 async def test_whatever_an_upstream_says_is_text(
-    house: House, upstream: ScriptedUpstream, person: Person, said: bytes
+    house: RunningGateway, upstream: ScriptedUpstream, person: User, said: bytes
 ) -> None:
     page = person.page
     id_ = await fail(house, upstream, said)
@@ -165,10 +165,10 @@ async def test_whatever_an_upstream_says_is_text(
     shown = await page.inner_text("pre")
     await harmless(person)
     assert len(shown) < 10_000
-    assert SHOWN in shown if said == HOSTILE.encode() else shown.startswith("<script>alert(3)")
+    assert DISPLAYED_TEXT in shown if said == HOSTILE_TEXT.encode() else shown.startswith("<script>alert(3)")
 
 
-async def harmless(person: Person) -> None:
+async def harmless(person: User) -> None:
     """Nothing of what was said has become an element, an effect or a widening of the page."""
     page = person.page
     assert await page.locator("main script, main img, body > script").count() == 0

@@ -14,8 +14,8 @@ import pytest_asyncio
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import Browser, StorageState
 
-from tests.browser.lived import Lived, lived_in
-from tests.browser.person import Person, sign_in_once, signed_in, somebody
+from tests.browser.lived import SeededGateway, seeded_gateway
+from tests.browser.person import User, sign_in_once, signed_in, open_user
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -54,23 +54,23 @@ _AUDIT: Final = """async () => (await axe.run(document, { resultTypes: ["violati
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def lived(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lived]:
-    async with lived_in(tmp_path_factory.mktemp("state"), days=3) as lived:
+async def lived(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SeededGateway]:
+    async with seeded_gateway(tmp_path_factory.mktemp("state"), days=3) as lived:
         yield lived
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def remembered(browser: Browser, lived: Lived) -> StorageState:
+async def remembered(browser: Browser, lived: SeededGateway) -> StorageState:
     return await sign_in_once(browser, lived.house)
 
 
-def path_of(page: str, lived: Lived) -> str:
+def path_of(page: str, lived: SeededGateway) -> str:
     return PAGES[page].format(
-        token=lived.token.id, whole=lived.whole, rescued=lived.rescued, refused=lived.refused
+        token=lived.token.id, whole=lived.succeeded, rescued=lived.failed_over, refused=lived.failed
     )
 
 
-async def faults(person: Person) -> list[str]:
+async def faults(person: User) -> list[str]:
     """What of the page as it is shown now somebody could not use."""
     found: list[Any] = await person.page.evaluate(_AUDIT)
     if pixels := max(0, await person.overflow()):
@@ -78,7 +78,7 @@ async def faults(person: Person) -> list[str]:
     return found + await person.violations()
 
 
-async def look(person: Person, name: str) -> dict[str, list[str]]:
+async def look(person: User, name: str) -> dict[str, list[str]]:
     """The faults of the page in every width and scheme; pictures of them are kept."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -94,7 +94,7 @@ async def look(person: Person, name: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_a_page_is_usable(
-    browser: Browser, lived: Lived, remembered: StorageState, page: str
+    browser: Browser, lived: SeededGateway, remembered: StorageState, page: str
 ) -> None:
     async with signed_in(browser, lived.house, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
@@ -104,7 +104,7 @@ async def test_a_page_is_usable(
 
 
 async def test_the_log_is_usable_while_it_is_followed(
-    browser: Browser, lived: Lived, remembered: StorageState
+    browser: Browser, lived: SeededGateway, remembered: StorageState
 ) -> None:
     async with signed_in(browser, lived.house, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
@@ -115,8 +115,8 @@ async def test_the_log_is_usable_while_it_is_followed(
         assert {name: said for name, said in seen.items() if said} == {}
 
 
-async def test_the_way_in_is_usable(browser: Browser, lived: Lived, remembered: object) -> None:
-    async with somebody(browser, lived.house) as person:
+async def test_the_way_in_is_usable(browser: Browser, lived: SeededGateway, remembered: object) -> None:
+    async with open_user(browser, lived.house) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
         await person.page.goto("/console/sign-in")
         assert {name: said for name, said in (await look(person, "sign-in")).items() if said} == {}
@@ -124,7 +124,7 @@ async def test_the_way_in_is_usable(browser: Browser, lived: Lived, remembered: 
 
 
 async def test_the_audit_finds_what_is_wrong(
-    browser: Browser, lived: Lived, remembered: StorageState
+    browser: Browser, lived: SeededGateway, remembered: StorageState
 ) -> None:
     async with signed_in(browser, lived.house, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)

@@ -18,18 +18,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.admin.desk import Page
+from gateway.admin.desk import LogPage
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
 from gateway.store.records import ExchangeState, RequestRow, Token
 from tests.chaos.client import Leave, RawClient
-from tests.house import ALPHA, BETA, House, channel, open_house
+from tests.house import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.quota.asking import spent
-from tests.scripted import Script, ScriptedUpstream, scripted_upstream
-from tests.server.limiting import GROUP, NOBODY, in_hand
+from tests.scripted import Response, ScriptedUpstream, scripted_upstream
+from tests.server.limiting import GROUP, NOTHING_IN_USE, in_use
 
 MULTIPLIER: Final = 3
 WHILE: Final = 0.02
@@ -58,7 +58,7 @@ class Scene:
     a while; `late`: the client reads only after a while."""
 
     streamed: bool
-    scripts: tuple[Script, ...]
+    scripts: tuple[Response, ...]
     queued: bool = False
     late: bool = False
 
@@ -129,7 +129,7 @@ class Request:
 class Stage:
     """`cost` is that of all requests so far, in micro-units."""
 
-    house: House
+    house: RunningGateway
     upstream: ScriptedUpstream
     at: At = lambda *_: None
     request: Request | None = None
@@ -137,8 +137,8 @@ class Stage:
 
     def watch(self) -> None:
         """Every connection from now on; the kernel holds little of what is written to it."""
-        door = self.house.daemon.door
-        server, listener = door._runner.server, door._listener
+        door = self.house.daemon.listener
+        server, listener = door._runner.server, door._server
         assert server is not None
         assert listener is not None
         server.request_handler = partial(self._handle, server.request_handler)
@@ -161,8 +161,8 @@ class Stage:
         """A request under way; when the block ends, so has the request."""
         house, runtime = self.house, self.house.daemon.runtime
         runtime.health, runtime.retry_budget = Health(), RetryBudget()
-        self.upstream.play(*scene.scripts)
-        token, key = await house.desk.mint_key("broken", GROUP, limits={"concurrent": 1})
+        self.upstream.respond_with(*scene.scripts)
+        token, key = await house.operations.create_key("broken", GROUP, limits={"concurrent": 1})
         if scene.queued:
             self._keep_busy(token)
         client = await RawClient.connect(house.address, room=_NARROW if scene.late else 0)
@@ -182,21 +182,21 @@ class Stage:
     def _keep_busy(self, token: Token) -> None:
         runtime, loop = self.house.daemon.runtime, asyncio.get_running_loop()
         holders = runtime.permit(token).holders
-        lease = runtime.quota.take(holders, now=loop.time(), at=runtime.now(), tokens=1, micro=1)
-        loop.call_later(WHILE, runtime.turns.settle, lease, 0, 0)
+        lease = runtime.quota.acquire(holders, now=loop.time(), at=runtime.now(), tokens=1, micro=1)
+        loop.call_later(WHILE, runtime.queue.settle, lease, 0, 0)
 
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
         await self._settled(token)
-        (row,) = await self.house.desk.requests(Page(token_id=token.id))
-        assert row.state is not ExchangeState.OPEN
-        assert row.cost_micro == MULTIPLIER * MICRO * (row.input_tokens + row.output_tokens)
+        (row,) = await self.house.operations.list_requests(LogPage(token_id=token.id))
+        assert row.state is not ExchangeState.RUNNING
+        assert row.cost_micro == MULTIPLIER * MICRO_PER_UNIT * (row.input_tokens + row.output_tokens)
         assert (row.cost_micro > 0) is (row.usage_source != "none")
         runtime = self.house.daemon.runtime
-        purse, now = runtime.quota.purse(HolderKind.KEY, token.id), runtime.now()
+        purse, now = runtime.quota.budget(HolderKind.KEY, token.id), runtime.now()
         assert spent(purse, now) == (row.cost_micro,) * 3
         self.cost += row.cost_micro
-        assert runtime.quota.purse(HolderKind.GROUP, GROUP).total == self.cost
+        assert runtime.quota.budget(HolderKind.GROUP, GROUP).total == self.cost
         return row
 
     async def _settled(self, token: Token) -> None:
@@ -210,17 +210,17 @@ class Stage:
     def _left(self, token: Token) -> tuple[Any, ...]:
         """What is still taken by requests."""
         runtime = self.house.daemon.runtime
-        line, turns = runtime.current.upstream, runtime.turns
+        line, turns = runtime.current.upstream, runtime.queue
         return (
-            in_hand(replace(self.house, token=token)),
+            in_use(replace(self.house, token=token)),
             [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
-            len(turns._line),
+            len(turns._waiters),
             len(runtime.scheduler),
-            (runtime.running, runtime.bytes_in_flight, runtime.current.requests),
+            (runtime.active_requests, runtime.bytes_in_flight, runtime.current.active_requests),
         )
 
 
-_NOTHING: Final = (NOBODY, [0] * len(_ACCOUNTS), 0, 0, (0, 0, 0))
+_NOTHING: Final = (NOTHING_IN_USE, [0] * len(_ACCOUNTS), 0, 0, (0, 0, 0))
 
 
 @asynccontextmanager
@@ -234,11 +234,11 @@ async def open_stage(folder: Path) -> AsyncIterator[Stage]:
     ]
     async with scripted_upstream() as upstream:
         line = [channel(Format.CHAT, upstream.address, accounts=accounts)]
-        async with open_house(folder, line, models=models, limits={"max_wait": 1}) as house:
-            house.daemon.runtime.chance = lambda: 0.05
+        async with run_gateway(folder, line, models=models, limits={"max_wait": 1}) as house:
+            house.daemon.runtime.random_float = lambda: 0.05
             stage = Stage(house, upstream)
             stage.watch()
             yield stage
-            report = await house.desk.check()
-            assert report.clean
+            report = await house.operations.check_integrity()
+            assert report.ok
             assert report.open == 0

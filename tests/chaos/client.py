@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gateway.core.formats import Format
-from tests.house import PATHS, prompt
+from tests.house import PATHS, request_body
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -32,8 +32,8 @@ class Leave(Enum):
 def asking(spoken: Format, name: str, **fields: Any) -> dict[str, Any]:
     """A request body whose prompt says `name`."""
     if spoken is Format.RESPONSES:
-        return prompt(spoken, input=name, **fields)
-    return prompt(spoken, messages=[{"role": "user", "content": name}], **fields)
+        return request_body(spoken, input=name, **fields)
+    return request_body(spoken, messages=[{"role": "user", "content": name}], **fields)
 
 
 def headers(key: str, name: str) -> dict[str, str]:

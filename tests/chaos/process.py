@@ -20,21 +20,21 @@ from typing import Any, Self, Unpack
 
 import orjson
 
-from gateway.admin.desk import Desk
-from gateway.admin.terms import KeyTerms
+from gateway.admin.desk import AdminOperations
+from gateway.admin.terms import KeySettings
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.registry import Registry
 from tests.house import channels
 from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT
 
 GATEWAY = (sys.executable, "-m", "gateway")
-START = 20.0
+START_TIMEOUT = 20.0
 """Seconds that a start may take on a busy machine."""
 
 
-def _surroundings() -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """The environment, without what is said to other gateways."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
@@ -51,7 +51,7 @@ class GatewayProcess:
             self._process = subprocess.Popen(
                 [*GATEWAY, "serve", *map(str, arguments)],
                 cwd=folder,
-                env=_surroundings() | environment,
+                env=_environment() | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -70,32 +70,32 @@ class GatewayProcess:
         return self._process.pid
 
     @property
-    def log(self) -> str:
+    def stderr(self) -> str:
         return self._err.read_text()
 
     @property
-    def told(self) -> str:
+    def stdout(self) -> str:
         return self._out.read_text()
 
     def address(self) -> str:
         """Where it serves, once it does."""
-        return self.has_told(r"serving on (http://\S+)")[1]
+        return self.wait_for_output(r"serving on (http://\S+)")[1]
 
-    def has_told(self, pattern: str) -> re.Match[str]:
+    def wait_for_output(self, pattern: str) -> re.Match[str]:
         """Where the pattern is in what it wrote, to either channel, once it is."""
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + START_TIMEOUT
         ended = False
         while not ended and time.monotonic() < deadline:
             ended = self._process.poll() is not None
-            if found := re.search(pattern, self.log) or re.search(pattern, self.told):
+            if found := re.search(pattern, self.stderr) or re.search(pattern, self.stdout):
                 return found
             time.sleep(0.01)
-        raise AssertionError(f"the gateway never told {pattern}:\n{self.log}")
+        raise AssertionError(f"the gateway never told {pattern}:\n{self.stderr}")
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = START) -> int:
+    def wait(self, seconds: float = START_TIMEOUT) -> int:
         """The exit code."""
         return self._process.wait(seconds)
 
@@ -125,14 +125,14 @@ def write_config(
     return file
 
 
-async def mint(folder: Path, **terms: Unpack[KeyTerms]) -> str:
+async def create_key(folder: Path, **terms: Unpack[KeySettings]) -> str:
     """A key for the gateway that `write_config` configured, while none runs."""
     state = folder / "state"
-    with hold(state):
+    with lock_state_dir(state):
         database = await open_ledger(state / DATABASE_NAME)
         try:
-            desk = Desk(database, await Registry.load(database), unix_microseconds)
-            _, key = await desk.mint_key("chaos", "default", **terms)
+            desk = AdminOperations(database, await Registry.load(database), unix_microseconds)
+            _, key = await desk.create_key("chaos", "default", **terms)
         finally:
             await database.close()
     return key
@@ -151,7 +151,7 @@ def rows(folder: Path) -> list[sqlite3.Row]:
         return ledger.execute("SELECT * FROM requests ORDER BY id").fetchall()
 
 
-async def settled(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
+async def settled_rows(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
     """The rows of the clients' own request ids, once all of them are there and none is open."""
     wanted = set(names)
     async with asyncio.timeout(10):
@@ -162,19 +162,19 @@ async def settled(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
             await asyncio.sleep(0.01)
 
 
-def sound(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether SQLite finds nothing wrong with the ledger's file."""
     with _ledger(folder) as ledger:
         (verdict,) = ledger.execute("PRAGMA integrity_check").fetchone()
     return bool(verdict == "ok")
 
 
-def proven(folder: Path) -> bool:
+def is_consistent(folder: Path) -> bool:
     """Whether `gateway db check` finds every figure of the ledger right, and no row that is open;
     the gateway may run or not."""
     command = [*GATEWAY, "db", "check", "--json", "--state-dir", str(folder / "state")]
     done = subprocess.run(
-        command, cwd=folder, env=_surroundings(), capture_output=True, timeout=START, check=False
+        command, cwd=folder, env=_environment(), capture_output=True, timeout=START_TIMEOUT, check=False
     )
     report = orjson.loads(done.stdout)
     return (done.returncode, report["clean"], report["open"]) == (0, True, 0)

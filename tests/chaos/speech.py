@@ -57,7 +57,7 @@ def whole(spoken: Format) -> bytes:
     return orjson.dumps(reply | {"id": "reply_01", "model": MODEL, "usage": usage})
 
 
-def complete(spoken: Format, body: bytes) -> bool:
+def is_complete(spoken: Format, body: bytes) -> bool:
     """Whether a streamed reply ends as the format's replies end."""
     last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
     match spoken:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.store.records import ExchangeState
 from tests.chaos.breaking import WHILE, Break, Request, Scene, Stage, open_stage
-from tests.scripted import Ending, Script, by_frame, reply, reply_stream, whole
+from tests.scripted import Ending, Response, by_frame, fixture_reply, fixture_stream, json_response
 from tests.support.hypothesis_profiles import examples
 
 MOST_AWAITS: Final = 10
@@ -29,26 +29,26 @@ BROKEN: Final = (ExchangeState.CLIENT_GONE, ExchangeState.OK)
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
 
-def slowly(script: Script) -> Script:
-    return by_frame(script).but(pause=0.002)
+def slowly(script: Response) -> Response:
+    return by_frame(script).with_changes(pause=0.002)
 
 
-def long(script: Script) -> Script:
+def long(script: Response) -> Response:
     """More than the sockets on its way hold."""
-    return script.but(pieces=(script.body.replace(b"world!", b"world!" * 100_000),))
+    return script.with_changes(pieces=(script.body.replace(b"world!", b"world!" * 100_000),))
 
 
-WHOLE, STREAM = reply("chat"), reply_stream("chat")
-CUT = by_frame(reply_stream("chat", "cut", ending=Ending.TRUNCATED))
-FAILURE = whole({"error": {"message": "try again"}}, 500)
+WHOLE, STREAM = fixture_reply("chat"), fixture_stream("chat")
+CUT = by_frame(fixture_stream("chat", "cut", ending=Ending.TRUNCATED))
+FAILURE = json_response({"error": {"message": "try again"}}, 500)
 
 SCENES: Final = {
     "whole": Scene(False, (WHOLE,)),
     "stream": Scene(True, (slowly(STREAM),)),
     "whole, in line": Scene(False, (WHOLE,), queued=True),
     "stream, in line": Scene(True, (slowly(STREAM),), queued=True),
-    "whole, before the head": Scene(False, (WHOLE.but(delay=WHILE),)),
-    "stream, before the head": Scene(True, (STREAM.but(delay=WHILE),)),
+    "whole, before the head": Scene(False, (WHOLE.with_changes(delay=WHILE),)),
+    "stream, before the head": Scene(True, (STREAM.with_changes(delay=WHILE),)),
     "whole, between attempts": Scene(False, (FAILURE, WHOLE)),
     "stream, between attempts": Scene(True, (FAILURE, slowly(STREAM))),
     "whole, nobody answers": Scene(False, (FAILURE,)),
@@ -119,10 +119,10 @@ async def test_at_any_await(stage: Stage, name: str, how: Break, at: int, again:
 
 @examples(1)
 @given(script=st.sampled_from((WHOLE, STREAM)), how=st.sampled_from(Break), data=st.data())
-async def test_at_any_byte(stage: Stage, script: Script, how: Break, data: st.DataObject) -> None:
+async def test_at_any_byte(stage: Stage, script: Response, how: Break, data: st.DataObject) -> None:
     """Up to which an upstream has spoken that says nothing more."""
     told = data.draw(st.integers(0, len(script.body)))
-    silent = script.but(pieces=(script.body[:told],) if told else (), ending=Ending.SILENT)
+    silent = script.with_changes(pieces=(script.body[:told],) if told else (), ending=Ending.STALLED)
     stage.at = lambda *_: None
     async with stage.asked(Scene(script is STREAM, (silent,))) as request:
         await asyncio.sleep(WHILE)

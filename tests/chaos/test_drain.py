@@ -12,8 +12,8 @@ from aiohttp import ClientConnectorError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
 from tests.chaos.client import Leave, RawClient, asking, headers
-from tests.chaos.process import GatewayProcess, mint, rows, settled, write_config
-from tests.chaos.speech import complete, speech, told, whole
+from tests.chaos.process import GatewayProcess, create_key, rows, settled_rows, write_config
+from tests.chaos.speech import is_complete, speech, told, whole
 from tests.chaos.upstream import Call, Upstream, upstream
 from tests.house import PATHS
 
@@ -76,7 +76,7 @@ def check(got: Got) -> None:
     match got.kind:
         case "brief":
             assert got.status == 200
-            assert complete(got.format, got.body)
+            assert is_complete(got.format, got.body)
         case "long" | "silent":
             assert got.status == 200
             assert told(got.format, got.body), got
@@ -103,7 +103,7 @@ async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             async with ClientSession(address, connector=TCPConnector(limit=0)) as http:
@@ -122,7 +122,7 @@ async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
                     check(got)
             assert await gateway.ended(DRAIN + 5) == 0
             assert DRAIN <= loop.time() - told_at <= DRAIN + 5
-    found = await settled(tmp_path, [call.name for call in model.calls])
+    found = await settled_rows(tmp_path, [call.name for call in model.calls])
     assert len(rows(tmp_path)) == len(found) == len(asked)
     for name, row in found.items():
         brief = "brief" in name
@@ -145,7 +145,7 @@ async def test_an_open_connection_is_told_and_readiness_ends(tmp_path: Path) -> 
     """A kept connection outlives the door: what is asked on it is refused in the envelope."""
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             one_connection = TCPConnector(limit=1)
             async with (
@@ -163,7 +163,7 @@ async def test_an_open_connection_is_told_and_readiness_ends(tmp_path: Path) -> 
                 check(refused)
                 check(await held)
             assert await gateway.ended(5) == 0
-    found = await settled(tmp_path, ["refused-messages0", "brief-chat0"])
+    found = await settled_rows(tmp_path, ["refused-messages0", "brief-chat0"])
     assert found["refused-messages0"]["state"] == "rejected"
     assert found["brief-chat0"]["state"] == "ok"
 
@@ -172,7 +172,7 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=60)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             async with ClientSession(gateway.address()) as http:
                 asked = [
@@ -190,7 +190,7 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
                     check(got)
             assert await gateway.ended(5) == 0
             assert loop.time() - hurried_at < 2
-            assert "Traceback" not in gateway.log
+            assert "Traceback" not in gateway.stderr
     states = {row["state"] for row in rows(tmp_path)}
     assert states == {"error"}
 
@@ -206,7 +206,7 @@ async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
 
     async with upstream(pour) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             idle = await RawClient.ask(address, key, Format.CHAT, "idle", room=4096, stream=True)
@@ -217,4 +217,4 @@ async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
             assert await gateway.ended(DRAIN + 10) == 0
             assert loop.time() - told_at <= DRAIN + 5
             idle.leave(Leave.CLOSE)
-    assert (await settled(tmp_path, ["idle"]))["idle"]["state"] != "open"
+    assert (await settled_rows(tmp_path, ["idle"]))["idle"]["state"] != "open"

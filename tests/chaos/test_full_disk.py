@@ -14,18 +14,18 @@ import pytest
 from sqlalchemy import Connection
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from tests.chaos.load import Load
-from tests.house import ALPHA, BETA, House, channel, open_house
-from tests.scripted import reply_stream, scripted_upstream
+from tests.house import ALPHA, BETA, RunningGateway, channel, run_gateway
+from tests.scripted import fixture_stream, scripted_upstream
 
 RATE: Final = 200
 SECONDS: Final = 5
 MULTIPLIER: Final = 2
-COST: Final = 16 * MULTIPLIER * MICRO
+COST: Final = 16 * MULTIPLIER * MICRO_PER_UNIT
 """Of each reply: 12 tokens of the prompt and 4 of the reply."""
 ROOM: Final = 1_000_000
 """Pages."""
@@ -41,8 +41,8 @@ async def leave_room(database: Database, pages: int) -> None:
     await database.write(allow)
 
 
-async def be_answered(house: House, number: int) -> None:
-    answer = await house.ask(Format.CHAT, stream=True)
+async def be_answered(house: RunningGateway, number: int) -> None:
+    answer = await house.post(Format.CHAT, stream=True)
     assert answer.status == 200
     assert (await answer.read()).endswith(b"data: [DONE]\n\n"), number
 
@@ -62,10 +62,10 @@ async def test_five_seconds_at_200_requests_a_second(
         {"id": BETA, "family": "beta", "multiplier": MULTIPLIER},
     ]
     async with scripted_upstream() as upstream:
-        upstream.play(reply_stream("chat"))
+        upstream.respond_with(fixture_stream("chat"))
         line = [channel(Format.CHAT, upstream.address)]
-        async with open_house(tmp_path, line, models=models) as house:
-            recorder, database = house.daemon.runtime.recorder, house.desk._database
+        async with run_gateway(tmp_path, line, models=models) as house:
+            recorder, database = house.daemon.runtime.recorder, house.operations._database
             load = Load(partial(be_answered, house), RATE)
             await load.go_on_for(0.5)
             await leave_room(database, 2)
@@ -75,9 +75,9 @@ async def test_five_seconds_at_200_requests_a_second(
             await leave_room(database, ROOM)
             await load.go_on_for(0.5)
             await written(recorder)
-            purse = house.daemon.runtime.quota.purse(HolderKind.KEY, house.token.id)
+            purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
             assert (purse.total, purse.reserved) == (load.asked * COST, 0)
-            token, report = await house.desk.key(house.token.id), await house.desk.check()
-        assert len(load.took) == load.asked == len(upstream.seen)
+            token, report = await house.operations.get_key(house.token.id), await house.operations.check_integrity()
+        assert len(load.took) == load.asked == len(upstream.requests)
     assert (token.requests, token.cost_micro) == (load.asked, load.asked * COST)
-    assert (report.clean, report.rows, report.open) == (True, load.asked, 0)
+    assert (report.ok, report.rows, report.open) == (True, load.asked, 0)

@@ -19,9 +19,9 @@ from aiohttp import ClientSession, TCPConnector
 from gateway.core.formats import Format
 from tests.chaos.client import asking, headers
 from tests.chaos.load import Load
-from tests.chaos.process import GatewayProcess, mint, proven, rows, write_config
+from tests.chaos.process import GatewayProcess, create_key, is_consistent, rows, write_config
 from tests.house import PATHS
-from tests.scripted import reply_stream, scripted_upstream
+from tests.scripted import fixture_stream, scripted_upstream
 
 OLD: Final = 50_000
 RATE: Final = 200
@@ -92,17 +92,17 @@ async def noticed(folder: Path, config: Path, key: str) -> tuple[int, float]:
             await load.go_on_for(AFTER)
         gateway.signal(signal.SIGTERM)
         assert await gateway.ended(20) == 0
-    assert "could not be deleted" not in gateway.log
+    assert "could not be deleted" not in gateway.stderr
     return load.asked, max(meanwhile) - max(load.took)
 
 
 @pytest.mark.timeout(120)
 async def test_a_deletion_is_not_noticed(tmp_path: Path) -> None:
     async with scripted_upstream() as upstream:
-        upstream.play(reply_stream("chat"))
+        upstream.respond_with(fixture_stream("chat"))
         keep = {"logs": {"keep": "90d"}}
         config = write_config(tmp_path, upstream.address, sections=keep)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         answered, slower = await noticed(tmp_path, config, key)
         for _ in range(ROUNDS - 1):
             if slower > NOTICED:
@@ -110,4 +110,4 @@ async def test_a_deletion_is_not_noticed(tmp_path: Path) -> None:
                 answered += more
     assert slower <= NOTICED
     assert len(rows(tmp_path)) == answered
-    assert proven(tmp_path)
+    assert is_consistent(tmp_path)

@@ -21,10 +21,10 @@ import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from tests.chaos.client import asking, headers
-from tests.chaos.process import GatewayProcess, mint, proven, rows, settled, sound, write_config
-from tests.chaos.speech import complete, speech, whole
+from tests.chaos.process import GatewayProcess, create_key, is_consistent, rows, settled_rows, is_intact, write_config
+from tests.chaos.speech import is_complete, speech, whole
 from tests.chaos.upstream import Call, upstream
 from tests.house import ALPHA, BETA, PATHS
 
@@ -76,7 +76,7 @@ class Clients:
             headers=headers(self._key, name),
         ) as answer:
             assert answer.status == 200
-            assert complete(spoken, await answer.read()) or not stream
+            assert is_complete(spoken, await answer.read()) or not stream
         self._heard.all_of.add(name)
 
     async def begin(self, spoken: Format, name: str, held: AsyncExitStack) -> None:
@@ -107,17 +107,17 @@ async def test_every_call_is_on_record(tmp_path: Path) -> None:
     heard = Heard()
     async with upstream(stream_slowly) as model:
         config = write_config(tmp_path, model.address)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         for number in range(ROUNDS):
             await live_and_die(config, key, f"round-{number}", heard)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             gateway.address()
-            await settled(tmp_path, heard.all_of | heard.something_of)
-            assert proven(tmp_path)
+            await settled_rows(tmp_path, heard.all_of | heard.something_of)
+            assert is_consistent(tmp_path)
             gateway.signal(signal.SIGTERM)
             assert gateway.wait() == 0
         called = Counter(call.name for call in model.calls)
-    assert proven(tmp_path)
+    assert is_consistent(tmp_path)
     ledger = rows(tmp_path)
     for row in ledger:
         check_bill(row)
@@ -137,7 +137,7 @@ def check_bill(row: sqlite3.Row) -> None:
     """What ended costs what the upstream counted, all else what its prompt alone was thought to."""
     bill = row["usage_source"], row["input_tokens"], row["output_tokens"], row["cost_micro"]
     if row["state"] == "ok":
-        assert bill == ("upstream", 7, 3, 10 * MICRO * MULTIPLIERS[row["model"]])
+        assert bill == ("upstream", 7, 3, 10 * MICRO_PER_UNIT * MULTIPLIERS[row["model"]])
     else:
         assert row["state"] == "interrupted"
         assert bill == ("estimated", row["expected_input_tokens"], 0, row["expected_micro"])
@@ -164,4 +164,4 @@ async def live_and_die(config: Path, key: str, prefix: str, heard: Heard) -> Non
             await asyncio.sleep(0.3)
             gateway.signal(signal.SIGKILL)
             assert await gateway.ended(5) == -signal.SIGKILL
-    assert sound(folder)
+    assert is_intact(folder)

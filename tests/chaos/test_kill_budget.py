@@ -14,16 +14,16 @@ from pathlib import Path
 from aiohttp import ClientSession
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from tests.chaos.client import asking, headers
-from tests.chaos.process import GatewayProcess, mint, proven, rows, write_config
+from tests.chaos.process import GatewayProcess, create_key, is_consistent, rows, write_config
 from tests.chaos.speech import speech, whole
 from tests.chaos.upstream import Call, upstream
 from tests.house import PATHS
 
 COST = 12_500_000
 """Micro-units: 7 tokens of the prompt and 3 of the reply, with the model's 1.25."""
-BUDGET = 120 * MICRO
+BUDGET = 120 * MICRO_PER_UNIT
 FIRST = 3
 """Requests before the first death."""
 
@@ -41,7 +41,7 @@ class Refusal:
         said = r"([\d.]+) are spent and ([\d.]+) reserved .* this one may take ([\d.]+);"
         found = re.search(said, text)
         assert found is not None, text
-        return cls(*(round(float(units) * MICRO) for units in found.groups()))
+        return cls(*(round(float(units) * MICRO_PER_UNIT) for units in found.groups()))
 
 
 class Client:
@@ -110,7 +110,7 @@ async def committed(folder: Path) -> None:
 async def test_a_budget_goes_on_where_it_was(tmp_path: Path) -> None:
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address)
-        key = await mint(tmp_path, limits={"budget": BUDGET})
+        key = await create_key(tmp_path, limits={"budget": BUDGET})
 
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             async with ClientSession(gateway.address()) as http:
@@ -139,4 +139,4 @@ async def test_a_budget_goes_on_where_it_was(tmp_path: Path) -> None:
                 assert spent(tmp_path) == refusal.spent
                 gateway.signal(signal.SIGTERM)
             assert await gateway.ended(10) == 0
-    assert proven(tmp_path)
+    assert is_consistent(tmp_path)

@@ -14,10 +14,10 @@ from aiohttp import ClientError, ClientSession
 
 from gateway.core.formats import Format
 from tests.chaos.client import Leave, RawClient, asking, headers
-from tests.chaos.process import GatewayProcess, mint, write_config
-from tests.chaos.speech import complete, speech, told, whole
+from tests.chaos.process import GatewayProcess, create_key, write_config
+from tests.chaos.speech import is_complete, speech, told, whole
 from tests.chaos.upstream import Call, upstream
-from tests.house import PATHS, House, channels, open_house
+from tests.house import PATHS, RunningGateway, channels, run_gateway
 
 KINDS = ("complete", "whole", "refused", "limited", "cut", "cut whole", "silent", "silent whole")
 REQUESTS = 300
@@ -82,7 +82,7 @@ def apart(address: str) -> list[dict[str, Any]]:
     ]
 
 
-async def request(house: House, spoken: Format, name: str) -> None:
+async def request(house: RunningGateway, spoken: Format, name: str) -> None:
     kind = name.partition("/")[0]
     stream = "whole" not in kind
     if kind.startswith("silent"):
@@ -101,12 +101,12 @@ async def request(house: House, spoken: Format, name: str) -> None:
     expected = {"refused": 400, "limited": 503, "cut whole": 502}.get(kind, 200)
     assert answer.status == expected
     if kind == "complete":
-        assert complete(spoken, body)
+        assert is_complete(spoken, body)
     elif kind == "cut":
         assert told(spoken, body)
 
 
-async def many(house: House, count: int, prefix: str) -> None:
+async def many(house: RunningGateway, count: int, prefix: str) -> None:
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(spoken: Format, name: str) -> None:
@@ -123,7 +123,7 @@ async def test_nothing_stays_behind(tmp_path: Path) -> None:
     models = [{"id": model_of(spoken), "family": "beta"} for spoken in Format]
     async with (
         upstream(misbehave) as model,
-        open_house(tmp_path, apart(model.address), models=models) as house,
+        run_gateway(tmp_path, apart(model.address), models=models) as house,
     ):
         await many(house, len(KINDS) * len(Format), "warm")
         await house.rows(len(KINDS) * len(Format))
@@ -136,7 +136,7 @@ async def test_nothing_stays_behind(tmp_path: Path) -> None:
         after = Belongings.now()
         assert not after.exceed(before), (before, after, asyncio.all_tasks())
         runtime = house.daemon.runtime
-        assert (runtime.running, len(runtime.scheduler)) == (0, 0)
+        assert (runtime.active_requests, len(runtime.scheduler)) == (0, 0)
         rows = await house.rows()
         assert {row.state.value for row in rows} <= {"ok", "error", "client_gone", "upstream_cut"}
 
@@ -155,7 +155,7 @@ async def pour(call: Call) -> None:
 async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
     async with upstream(pour) as model:
         config = write_config(tmp_path, model.address)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             process = psutil.Process(gateway.pid)
@@ -192,4 +192,4 @@ async def one_who_reads(address: str, key: str) -> None:
                 received += len(chunk)
                 last = (last + chunk)[-4096:]
     assert received > WANTED * 0.99  # the model's name is shorter here than upstream
-    assert complete(Format.CHAT, last)
+    assert is_complete(Format.CHAT, last)

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.core.formats import Format
 from tests.chaos.client import Leave, RawClient
-from tests.chaos.process import GatewayProcess, mint, settled, write_config
+from tests.chaos.process import GatewayProcess, create_key, settled_rows, write_config
 from tests.chaos.speech import speech, whole
 from tests.chaos.upstream import Call, Upstream, upstream
 
@@ -53,7 +53,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     folder = tmp_path_factory.mktemp("leave")
     async with upstream(fall_silent) as silent:
         config = write_config(folder, silent.address)
-        key = await mint(folder)
+        key = await create_key(folder)
         with GatewayProcess(folder, "--config", config) as gateway:
             yield House(silent, gateway.address(), key, folder)
 
@@ -84,7 +84,7 @@ async def test_the_upstream_hears_of_it(
             await call.gone.wait()
     finally:
         client.close()
-    row = (await settled(house.folder, [name]))[name]
+    row = (await settled_rows(house.folder, [name]))[name]
     assert (row["state"], row["end_reason"]) == ("client_gone", "client_gone")
     assert row["status"] == (200 if committed else 499)
     assert call.gone_at - left_at <= SOON
@@ -96,7 +96,7 @@ async def test_in_every_format_what_was_heard_is_billed(house: House, spoken: Fo
     client = await RawClient.ask(house.address, house.key, spoken, name, stream=True)
     await client.read_until(b"word")
     client.leave(Leave.RESET)
-    row = (await settled(house.folder, [name]))[name]
+    row = (await settled_rows(house.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 200)
     assert row["usage_source"] == "estimated"
     # Only this format says at its beginning how long the prompt was.
@@ -119,6 +119,6 @@ async def test_a_client_that_leaves_while_it_still_asks(house: House) -> None:
     writer.transport.abort()
     with suppress(ConnectionError):
         await reader.read()
-    row = (await settled(house.folder, [name]))[name]
+    row = (await settled_rows(house.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 499)
     assert name not in [call.name for call in house.upstream.calls]

@@ -13,9 +13,9 @@ from gateway.core.formats import Format
 from gateway.server import client_stream
 from gateway.store.records import ExchangeState
 from tests.chaos.client import asking, headers
-from tests.chaos.speech import complete, speech, whole
+from tests.chaos.speech import is_complete, speech, whole
 from tests.chaos.upstream import Call, upstream
-from tests.house import PATHS, channels, open_house
+from tests.house import PATHS, channels, run_gateway
 
 WINDOW = 0.1
 """Seconds between signs of life: a window ends while the first byte waits for its row."""
@@ -42,7 +42,7 @@ async def test_nothing_of_a_reply_is_lost(
     monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
     async with (
         upstream(begin_late) as model,
-        open_house(tmp_path, channels(model.address)) as house,
+        run_gateway(tmp_path, channels(model.address)) as house,
     ):
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -54,7 +54,7 @@ async def test_nothing_of_a_reply_is_lost(
             body = await answer.read()
         assert answer.status == 200
         if stream:
-            assert complete(spoken, body)
+            assert is_complete(spoken, body)
             said = speech(spoken)
             everything = said.opening + said.word + said.ending
             assert body.count(b'" word"') == everything.count(b'" word"')

@@ -20,7 +20,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
 from tests.chaos.client import asking, headers
-from tests.chaos.process import GatewayProcess, mint, proven, rows, write_config
+from tests.chaos.process import GatewayProcess, create_key, is_consistent, rows, write_config
 from tests.chaos.speech import whole
 from tests.chaos.upstream import Call, upstream
 from tests.house import PATHS
@@ -78,7 +78,7 @@ async def test_rows_in_the_queue_are_written_before_the_end(tmp_path: Path) -> N
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address)
-        key = await mint(tmp_path)
+        key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             with locked(tmp_path):
@@ -96,9 +96,9 @@ async def test_rows_in_the_queue_are_written_before_the_end(tmp_path: Path) -> N
             told_at = loop.time()
             assert await gateway.ended(30) == 0
             took = loop.time() - told_at
-        assert "that it could not write" not in gateway.log
+        assert "that it could not write" not in gateway.stderr
     ledger = rows(tmp_path)
     assert Counter(row["state"] for row in ledger) == {"ok": REPLIES, "rejected": REFUSED}
     assert sum(row["cost_micro"] for row in ledger) == REPLIES * COST
-    assert proven(tmp_path)
+    assert is_consistent(tmp_path)
     assert took <= SOON

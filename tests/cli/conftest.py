@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell, Standing, standing
+from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandRunner:
     monkeypatch.chdir(tmp_path)
     for name in ("GATEWAY_CONFIG", "GATEWAY_STATE_DIR", "STATE_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
     state_dir = tmp_path / "state"
-    return Shell(state_dir, {"GATEWAY_STATE_DIR": str(state_dir)})
+    return CommandRunner(state_dir, {"GATEWAY_STATE_DIR": str(state_dir)})
 
 
 @pytest.fixture
-def gateway(shell: Shell) -> Iterator[Standing]:
-    with standing(shell.state_dir) as gateway:
+def gateway(shell: CommandRunner) -> Iterator[AdminGateway]:
+    with admin_gateway(shell.state_dir) as gateway:
         yield gateway

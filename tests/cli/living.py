@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import House, open_house
+from tests.house import RunningGateway, run_gateway
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class GatewayProcess:
     """`house` and `upstream` belong to the thread's loop: use them inside `do`."""
 
     loop: asyncio.AbstractEventLoop
-    house: House
+    house: RunningGateway
     upstream: FaultUpstream
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -35,18 +35,18 @@ class Living:
 
 
 @contextmanager
-def living(
+def running_gateway(
     state_dir: Path, channels: Callable[[FaultUpstream], list[dict[str, Any]]], **config: Any
-) -> Iterator[Living]:
+) -> Iterator[GatewayProcess]:
     """A gateway whose channels lead to an upstream that fails as it is told."""
-    ready: Future[Living] = Future()
+    ready: Future[GatewayProcess] = Future()
 
     async def serve() -> None:
         async with (
             fault_upstream() as upstream,
-            open_house(state_dir, channels(upstream), **config) as house,
+            run_gateway(state_dir, channels(upstream), **config) as house,
         ):
-            gateway = Living(asyncio.get_running_loop(), house, upstream)
+            gateway = GatewayProcess(asyncio.get_running_loop(), house, upstream)
             ready.set_result(gateway)
             await gateway.stopped.wait()
 

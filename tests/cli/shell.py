@@ -20,13 +20,13 @@ from typing import Any
 import orjson
 from click.testing import CliRunner, Result
 
-from gateway.admin.api import build_admin
-from gateway.admin.desk import Desk
+from gateway.admin.api import build_admin_app
+from gateway.admin.desk import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.cli import main
 from gateway.cli.typed import now_us
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from tests.support.ledger_template import open_ledger
@@ -34,7 +34,7 @@ from tests.support.paths import ROOT
 
 
 @dataclass(frozen=True, slots=True)
-class Shell:
+class CommandRunner:
     """Calls `gateway …` on one state directory, in a working directory of its own."""
 
     state_dir: Path
@@ -64,7 +64,7 @@ class Shell:
 
 
 @dataclass(slots=True)
-class Standing:
+class AdminGateway:
     """A gateway's ledger and admin socket, served by a thread until the block ends."""
 
     loop: asyncio.AbstractEventLoop
@@ -83,18 +83,18 @@ class Standing:
 
 
 @contextmanager
-def standing(state_dir: Path) -> Iterator[Standing]:
-    ready: Future[Standing] = Future()
+def admin_gateway(state_dir: Path) -> Iterator[AdminGateway]:
+    ready: Future[AdminGateway] = Future()
 
     async def serve() -> None:
-        with hold(state_dir):
+        with lock_state_dir(state_dir):
             database = await open_ledger(state_dir / DATABASE_NAME)
             registry = await Registry.load(database)
             recorder = Recorder(database)
             await recorder.start()
-            desk = Desk(database, registry, now_us, boot_id=recorder.boot_id)
-            async with serve_admin(build_admin(desk), state_dir):
-                gateway = Standing(asyncio.get_running_loop(), database, registry, recorder)
+            desk = AdminOperations(database, registry, now_us, boot_id=recorder.boot_id)
+            async with serve_admin(build_admin_app(desk), state_dir):
+                gateway = AdminGateway(asyncio.get_running_loop(), database, registry, recorder)
                 ready.set_result(gateway)
                 await gateway.stopped.wait()
             await recorder.close()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.cli.living import Living, living
-from tests.cli.shell import Shell
+from tests.cli.living import GatewayProcess, running_gateway
+from tests.cli.shell import CommandRunner
 from tests.faults.upstream import FaultUpstream
 from tests.house import ALPHA, BETA, UPSTREAM_MODEL
 
@@ -34,31 +34,31 @@ def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def gateway(shell: Shell) -> Iterator[Living]:
-    with living(shell.state_dir, channels) as gateway:
+def gateway(shell: CommandRunner) -> Iterator[GatewayProcess]:
+    with running_gateway(shell.state_dir, channels) as gateway:
         yield gateway
 
 
-def ban(gateway: Living) -> None:
+def ban(gateway: GatewayProcess) -> None:
     """The first account of chat is refused its key, and the other answers."""
-    gateway.upstream.play("refuse:401", key=FIRST)
+    gateway.upstream.set_plan("refuse:401", key=FIRST)
 
     async def ask() -> None:
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
-            assert (await gateway.house.ask(Format.CHAT, messages=turns)).status == 200
-            if gateway.upstream.of(key=FIRST):
+            assert (await gateway.house.post(Format.CHAT, messages=turns)).status == 200
+            if gateway.upstream.calls_of(key=FIRST):
                 return
 
     gateway.do(ask)
 
 
-def states(shell: Shell) -> dict[str, str]:
+def states(shell: CommandRunner) -> dict[str, str]:
     rows = shell.json("account", "list")
     return {f"{row['channel']}/{row['account']}": row["state"] for row in rows}
 
 
-def test_all_accounts_are_listed_well_or_not(shell: Shell, gateway: Living) -> None:
+def test_all_accounts_are_listed_well_or_not(shell: CommandRunner, gateway: GatewayProcess) -> None:
     rows = shell.json("account", "list")
     assert [(row["channel"], row["account"]) for row in rows] == [
         ("chat-up", "main"),
@@ -81,7 +81,7 @@ def test_all_accounts_are_listed_well_or_not(shell: Shell, gateway: Living) -> N
     }
 
 
-def test_what_is_held_against_an_account_is_listed(shell: Shell, gateway: Living) -> None:
+def test_what_is_held_against_an_account_is_listed(shell: CommandRunner, gateway: GatewayProcess) -> None:
     ban(gateway)
     first, second, *_ = shell.json("account", "list")
     assert (first["model"], first["state"], first["reason"]) == (BETA, "banned", "key refused")
@@ -97,23 +97,23 @@ def test_what_is_held_against_an_account_is_listed(shell: Shell, gateway: Living
     assert row.split()[:3] == ["chat-up/main", BETA, "banned"]
 
 
-def test_a_reset_account_is_asked_again(shell: Shell, gateway: Living) -> None:
+def test_a_reset_account_is_asked_again(shell: CommandRunner, gateway: GatewayProcess) -> None:
     ban(gateway)
     result = shell("account", "reset", "chat-up/main")
     assert (result.exit_code, result.stderr) == (0, "chat-up/main is well again.\n")
     assert set(states(shell).values()) == {"open"}
 
 
-def test_a_disabled_account_is_asked_no_more(shell: Shell, gateway: Living) -> None:
+def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: GatewayProcess) -> None:
     assert shell("account", "disable", "spare").exit_code == 0
     assert states(shell)["chat-up/spare"] == "disabled"
 
     async def ask() -> None:
         for _ in range(5):
-            await gateway.house.ask(Format.CHAT)
+            await gateway.house.post(Format.CHAT)
 
     gateway.do(ask)
-    assert len(gateway.upstream.of(key=SECOND)) == 0
+    assert len(gateway.upstream.calls_of(key=SECOND)) == 0
     assert "stays disabled" in shell("account", "reset", "spare").stderr
     assert states(shell)["chat-up/spare"] == "disabled"
     (row,) = shell.json("account", "enable", "spare")
@@ -122,7 +122,7 @@ def test_a_disabled_account_is_asked_no_more(shell: Shell, gateway: Living) -> N
 
 @pytest.mark.parametrize("spoken", Format)
 def test_a_try_asks_the_account_in_its_own_format(
-    shell: Shell, gateway: Living, spoken: Format
+    shell: CommandRunner, gateway: GatewayProcess, spoken: Format
 ) -> None:
     tried = shell.json("account", "try", f"{spoken}-up/main")
     assert (tried["ok"], tried["status"], tried["words"]) == (True, 200, "Hello, world!")
@@ -135,9 +135,9 @@ def test_a_try_asks_the_account_in_its_own_format(
     assert rows == []
 
 
-def test_a_try_that_succeeds_resets_the_account(shell: Shell, gateway: Living) -> None:
+def test_a_try_that_succeeds_resets_the_account(shell: CommandRunner, gateway: GatewayProcess) -> None:
     ban(gateway)
-    gateway.upstream.forget_rules()
+    gateway.upstream.clear_plans()
     result = shell("account", "try", "chat-up/main", "--model", BETA)
     assert result.exit_code == 0
     told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
@@ -147,15 +147,15 @@ def test_a_try_that_succeeds_resets_the_account(shell: Shell, gateway: Living) -
 
 
 @pytest.mark.parametrize("plan", ["whole_anyway", "stream_only"])
-def test_a_try_takes_the_answer_whole_or_streamed(shell: Shell, gateway: Living, plan: str) -> None:
-    gateway.upstream.play(plan)
+def test_a_try_takes_the_answer_whole_or_streamed(shell: CommandRunner, gateway: GatewayProcess, plan: str) -> None:
+    gateway.upstream.set_plan(plan)
     assert shell.json("account", "try", "spare")["words"] == "Hello, world!"
 
 
 def test_a_try_that_fails_tells_the_real_error_and_counts_for_nobody(
-    shell: Shell, gateway: Living
+    shell: CommandRunner, gateway: GatewayProcess
 ) -> None:
-    gateway.upstream.play("refuse:401")
+    gateway.upstream.set_plan("refuse:401")
     result = shell("account", "try", "spare")
     assert result.exit_code == 1
     assert "key refused (account)" in result.stdout
@@ -164,8 +164,8 @@ def test_a_try_that_fails_tells_the_real_error_and_counts_for_nobody(
     assert states(shell)["chat-up/spare"] == "open"
 
 
-def test_a_try_of_an_empty_reply(shell: Shell, gateway: Living) -> None:
-    gateway.upstream.play("empty")
+def test_a_try_of_an_empty_reply(shell: CommandRunner, gateway: GatewayProcess) -> None:
+    gateway.upstream.set_plan("empty")
     result = shell("account", "try", "spare", "--json")
     assert result.exit_code == 1
     assert '"ok": false' in result.stdout
@@ -181,7 +181,7 @@ def test_a_try_of_an_empty_reply(shell: Shell, gateway: Living) -> None:
     ],
 )
 def test_what_is_refused(
-    shell: Shell, gateway: Living, arguments: tuple[str, ...], message: str
+    shell: CommandRunner, gateway: GatewayProcess, arguments: tuple[str, ...], message: str
 ) -> None:
     result = shell("account", *arguments)
     assert result.exit_code == 1
@@ -189,7 +189,7 @@ def test_what_is_refused(
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("reset", "main"), ("try", "main")])
-def test_without_a_gateway(shell: Shell, arguments: tuple[str, ...]) -> None:
+def test_without_a_gateway(shell: CommandRunner, arguments: tuple[str, ...]) -> None:
     shell.mint("alice")
     result = shell("account", *arguments)
     assert result.exit_code == 69

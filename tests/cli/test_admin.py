@@ -10,19 +10,19 @@ import sys
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.cli.living import living
-from tests.cli.shell import Shell
-from tests.console.browsing import PASSWORD, browsing
+from tests.cli.living import running_gateway
+from tests.cli.shell import CommandRunner
+from tests.console.browsing import PASSWORD, open_browser
 from tests.support.paths import ROOT
 
 
-def set_password(shell: Shell, typed: str, *flags: str) -> Result:
+def set_password(shell: CommandRunner, typed: str, *flags: str) -> Result:
     return CliRunner().invoke(
         main, ["admin", "password", *flags], input=typed, env=shell.environ, catch_exceptions=False
     )
 
 
-def test_it_is_read_from_standard_input(shell: Shell) -> None:
+def test_it_is_read_from_standard_input(shell: CommandRunner) -> None:
     """Also before a gateway ever ran."""
     shell.mint("first")
     assert "No password is set" in shell("admin", "sessions").stderr
@@ -33,7 +33,7 @@ def test_it_is_read_from_standard_input(shell: Shell) -> None:
     assert set_password(shell, PASSWORD, "--json").stdout.strip() == '{\n  "ended": 0\n}'
 
 
-def test_a_short_one_is_refused(shell: Shell) -> None:
+def test_a_short_one_is_refused(shell: CommandRunner) -> None:
     for typed in ("", "short\n", "eleven char\n"):
         result = set_password(shell, typed)
         assert result.exit_code == 1
@@ -42,11 +42,11 @@ def test_a_short_one_is_refused(shell: Shell) -> None:
     assert shell.json("admin", "sessions")["password"] is False
 
 
-def test_sessions_are_listed_and_ended(shell: Shell) -> None:
-    with living(shell.state_dir, lambda _: []) as gateway:
+def test_sessions_are_listed_and_ended(shell: CommandRunner) -> None:
+    with running_gateway(shell.state_dir, lambda _: []) as gateway:
 
         async def sign_in() -> int:
-            async with browsing(gateway.house, **{"user-agent": "a \u202ebrowser"}) as browser:
+            async with open_browser(gateway.house, **{"user-agent": "a \u202ebrowser"}) as browser:
                 return (await browser.sign_in()).status
 
         assert gateway.do(sign_in) == 403
@@ -63,7 +63,7 @@ def test_sessions_are_listed_and_ended(shell: Shell) -> None:
         assert set_password(shell, PASSWORD).stderr == "The password is set. 1 session ended.\n"
 
 
-def test_on_a_terminal_it_is_asked_for_twice_and_never_shown(shell: Shell) -> None:
+def test_on_a_terminal_it_is_asked_for_twice_and_never_shown(shell: CommandRunner) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "admin", "password"],

@@ -18,10 +18,10 @@ import pytest
 from gateway.admin.socket import socket_path
 from gateway.cli import client
 from gateway.config import parse_config
-from gateway.daemon import running
+from gateway.daemon import run_daemon
 from gateway.store.keys import digest
-from gateway.store.lock import DATABASE_NAME, hold
-from tests.cli.shell import Shell, Standing, standing
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
 
 HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
@@ -33,7 +33,7 @@ def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
     listening = threading.Event()
 
     def talk() -> None:
-        with hold(state_dir), socket.socket(socket.AF_UNIX) as listener:
+        with lock_state_dir(state_dir), socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(socket_path(state_dir)))
             listener.listen()
             listener.settimeout(5)
@@ -54,7 +54,7 @@ def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
     thread.join(10)
 
 
-def test_a_command_alone_leaves_nothing_behind(shell: Shell) -> None:
+def test_a_command_alone_leaves_nothing_behind(shell: CommandRunner) -> None:
     minting = shell.process("key", "mint", "--name", "alice")
     key, remarks = minting.communicate(timeout=30)
     assert (minting.returncode, key[:3]) == (0, b"sk-"), remarks
@@ -62,7 +62,7 @@ def test_a_command_alone_leaves_nothing_behind(shell: Shell) -> None:
     assert stat.S_IMODE((shell.state_dir / DATABASE_NAME).stat().st_mode) == 0o600
 
 
-def test_many_commands_at_once_are_as_safe_as_one(shell: Shell) -> None:
+def test_many_commands_at_once_are_as_safe_as_one(shell: CommandRunner) -> None:
     shell.mint("first")
     minting = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]
     done = [each.communicate(timeout=50) for each in minting]
@@ -72,25 +72,25 @@ def test_many_commands_at_once_are_as_safe_as_one(shell: Shell) -> None:
     assert minted < {token["id"] for token in shell.json("key", "list")}
 
 
-def test_a_command_through_a_running_gateway(shell: Shell, gateway: Standing) -> None:
+def test_a_command_through_a_running_gateway(shell: CommandRunner, gateway: AdminGateway) -> None:
     assert stat.S_IMODE(socket_path(shell.state_dir).stat().st_mode) == 0o600
     minting = shell.process("key", "mint", "--name", "alice")
     assert minting.communicate(timeout=30)[0].startswith(b"sk-")
     assert [token["name"] for token in shell.json("key", "list")] == ["alice"]
 
 
-def test_a_key_of_before_the_first_start_opens_the_gateway(shell: Shell) -> None:
+def test_a_key_of_before_the_first_start_opens_the_gateway(shell: CommandRunner) -> None:
     minted = shell.mint("alice")
     config = parse_config(f"{{state_dir: {shell.state_dir}, server: {{port: 0}}}}")
 
     async def known() -> bool:
-        async with running(config) as gateway:
+        async with run_daemon(config) as gateway:
             return gateway.runtime.registry.find(digest(minted["key"])) is not None
 
     assert asyncio.run(known())
 
 
-def test_what_a_dead_process_left_is_no_hindrance(shell: Shell) -> None:
+def test_what_a_dead_process_left_is_no_hindrance(shell: CommandRunner) -> None:
     shell.mint("alice")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(socket_path(shell.state_dir)))
@@ -98,17 +98,17 @@ def test_what_a_dead_process_left_is_no_hindrance(shell: Shell) -> None:
     assert not socket_path(shell.state_dir).exists()
 
 
-def test_a_held_lock_without_a_socket(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_PATIENCE", 0.3)
-    with hold(shell.state_dir):
+def test_a_held_lock_without_a_socket(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 0.3)
+    with lock_state_dir(shell.state_dir):
         result = shell("key", "list")
     assert result.exit_code == 69
     assert f"is in use by process {os.getpid()}, but its admin socket" in result.stderr
 
 
-def test_a_socket_that_is_silent(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_PATIENCE", 0.3)
-    with hold(shell.state_dir), socket.socket(socket.AF_UNIX) as listener:
+def test_a_socket_that_is_silent(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 0.3)
+    with lock_state_dir(shell.state_dir), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(socket_path(shell.state_dir)))
         listener.listen()
         result = shell("key", "list")
@@ -116,13 +116,13 @@ def test_a_socket_that_is_silent(shell: Shell, monkeypatch: pytest.MonkeyPatch) 
     assert "has not answered for 0.3 s." in result.stderr
 
 
-def test_a_gateway_that_comes_while_a_command_waits(shell: Shell) -> None:
+def test_a_gateway_that_comes_while_a_command_waits(shell: CommandRunner) -> None:
     shell.mint("alice")
-    with hold(shell.state_dir):
+    with lock_state_dir(shell.state_dir):
         listing = shell.process("key", "list", "--json")
         with pytest.raises(subprocess.TimeoutExpired):
             listing.wait(1.5)
-    with standing(shell.state_dir):
+    with admin_gateway(shell.state_dir):
         output, remarks = listing.communicate(timeout=30)
     assert listing.returncode == 0, remarks
     assert len(orjson.loads(output)) == 1
@@ -130,27 +130,27 @@ def test_a_gateway_that_comes_while_a_command_waits(shell: Shell) -> None:
 
 @pytest.mark.parametrize("last", [[], [b""]], ids=["before it is asked", "before it answers"])
 def test_a_gateway_that_goes_away_is_no_hindrance_to_reading(
-    shell: Shell, last: list[bytes]
+    shell: CommandRunner, last: list[bytes]
 ) -> None:
     shell.mint("alice")
     with talker(shell.state_dir, [HELLO, *last]):
         assert len(shell.json("key", "list")) == 1
 
 
-def test_a_gateway_that_goes_away_before_it_is_asked_to_mint(shell: Shell) -> None:
+def test_a_gateway_that_goes_away_before_it_is_asked_to_mint(shell: CommandRunner) -> None:
     with talker(shell.state_dir, [HELLO]):
         shell.mint("alice")
     assert len(shell.json("key", "list")) == 1
 
 
-def test_what_may_have_been_done_is_not_done_twice(shell: Shell) -> None:
+def test_what_may_have_been_done_is_not_done_twice(shell: CommandRunner) -> None:
     with talker(shell.state_dir, [HELLO, b""]):
         result = shell("key", "mint", "--name", "alice")
     assert (result.exit_code, result.stdout) == (69, "")
     assert "look whether it was done" in result.stderr
 
 
-def test_what_may_be_done_twice_is_asked_again(shell: Shell) -> None:
+def test_what_may_be_done_twice_is_asked_again(shell: CommandRunner) -> None:
     shell.mint("alice")
     token = shell.json("key", "list")[0]
     listed = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s"
@@ -159,7 +159,7 @@ def test_what_may_be_done_twice_is_asked_again(shell: Shell) -> None:
         assert shell.json("key", "disable", "alice")["state"] == "disabled"
 
 
-def test_reading_makes_no_state_directory(shell: Shell) -> None:
+def test_reading_makes_no_state_directory(shell: CommandRunner) -> None:
     for arguments in (("key", "list"), ("logs", "tail"), ("group", "list")):
         result = shell(*arguments)
         assert result.exit_code == 1
@@ -167,13 +167,13 @@ def test_reading_makes_no_state_directory(shell: Shell) -> None:
     assert not shell.state_dir.exists()
 
 
-def test_a_path_that_no_socket_can_have(shell: Shell, tmp_path: Path) -> None:
+def test_a_path_that_no_socket_can_have(shell: CommandRunner, tmp_path: Path) -> None:
     result = shell("key", "mint", "--name", "a", "--state-dir", str(tmp_path / ("x" * 100)))
     assert result.exit_code == 1
     assert "at most 107 are possible" in result.stderr
 
 
-def test_a_database_that_is_none(shell: Shell) -> None:
+def test_a_database_that_is_none(shell: CommandRunner) -> None:
     shell.state_dir.mkdir()
     (shell.state_dir / DATABASE_NAME).write_bytes(b"not a database, just text" * 100)
     result = shell("key", "list")
@@ -182,7 +182,7 @@ def test_a_database_that_is_none(shell: Shell) -> None:
 
 
 def test_another_users_directory_is_left_alone(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.mint("alice")
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
@@ -191,7 +191,7 @@ def test_another_users_directory_is_left_alone(
     assert "belongs to another user: run this as the gateway's own user." in result.stderr
 
 
-def test_where_the_state_directory_is(shell: Shell, tmp_path: Path) -> None:
+def test_where_the_state_directory_is(shell: CommandRunner, tmp_path: Path) -> None:
     """The flag, the environment, the file, what systemd says, `var`: the first that is there."""
     file = tmp_path / "channels.yaml"
     file.write_text(f"state_dir: {tmp_path / 'of-file'}\n")
@@ -208,7 +208,7 @@ def test_where_the_state_directory_is(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "var" / DATABASE_NAME).exists()
 
 
-def test_the_first_key_after_a_demo(shell: Shell, tmp_path: Path) -> None:
+def test_the_first_key_after_a_demo(shell: CommandRunner, tmp_path: Path) -> None:
     """Nothing is configured, and all that `var` has is the demonstration's own directory."""
     shell.environ.clear()
     (tmp_path / "var" / "demo").mkdir(parents=True)
@@ -217,7 +217,7 @@ def test_the_first_key_after_a_demo(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "var" / DATABASE_NAME).exists()
 
 
-def test_a_configuration_that_cannot_tell(shell: Shell, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_tell(shell: CommandRunner, tmp_path: Path) -> None:
     shell.environ.clear()
     file = tmp_path / "channels.yaml"
     result = shell("key", "list", "--config", str(file))

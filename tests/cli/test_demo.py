@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.process import GatewayProcess, mint
+from tests.chaos.process import GatewayProcess, create_key
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
@@ -27,7 +27,7 @@ ENDS = {
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[GatewayProcess]:
     with GatewayProcess(tmp_path, "--demo", "--port", "0") as gateway:
-        gateway.has_told("Ctrl-C stops it.")
+        gateway.wait_for_output("Ctrl-C stops it.")
         yield gateway
 
 
@@ -44,7 +44,7 @@ def key_of(told: str) -> str:
 
 
 def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> None:
-    printed = commands(demo.told)
+    printed = commands(demo.stdout)
     assert list(printed) == list(ENDS)
     for name, command in printed.items():
         done = subprocess.run(
@@ -59,7 +59,7 @@ def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> No
         assert done.stdout.count("data: ") > 5
     demo.signal(signal.SIGINT)
     assert demo.wait() == 0
-    assert "Traceback" not in demo.log
+    assert "Traceback" not in demo.stderr
     with closing(sqlite3.connect(tmp_path / "var/demo/gateway.db")) as ledger:
         states = ledger.execute("SELECT endpoint, state, usage_source FROM requests").fetchall()
     assert sorted(states) == [
@@ -68,7 +68,7 @@ def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> No
 
 
 def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
-    told, address = demo.told, demo.address()
+    told, address = demo.stdout, demo.address()
     assert re.search(rf"chat and responses clients: +{address}/v1$", told, re.MULTILINE)
     assert re.search(rf"messages clients: +{address}$", told, re.MULTILINE)
     assert all(key_of(told) in command for command in commands(told).values())
@@ -76,7 +76,7 @@ def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
 
 def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
     found = re.search(
-        r"^console: (\S+)  password, for this run: (\S{16})$", demo.told, re.MULTILINE
+        r"^console: (\S+)  password, for this run: (\S{16})$", demo.stdout, re.MULTILINE
     )
     assert found and found[1] == f"{demo.address()}/console"
     statuses = []
@@ -89,15 +89,15 @@ def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
 
 
 def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
-    first = key_of(demo.told)
+    first = key_of(demo.stdout)
     left = tmp_path / "var/demo/left"
     left.mkdir()
     (left / "over").touch()
     demo.signal(signal.SIGTERM)
     assert demo.wait() == 0
     with GatewayProcess(tmp_path, "--demo", "--port", "0") as second:
-        second.has_told("Ctrl-C stops it.")
-        assert key_of(second.told) != first
+        second.wait_for_output("Ctrl-C stops it.")
+        assert key_of(second.stdout) != first
         refused = ["curl", "-sS", "-H", f"x-api-key: {first}", f"{second.address()}/v1/models"]
         done = subprocess.run(refused, capture_output=True, text=True, timeout=30, check=True)
         assert "Invalid token" in done.stdout
@@ -110,14 +110,14 @@ def refusal(folder: Path, state: Path) -> str:
     with GatewayProcess(folder, "--demo", "--port", "0", "--state-dir", state) as gateway:
         assert gateway.wait() == 1
     assert sorted(state.rglob("*")) == before
-    assert "Traceback" not in gateway.log
-    return gateway.log.splitlines()[-1]
+    assert "Traceback" not in gateway.stderr
+    return gateway.stderr.splitlines()[-1]
 
 
 async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
     mark."""
-    await mint(tmp_path)
+    await create_key(tmp_path)
     state = tmp_path / "state"
     (state / "demo").mkdir()
     assert refusal(tmp_path, state) == (
@@ -138,8 +138,8 @@ def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
     keys = set()
     for _ in range(2):
         with GatewayProcess(tmp_path, "--demo", "--port", "0", "--state-dir", state) as gateway:
-            gateway.has_told("Ctrl-C stops it.")
-            keys.add(key_of(gateway.told))
+            gateway.wait_for_output("Ctrl-C stops it.")
+            keys.add(key_of(gateway.stdout))
             gateway.signal(signal.SIGTERM)
             assert gateway.wait() == 0
     assert len(keys) == 2
@@ -149,8 +149,8 @@ def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
     state = tmp_path / ("x" * 100)
     with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
         assert gateway.wait() == 1
-    assert "at most 107 are possible" in gateway.log
-    assert "Traceback" not in gateway.log
+    assert "at most 107 are possible" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
     assert not state.exists()
 
 
@@ -161,8 +161,8 @@ def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> 
     before = sorted(path.name for path in state.iterdir())
     with GatewayProcess(elsewhere, "--demo", "--port", "0", "--state-dir", state) as second:
         assert second.wait() == 1
-        assert second.log.endswith(f"gateway: {state} is in use by process {demo.pid}\n")
+        assert second.stderr.endswith(f"gateway: {state} is in use by process {demo.pid}\n")
     assert sorted(path.name for path in state.iterdir()) == before
-    command = commands(demo.told)["messages"]
+    command = commands(demo.stdout)["messages"]
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
     assert b"message_stop" in done.stdout

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.limits import LIMITS
-from tests.cli.shell import Shell, Standing
+from gateway.core.limits import LIMIT_NAMES
+from tests.cli.shell import CommandRunner, AdminGateway
 
 CONFIG = """\
 models:
@@ -20,14 +20,14 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_the_shapes_for_scripts(shell: Shell) -> None:
+def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
     added = shell.json("group", "add", "équipe", "--models", "beta-*", "family:alpha")
     assert added == {
         "name": "équipe",
         "patterns": ["beta-*", "family:alpha"],
         "created_at": added["created_at"],
         "multiplier": "1",
-        "limits": dict.fromkeys(LIMITS),
+        "limits": dict.fromkeys(LIMIT_NAMES),
         "user_agents": None,
         "user_agent_mode": "enforce",
     }
@@ -38,7 +38,7 @@ def test_the_shapes_for_scripts(shell: Shell) -> None:
     assert team == changed
 
 
-def test_the_table_for_people(shell: Shell) -> None:
+def test_the_table_for_people(shell: CommandRunner) -> None:
     shell("group", "add", "team", "--models", "beta-*", "family:alpha")
     limits = ("--rpm", "5", "--budget-day", "1.5k", "--multiplier", "0.50")
     shell("group", "set", "team", *limits, "--user-agents", "codex", "--user-agent-mode", "observe")
@@ -50,7 +50,7 @@ def test_the_table_for_people(shell: Shell) -> None:
     ]
 
 
-def test_a_change_tells_whom_the_group_lets_in(shell: Shell) -> None:
+def test_a_change_tells_whom_the_group_lets_in(shell: CommandRunner) -> None:
     agents = ("--user-agents", "codex", "--user-agents", "re:my tool")
     told = shell("group", "add", "team", "--models", "*", *agents).stderr
     assert told == "Group team reaches *, refuses other clients than 'codex', 're:my tool'.\n"
@@ -60,7 +60,7 @@ def test_a_change_tells_whom_the_group_lets_in(shell: Shell) -> None:
     assert told == "Group team reaches *, may use 5 rpm.\n"
 
 
-def test_one_group_in_full(shell: Shell) -> None:
+def test_one_group_in_full(shell: CommandRunner) -> None:
     shell("group", "add", "team", "--models", "beta-*", "--budget-month", "5M", "--tpm", "100k")
     lines = shell("group", "show", "team").stdout.splitlines()
     told = {words[0]: words[1] for line in lines if len(words := cells(line)) == 2}
@@ -72,7 +72,7 @@ def test_one_group_in_full(shell: Shell) -> None:
     assert shown == shell.json("group", "list")[1]
 
 
-def test_what_is_left_out_stays_and_none_clears(shell: Shell) -> None:
+def test_what_is_left_out_stays_and_none_clears(shell: CommandRunner) -> None:
     terms = ("--rpm", "5", "--tpm", "7", "--user-agents", "codex", "--multiplier", "2")
     added = shell.json("group", "add", "team", "--models", "beta-*", *terms)
     changed = shell.json("group", "set", "team", "--rpm", "none", "--user-agents", "none")
@@ -81,7 +81,7 @@ def test_what_is_left_out_stays_and_none_clears(shell: Shell) -> None:
     assert changed["limits"]["tokens_per_minute"] == 7
 
 
-def test_a_running_gateway_knows_at_once(shell: Shell, gateway: Standing) -> None:
+def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGateway) -> None:
     version = gateway.registry.version
     assert shell("group", "add", "team", "--models", "beta-*").exit_code == 0
     assert shell("group", "set", "team", "--models", "alpha-*").exit_code == 0
@@ -94,14 +94,14 @@ def test_a_running_gateway_knows_at_once(shell: Shell, gateway: Standing) -> Non
     assert gateway.registry.version == version + 3
 
 
-def test_a_group_that_keys_name_stays(shell: Shell) -> None:
+def test_a_group_that_keys_name_stays(shell: CommandRunner) -> None:
     minted = shell.mint("alice")
     result = shell("group", "remove", "default")
     assert result.exit_code == 1
     assert f"alice ({minted['id']})" in result.stderr
 
 
-def test_a_pattern_that_names_nothing_is_a_warning(shell: Shell, tmp_path: Path) -> None:
+def test_a_pattern_that_names_nothing_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text(CONFIG)
     arguments = ("--models", "beta-*", "alpha-*", "family:alpha")
@@ -112,7 +112,7 @@ def test_a_pattern_that_names_nothing_is_a_warning(shell: Shell, tmp_path: Path)
     assert "Warning: beta-*" not in result.stderr
 
 
-def test_a_wrong_configuration_warns_of_nothing(shell: Shell, tmp_path: Path) -> None:
+def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("models: [nonsense]\n")
     result = shell("group", "add", "team", "--models", "zzz", "--config", str(file))
@@ -142,7 +142,7 @@ def test_a_wrong_configuration_warns_of_nothing(shell: Shell, tmp_path: Path) ->
         (("remove", "team"), 1, "There is no group team; the groups are: default."),
     ],
 )
-def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
     shell.mint("alice")
     result = shell("group", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

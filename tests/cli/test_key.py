@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.screen import when
-from gateway.core.limits import LIMITS
+from gateway.cli.screen import format_time
+from gateway.core.limits import LIMIT_NAMES
 from gateway.store.keys import digest, well_formed
-from tests.cli.shell import Shell, Standing
+from tests.cli.shell import CommandRunner, AdminGateway
 
 UNSAID = (
     *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
@@ -19,7 +19,7 @@ UNSAID = (
 )
 
 
-def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: Shell) -> None:
+def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: CommandRunner) -> None:
     result = shell("key", "mint", "--name", "alice")
     assert result.exit_code == 0
     assert well_formed(result.stdout.removesuffix("\n"))
@@ -30,7 +30,7 @@ def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: Shell) -> Non
     assert sorted(path.name for path in shell.state_dir.iterdir()) == ["gateway.db", "lock"]
 
 
-def test_the_shapes_for_scripts(shell: Shell) -> None:
+def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
     minted = shell.mint("Ünïcode 名前", group="default")
     key = minted.pop("key")
     assert well_formed(key)
@@ -47,7 +47,7 @@ def test_the_shapes_for_scripts(shell: Shell) -> None:
         "output_tokens": 0,
         "cost_micro": 0,
         "probe": False,
-        "limits": dict.fromkeys(LIMITS),
+        "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSAID)
     assert shell.json("key", "list") == [minted]
     spent = {"spent_micro": {"budget": 0, "budget_day": 0, "budget_month": 0}}
@@ -56,7 +56,7 @@ def test_the_shapes_for_scripts(shell: Shell) -> None:
     assert shell.json("key", "revoke", minted["id"])["state"] == "revoked"
 
 
-def test_the_tables_for_people(shell: Shell) -> None:
+def test_the_tables_for_people(shell: CommandRunner) -> None:
     minted = shell.mint("Ünïcode 名前")
     for command in (("list",), ("show", minted["id"])):
         result = shell("key", *command)
@@ -68,7 +68,7 @@ def test_the_tables_for_people(shell: Shell) -> None:
         assert "\x1b" not in result.stdout, "no colours where nobody looks"
 
 
-def test_a_running_gateway_knows_at_once(shell: Shell, gateway: Standing) -> None:
+def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGateway) -> None:
     minted = shell.mint("alice")
     token = gateway.registry.find(digest(minted["key"]))
     assert token is not None
@@ -79,7 +79,7 @@ def test_a_running_gateway_knows_at_once(shell: Shell, gateway: Standing) -> Non
     assert gateway.registry.find(digest(minted["key"])) is None
 
 
-def test_revoking_twice_says_so(shell: Shell) -> None:
+def test_revoking_twice_says_so(shell: CommandRunner) -> None:
     shell.mint("alice")
     shell("key", "revoke", "alice")
     result = shell("key", "revoke", "alice")
@@ -87,7 +87,7 @@ def test_revoking_twice_says_so(shell: Shell) -> None:
     assert "was revoked already" in result.stderr
 
 
-def test_a_name_that_several_keys_have(shell: Shell) -> None:
+def test_a_name_that_several_keys_have(shell: CommandRunner) -> None:
     first, second = shell.mint("alice"), shell.mint("alice")
     for command in ("show", "revoke"):
         result = shell("key", command, "alice")
@@ -99,7 +99,7 @@ def test_a_name_that_several_keys_have(shell: Shell) -> None:
     assert shell.json("key", "revoke", "alice")["id"] == second["id"], "one is left to mean"
 
 
-def test_a_name_that_looks_like_an_id(shell: Shell) -> None:
+def test_a_name_that_looks_like_an_id(shell: CommandRunner) -> None:
     first = shell.mint("alice")
     shell.mint(first["id"])
     assert shell.json("key", "show", first["id"])["name"] == "alice"
@@ -138,7 +138,7 @@ def test_a_name_that_looks_like_an_id(shell: Shell) -> None:
         (("revoke", "bob"), 1, "No key has the id or name bob."),
     ],
 )
-def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
     shell.mint("alice")
     result = shell("key", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
@@ -147,7 +147,7 @@ def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: 
     assert len(shell.json("key", "list")) == 1
 
 
-def test_a_key_itself_is_never_repeated(shell: Shell) -> None:
+def test_a_key_itself_is_never_repeated(shell: CommandRunner) -> None:
     key = shell("key", "mint", "--name", "ada").stdout.splitlines()[-1]
     result = shell("key", "revoke", key)
     assert result.exit_code == 1
@@ -155,7 +155,7 @@ def test_a_key_itself_is_never_repeated(shell: Shell) -> None:
     assert key not in result.stderr + result.stdout
 
 
-def test_everything_that_may_be_said_of_a_key(shell: Shell) -> None:
+def test_everything_that_may_be_said_of_a_key(shell: CommandRunner) -> None:
     terms = (
         *("--expires", "2099-12-31", "--note", "for the team", "--probe"),
         *("--models", "beta-*", "--models", "family:alpha", "--addresses", "10.0.0.0/8"),
@@ -196,7 +196,7 @@ def test_everything_that_may_be_said_of_a_key(shell: Shell) -> None:
     assert key not in str(changed)
 
 
-def test_a_pattern_that_names_no_model_is_a_warning(shell: Shell, tmp_path: Path) -> None:
+def test_a_pattern_that_names_no_model_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("models:\n  - {id: beta-5.4, family: beta}\n")
     place = ("--config", str(file))
@@ -208,7 +208,7 @@ def test_a_pattern_that_names_no_model_is_a_warning(shell: Shell, tmp_path: Path
         assert "Warning: beta-*" not in result.stderr
 
 
-def test_a_rotated_key(shell: Shell, gateway: Standing) -> None:
+def test_a_rotated_key(shell: CommandRunner, gateway: AdminGateway) -> None:
     minted = shell.mint("alice")
     result = shell("key", "rotate", "alice")
     second = result.stdout.removesuffix("\n")
@@ -230,19 +230,19 @@ def test_a_rotated_key(shell: Shell, gateway: Standing) -> None:
     assert set(shell.json("key", "rotate", "alice")) == set(minted)
 
 
-def test_an_old_key_ends_with_its_token(shell: Shell) -> None:
+def test_an_old_key_ends_with_its_token(shell: CommandRunner) -> None:
     minted = shell.mint("alice", expires="1h")
-    expiry = when(minted["expires_at"])
+    expiry = format_time(minted["expires_at"])
     old = f"{minted['display']}, still works until {expiry}."
     assert old in shell("key", "rotate", "alice").stderr
     shell("key", "set", "alice", "--expires", "never")
     second = shell.json("key", "rotate", "alice")
     sooner = shell.json("key", "set", "alice", "--expires", "2h")
     told = shell("key", "show", "alice").stdout
-    assert f"{second['old_display']} still works until {when(sooner['expires_at'])}" in told
+    assert f"{second['old_display']} still works until {format_time(sooner['expires_at'])}" in told
 
 
-def test_a_disabled_key(shell: Shell, gateway: Standing) -> None:
+def test_a_disabled_key(shell: CommandRunner, gateway: AdminGateway) -> None:
     minted = shell.mint("alice")
     result = shell("key", "disable", "alice")
     assert f"is refused until `gateway key enable {minted['id']}`." in result.stderr
@@ -257,7 +257,7 @@ def test_a_disabled_key(shell: Shell, gateway: Standing) -> None:
     assert shell.json("key", "disable", "alice")["state"] == "disabled"
 
 
-def test_a_revoked_key_is_not_changed(shell: Shell) -> None:
+def test_a_revoked_key_is_not_changed(shell: CommandRunner) -> None:
     shell.mint("alice")
     shell("key", "revoke", "alice")
     for command in (("set", "alice", "--rpm", "1"), ("enable", "alice"), ("rotate", "alice")):

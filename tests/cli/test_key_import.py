@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.store.keys import digest, well_formed
-from tests.cli.shell import Shell, Standing
+from tests.cli.shell import CommandRunner, AdminGateway
 from tests.support.paths import ROOT
 
 SECRET = "an-old-key-of-ours-4471"
@@ -43,7 +43,7 @@ def many(tmp_path: Path, count: int) -> Path:
     return file
 
 
-def test_the_answer_is_a_table_of_keys(shell: Shell, gateway: Standing, roster: Path) -> None:
+def test_the_answer_is_a_table_of_keys(shell: CommandRunner, gateway: AdminGateway, roster: Path) -> None:
     result = shell("key", "import", str(roster))
     assert result.exit_code == 0
     made = rows(result.stdout)
@@ -63,7 +63,7 @@ def test_the_answer_is_a_table_of_keys(shell: Shell, gateway: Standing, roster: 
     assert SECRET not in result.stderr
 
 
-def test_a_file_that_only_its_owner_reads(shell: Shell, roster: Path, tmp_path: Path) -> None:
+def test_a_file_that_only_its_owner_reads(shell: CommandRunner, roster: Path, tmp_path: Path) -> None:
     out = tmp_path / "keys.csv"
     result = shell("key", "import", str(roster), "--out", str(out))
     assert (result.exit_code, result.stdout) == (0, "")
@@ -72,7 +72,7 @@ def test_a_file_that_only_its_owner_reads(shell: Shell, roster: Path, tmp_path: 
     assert f"Keys made: 3; they are in {out}." in result.stderr
 
 
-def test_no_file_is_overwritten(shell: Shell, roster: Path, tmp_path: Path) -> None:
+def test_no_file_is_overwritten(shell: CommandRunner, roster: Path, tmp_path: Path) -> None:
     out = tmp_path / "keys.csv"
     out.write_text("precious")
     shell.mint("alice")
@@ -85,7 +85,7 @@ def test_no_file_is_overwritten(shell: Shell, roster: Path, tmp_path: Path) -> N
     assert len(shell.json("key", "list")) == 1
 
 
-def test_a_dry_run_makes_nothing(shell: Shell, roster: Path, tmp_path: Path) -> None:
+def test_a_dry_run_makes_nothing(shell: CommandRunner, roster: Path, tmp_path: Path) -> None:
     out = tmp_path / "keys.csv"
     result = shell("key", "import", str(roster), "--dry-run", "--out", str(out))
     assert (result.exit_code, result.stdout) == (0, "")
@@ -96,7 +96,7 @@ def test_a_dry_run_makes_nothing(shell: Shell, roster: Path, tmp_path: Path) -> 
     assert told == {"ok": True, "checked": 3, "made": 0, "keys": []}
 
 
-def test_every_wrong_cell_is_named_before_a_key_is_made(shell: Shell, tmp_path: Path) -> None:
+def test_every_wrong_cell_is_named_before_a_key_is_made(shell: CommandRunner, tmp_path: Path) -> None:
     minted = shell.mint("owner")
     file = tmp_path / "team.csv"
     lines = ["name,group,expires,rpm,addresses,key", *["good,,,,,"] * 60]
@@ -138,7 +138,7 @@ def test_every_wrong_cell_is_named_before_a_key_is_made(shell: Shell, tmp_path: 
         (b"name\n\xff\xfe\n", "The file is not in UTF-8"),
     ],
 )
-def test_files_that_are_none(shell: Shell, tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_none(shell: CommandRunner, tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "team.csv"
     file.write_bytes(content)
     result = shell("key", "import", str(file))
@@ -147,7 +147,7 @@ def test_files_that_are_none(shell: Shell, tmp_path: Path, content: bytes, messa
     assert not shell.state_dir.exists()
 
 
-def test_hundreds_in_several_calls(shell: Shell, gateway: Standing, tmp_path: Path) -> None:
+def test_hundreds_in_several_calls(shell: CommandRunner, gateway: AdminGateway, tmp_path: Path) -> None:
     told = shell.json("key", "import", str(many(tmp_path, 230)))
     assert (told["ok"], told["checked"], told["made"]) == (True, 230, 230)
     assert [each["name"] for each in told["keys"]] == [f"key {number}" for number in range(230)]
@@ -155,7 +155,7 @@ def test_hundreds_in_several_calls(shell: Shell, gateway: Standing, tmp_path: Pa
 
 
 def test_what_was_made_is_kept_when_the_rest_fails(
-    shell: Shell, gateway: Standing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: CommandRunner, gateway: AdminGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group of the second call's keys goes between the check and the making."""
     shell("group", "add", "team", "--models", "*")
@@ -164,13 +164,13 @@ def test_what_was_made_is_kept_when_the_rest_fails(
     out = tmp_path / "keys.csv"
     from gateway.cli import key_import
 
-    real = key_import._make
+    real = key_import._create_keys
 
     def make(client: Any, *rest: Any) -> Any:
         client.delete("/groups/team")
         return real(client, *rest)
 
-    monkeypatch.setattr(key_import, "_make", make)
+    monkeypatch.setattr(key_import, "_create_keys", make)
     result = shell("key", "import", str(file), "--out", str(out))
     assert result.exit_code == 1
     assert f"Keys made: 50; they are in {out}." in result.stderr
@@ -180,7 +180,7 @@ def test_what_was_made_is_kept_when_the_rest_fails(
     assert {each["name"] for each in shell.json("key", "list")} == {"first"}
 
 
-def test_a_bar_where_somebody_looks(shell: Shell, tmp_path: Path) -> None:
+def test_a_bar_where_somebody_looks(shell: CommandRunner, tmp_path: Path) -> None:
     """On a terminal's stderr; the answer on stdout has nothing of it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

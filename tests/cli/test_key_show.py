@@ -8,7 +8,7 @@ import pytest
 
 from gateway.cli.typed import now_us
 from gateway.store import tokens
-from tests.cli.shell import Shell, Standing
+from tests.cli.shell import CommandRunner, AdminGateway
 from tests.store.ledger import intent, settlement
 
 DAY = 86_400_000_000
@@ -19,23 +19,23 @@ def fields(text: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def used(shell: Shell, gateway: Standing) -> str:
+def used(shell: CommandRunner, gateway: AdminGateway) -> str:
     """A key with a budget, of which something was spent today and something 40 days ago."""
     minted = str(shell.mint("alice", budget="5M", rpm="600")["id"])
 
     async def work() -> None:
         for number, (at, cost) in enumerate([(now_us(), 2_500_000), (now_us() - 40 * DAY, 10**9)]):
-            opened = gateway.recorder.intend(intent(number, minted, started_at=at))
-            gateway.recorder.settle(settlement(number, minted, cost_micro=cost))
+            opened = gateway.recorder.record_intent(intent(number, minted, started_at=at))
+            gateway.recorder.record_settlement(settlement(number, minted, cost_micro=cost))
             await opened
-        later = gateway.recorder.intend(intent(9, minted))
+        later = gateway.recorder.record_intent(intent(9, minted))
         await later  # what was handed over before it is in the ledger now
 
     gateway.do(work)
     return minted
 
 
-def test_what_of_the_budgets_is_spent(shell: Shell, used: str) -> None:
+def test_what_of_the_budgets_is_spent(shell: CommandRunner, used: str) -> None:
     shell("key", "set", "alice", "--budget-day", "10", "--budget-month", "1k")
     told = fields(shell("key", "show", "alice").stdout)
     assert told["Requests a minute"] == "600"
@@ -52,7 +52,7 @@ def test_what_of_the_budgets_is_spent(shell: Shell, used: str) -> None:
 
 
 def test_units_have_a_price_where_the_configuration_tells_one(
-    shell: Shell, used: str, tmp_path: Path
+    shell: CommandRunner, used: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("money: {unit_price: 0.002, currency: EUR}\n")
@@ -63,11 +63,11 @@ def test_units_have_a_price_where_the_configuration_tells_one(
     assert told["Spent"].replace("\u202f", " ") == "1 002.5 units (2.00 EUR)"
 
 
-def test_whoever_came_later_is_pointed_out(shell: Shell, gateway: Standing) -> None:
+def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminGateway) -> None:
     token_id = shell.mint("alice")["id"]
     first = (now_us(), "10.0.0.1", "codex/1\x1b[31m")
     changed = (now_us(), "192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1")
-    gateway.do(lambda: tokens.note_use(gateway.database, token_id, first=first, changed=changed))
+    gateway.do(lambda: tokens.record_origin(gateway.database, token_id, first=first, changed=changed))
     line = shell("key", "list").stdout.splitlines()[1]
     assert r"! 192.0.2.7 by curl/8\u202e came" in line
     told = fields(shell("key", "show", "alice").stdout)
@@ -75,7 +75,7 @@ def test_whoever_came_later_is_pointed_out(shell: Shell, gateway: Standing) -> N
     assert told["!"].startswith(r"192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1, at ")
 
 
-def test_a_key_whose_time_is_over_is_expired(shell: Shell, gateway: Standing) -> None:
+def test_a_key_whose_time_is_over_is_expired(shell: CommandRunner, gateway: AdminGateway) -> None:
     shell.mint("alice", expires="1s")
     shell.mint("bob", expires="30d")
     (alice, _) = shell.json("key", "list")
@@ -92,6 +92,6 @@ def test_a_key_whose_time_is_over_is_expired(shell: Shell, gateway: Standing) ->
     assert "--expires 30d` gives it more time" in result.stderr
 
 
-def test_the_list_fits_a_wide_terminal(shell: Shell) -> None:
+def test_the_list_fits_a_wide_terminal(shell: CommandRunner) -> None:
     shell.mint("n" * 100, expires="30d")
     assert all(len(line) < 180 for line in shell("key", "list").stdout.splitlines())

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from gateway.store.records import ExchangeState, RequestRow
-from tests.cli.shell import Shell, Standing, standing
-from tests.store.ledger import attempted, failed, intent, request_id, settlement
+from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
+from tests.store.ledger import attempt, failed_attempt, intent, request_id, settlement
 
 FAILED = {
     "state": ExchangeState.ERROR,
@@ -26,14 +26,14 @@ FAILED = {
 }
 
 
-def record(gateway: Standing, *rows: tuple[Any, Any]) -> None:
+def record(gateway: AdminGateway, *rows: tuple[Any, Any]) -> None:
     """Writes intents and settlements, and waits for the intents' commits."""
 
     async def work() -> None:
         for opened, settled in rows:
-            waiting = gateway.recorder.intend(opened) if opened else None
+            waiting = gateway.recorder.record_intent(opened) if opened else None
             if settled:
-                gateway.recorder.settle(settled)
+                gateway.recorder.record_settlement(settled)
             if waiting:
                 await waiting
 
@@ -41,10 +41,10 @@ def record(gateway: Standing, *rows: tuple[Any, Any]) -> None:
 
 
 @pytest.fixture
-def token_id(shell: Shell) -> str:
+def token_id(shell: CommandRunner) -> str:
     """Three rows of alice's: fine, failed upstream, and one that was running at the end."""
     minted = shell.mint("alice")["id"]
-    with standing(shell.state_dir) as gateway:
+    with admin_gateway(shell.state_dir) as gateway:
         record(
             gateway,
             (intent(1, minted), settlement(1, minted)),
@@ -84,7 +84,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_pages_and_filters(
-    shell: Shell, token_id: str, filters: tuple[str, ...], numbers: list[int]
+    shell: CommandRunner, token_id: str, filters: tuple[str, ...], numbers: list[int]
 ) -> None:
     rows = shell.json("logs", "list", *filters)
     assert ids(rows) == [request_id(number) for number in numbers]
@@ -94,7 +94,7 @@ def test_pages_and_filters(
 
 @pytest.mark.parametrize("filters", [(), ("--state", "ok")])
 def test_an_export_has_what_the_list_has(
-    shell: Shell, token_id: str, filters: tuple[str, ...]
+    shell: CommandRunner, token_id: str, filters: tuple[str, ...]
 ) -> None:
     rows = shell.json("logs", "list", *filters)
     exported = shell("logs", "export", *filters).stdout
@@ -105,12 +105,12 @@ def test_an_export_has_what_the_list_has(
     assert all(row["model"] == each["model"] for row, each in zip(table, rows, strict=True))
 
 
-def test_an_export_is_one_thing(shell: Shell, token_id: str) -> None:
+def test_an_export_is_one_thing(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "export", "--csv", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_the_table_for_people(shell: Shell, token_id: str) -> None:
+def test_the_table_for_people(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "list", "--limit", "2")
     lines = result.stdout.splitlines()
     assert len(lines) == 3
@@ -120,7 +120,7 @@ def test_the_table_for_people(shell: Shell, token_id: str) -> None:
     assert f"--before {request_id(2)}" in result.stderr
 
 
-def test_one_request_in_full(shell: Shell, token_id: str) -> None:
+def test_one_request_in_full(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "show", request_id(2))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
     assert story[0].startswith("alice asked /v1/messages for beta-5.4 at ")
@@ -139,11 +139,11 @@ def test_one_request_in_full(shell: Shell, token_id: str) -> None:
     assert (row["upstream_error"], row["tried"]) == (FAILED["upstream_error"], [])
 
 
-def test_the_story_of_a_failover(shell: Shell) -> None:
+def test_the_story_of_a_failover(shell: CommandRunner) -> None:
     minted = shell.mint("alice")["id"]
     tried = (
-        failed(error='{"error": "no \x1b[31m[bold]room\u202e"}', account="a\u202e1"),
-        attempted(account="b2", reason="next by weight", started_us=125_000),
+        failed_attempt(error='{"error": "no \x1b[31m[bold]room\u202e"}', account="a\u202e1"),
+        attempt(account="b2", reason="next by weight", started_us=125_000),
     )
     end = settlement(
         1,
@@ -156,7 +156,7 @@ def test_the_story_of_a_failover(shell: Shell) -> None:
         affinity_kept="no: cooling",
         attempts=tried,
     )
-    with standing(shell.state_dir) as gateway:
+    with admin_gateway(shell.state_dir) as gateway:
         record(gateway, (intent(1, minted), end))
         record(gateway, (intent(2, minted), settlement(2, minted, attempts=tried[1:])))
         record(gateway, (intent(3, minted), None))
@@ -191,11 +191,11 @@ def test_the_story_of_a_failover(shell: Shell) -> None:
     assert [line[start:end_].strip() for line in lines] == ["0", "40", "40"]
 
 
-def test_what_it_cost_in_words(shell: Shell, tmp_path: Path) -> None:
+def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
     minted = shell.mint("alice")["id"]
     dear = {"input_tokens": 12_345, "cache_write_1h_tokens": 4, "cost_micro": 61_728_500_000}
     guess = {"usage_source": "estimated", "cost_micro": 1_000_000}
-    with standing(shell.state_dir) as gateway:
+    with admin_gateway(shell.state_dir) as gateway:
         opened = intent(1, minted, tariff="model 2.5, group 2", notes="user agent observed")
         record(gateway, (opened, settlement(1, minted, **dear)))
         record(gateway, (intent(2, minted), settlement(2, minted, **guess)))
@@ -235,9 +235,9 @@ def test_what_it_cost_in_words(shell: Shell, tmp_path: Path) -> None:
     assert "  ~1 units  " in tail[1]
 
 
-def test_a_long_value_widens_no_other_line(shell: Shell) -> None:
+def test_a_long_value_widens_no_other_line(shell: CommandRunner) -> None:
     shell.mint("alice")
-    with standing(shell.state_dir) as gateway:
+    with admin_gateway(shell.state_dir) as gateway:
         long = "m" * 5000
         record(gateway, (intent(1, "tok_gone", model=long), settlement(1, upstream_error=long)))
     for command in (("list",), ("tail",)):
@@ -246,11 +246,11 @@ def test_a_long_value_widens_no_other_line(shell: Shell) -> None:
     assert sum(len(line) > 200 for line in lines) == 3, "the opening, the model and the error"
 
 
-def test_one_request_that_still_runs(shell: Shell, token_id: str) -> None:
+def test_one_request_that_still_runs(shell: CommandRunner, token_id: str) -> None:
     assert "It has not ended." in shell("logs", "show", request_id(3)).stdout
 
 
-def test_the_newest_stand_last(shell: Shell, token_id: str) -> None:
+def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
     lines = shell("logs", "tail", "--limit", "2").stdout.splitlines()
     assert [line.split("  ")[1] for line in lines] == [request_id(2), request_id(3)]
     result = shell("logs", "tail", "--json")
@@ -268,14 +268,14 @@ def test_the_newest_stand_last(shell: Shell, token_id: str) -> None:
         (("list", "--status", "99"), 2, "must be a status such as 503 or a class such as 5xx"),
     ],
 )
-def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
     shell.mint("alice")
     result = shell("logs", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
 
 
-def test_following_tells_each_request_once_as_it_ends(shell: Shell, token_id: str) -> None:
+def test_following_tells_each_request_once_as_it_ends(shell: CommandRunner, token_id: str) -> None:
     """Also one whose id comes before those that were told, and through a gateway's restart."""
     follower = shell.process("logs", "tail", "--follow", "--json", "--limit", "1")
     assert follower.stdout is not None
@@ -288,7 +288,7 @@ def test_following_tells_each_request_once_as_it_ends(shell: Shell, token_id: st
     try:
         assert told() == (request_id(3), "open")
         assert follower.stderr.readline().startswith(b"No gateway runs on the state directory")
-        with standing(shell.state_dir) as gateway:
+        with admin_gateway(shell.state_dir) as gateway:
             assert told() == (request_id(3), "interrupted")
             record(
                 gateway,
@@ -297,7 +297,7 @@ def test_following_tells_each_request_once_as_it_ends(shell: Shell, token_id: st
             )
             assert told() == (request_id(8), "ok")
             record(gateway, (intent(7, token_id), None))
-        with standing(shell.state_dir) as gateway:
+        with admin_gateway(shell.state_dir) as gateway:
             assert {told(), told()} == {
                 (request_id(7), "interrupted"),
                 (request_id(9), "interrupted"),

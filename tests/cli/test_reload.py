@@ -10,7 +10,7 @@ import orjson
 
 from tests.admin.reloading import write
 from tests.chaos.process import GatewayProcess, write_config
-from tests.cli.shell import Shell, Standing
+from tests.cli.shell import CommandRunner, AdminGateway
 from tests.house import channels
 
 
@@ -29,7 +29,7 @@ def ready(gateway: GatewayProcess) -> dict[str, object]:
         return told
 
 
-def test_every_way_to_reload(shell: Shell, tmp_path: Path) -> None:
+def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
     file = write_channels(tmp_path, "one")
     where = ("--config", str(file), "--state-dir", str(tmp_path / "state"))
     with GatewayProcess(tmp_path, "--config", file) as gateway:
@@ -68,10 +68,10 @@ def test_every_way_to_reload(shell: Shell, tmp_path: Path) -> None:
 
         write_channels(tmp_path, "three")
         gateway.signal(signal.SIGHUP)
-        gateway.has_told(r"configuration \w+ is in force: added account chat-main/three")
+        gateway.wait_for_output(r"configuration \w+ is in force: added account chat-main/three")
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0
-    assert "secret-of" not in gateway.log + done.output
+    assert "secret-of" not in gateway.stderr + done.output
 
 
 def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
@@ -82,18 +82,18 @@ def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
         gateway.address()
         write_config(tmp_path, "http://127.0.0.1:1", port=7, commit_after=2)
         gateway.signal(signal.SIGHUP)
-        gateway.has_told(r"is in force: changed server\n")
-        assert "until the gateway is started again" not in gateway.log
+        gateway.wait_for_output(r"is in force: changed server\n")
+        assert "until the gateway is started again" not in gateway.stderr
 
 
-def test_no_gateway_runs(shell: Shell) -> None:
+def test_no_gateway_runs(shell: CommandRunner) -> None:
     shell.mint("alice")
     done = shell("reload")
     assert done.exit_code == 69
     assert f"No gateway runs on the state directory {shell.state_dir}." in done.stderr
 
 
-def test_a_gateway_without_a_file(shell: Shell, gateway: Standing) -> None:
+def test_a_gateway_without_a_file(shell: CommandRunner, gateway: AdminGateway) -> None:
     done = shell("reload")
     assert done.exit_code == 1
     assert "No gateway that was started with a configuration file serves here." in done.stderr

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from gateway.cli.roster import COLUMNS, Slip, column_of, read_roster
+from gateway.cli.roster import COLUMNS, CellError, column_of, parse_key_csv
 
 NOW = 1_790_000_000_000_000
 DAY = 86_400_000_000
@@ -14,7 +14,7 @@ SECRET = "an-old-key-of-ours-4471"
 
 
 def read(*lines: str) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
-    rows, slips = read_roster(StringIO("".join(f"{line}\n" for line in lines)), NOW)
+    rows, slips = parse_key_csv(StringIO("".join(f"{line}\n" for line in lines)), NOW)
     return [row.fields for row in rows], [(slip.line, slip.column) for slip in slips]
 
 
@@ -92,7 +92,7 @@ def test_columns_that_are_wrong_are_all_that_is_told(titles: str, wrong: list[st
 
 def test_a_file_without_titles_tells_none_of_its_secrets() -> None:
     first = f"bob,team,{SECRET},sk-Abc,{'a' * 21},carol@example.org"
-    _, slips = read_roster([f"{first}\n"], NOW)
+    _, slips = parse_key_csv([f"{first}\n"], NOW)
     columns = ["bob", "team", "column 3", "column 4", "column 5", "column 6", "name"]
     assert [slip.column for slip in slips] == columns
     told = "\n".join(map(str, slips))
@@ -102,14 +102,14 @@ def test_a_file_without_titles_tells_none_of_its_secrets() -> None:
 
 
 def test_a_key_in_two_lines_is_told_once_and_not_repeated() -> None:
-    rows, slips = read_roster(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
-    assert slips == [Slip(3, "key", "is the key of line 2 too")]
+    rows, slips = parse_key_csv(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
+    assert slips == [CellError(3, "key", "is the key of line 2 too")]
     assert [row.fields.get("key") for row in rows] == [SECRET, None]
     assert SECRET not in repr(rows)
 
 
 def test_a_line_that_is_none() -> None:
-    rows, slips = read_roster(["name\n", '"alice" x\n'], NOW)
+    rows, slips = parse_key_csv(["name\n", '"alice" x\n'], NOW)
     assert rows == []
     assert str(slips[0]).startswith("line 2: is no comma-separated line: ")
 

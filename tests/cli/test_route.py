@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.cli.living import Living, living
-from tests.cli.shell import Shell
+from tests.cli.living import GatewayProcess, running_gateway
+from tests.cli.shell import CommandRunner
 from tests.faults.upstream import FaultUpstream
 from tests.house import ALPHA, BETA, UPSTREAM_MODEL
 
@@ -55,13 +55,13 @@ def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def gateway(shell: Shell) -> Iterator[Living]:
-    with living(shell.state_dir, channels) as gateway:
+def gateway(shell: CommandRunner) -> Iterator[GatewayProcess]:
+    with running_gateway(shell.state_dir, channels) as gateway:
         yield gateway
 
 
 @pytest.fixture
-def file(shell: Shell, tmp_path: Path) -> str:
+def file(shell: CommandRunner, tmp_path: Path) -> str:
     path = tmp_path / "channels.yaml"
     path.write_text(CONFIG.format(state=shell.state_dir))
     return str(path)
@@ -75,7 +75,7 @@ def turns(told: dict[str, Any]) -> list[tuple[int | None, str]]:
     return [(stop["turn"], f"{stop['channel']}/{stop['account']}") for stop in told["candidates"]]
 
 
-def test_the_order_of_the_running_gateway(shell: Shell, gateway: Living) -> None:
+def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: GatewayProcess) -> None:
     told = shell.json(*ask(BETA, "chat", "--key", "tests"))
     assert (told["status"], told["model"], told["patterns"]) == (None, BETA, ["*"])
     assert told["decision"] == f"chat-up/a0 would be asked for {UPSTREAM_MODEL}."
@@ -99,7 +99,7 @@ def test_the_order_of_the_running_gateway(shell: Shell, gateway: Living) -> None
     assert gateway.upstream.calls == []
 
 
-def test_who_is_closed_off_is_passed_over(shell: Shell, gateway: Living) -> None:
+def test_who_is_closed_off_is_passed_over(shell: CommandRunner, gateway: GatewayProcess) -> None:
     shell("account", "disable", "chat-up/a0")
     told = shell.json(*ask(BETA, "chat", "--group", "default"))
     assert turns(told)[0] == (1, "chat-up/a1")
@@ -109,14 +109,14 @@ def test_who_is_closed_off_is_passed_over(shell: Shell, gateway: Living) -> None
     assert told["candidates"][-1]["state"] == "disabled"
 
 
-def test_who_is_banned_is_passed_over_until(shell: Shell, gateway: Living) -> None:
-    gateway.upstream.play("refuse:401", key="secret-key-0")
+def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: GatewayProcess) -> None:
+    gateway.upstream.set_plan("refuse:401", key="secret-key-0")
 
     async def ask_it() -> None:
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
-            await gateway.house.ask(Format.CHAT, messages=turns)
-            if gateway.upstream.of(key="secret-key-0"):
+            await gateway.house.post(Format.CHAT, messages=turns)
+            if gateway.upstream.calls_of(key="secret-key-0"):
                 return
 
     gateway.do(ask_it)
@@ -126,7 +126,7 @@ def test_who_is_banned_is_passed_over_until(shell: Shell, gateway: Living) -> No
     assert why == "passed over: banned for another 30 min (key refused)"
 
 
-def test_nobody_is_left(shell: Shell, gateway: Living) -> None:
+def test_nobody_is_left(shell: CommandRunner, gateway: GatewayProcess) -> None:
     for name in ("chat-up/a0", "chat-up/a1", "chat-up/a2", "chat-up/a3", "messages-up/a0"):
         shell("account", "disable", name)
     result = shell(*ask(BETA, "chat"))
@@ -139,7 +139,7 @@ def test_nobody_is_left(shell: Shell, gateway: Living) -> None:
     assert any("disabled by hand" in line for line in stops)
 
 
-def test_what_the_group_reaches_counts(shell: Shell, gateway: Living) -> None:
+def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayProcess) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
     minted = shell.mint("bob", group="team")
     result = shell(*ask(BETA, "chat", "--key", minted["id"]))
@@ -170,14 +170,14 @@ def test_what_the_group_reaches_counts(shell: Shell, gateway: Living) -> None:
     ],
 )
 def test_why_a_file_serves_nobody(
-    shell: Shell, file: str, model: str, spoken: str, status: int, why: str
+    shell: CommandRunner, file: str, model: str, spoken: str, status: int, why: str
 ) -> None:
     result = shell(*ask(model, spoken, "--config", file))
     assert result.exit_code == 1
     assert f"Nobody would be asked: {why}. The client would get {status}: " in result.stdout
 
 
-def test_a_file_is_asked_without_a_gateway_and_without_secrets(shell: Shell, file: str) -> None:
+def test_a_file_is_asked_without_a_gateway_and_without_secrets(shell: CommandRunner, file: str) -> None:
     told = shell.json(*ask("beta-5.4[1m]", "chat", "--config", file))
     assert (told["sent"], told["model"]) == ("beta-5.4[1m]", "beta-5.4")
     assert turns(told) == [(1, "chat-main/big"), (2, "chat-main/small"), (3, "chat-main/later")]
@@ -201,7 +201,7 @@ def test_a_file_is_asked_without_a_gateway_and_without_secrets(shell: Shell, fil
     ]
 
 
-def test_the_group_of_a_key_counts_for_a_file(shell: Shell, file: str) -> None:
+def test_the_group_of_a_key_counts_for_a_file(shell: CommandRunner, file: str) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
     shell.mint("bob", group="team")
     result = shell(*ask("beta-5.4", "chat", "--key", "bob", "--config", file))
@@ -209,7 +209,7 @@ def test_the_group_of_a_key_counts_for_a_file(shell: Shell, file: str) -> None:
     assert "no pattern of the group names beta-5.4." in result.stdout
 
 
-def test_without_a_gateway_and_without_a_file(shell: Shell) -> None:
+def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:
     shell.mint("alice")
     result = shell(*ask(BETA, "chat"))
     assert result.exit_code == 69
@@ -227,7 +227,7 @@ def test_without_a_gateway_and_without_a_file(shell: Shell) -> None:
     ],
 )
 def test_what_is_refused(
-    shell: Shell, gateway: Living, arguments: tuple[str, ...], code: int, message: str
+    shell: CommandRunner, gateway: GatewayProcess, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     result = shell(*arguments)
     assert result.exit_code == code

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from tests.chaos.process import START, GatewayProcess, mint, write_config
+from tests.chaos.process import START_TIMEOUT, GatewayProcess, create_key, write_config
 
 SOON = 3.0
 """Seconds that an idle gateway may take to end on a busy machine."""
@@ -47,7 +47,7 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
     file.write_text("server: {port: none, hosst: x}\nchannels: 7\n")
     with GatewayProcess(tmp_path, "--config", file) as gateway:
         assert gateway.wait() == 78
-    assert gateway.log.splitlines() == [
+    assert gateway.stderr.splitlines() == [
         f"{file}:1: server.port: must be a whole number",
         f"{file}:1: server.hosst: unknown key; did you mean host?",
         f"{file}:2: channels: must be a list",
@@ -58,7 +58,7 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
 def test_no_configuration_at_all(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path, "--config", tmp_path / "none.yaml") as gateway:
         assert gateway.wait() == 78
-    assert "none.yaml: cannot be read: No such file or directory" in gateway.log
+    assert "none.yaml: cannot be read: No such file or directory" in gateway.stderr
 
 
 @pytest.mark.parametrize("arguments", [(), ("--demo",)], ids=["serve", "demo"])
@@ -70,7 +70,7 @@ def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) ->
         given = arguments or ("--config", write_config(second))
         with GatewayProcess(second, "--state-dir", state, *given) as gateway:
             assert gateway.wait() == 1
-        *_, message = gateway.log.splitlines()
+        *_, message = gateway.stderr.splitlines()
         assert message == f"gateway: {state} is in use by process {first.pid}"
         assert status(f"{first.address()}/healthz") == 200
 
@@ -81,11 +81,11 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         config = write_config(tmp_path)
         with GatewayProcess(tmp_path, "--config", config, "--port", str(port)) as gateway:
             assert gateway.wait() == 1
-    *_, message = gateway.log.splitlines()
+    *_, message = gateway.stderr.splitlines()
     assert message.startswith("gateway: cannot listen")
     assert str(port) in message
     assert "address already in use" in message
-    assert "Traceback" not in gateway.log
+    assert "Traceback" not in gateway.stderr
 
 
 def test_a_database_that_is_none(tmp_path: Path) -> None:
@@ -94,15 +94,15 @@ def test_a_database_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "state" / "gateway.db").write_bytes(b"no database, whatever it is called" * 100)
     with GatewayProcess(tmp_path, "--config", config) as gateway:
         assert gateway.wait() == 78
-    assert gateway.log.splitlines()[-1].startswith("gateway: ")
-    assert "gateway.db" in gateway.log
-    assert "Traceback" not in gateway.log
+    assert gateway.stderr.splitlines()[-1].startswith("gateway: ")
+    assert "gateway.db" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
 
 
 def test_without_channels_it_serves_but_is_not_ready(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
-        assert "WARNING" in gateway.log
-        assert "No channels" in gateway.log
+        assert "WARNING" in gateway.stderr
+        assert "No channels" in gateway.stderr
         assert status(f"{gateway.address()}/healthz") == 200
         assert status(f"{gateway.address()}/readyz") == 503
 
@@ -117,13 +117,13 @@ def test_idle_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
         assert gateway.wait() == 0
         idle.close()
     assert time.monotonic() - began < SOON
-    assert "Traceback" not in gateway.log
+    assert "Traceback" not in gateway.stderr
     assert not list((tmp_path / "state").glob("*-wal"))
 
 
 async def test_keys_survive(tmp_path: Path) -> None:
     write_config(tmp_path)
-    key = await mint(tmp_path)
+    key = await create_key(tmp_path)
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
         with serving(tmp_path) as gateway:
             assert status(f"{gateway.address()}/v1/models", key) == 200
@@ -142,7 +142,7 @@ def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
 def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, public_url="https://ai.example.org")
     with GatewayProcess(tmp_path, "--config", config) as gateway:
-        told = gateway.has_told(r"serving on (\S+), for clients (\S+)\n")
+        told = gateway.wait_for_output(r"serving on (\S+), for clients (\S+)\n")
         assert told[1].startswith("http://127.0.0.1:")
         assert told[2] == "https://ai.example.org"
 
@@ -150,7 +150,7 @@ def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None
 def test_systemd_is_told_in_order(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(START)
+        systemd.settimeout(START_TIMEOUT)
         told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
         with serving(tmp_path / "home", **told) as gateway:
             ready = systemd.recv(1024).decode()
@@ -181,7 +181,7 @@ def test_it_starts_without_what_few_need(tmp_path: Path) -> None:
     with serving(tmp_path):
         pass
     with serving(tmp_path, PYTHONPROFILEIMPORTTIME="1") as gateway:
-        lines = gateway.log.splitlines()
+        lines = gateway.stderr.splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
     assert "gateway.console.app" in imported
     rare = {"gateway.simulator", "jinja2", "pygal", "rich", "sqlalchemy.dialects.postgresql"}

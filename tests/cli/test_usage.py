@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gateway.cli import usage
-from gateway.cli.screen import when
+from gateway.cli.screen import format_time
 from gateway.cli.typed import now_us
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import COUNTS, Dimension
-from tests.cli.shell import Shell, standing
+from tests.cli.shell import CommandRunner, admin_gateway
 from tests.store.ledger import intent, settlement
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -31,7 +31,7 @@ def lines(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def ids(shell: Shell) -> list[str]:
+def ids(shell: CommandRunner) -> list[str]:
     """Alice has used two models now, Bob one of them 40 days ago; one count is an estimate."""
     ids = [str(shell.mint(name)["id"]) for name in ("alice", "bob")]
     spent = [
@@ -39,13 +39,13 @@ def ids(shell: Shell) -> list[str]:
         (ids[0], "alpha-x", now_us(), {"cost_micro": 2_500_000_000, "usage_source": "estimated"}),
         (ids[1], "alpha-x", now_us() - 40 * DAY, {"cost_micro": 10**12, "state": "error"}),
     ]
-    with standing(shell.state_dir) as gateway:
+    with admin_gateway(shell.state_dir) as gateway:
 
         async def work() -> None:
             for number, (token_id, model, at, changes) in enumerate(spent):
                 opened = intent(number, token_id, catalog_model=model, started_at=at)
-                gateway.recorder.intend(opened)
-                gateway.recorder.settle(settlement(number, token_id, **FIGURES | changes))
+                gateway.recorder.record_intent(opened)
+                gateway.recorder.record_settlement(settlement(number, token_id, **FIGURES | changes))
 
         gateway.do(work)
     return ids
@@ -56,7 +56,7 @@ def test_the_fields_are_those_of_the_ledger() -> None:
     assert usage.COUNTS == COUNTS
 
 
-def test_this_month_by_key(shell: Shell, ids: list[str]) -> None:
+def test_this_month_by_key(shell: CommandRunner, ids: list[str]) -> None:
     result = shell("usage")
     assert result.exit_code == 0
     titles, row, total = lines(result.stdout)
@@ -67,7 +67,7 @@ def test_this_month_by_key(shell: Shell, ids: list[str]) -> None:
     assert result.stderr.startswith("Since ")
 
 
-def test_shares_and_order(shell: Shell, ids: list[str]) -> None:
+def test_shares_and_order(shell: CommandRunner, ids: list[str]) -> None:
     _, *rows, total = lines(shell("usage", "--by", "model").stdout)
     assert [(row[0], row[6], row[7:]) for row in rows] == [
         ("beta-5.4", "7 500", ["█" * 15, "75 %"]),
@@ -76,7 +76,7 @@ def test_shares_and_order(shell: Shell, ids: list[str]) -> None:
     assert total[-1] == "~10 000"
 
 
-def test_since_and_filters(shell: Shell, ids: list[str]) -> None:
+def test_since_and_filters(shell: CommandRunner, ids: list[str]) -> None:
     def costs(*arguments: str) -> list[int]:
         return [row["cost_micro"] for row in shell.json("usage", *arguments)["usage"]]
 
@@ -87,7 +87,7 @@ def test_since_and_filters(shell: Shell, ids: list[str]) -> None:
     assert costs("--group", "nobody") == []
 
 
-def test_the_shapes_for_scripts(shell: Shell, ids: list[str]) -> None:
+def test_the_shapes_for_scripts(shell: CommandRunner, ids: list[str]) -> None:
     told = shell.json("usage", "--by", "day", "--by", "key")
     assert set(told) == {"since", "until", "by", "usage", "total"}
     assert (told["by"], told["until"]) == (["day", "key"], None)
@@ -97,7 +97,7 @@ def test_the_shapes_for_scripts(shell: Shell, ids: list[str]) -> None:
     assert (row["requests"], row["estimated"], row["cost_micro"]) == (2, 1, 10**10)
 
 
-def test_comma_separated_values(shell: Shell, ids: list[str]) -> None:
+def test_comma_separated_values(shell: CommandRunner, ids: list[str]) -> None:
     text = shell("usage", "--by", "key", "--by", "hour", "--since", "60d", "--csv").stdout
     rows: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
     counts = [name for name in COUNTS if name != "cost_micro"]
@@ -110,7 +110,7 @@ def test_comma_separated_values(shell: Shell, ids: list[str]) -> None:
     assert rows[1]["input_tokens"] == "2000"
 
 
-def test_a_name_from_before_names_had_rules_is_no_formula(shell: Shell, ids: list[str]) -> None:
+def test_a_name_from_before_names_had_rules_is_no_formula(shell: CommandRunner, ids: list[str]) -> None:
     with closing(sqlite3.connect(shell.state_dir / DATABASE_NAME)) as ledger:
         ledger.execute("UPDATE tokens SET name = '=1+1' WHERE id = ?", (ids[0],))
         ledger.commit()
@@ -118,15 +118,15 @@ def test_a_name_from_before_names_had_rules_is_no_formula(shell: Shell, ids: lis
     assert (row["key"], row["name"]) == (ids[0], "'=1+1")
 
 
-def test_the_hours_that_were_summed_are_told(shell: Shell, ids: list[str]) -> None:
+def test_the_hours_that_were_summed_are_told(shell: CommandRunner, ids: list[str]) -> None:
     told = shell.json("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
     assert (told["since"] % HOUR, told["until"] % HOUR) == (0, 0)
     assert told["until"] - told["since"] == 25 * HOUR
     result = shell("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
-    assert result.stderr == f"Since {when(told['since'])} and before {when(told['until'])}.\n"
+    assert result.stderr == f"Since {format_time(told['since'])} and before {format_time(told['until'])}.\n"
 
 
-def test_a_price_beside_the_units(shell: Shell, ids: list[str], tmp_path: Path) -> None:
+def test_a_price_beside_the_units(shell: CommandRunner, ids: list[str], tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("money: {unit_price: 0.002, currency: EUR}\n")
     titles, row, total = lines(shell("usage", "--config", str(file)).stdout)
@@ -135,7 +135,7 @@ def test_a_price_beside_the_units(shell: Shell, ids: list[str], tmp_path: Path) 
     assert total[7] == "20.00 EUR"
 
 
-def test_nothing_yet(shell: Shell) -> None:
+def test_nothing_yet(shell: CommandRunner) -> None:
     shell.mint("alice")
     assert [line[0] for line in lines(shell("usage", "--by", "model").stdout)] == ["Model", "Total"]
     assert shell.json("usage")["total"] == dict.fromkeys(COUNTS, 0)
@@ -152,7 +152,7 @@ def test_nothing_yet(shell: Shell) -> None:
         (("--csv", "--json"), 2, "name one"),
     ],
 )
-def test_refusals(shell: Shell, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
     shell.mint("alice")
     result = shell("usage", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

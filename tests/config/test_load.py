@@ -8,11 +8,11 @@ import pytest
 
 from gateway.config import (
     SOCKET_NAME,
-    SOCKET_PATH_LIMIT,
-    ConfigMistakes,
+    MAX_SOCKET_PATH,
+    ConfigError,
     find_config,
     load_config,
-    state_dir_of,
+    find_state_dir,
 )
 
 
@@ -38,12 +38,12 @@ def test_the_order_of_configuration_files() -> None:
 
 
 def test_no_file_at_all() -> None:
-    with pytest.raises(ConfigMistakes, match="no configuration file: name one, --config"):
+    with pytest.raises(ConfigError, match="no configuration file: name one, --config"):
         load_config(None)
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigMistakes, match=r"^gone\.yaml: cannot be read: No such file or dir"):
+    with pytest.raises(ConfigError, match=r"^gone\.yaml: cannot be read: No such file or dir"):
         load_config(Path("gone.yaml"))
 
 
@@ -73,22 +73,22 @@ def test_the_order_of_state_directories(
 ) -> None:
     file = write(f"state_dir: {written}" if written else "")
     path = Path(flag) if flag else None
-    assert state_dir_of(path, file, env) == Path(expected)
+    assert find_state_dir(path, file, env) == Path(expected)
     assert load_config(file, state_dir=path, env=env).state_dir == Path(expected)
 
 
 def test_the_state_directory_needs_no_right_configuration() -> None:
-    assert state_dir_of(None, write("state_dir: here\nnonsense: 1"), {}) == Path("here")
-    assert state_dir_of(None, None, {}) == Path("var")
-    assert state_dir_of(Path("flag"), Path("gone.yaml"), {}) == Path("flag")
-    with pytest.raises(ConfigMistakes):
-        state_dir_of(None, Path("gone.yaml"), {})
+    assert find_state_dir(None, write("state_dir: here\nnonsense: 1"), {}) == Path("here")
+    assert find_state_dir(None, None, {}) == Path("var")
+    assert find_state_dir(Path("flag"), Path("gone.yaml"), {}) == Path("flag")
+    with pytest.raises(ConfigError):
+        find_state_dir(None, Path("gone.yaml"), {})
 
 
 def test_the_admin_socket_must_fit() -> None:
-    longest = "d" * (SOCKET_PATH_LIMIT - len(f"/{SOCKET_NAME}"))
+    longest = "d" * (MAX_SOCKET_PATH - len(f"/{SOCKET_NAME}"))
     assert load_config(write(f"state_dir: {longest}"), env={}).state_dir == Path(longest)
     too_long = Path(longest + "d")
-    with pytest.raises(ConfigMistakes, match="would have 108 bytes, 107 are allowed"):
+    with pytest.raises(ConfigError, match="would have 108 bytes, 107 are allowed"):
         load_config(write(""), state_dir=too_long, env={})
-    assert state_dir_of(too_long, None, {}) == too_long
+    assert find_state_dir(too_long, None, {}) == too_long

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from gateway.config import ConfigMistakes, parse_config
+from gateway.config import ConfigError, parse_config
 
 CANARY = "canary-7f3a9c"
 
@@ -22,7 +22,7 @@ CHANNEL = dedent("""\
 
 
 def mistakes_in(text: str) -> list[str]:
-    with pytest.raises(ConfigMistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse_config(text, "f.yaml")
     return str(caught.value).splitlines()
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_read(text: str, expected: str) -> None:
 def test_bytes_that_are_no_text() -> None:
     from gateway.config.document import read_document
 
-    with pytest.raises(ConfigMistakes, match=r"^f\.yaml:2: not UTF-8 text$"):
+    with pytest.raises(ConfigError, match=r"^f\.yaml:2: not UTF-8 text$"):
         read_document(b"a: 1\nb: \xff", "f.yaml")
 
 

@@ -141,9 +141,9 @@ def test_every_trait_is_one_of_a_targets() -> None:
 
 def test_families_are_open_unless_something_is_said() -> None:
     families = parse_config("families: {alpha: {endpoints: [chat, messages]}}").families
-    assert families.open(Family.ALPHA) == (Format.CHAT, Format.MESSAGES)
-    assert families.open(Family.BETA) == tuple(Format)
-    assert parse_config("").families.open(Family.ALPHA) == tuple(Format)
+    assert families.endpoints_for(Family.ALPHA) == (Format.CHAT, Format.MESSAGES)
+    assert families.endpoints_for(Family.BETA) == tuple(Format)
+    assert parse_config("").families.endpoints_for(Family.ALPHA) == tuple(Format)
 
 
 def test_the_example_is_right() -> None:

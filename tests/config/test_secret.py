@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigMistakes, load_config
+from gateway.config import Config, ConfigError, load_config
 
 CANARY = "sk-canary-7f3a9c"
 
@@ -27,9 +27,9 @@ def key_of(config: Config) -> str:
 
 
 def refusal(file: Path, env: dict[str, str]) -> str:
-    with pytest.raises(ConfigMistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_config(file, env=env)
-    (mistake,) = caught.value.mistakes
+    (mistake,) = caught.value.problems
     assert (mistake.line, mistake.path) == (3, "channels[0].accounts[0].key")
     assert CANARY not in str(caught.value)
     return mistake.text
@@ -138,10 +138,10 @@ def headers_of(config: Config) -> dict[str, str]:
 
 
 def header_refusals(file: Path, **env: str) -> list[str]:
-    with pytest.raises(ConfigMistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_config(file, env={"CHAT_KEY": "k", **env})
     assert CANARY not in str(caught.value)
-    return [f"{each.line} {each.path}: {each.text}" for each in caught.value.mistakes]
+    return [f"{each.line} {each.path}: {each.text}" for each in caught.value.problems]
 
 
 def test_headers_are_resolved_and_hidden(tmp_path: Path) -> None:

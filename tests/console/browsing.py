@@ -9,11 +9,11 @@ from typing import Any
 
 from aiohttp import ClientResponse, ClientSession, CookieJar
 
-from tests.house import House
+from tests.house import RunningGateway
 
 PASSWORD = "correct horse battery"
 
-OF_A_FORM = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+FORM_HEADERS = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
 """What browsers send along with a form of our own pages."""
 
 
@@ -34,7 +34,7 @@ class Browser:
             for name, value in (form or {}).items()
             for each in (value if isinstance(value, list | tuple) else (value,))
         ]
-        return await self.ask("POST", path, OF_A_FORM, data=fields)
+        return await self.ask("POST", path, FORM_HEADERS, data=fields)
 
     async def page(self, path: str) -> str:
         """The text of a page that must be there."""
@@ -62,7 +62,7 @@ class Browser:
 
 
 @asynccontextmanager
-async def browsing(house: House, **headers: str) -> AsyncIterator[Browser]:
+async def open_browser(house: RunningGateway, **headers: str) -> AsyncIterator[Browser]:
     """A browser that is not signed in."""
     jar = CookieJar(unsafe=True)  # an address is a host too
     async with ClientSession(house.address, cookie_jar=jar) as http:

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.console.browsing import PASSWORD, Browser, browsing
-from tests.house import House
+from tests.console.browsing import PASSWORD, Browser, open_browser
+from tests.house import RunningGateway
 
 
 @pytest.fixture
-async def stranger(house: House) -> AsyncIterator[Browser]:
+async def stranger(house: RunningGateway) -> AsyncIterator[Browser]:
     """Somebody who knows the password but has not signed in."""
-    await house.daemon.office.sessions.set_password(PASSWORD)
-    async with browsing(house) as browser:
+    await house.daemon.console.sessions.set_password(PASSWORD)
+    async with open_browser(house) as browser:
         yield browser
 
 

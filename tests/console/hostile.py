@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-HOSTILE = (
+HOSTILE_TEXT = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31mred\u202egnp.exe"
     "\nsecond 'line' \"quoted\" </pre></td>"
 )
 
-SHOWN = (
+DISPLAYED_TEXT = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\\x1b[31mred\\u202egnp.exe"
     "\nsecond 'line' \"quoted\" </pre></td>"
 )
 """As a person reads it."""
 
 
-def harmless(html: str) -> bool:
+def is_harmless(html: str) -> bool:
     """Whether all scripts and images are the console's own, nothing reacts, and no character is
     there that does anything."""
     page = _Page()
@@ -24,7 +24,7 @@ def harmless(html: str) -> bool:
     return not page.harm and not {"\x1b", "\u202e"} & set(html)
 
 
-def preformatted(html: str) -> list[str]:
+def preformatted_texts(html: str) -> list[str]:
     """The texts that stand in the page as they were sent."""
     page = _Page()
     page.feed(html)

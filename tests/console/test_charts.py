@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.console import charts
-from gateway.console.charts import Series, Tone, lines, stacked
+from gateway.console.charts import Series, Colour, line_chart, stacked_bars
 
 HOURS = [f"{hour:02d}:00" for hour in range(24)]
 NAMES = {"svg", "defs", "style", "title", "g", "rect", "path", "text", "circle"}
@@ -21,9 +21,9 @@ def whole(value: float) -> str:
 
 
 def drawn(name: str = "Succeeded") -> list[bytes]:
-    good = Series(name, Tone.MAIN, [float(hour) for hour in range(24)])
-    gaps = Series("Failed", Tone.BAD, [None if hour % 5 == 0 else 3.0 for hour in range(24)])
-    return [chart("Requests", HOURS, [good, gaps], whole) for chart in (stacked, lines)]
+    good = Series(name, Colour.MAIN, [float(hour) for hour in range(24)])
+    gaps = Series("Failed", Colour.BAD, [None if hour % 5 == 0 else 3.0 for hour in range(24)])
+    return [chart("Requests", HOURS, [good, gaps], whole) for chart in (stacked_bars, line_chart)]
 
 
 @pytest.mark.parametrize("svg", drawn(), ids=["stacked", "lines"])
@@ -54,8 +54,8 @@ def test_it_says_what_it_shows_and_has_both_schemes() -> None:
 
 @pytest.mark.parametrize("values", [[], [0.0], [None], [0.0, None]])
 def test_nothing_at_all_can_be_drawn(values: list[float | None]) -> None:
-    series = Series("Failed", Tone.BAD, values)
-    for chart in (stacked, lines):
+    series = Series("Failed", Colour.BAD, values)
+    for chart in (stacked_bars, line_chart):
         assert chart("Requests", HOURS[: len(values)], [series], whole).endswith(b"</svg>")
 
 

@@ -9,22 +9,22 @@ import aiohttp
 import pytest
 
 from gateway.admin.socket import serve_admin
-from gateway.console.entrance import open_entrance
-from gateway.console.password import LONGEST, SHORTEST
+from gateway.console.entrance import open_admin_app
+from gateway.console.password import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import hold
-from tests.admin.asking import call, refusal
-from tests.console.browsing import PASSWORD, browsing
-from tests.house import House
+from gateway.store.lock import lock_state_dir
+from tests.admin.asking import call, error_of
+from tests.console.browsing import PASSWORD, open_browser
+from tests.house import RunningGateway
 
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     """A command that stands in for the gateway."""
     state_dir = tmp_path / "state"
-    with hold(state_dir):
+    with lock_state_dir(state_dir):
         async with (
-            open_entrance(state_dir, unix_microseconds) as admin,
+            open_admin_app(state_dir, unix_microseconds) as admin,
             serve_admin(admin, state_dir) as path,
             aiohttp.ClientSession(
                 "http://gateway/admin/api/", connector=aiohttp.UnixConnector(str(path))
@@ -46,23 +46,23 @@ async def test_a_password_before_any_gateway_runs(client: aiohttp.ClientSession)
         {},
         [],
         {"password": None},
-        {"password": "x" * (SHORTEST - 1)},
-        {"password": "x" * (LONGEST + 1)},
+        {"password": "x" * (MIN_PASSWORD_LENGTH - 1)},
+        {"password": "x" * (MAX_PASSWORD_LENGTH + 1)},
         {"password": PASSWORD, "more": 1},
     ],
 )
 async def test_what_is_no_password(client: aiohttp.ClientSession, body: object) -> None:
-    status, code, message = refusal(await call(client, "PUT", "password", body))
+    status, code, message = error_of(await call(client, "PUT", "password", body))
     assert (status, code) == (400, "invalid_request")
     assert "xxx" not in message
     assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
 
 
-async def test_a_running_gateway_takes_it_at_once(house: House, tmp_path: Path) -> None:
+async def test_a_running_gateway_takes_it_at_once(house: RunningGateway, tmp_path: Path) -> None:
     connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
     async with (
         aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as client,
-        browsing(house, **{"user-agent": "a browser"}) as browser,
+        open_browser(house, **{"user-agent": "a browser"}) as browser,
     ):
         await call(client, "PUT", "password", {"password": PASSWORD})
         assert (await browser.sign_in()).status == 303

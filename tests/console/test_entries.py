@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.group_forms import GroupChange, GroupForm
-from gateway.admin.key_forms import ChangeForm, MintForm
-from gateway.console.entries import Wrong, read, read_overlap, texts_of_group, texts_of_token
+from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
+from gateway.admin.key_forms import UpdateKeyForm, CreateKeyForm
+from gateway.console.entries import FormInputError, parse_form, parse_overlap, group_to_texts, key_to_texts
 from gateway.core.limits import Limits
-from gateway.store.records import AgentMode, Group, Token, TokenState
+from gateway.store.records import UserAgentMode, Group, Token, TokenState
 
 NOW = 1_790_000_000_000_000
 
@@ -36,18 +36,18 @@ TOKEN = Token(
     ),
 )
 GROUP = Group(
-    "g", ("beta-*",), NOW, multiplier="0.5", user_agents=("x",), user_agent_mode=AgentMode.OBSERVE
+    "g", ("beta-*",), NOW, multiplier="0.5", user_agents=("x",), user_agent_mode=UserAgentMode.OBSERVE
 )
 
 
 def test_what_is_shown_reads_back_as_it_was() -> None:
-    texts = texts_of_token(TOKEN)
+    texts = key_to_texts(TOKEN)
     assert texts["budget"] == "5M"
     assert texts["budget_day"] == "0.5"
     assert texts["tokens_per_minute"] == "250k"
     assert texts["budget_month"] == "1234567.89"
     assert texts["concurrent"] == "0"
-    terms = read(MintForm, texts, {}, NOW).terms()
+    terms = parse_form(CreateKeyForm, texts, {}, NOW).settings()
     assert terms.pop("expires_at") == NOW
     assert terms == {
         "note": TOKEN.note,
@@ -60,18 +60,18 @@ def test_what_is_shown_reads_back_as_it_was() -> None:
 
 
 def test_what_is_as_it_was_shown_is_not_named() -> None:
-    for form, shown in ((ChangeForm, texts_of_token(TOKEN)), (GroupChange, texts_of_group(GROUP))):
+    for form, shown in ((UpdateKeyForm, key_to_texts(TOKEN)), (UpdateGroupForm, group_to_texts(GROUP))):
         as_browsers_send = {
             name: text.replace("\n", "\r\n") + ("\r\n" if "\n" in text else "")
             for name, text in shown.items()
         }
-        assert not read(form, as_browsers_send, shown, NOW).model_fields_set
+        assert not parse_form(form, as_browsers_send, shown, NOW).model_fields_set
 
 
 def test_what_is_emptied_is_cleared() -> None:
-    shown = texts_of_token(TOKEN)
+    shown = key_to_texts(TOKEN)
     empty = dict.fromkeys(shown, "") | {"name": "alice", "group": "default"}
-    changes = read(ChangeForm, empty, shown, NOW).changes()
+    changes = parse_form(UpdateKeyForm, empty, shown, NOW).changes()
     assert changes == {
         "note": None,
         "expires_at": None,
@@ -85,8 +85,8 @@ def test_what_is_emptied_is_cleared() -> None:
 
 @pytest.mark.parametrize("nothing", ["none", "never", " none "])
 def test_words_for_nothing(nothing: str) -> None:
-    form = read(MintForm, {"name": "a", "expires_at": nothing, "budget": nothing}, {}, NOW)
-    assert form.terms() == {"expires_at": None, "limits": {"budget": None}}
+    form = parse_form(CreateKeyForm, {"name": "a", "expires_at": nothing, "budget": nothing}, {}, NOW)
+    assert form.settings() == {"expires_at": None, "limits": {"budget": None}}
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
@@ -97,9 +97,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "expires_at": "tomorrow",
         "user_agents": "ok\nre:(",
     }
-    with pytest.raises(Wrong) as caught:
-        read(MintForm, texts, {}, NOW)
-    mistakes = caught.value.mistakes
+    with pytest.raises(FormInputError) as caught:
+        parse_form(CreateKeyForm, texts, {}, NOW)
+    mistakes = caught.value.errors
     assert set(mistakes) == set(texts)
     assert mistakes["models"] == "Number 2: Must be family:alpha or family:beta."
     assert mistakes["user_agents"].startswith("Number 2: Is no regular expression")
@@ -107,20 +107,20 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_a_group_needs_models_and_a_multiplier_that_is_a_number() -> None:
-    with pytest.raises(Wrong) as caught:
-        read(GroupForm, {"name": "g", "multiplier": "much"}, {}, NOW)
-    assert set(caught.value.mistakes) == {"patterns", "multiplier"}
-    with pytest.raises(Wrong) as caught:
-        read(GroupChange, {"patterns": ""}, {"patterns": "beta-*"}, NOW)
-    assert set(caught.value.mistakes) == {"patterns"}
+    with pytest.raises(FormInputError) as caught:
+        parse_form(CreateGroupForm, {"name": "g", "multiplier": "much"}, {}, NOW)
+    assert set(caught.value.errors) == {"patterns", "multiplier"}
+    with pytest.raises(FormInputError) as caught:
+        parse_form(UpdateGroupForm, {"patterns": ""}, {"patterns": "beta-*"}, NOW)
+    assert set(caught.value.errors) == {"patterns"}
 
 
 def test_terms_of_something_else_are_refused() -> None:
-    with pytest.raises(Wrong):
-        read(MintForm, {"name": "a", "patterns": "*"}, {}, NOW)
+    with pytest.raises(FormInputError):
+        parse_form(CreateKeyForm, {"name": "a", "patterns": "*"}, {}, NOW)
 
 
 def test_overlaps() -> None:
-    assert read_overlap(" 24h ") == 86_400
-    with pytest.raises(Wrong):
-        read_overlap("")
+    assert parse_overlap(" 24h ") == 86_400
+    with pytest.raises(FormInputError):
+        parse_overlap("")

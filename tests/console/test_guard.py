@@ -14,10 +14,10 @@ from aiohttp import ClientSession, ClientTimeout, web
 from aiohttp.web_urldispatcher import PrefixedSubAppResource
 
 from gateway.app import build_app
-from gateway.console.guard import HEADERS, STATIC_SECONDS
+from gateway.console.guard import SECURITY_HEADERS, STATIC_SECONDS
 from gateway.core.formats import Format
-from tests.console.browsing import OF_A_FORM, Browser, browsing
-from tests.house import House, channels, open_house
+from tests.console.browsing import FORM_HEADERS, Browser, open_browser
+from tests.house import RunningGateway, channels, run_gateway
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -38,15 +38,15 @@ STRANGE_PATHS = (
 )
 
 
-def mounted(house: House) -> Iterator[web.AbstractRoute]:
+def mounted(house: RunningGateway) -> Iterator[web.AbstractRoute]:
     """Every route of the applications beside the endpoints."""
-    app = build_app(house.daemon.runtime, house.daemon.office)
+    app = build_app(house.daemon.runtime, house.daemon.console)
     for resource in app.router.resources():
         if isinstance(resource, PrefixedSubAppResource):
             yield from resource
 
 
-def paths(house: House) -> list[str]:
+def paths(house: RunningGateway) -> list[str]:
     found = {
         re.sub(r"\{[^}]*\}", "x", route.resource.canonical)
         for route in mounted(house)
@@ -72,7 +72,7 @@ def denials(method: str, path: str) -> tuple[int, ...]:
     return (303,) if method in ("GET", "HEAD") else (403,)
 
 
-async def test_without_a_session_every_path_is_denied(house: House, stranger: Browser) -> None:
+async def test_without_a_session_every_path_is_denied(house: RunningGateway, stranger: Browser) -> None:
     asked = 0
     all_paths = paths(house)
     assert {"/console/tokens", "/console/sign-out", "/admin/api/keys/x"} <= set(all_paths)
@@ -80,7 +80,7 @@ async def test_without_a_session_every_path_is_denied(house: House, stranger: Br
         if is_open(path):
             continue
         for cookie in ("", "session=", "session=x", "__Host-session=x"):
-            headers = OF_A_FORM | ({"cookie": cookie} if cookie else {})
+            headers = FORM_HEADERS | ({"cookie": cookie} if cookie else {})
             answer = await stranger.ask(method, path, headers)
             assert answer.status in denials(method, path), (method, path, answer.status)
             if answer.status == 303:
@@ -90,7 +90,7 @@ async def test_without_a_session_every_path_is_denied(house: House, stranger: Br
     assert asked > 700
 
 
-async def test_every_answer_is_protected(house: House, browser: Browser) -> None:
+async def test_every_answer_is_protected(house: RunningGateway, browser: Browser) -> None:
     """Also those that are found, refused, wrong, or not there."""
     for path in paths(house):
         if path == ENDLESS:
@@ -105,7 +105,7 @@ async def test_every_answer_is_protected(house: House, browser: Browser) -> None
 
 
 def assert_protected(headers: Mapping[str, str], path: str) -> None:
-    for name, value in HEADERS.items():
+    for name, value in SECURITY_HEADERS.items():
         assert name in headers, (path, name)
         if not path.startswith("/console/charts/") and name != "Cache-Control":
             assert headers[name] == value
@@ -169,7 +169,7 @@ origin alone it is one that does not tell the site."""
 @pytest.mark.parametrize("signed_in", [True, False])
 @pytest.mark.parametrize("path", ["/console/nowhere", "/admin/api/nowhere"])
 async def test_the_matrix_of_headers(
-    house: House, stranger: Browser, path: str, signed_in: bool
+    house: RunningGateway, stranger: Browser, path: str, signed_in: bool
 ) -> None:
     """Nothing is at the paths, so 404 says that the guard let it pass."""
     if signed_in:
@@ -191,8 +191,8 @@ async def test_the_matrix_of_headers(
     assert not signed_in or passed >= PASSING
 
 
-async def test_a_form_of_another_site_changes_nothing(house: House, browser: Browser) -> None:
-    before = await house.desk.keys()
+async def test_a_form_of_another_site_changes_nothing(house: RunningGateway, browser: Browser) -> None:
+    before = await house.operations.list_keys()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         headers = {"content-type": kind} if kind else {}
         for site, status in (("cross-site", 403), ("same-origin", 415)):
@@ -208,13 +208,13 @@ async def test_a_form_of_another_site_changes_nothing(house: House, browser: Bro
                 "cross_site",
                 "unsupported_media_type",
             )
-    assert await house.desk.keys() == before
+    assert await house.operations.list_keys() == before
 
 
 async def test_pages_take_nothing_but_forms(browser: Browser) -> None:
     for kind in ("application/json", "multipart/form-data; boundary=x", "text/plain"):
         answer = await browser.ask(
-            "POST", "/console/sign-out", OF_A_FORM | {"content-type": kind}, data=b"{}"
+            "POST", "/console/sign-out", FORM_HEADERS | {"content-type": kind}, data=b"{}"
         )
         assert answer.status == 415
     assert (await browser.get("/console/nowhere")).status == 404, "still signed in"
@@ -225,13 +225,13 @@ async def test_a_stranger_can_send_no_large_body(stranger: Browser) -> None:
     assert answer.status == 413
 
 
-async def test_the_api_over_tcp_is_the_one_of_the_socket(house: House, browser: Browser) -> None:
+async def test_the_api_over_tcp_is_the_one_of_the_socket(house: RunningGateway, browser: Browser) -> None:
     minted = await browser.ask(
-        "POST", "/admin/api/keys", OF_A_FORM, json={"name": "made here", "group": "default"}
+        "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "made here", "group": "default"}
     )
     assert minted.status == 201
     key = (await minted.json())["key"]
-    assert (await house.ask(Format.CHAT, key=key)).status != 401
+    assert (await house.post(Format.CHAT, key=key)).status != 401
     accounts = await (await browser.get("/admin/api/accounts")).json()
     assert accounts["accounts"]
 
@@ -239,21 +239,21 @@ async def test_the_api_over_tcp_is_the_one_of_the_socket(house: House, browser: 
 @pytest.mark.parametrize("method", METHODS)
 async def test_the_password_is_nothing_for_the_network(browser: Browser, method: str) -> None:
     for path in ("/admin/api/password", "/admin/api/sessions"):
-        answer = await browser.ask(method, path, OF_A_FORM, json={"password": "x" * 20})
+        answer = await browser.ask(method, path, FORM_HEADERS, json={"password": "x" * 20})
         assert answer.status == 404
 
 
-async def test_no_exchange_is_opened(house: House, browser: Browser) -> None:
+async def test_no_exchange_is_opened(house: RunningGateway, browser: Browser) -> None:
     for path in ("/console", "/console/nowhere", "/admin/api/keys", "/admin/api/nowhere"):
         await browser.get(path)
     await house.get("/v1/models")
     assert [row.endpoint for row in await house.rows(0)] in ([], ["/v1/models"])
-    assert house.daemon.runtime.running == 0
-    assert house.daemon.runtime.current.requests == 0
+    assert house.daemon.runtime.active_requests == 0
+    assert house.daemon.runtime.current.active_requests == 0
 
 
 async def test_it_ends_what_it_began_when_the_browser_leaves(
-    house: House, browser: Browser, tmp_path: Path
+    house: RunningGateway, browser: Browser, tmp_path: Path
 ) -> None:
     """Else the ledger would have a key that memory does not know of."""
     locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
@@ -263,12 +263,12 @@ async def test_it_ends_what_it_began_when_the_browser_leaves(
     async with ClientSession(house.address, cookie_jar=cookies) as http:
         with pytest.raises(TimeoutError):
             await http.post(
-                "/admin/api/keys", json=body, headers=OF_A_FORM, timeout=ClientTimeout(0.2)
+                "/admin/api/keys", json=body, headers=FORM_HEADERS, timeout=ClientTimeout(0.2)
             )
     await asyncio.sleep(0.1)
     locker.close()
     async with asyncio.timeout(5):
-        while not (made := [each for each in await house.desk.keys() if each.name == "hasty"]):
+        while not (made := [each for each in await house.operations.list_keys() if each.name == "hasty"]):
             await asyncio.sleep(0.02)
         while house.daemon.runtime.registry.token(made[0].id) is None:
             await asyncio.sleep(0.02)
@@ -289,8 +289,8 @@ async def test_who_comes_without_tls_from_elsewhere_has_no_session(
 
 async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
     async with (
-        open_house(tmp_path, channels("http://127.0.0.1:9"), server={"cors": ["*"]}) as house,
-        browsing(house) as browser,
+        run_gateway(tmp_path, channels("http://127.0.0.1:9"), server={"cors": ["*"]}) as house,
+        open_browser(house) as browser,
     ):
         for path in ("/console/sign-in", "/admin/api/keys", "/console/static/style.css"):
             for method in ("GET", "OPTIONS"):
@@ -300,7 +300,7 @@ async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
         assert models.headers["access-control-allow-origin"] == ELSEWHERE
 
 
-async def test_what_is_no_proper_http_is_refused_here_too(house: House) -> None:
+async def test_what_is_no_proper_http_is_refused_here_too(house: RunningGateway) -> None:
     port = int(house.address.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(

@@ -7,7 +7,7 @@ from aiohttp.test_utils import make_mocked_request
 from aiohttp.web import Request
 
 from gateway.config import Server
-from gateway.console.origin import address_of, confidential, crosses_over, declares_tls
+from gateway.console.origin import client_address, is_secure_transport, is_cross_site, has_tls
 
 TLS = Server(public_url="https://gateway.example.org")
 ON_A_PORT = Server(public_url="https://gateway.example.org:8443/behind/a/path")
@@ -44,8 +44,8 @@ def request(host: str, peer: str = "127.0.0.1", **headers: str) -> Request:
 )
 def test_whose_origin_is_ours(server: Server, host: str, origin: str, own: bool) -> None:
     for more in ({}, {"Sec_Fetch_Site": "same-origin"}):
-        assert crosses_over(request(host, Origin=origin, **more), server) is not own
-    assert crosses_over(request(host, Origin=origin, Sec_Fetch_Site="cross-site"), server)
+        assert is_cross_site(request(host, Origin=origin, **more), server) is not own
+    assert is_cross_site(request(host, Origin=origin, Sec_Fetch_Site="cross-site"), server)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_whose_origin_is_ours(server: Server, host: str, origin: str, own: bool)
     ],
 )
 def test_who_could_read_along(server: Server, host: str, peer: str, private: bool) -> None:
-    assert confidential(request(host, peer), server) is private
+    assert is_secure_transport(request(host, peer), server) is private
 
 
 def test_a_proxy_tells_who_really_comes() -> None:
     asked = request("localhost", X_Forwarded_For="198.51.100.9, 203.0.113.7, 10.0.0.1")
-    assert address_of(asked, BEHIND) == "203.0.113.7"
-    assert address_of(asked, BARE) == "127.0.0.1"
-    assert not confidential(asked, BEHIND)
-    assert confidential(asked, BARE)
+    assert client_address(asked, BEHIND) == "203.0.113.7"
+    assert client_address(asked, BARE) == "127.0.0.1"
+    assert not is_secure_transport(asked, BEHIND)
+    assert is_secure_transport(asked, BARE)
 
 
 def test_tls_is_what_the_configuration_says() -> None:
-    assert all(declares_tls(each) for each in (TLS, ON_A_PORT))
-    assert declares_tls(Server(public_url="HTTPS://gateway.example.org"))
-    assert not any(declares_tls(each) for each in (PLAIN, BARE))
+    assert all(has_tls(each) for each in (TLS, ON_A_PORT))
+    assert has_tls(Server(public_url="HTTPS://gateway.example.org"))
+    assert not any(has_tls(each) for each in (PLAIN, BARE))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.console.plots import PLOTS, Plot, label
-from gateway.store.batch import HOUR
-from gateway.store.overview import DAY, Figures, Overview, Slice
+from gateway.console.plots import CHARTS, Chart, bucket_label
+from gateway.store.batch import HOUR_US
+from gateway.store.overview import DAY_US, Metrics, Overview, TimeBucket
 
-START = 1_790_000_000_000_000 // DAY * DAY
+START = 1_790_000_000_000_000 // DAY_US * DAY_US
 
 USED = {
     "requests": 1200,
@@ -24,12 +24,12 @@ USED = {
 
 
 def overview(step: int, used: dict[str, int]) -> Overview:
-    series = [Slice(at=START, **used), *(Slice(at=START + n * step) for n in range(1, 24))]
+    series = [TimeBucket(at=START, **used), *(TimeBucket(at=START + n * step) for n in range(1, 24))]
     return Overview(
         since=START,
         until=START + 24 * step,
         step=step,
-        whole=Figures(**used),
+        whole=Metrics(**used),
         series=tuple(series),
         keys=(),
         models=(),
@@ -37,18 +37,18 @@ def overview(step: int, used: dict[str, int]) -> Overview:
     )
 
 
-@pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
+@pytest.mark.parametrize("plot", CHARTS.values(), ids=CHARTS)
 @pytest.mark.parametrize("used", [USED, {}], ids=["used", "unused"])
-@pytest.mark.parametrize("step", [HOUR, DAY])
-def test_it_is_drawn(plot: Plot, used: dict[str, int], step: int) -> None:
-    drawn = plot.drawn(overview(step, used)).decode()
+@pytest.mark.parametrize("step", [HOUR_US, DAY_US])
+def test_it_is_drawn(plot: Chart, used: dict[str, int], step: int) -> None:
+    drawn = plot.render(overview(step, used)).decode()
     for name, _, _ in plot.curves:
         assert f">{name}</text>" in drawn
     assert f"<title>{plot.title}</title>" in drawn
 
 
 def test_what_comes_of_it_in_words() -> None:
-    told = {name: plot.in_all(Figures(**USED)) for name, plot in PLOTS.items()}
+    told = {name: plot.total(Metrics(**USED)) for name, plot in CHARTS.items()}
     assert told == {
         "requests": "1\u202f200, 3 of them failed",
         "tokens": "4\u202f000 in, 500 out",
@@ -59,11 +59,11 @@ def test_what_comes_of_it_in_words() -> None:
 
 
 def test_nothing_in_words() -> None:
-    assert PLOTS["times"].in_all(Figures()) == "no reply"
-    assert PLOTS["cache"].in_all(Figures()) == "no input"
+    assert CHARTS["times"].total(Metrics()) == "no reply"
+    assert CHARTS["cache"].total(Metrics()) == "no input"
 
 
 def test_a_slice_is_called_by_its_hour_or_its_day() -> None:
-    each = Slice(at=START + 5 * HOUR)
-    assert label(HOUR, each) == "05:00"
-    assert label(DAY, each) == "Sep 21"
+    each = TimeBucket(at=START + 5 * HOUR_US)
+    assert bucket_label(HOUR_US, each) == "05:00"
+    assert bucket_label(DAY_US, each) == "Sep 21"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from jinja2 import UndefinedError
 
-from gateway.console.rendering import environment, when
+from gateway.console.rendering import build_environment, format_time
 from tests.console.browsing import Browser
-from tests.house import House, open_house
+from tests.house import RunningGateway, run_gateway
 
 HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 
@@ -19,13 +19,13 @@ HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 Shown = Callable[..., str]
 
 
-def showing(house: House) -> Shown:
-    made = environment(house.daemon.office)
+def showing(house: RunningGateway) -> Shown:
+    made = build_environment(house.daemon.console)
     return lambda template, **values: made.from_string(template).render(**values)
 
 
 @pytest.fixture
-def shown(house: House) -> Shown:
+def shown(house: RunningGateway) -> Shown:
     """What becomes of a template with some values."""
     return showing(house)
 
@@ -34,7 +34,7 @@ def shown(house: House) -> Shown:
 async def priced(tmp_path: Path) -> AsyncIterator[Shown]:
     """The same where units have a price."""
     money = {"unit_price": 2.0, "currency": "EUR"}
-    async with open_house(tmp_path / "priced", [], money=money) as house:
+    async with run_gateway(tmp_path / "priced", [], money=money) as house:
         yield showing(house)
 
 
@@ -59,11 +59,11 @@ def test_nothing_is_empty_and_what_is_missing_is_a_fault(shown: Shown) -> None:
 
 
 def test_times_are_of_utc(shown: Shown) -> None:
-    assert when(1_700_000_000_999_999) == (
+    assert format_time(1_700_000_000_999_999) == (
         '<time datetime="2023-11-14T22:13:20Z">2023-11-14 22:13:20 UTC</time>'
     )
-    assert shown("{{ it|when }}", it=1_700_000_000_999_999) == when(1_700_000_000_999_999)
-    assert when(None) == "–"
+    assert shown("{{ it|when }}", it=1_700_000_000_999_999) == format_time(1_700_000_000_999_999)
+    assert format_time(None) == "–"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_the_address_of_an_asset_changes_with_it(shown: Shown) -> None:
     assert told.startswith("/console/static/style.css?v=")
 
 
-async def test_what_is_said_is_said_once(house: House, browser: Browser) -> None:
-    (session,) = house.daemon.office.sessions.all()
-    session.said.append((HOSTILE, "bad"))
+async def test_what_is_said_is_said_once(house: RunningGateway, browser: Browser) -> None:
+    (session,) = house.daemon.console.sessions.active()
+    session.flashes.append((HOSTILE, "bad"))
     page = await (await browser.get("/console/nowhere")).text()
     assert '<p class="flash bad" role="alert">&lt;img onerror=x&gt; \\x1b' in page
     assert "flash" not in await (await browser.get("/console/nowhere")).text()

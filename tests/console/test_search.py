@@ -6,8 +6,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from gateway.console.search import FIELDS, search
-from gateway.store.logs import Wanted
+from gateway.console.search import FILTER_FIELDS, parse_search
+from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState
 from tests.store.ledger import token
 
@@ -17,10 +17,10 @@ TOKENS = [token(1, name="one"), token(2, name="twin"), token(3, name="twin")]
 
 
 def test_nothing_typed_is_everything() -> None:
-    sought = search({"since": " ", "model": "", "before": "req_1"}, TOKENS, NOW)
-    assert sought.wanted == Wanted()
+    sought = parse_search({"since": " ", "model": "", "before": "req_1"}, TOKENS, NOW)
+    assert sought.log_filter == LogFilter()
     assert sought.texts == {}
-    assert sought.mistakes == {}
+    assert sought.errors == {}
     assert sought.query() == ""
 
 
@@ -39,10 +39,10 @@ def test_every_field_is_read() -> None:
         "id": "req_00",
         "text": " room ",
     }
-    assert set(texts) == set(FIELDS)
-    sought = search(texts, TOKENS, NOW)
-    assert sought.mistakes == {}
-    assert sought.wanted == Wanted(
+    assert set(texts) == set(FILTER_FIELDS)
+    sought = parse_search(texts, TOKENS, NOW)
+    assert sought.errors == {}
+    assert sought.log_filter == LogFilter(
         since=NOW - 2 * HOUR,
         until=NOW - HOUR,
         token_id="tok_1",
@@ -59,7 +59,7 @@ def test_every_field_is_read() -> None:
 
 
 def test_a_key_that_is_gone_still_has_rows() -> None:
-    assert search({"key": "tok_gone"}, TOKENS, NOW).wanted.token_id == "tok_gone"
+    assert parse_search({"key": "tok_gone"}, TOKENS, NOW).log_filter.token_id == "tok_gone"
 
 
 @pytest.mark.parametrize(
@@ -75,25 +75,25 @@ def test_a_key_that_is_gone_still_has_rows() -> None:
     ],
 )
 def test_every_mistake_is_of_its_field(name: str, text: str) -> None:
-    sought = search({name: text, "since": text if name == "since" else "1h"}, TOKENS, NOW)
-    assert list(sought.mistakes) == [name]
+    sought = parse_search({name: text, "since": text if name == "since" else "1h"}, TOKENS, NOW)
+    assert list(sought.errors) == [name]
     assert sought.texts[name] == text
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    sought = search({"since": "soon", "key": "nobody", "status": "x"}, TOKENS, NOW)
-    assert set(sought.mistakes) == {"since", "key", "status"}
+    sought = parse_search({"since": "soon", "key": "nobody", "status": "x"}, TOKENS, NOW)
+    assert set(sought.errors) == {"since", "key", "status"}
 
 
 def test_addresses_look_for_the_same() -> None:
-    sought = search({"text": "a&b=c #ü", "since": "1h", "key": "one"}, TOKENS, NOW)
+    sought = parse_search({"text": "a&b=c #ü", "since": "1h", "key": "one"}, TOKENS, NOW)
     assert parse_qs(sought.query(before="req_1")) == {
         "text": ["a&b=c #ü"],
         "since": ["1h"],
         "key": ["one"],
         "before": ["req_1"],
     }
-    assert parse_qs(sought.desk_query(format="csv")) == {
+    assert parse_qs(sought.api_query(format="csv")) == {
         "text": ["a&b=c #ü"],
         "since": [str(NOW - HOUR)],
         "token_id": ["tok_1"],

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.console.sessions import IDLE, LONGEST, Session, Sessions
+from gateway.console.sessions import IDLE_TIMEOUT, MAX_AGE, Session, Sessions
 from gateway.store.database import Database
-from gateway.store.sessions import all_visits
+from gateway.store.sessions import all_sessions
 from tests.console.browsing import PASSWORD
 from tests.support.ledger_template import open_ledger
 
@@ -75,7 +75,7 @@ async def test_of_an_id_only_its_digest_is_kept(sessions: Sessions, database: Da
     id_, _ = await begun(sessions)
     other, _ = await begun(sessions)
     assert len(id_) == 43 and id_ != other  # 256 bits in base64
-    digests = {visit.digest for visit in await all_visits(database)}
+    digests = {visit.digest for visit in await all_sessions(database)}
     assert digests == {hashlib.sha256(each.encode()).digest() for each in (id_, other)}
     for wrong in (None, "", id_[:-1], id_.swapcase(), "\ud800"):
         assert sessions.find(wrong) is None
@@ -84,22 +84,22 @@ async def test_of_an_id_only_its_digest_is_kept(sessions: Sessions, database: Da
 async def test_idle_for_half_an_hour(sessions: Sessions, clock: Clock) -> None:
     id_, session = await begun(sessions)
     for _ in range(3):
-        clock.now += IDLE - 1
+        clock.now += IDLE_TIMEOUT - 1
         assert sessions.find(id_) is session
-        await sessions.use(session)
-    clock.now += IDLE
+        await sessions.touch(session)
+    clock.now += IDLE_TIMEOUT
     assert sessions.find(id_) is None
-    assert sessions.all() == []
+    assert sessions.active() == []
 
 
 async def test_twelve_hours_and_no_more(sessions: Sessions, clock: Clock) -> None:
     id_, session = await begun(sessions)
-    end = clock.now + LONGEST
+    end = clock.now + MAX_AGE
     while clock.now < end - 10 * MINUTE:
         clock.now += 10 * MINUTE
-        await sessions.use(session)
+        await sessions.touch(session)
     clock.now = end - 1
-    await sessions.use(session)
+    await sessions.touch(session)
     assert sessions.find(id_) is session
     clock.now = end
     assert sessions.find(id_) is None
@@ -108,10 +108,10 @@ async def test_twelve_hours_and_no_more(sessions: Sessions, clock: Clock) -> Non
 async def test_a_new_start_knows_them(sessions: Sessions, database: Database, clock: Clock) -> None:
     id_, session = await begun(sessions)
     clock.now += 20 * MINUTE
-    await sessions.use(session)
+    await sessions.touch(session)
     clock.now += 20 * MINUTE
     again = await Sessions.load(database, clock)
-    (found,) = again.all()
+    (found,) = again.active()
     assert (found.address, found.agent) == ("127.0.0.1", "a browser")
     assert again.find(id_) is found
     clock.now += 10 * MINUTE
@@ -126,7 +126,7 @@ async def test_signing_in_again_ends_the_session_of_before(
     after, new = await begun(sessions, instead_of=old)
     assert sessions.find(before) is None
     assert sessions.find(after) is new
-    assert len(await all_visits(database)) == 1
+    assert len(await all_sessions(database)) == 1
 
 
 async def test_those_that_are_over_are_swept_out(
@@ -134,9 +134,9 @@ async def test_those_that_are_over_are_swept_out(
 ) -> None:
     await begun(sessions)
     await begun(sessions)
-    clock.now += IDLE
+    clock.now += IDLE_TIMEOUT
     await begun(sessions)
-    assert len(await all_visits(database)) == 1
+    assert len(await all_sessions(database)) == 1
 
 
 async def test_signing_out(sessions: Sessions, database: Database) -> None:
@@ -145,14 +145,14 @@ async def test_signing_out(sessions: Sessions, database: Database) -> None:
     await sessions.sign_out(session)
     assert sessions.find(id_) is None
     assert sessions.find(other) is not None
-    assert len(await all_visits(database)) == 1
+    assert len(await all_sessions(database)) == 1
 
 
 async def test_all_end_at_once(sessions: Sessions, database: Database) -> None:
     ids = [(await begun(sessions))[0] for _ in range(3)]
     assert await sessions.end_all() == 3
     assert [sessions.find(id_) for id_ in ids] == [None] * 3
-    assert await all_visits(database) == []
+    assert await all_sessions(database) == []
     assert await sessions.end_all() == 0
     await begun(sessions)
 
@@ -163,7 +163,7 @@ async def test_a_new_password_ends_them_all(
     ids = [(await begun(sessions))[0] for _ in range(2)]
     assert await sessions.set_password("another password") == 2
     assert [sessions.find(id_) for id_ in ids] == [None] * 2
-    assert await all_visits(database) == []
+    assert await all_sessions(database) == []
     assert await sessions.sign_in(PASSWORD, "127.0.0.1", "") is None
     again = await Sessions.load(database, clock)
     assert await again.sign_in("another password", "127.0.0.1", "") is not None
@@ -183,7 +183,7 @@ async def test_who_signs_in_while_the_password_changes_does_not_slip_through(
         [],
         [None],
     )
-    assert sessions.all() == []
+    assert sessions.active() == []
 
 
 async def test_checking_passwords_does_not_hold_the_loop_up(sessions: Sessions) -> None:
@@ -209,7 +209,7 @@ async def test_where_the_ledger_is_locked_a_use_still_counts(
     locker.execute("BEGIN IMMEDIATE")
     try:
         clock.now += 20 * MINUTE
-        await sessions.use(session)
+        await sessions.touch(session)
     finally:
         locker.close()
     clock.now += 20 * MINUTE

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.console.timeline import Stretch, spans
-from gateway.store.records import Attempted
+from gateway.console.timeline import SpanKind, spans
+from gateway.store.records import AttemptRow
 
 
 def attempted(
     started_us: int, total_us: int, first_event_us: int | None = None, verdict: str = "ok"
-) -> Attempted:
-    return Attempted(
+) -> AttemptRow:
+    return AttemptRow(
         channel="chat-main",
         account="a1",
         upstream_model="upstream-model",
@@ -30,20 +30,20 @@ def attempted(
 def test_a_failure_and_then_a_reply() -> None:
     failed = attempted(100, 200, verdict="overloaded")
     told = spans(1000, [failed, attempted(400, 500, first_event_us=300)])
-    assert [(each.stretch, each.took_us, each.who) for each in told] == [
-        (Stretch.GATEWAY, 100, None),
-        (Stretch.FAILED, 200, "chat-main/a1"),
-        (Stretch.PAUSE, 100, None),
-        (Stretch.WAITING, 300, "chat-main/a1"),
-        (Stretch.REPLY, 200, "chat-main/a1"),
-        (Stretch.GATEWAY, 100, None),
+    assert [(each.kind, each.duration_us, each.account) for each in told] == [
+        (SpanKind.GATEWAY, 100, None),
+        (SpanKind.FAILED, 200, "chat-main/a1"),
+        (SpanKind.PAUSE, 100, None),
+        (SpanKind.WAITING, 300, "chat-main/a1"),
+        (SpanKind.REPLY, 200, "chat-main/a1"),
+        (SpanKind.GATEWAY, 100, None),
     ]
     assert [(each.start, each.width) for each in told[:2]] == [(0, 10), (10, 20)]
 
 
 def test_a_refused_request_was_only_in_the_gateway() -> None:
     (told,) = spans(70, [])
-    assert (told.stretch, told.took_us, told.width) == (Stretch.GATEWAY, 70, 100)
+    assert (told.kind, told.duration_us, told.width) == (SpanKind.GATEWAY, 70, 100)
 
 
 def test_what_has_not_ended_has_no_spans() -> None:
@@ -53,7 +53,7 @@ def test_what_has_not_ended_has_no_spans() -> None:
 
 def test_a_reply_in_one_piece_was_waited_for() -> None:
     told = spans(100, [attempted(0, 100)])
-    assert [each.stretch for each in told] == [Stretch.WAITING]
+    assert [each.kind for each in told] == [SpanKind.WAITING]
 
 
 times = st.integers(0, 10_000)
@@ -72,9 +72,9 @@ times = st.integers(0, 10_000)
         max_size=5,
     ),
 )
-def test_spans_fill_the_whole(total_us: int, attempts: list[Attempted]) -> None:
+def test_spans_fill_the_whole(total_us: int, attempts: list[AttemptRow]) -> None:
     """Also where clocks of attempts overlap or reach beyond the end."""
     told = spans(total_us, attempts)
-    assert sum(each.took_us for each in told) == total_us
-    assert all(each.took_us > 0 for each in told)
+    assert sum(each.duration_us for each in told) == total_us
+    assert all(each.duration_us > 0 for each in told)
     assert abs(sum(each.width for each in told) - 100) < 1e-6

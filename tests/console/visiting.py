@@ -13,13 +13,13 @@ from html import unescape
 
 from aiohttp import ClientSession, CookieJar
 
-from tests.house import House
+from tests.house import RunningGateway
 
 PASSWORD = "correct horse battery"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisitedPage:
     """A page as it arrived; `path` is where redirects have led to."""
 
     status: int
@@ -27,7 +27,7 @@ class Shown:
     html: str
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What a person reads, in one line."""
         text = re.sub(r"<(style|script|title)\b.*?</\1>", " ", self.html, flags=re.S)
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
@@ -49,20 +49,20 @@ class Shown:
 class Visitor:
     http: ClientSession
 
-    async def get(self, path: str) -> Shown:
+    async def get(self, path: str) -> VisitedPage:
         async with self.http.get(path) as answer:
-            return Shown(answer.status, answer.url.path, await answer.text())
+            return VisitedPage(answer.status, answer.url.path, await answer.text())
 
-    async def post(self, path: str, **fields: str) -> Shown:
+    async def post(self, path: str, **fields: str) -> VisitedPage:
         """What the form's page leads to."""
         headers = {"Sec-Fetch-Site": "same-origin"}
         async with self.http.post(path, data=fields, headers=headers) as answer:
-            return Shown(answer.status, answer.url.path, await answer.text())
+            return VisitedPage(answer.status, answer.url.path, await answer.text())
 
 
 @asynccontextmanager
-async def visiting(house: House) -> AsyncIterator[Visitor]:
-    await house.daemon.office.sessions.set_password(PASSWORD)
+async def signed_in_visitor(house: RunningGateway) -> AsyncIterator[Visitor]:
+    await house.daemon.console.sessions.set_password(PASSWORD)
     jar = CookieJar(unsafe=True)  # it would not keep the cookies of an address
     async with ClientSession(house.address, cookie_jar=jar) as http:
         visitor = Visitor(http)

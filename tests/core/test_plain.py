@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.plain import THIN, plain
+from gateway.core.plain import NARROW_SPACE, escape_unprintable
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from gateway.core.plain import THIN, plain
         ("gnp.\u202eexe", "gnp.\\u202eexe"),
         ("a\nb\tc\0", "a\\nb\\tc\\x00"),
         ("\u200bhidden\ufeff", "\\u200bhidden\\ufeff"),
-        (f"1{THIN}000", f"1{THIN}000"),
+        (f"1{NARROW_SPACE}000", f"1{NARROW_SPACE}000"),
         ("", ""),
     ],
 )
 def test_what_cannot_be_printed_is_spelled_out(text: str, shown: str) -> None:
-    assert plain(text) == shown
+    assert escape_unprintable(text) == shown
 
 
 def test_what_is_shown_can_be_printed() -> None:
     every = "".join(map(chr, range(0xD800)))
-    assert plain(every).replace(THIN, "").isprintable()
+    assert escape_unprintable(every).replace(NARROW_SPACE, "").isprintable()

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Text, ToolCall
-from gateway.core.reply import Reply, ReplyFailed, fold
+from gateway.core.reply import Reply, ReplyFailed, collect_reply
 from gateway.core.usage import Usage
 
 BEGIN = Begin(id="reply_01", model="upstream-model")
@@ -24,7 +24,7 @@ def test_pieces_join_in_the_order_of_their_parts() -> None:
         *(Delta(2, '{"b":'), Delta(1, "{}"), Delta(2, "1}"), Close(1), Close(2)),
         END,
     ]
-    reply = fold(events)
+    reply = collect_reply(events)
     assert isinstance(reply, Reply)
     assert reply.parts[0] == Text(text="one two")
     assert [part.arguments for part in reply.parts[1:] if isinstance(part, ToolCall)] == [
@@ -36,16 +36,16 @@ def test_pieces_join_in_the_order_of_their_parts() -> None:
 
 
 def test_a_failure_is_no_reply() -> None:
-    failure = Failure(kind=FailureKind.CUT, message="it broke off")
+    failure = Failure(kind=FailureKind.TRUNCATED, message="it broke off")
     with pytest.raises(ReplyFailed) as failed:
-        fold([BEGIN, Fail(failure)])
+        collect_reply([BEGIN, Fail(failure)])
     assert failed.value.failure is failure
 
 
 @pytest.mark.parametrize("events", [[], [BEGIN], [END]], ids=["nothing", "no end", "no begin"])
 def test_what_is_not_complete_is_no_reply(events: list[Event]) -> None:
     with pytest.raises(ValueError, match="do not add up"):
-        fold(events)
+        collect_reply(events)
 
 
 def test_what_caches_served_and_kept_is_part_of_the_prompt() -> None:

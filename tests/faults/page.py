@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gateway.routing.judgement import Effect
+from gateway.routing.judgement import AccountPenalty
 from tests.faults import client_faults
 from tests.faults.client_faults import Misdeed
 from tests.faults.outcomes import Asked, Told
@@ -111,15 +111,15 @@ def _account(fault: Fault) -> str:
     seconds = f" for {_time(fault.closed)}" if fault.closed is not None else ""
     failed = [word for word in fault.tries if word not in ("ok", "answers streams alone")]
     match fault.effect:
-        case Effect.NONE:
+        case AccountPenalty.NONE:
             return "as before"
-        case Effect.FAILURE:
+        case AccountPenalty.FAILURE:
             return f"counts {len(failed)}"
-        case Effect.COOL:
+        case AccountPenalty.RATE_LIMITED:
             return f"cools{seconds}"
-        case Effect.OPEN:
+        case AccountPenalty.CIRCUIT_OPEN:
             return f"broken{seconds}"
-        case Effect.BAN:
+        case AccountPenalty.AUTH_FAILED:
             return f"banned{seconds}"
 
 

@@ -20,15 +20,15 @@ from aiohttp import ClientResponse
 from gateway.admin.desk import UnknownRequest
 from gateway.config import parse_config
 from gateway.core.formats import Format
-from gateway.routing.health import Health, Report
-from gateway.routing.pace import Paces
+from gateway.routing.health import Health, HealthReport
+from gateway.routing.pace import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.runtime import Snapshot
-from gateway.store.records import Attempted, ExchangeState, RequestRow
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 from tests.faults.call import Call
 from tests.faults.ports import closed_port, full_backlog, self_signed, talking_port, unknown_hosts
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import ALPHA, BETA, UPSTREAM_MODEL, House
+from tests.house import ALPHA, BETA, UPSTREAM_MODEL, RunningGateway
 
 FAULTY, SOUND, ALONE = "faulty", "sound", "alone"
 """Names of accounts."""
@@ -46,8 +46,8 @@ class Outcome:
 
     answer: ClientResponse
     row: RequestRow
-    attempts: list[Attempted]
-    report: Report
+    attempts: list[AttemptRow]
+    report: HealthReport
     calls: list[Call]
     """At the account that failed."""
 
@@ -97,13 +97,13 @@ async def line(name: str, upstream: FaultUpstream) -> AsyncIterator[str]:
             raise ValueError(f"no such line: {name}")
 
 
-async def settled(house: House, request_id: str) -> RequestRow:
+async def settled(house: RunningGateway, request_id: str) -> RequestRow:
     """The row of an exchange, once it has ended."""
     async with asyncio.timeout(5):
         while True:
             with suppress(UnknownRequest):  # the answer may be faster than the ledger
-                row = await house.desk.request(request_id)
-                if row.state is not ExchangeState.OPEN:
+                row = await house.operations.get_request(request_id)
+                if row.state is not ExchangeState.RUNNING:
                     return row
             await asyncio.sleep(0.002)
 
@@ -145,7 +145,7 @@ def key(account: str) -> str:
 
 @asynccontextmanager
 async def arranged(
-    house: House,
+    house: RunningGateway,
     upstream: FaultUpstream,
     spoken: Format,
     *,
@@ -156,55 +156,55 @@ async def arranged(
     """The house as if it had just been opened before such an upstream: no connection, no memory of
     any account. Chance is left out of it: nobody waits longer than told."""
     upstream.calls.clear()
-    upstream.forget_rules()
-    upstream.play(plan)
-    upstream.play(f"ok:{SOUND_CASE}", key=key(SOUND))
+    upstream.clear_plans()
+    upstream.set_plan(plan)
+    upstream.set_plan(f"ok:{SOUND_CASE}", key=key(SOUND))
     async with line(on, upstream) as address:
         end = "" if spoken is Format.MESSAGES else "/v1"
         accounts = pool_channels(spoken, address + end, upstream.address + end, timeouts or {})
         await _renew(house, accounts)
         yield
         await _renew(house, accounts)
-    assert not upstream.mistakes
+    assert not upstream.errors
 
 
-async def _renew(house: House, accounts: list[dict[str, Any]]) -> None:
+async def _renew(house: RunningGateway, accounts: list[dict[str, Any]]) -> None:
     written = {"channels": accounts, "server": {"max_response": LIMIT}}
     runtime = house.daemon.runtime
     before, runtime.current = (
         runtime.current,
-        Snapshot.of(parse_config(orjson.dumps(written).decode())),
+        Snapshot.from_config(parse_config(orjson.dumps(written).decode())),
     )
     await before.upstream.close()
-    runtime.health, runtime.retry_budget, runtime.paces = Health(), RetryBudget(), Paces()
+    runtime.health, runtime.retry_budget, runtime.latency = Health(), RetryBudget(), LatencyTracker()
     runtime.stream_only.clear()
-    runtime.chance = lambda: 0.0
+    runtime.random_float = lambda: 0.0
 
 
 async def ask_both(
-    house: House, upstream: FaultUpstream, spoken: Format, *, stream: bool, warm: bool = False
+    house: RunningGateway, upstream: FaultUpstream, spoken: Format, *, stream: bool, warm: bool = False
 ) -> Pool:
     """Asks for the model of two accounts and for that of one, at the same time; `warm`: each for
     the second time, and only this one counts."""
     loop = asyncio.get_running_loop()
     models = (POOLED, SINGLE)
     if warm:
-        await asyncio.gather(*(house.ask(spoken, model=model, stream=stream) for model in models))
+        await asyncio.gather(*(house.post(spoken, model=model, stream=stream) for model in models))
     before = loop.time()
     answers = await asyncio.gather(
-        *(house.ask(spoken, model=model, stream=stream) for model in models)
+        *(house.post(spoken, model=model, stream=stream) for model in models)
     )
     after = loop.time()
     rows = [await settled(house, answer.headers["request-id"]) for answer in answers]
-    reports = {report.place[1]: report for report in house.daemon.runtime.health.snapshot(0.0)}
+    reports = {report.account_ref[1]: report for report in house.daemon.runtime.health.snapshot(0.0)}
     outcomes = [
         Outcome(
             answer,
             row,
-            await house.desk.attempts(row.id),
+            await house.operations.list_attempts(row.id),
             reports[account],
-            upstream.of(key=key(account)),
+            upstream.calls_of(key=key(account)),
         )
         for answer, row, account in zip(answers, rows, (FAULTY, ALONE), strict=True)
     ]
-    return Pool(outcomes[0], outcomes[1], before, after, upstream.of(key=key(SOUND)))
+    return Pool(outcomes[0], outcomes[1], before, after, upstream.calls_of(key=key(SOUND)))

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 import gateway.server.body
 from gateway.core.formats import Format
-from gateway.routing.gate import State
+from gateway.routing.gate import HealthState
 from gateway.store.records import ExchangeState, RequestRow
 from tests.faults.client_faults import (
     BODIES,
@@ -32,7 +32,7 @@ from tests.faults.outcomes import Bill, Told
 from tests.faults.paying import assert_billed
 from tests.faults.rawclient import Received, raw_client, request
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import PATHS, House, channel, open_house, prompt
+from tests.house import PATHS, RunningGateway, channel, run_gateway, request_body
 
 SOON = 0.25
 """Seconds within which an upstream must hear that nobody listens any more."""
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: House
+    house: RunningGateway
     upstream: FaultUpstream
 
 
@@ -56,7 +56,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
     async with fault_upstream() as upstream:
         channels = [channel(spoken, upstream.address, timeouts=timeouts) for spoken in Format]
         folder = tmp_path_factory.mktemp("clients")
-        async with open_house(folder, channels, server={"max_body": MOST}) as house:
+        async with run_gateway(folder, channels, server={"max_body": MOST}) as house:
             yield Place(house, upstream)
 
 
@@ -73,7 +73,7 @@ PARAMETERS = ("misdeed", "spoken", "streamed")
 
 def asking(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> bytes:
     """The request, with all that is wrong about it."""
-    body = misdeed.body(orjson.dumps(prompt(spoken, stream=streamed)))
+    body = misdeed.body(orjson.dumps(request_body(spoken, stream=streamed)))
     headers: dict[str, str | None] = {
         "authorization": f"Bearer {place.house.key}",
         "content-type": "application/json",
@@ -114,11 +114,11 @@ async def ended(place: Place, before: str | None) -> RequestRow:
 @pytest.mark.parametrize(PARAMETERS, [*cases(LEAVING)])
 async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
     before = await last_row(place)
-    place.upstream.play(misdeed.plan)
+    place.upstream.set_plan(misdeed.plan)
     assert misdeed.leave is not None
     async with raw_client(place.house.address) as client:
         await client.send(asking(place, misdeed, spoken, streamed))
-        call = await place.upstream.called()
+        call = await place.upstream.wait_for_call()
         if misdeed.status == 200:
             await client.receive_until(b"\r\n\r\n")
             await client.receive_until(b"Hello")
@@ -134,7 +134,7 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     row = await ended(place, before)
     check_row(row, misdeed)
     assert row.end_reason == "client_gone"
-    attempts = await place.house.desk.attempts(row.id)
+    attempts = await place.house.operations.list_attempts(row.id)
     assert [attempt.verdict for attempt in attempts] == ["given up"]
     check_health(place)
 
@@ -142,12 +142,12 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_READER])])
 async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
     before = await last_row(place)
-    place.upstream.play(misdeed.plan)
+    place.upstream.set_plan(misdeed.plan)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.house.address, room=SMALL) as client:
             await client.send(asking(place, misdeed, spoken, streamed))
-            call = await place.upstream.called()
+            call = await place.upstream.wait_for_call()
             row = await ended(place, before)
             async with asyncio.timeout(SOON):
                 while call.answered_at is None:
@@ -174,7 +174,7 @@ async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streame
 @pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
 async def test_request(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
     before = await last_row(place)
-    place.upstream.play(misdeed.plan)
+    place.upstream.set_plan(misdeed.plan)
     async with raw_client(place.house.address) as client:
         await client.send(asking(place, misdeed, spoken, streamed))
         answer = await client.answer()
@@ -210,7 +210,7 @@ async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed:
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_two_at_once_are_answered_in_turn(place: Place, spoken: Format) -> None:
-    place.upstream.play("ok:text,ok:text_unicode,again")
+    place.upstream.set_plan("ok:text,ok:text_unicode,again")
     async with raw_client(place.house.address) as client:
         sound = asking(place, Misdeed(what="nothing"), spoken, False)
         await client.send(sound + sound)
@@ -248,4 +248,4 @@ def check_row(row: RequestRow, misdeed: Misdeed) -> None:
 def check_health(place: Place) -> None:
     """No account is to blame for what a client does."""
     for report in place.house.daemon.runtime.health.snapshot(0.0):
-        assert (report.standing.state, report.failed) == (State.OPEN, 0)
+        assert (report.status.state, report.failed) == (HealthState.HEALTHY, 0)

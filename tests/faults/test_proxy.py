@@ -87,7 +87,7 @@ async def test_an_end_of_the_client_is_passed_on(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient, how: Leave, noted: Left
 ) -> None:
     await client.send(asked(upstream, "stall:head"))
-    call = await upstream.called()
+    call = await upstream.wait_for_call()
     client.leave(how)
     async with asyncio.timeout(1):
         await call.gone.wait()
@@ -123,7 +123,7 @@ async def test_what_the_client_does_not_read_holds_the_server_up(
 ) -> None:
     async with raw_client(proxy.address, room=4096) as client:
         await client.send(asked(upstream, "tick:0:size=100000"))
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         sent = -1
         while sent != call.sent:
             sent = call.sent
@@ -148,7 +148,7 @@ async def test_latency_upward(
     proxy.add(Latency(0.1, jitter=0.05), Direction.UP)
     began = asyncio.get_running_loop().time()
     await client.send(asked(upstream))
-    assert (await upstream.called()).arrived_at - began >= 0.05
+    assert (await upstream.wait_for_call()).arrived_at - began >= 0.05
     assert (await client.answer()).body == FIXTURE
 
 
@@ -208,7 +208,7 @@ async def test_timeout_lets_go_when_it_is_taken_away(
 ) -> None:
     proxy.add(Timeout())
     await client.send(asked(upstream))
-    await upstream.called()
+    await upstream.wait_for_call()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await client.receive()
@@ -326,7 +326,7 @@ async def test_nothing_is_left_when_it_ends(
         async with fault_proxy(upstream.address) as proxy, raw_client(proxy.address) as client:
             proxy.add(toxic)
             await client.send(asked(upstream, "stale"))
-            await upstream.called(len(upstream.calls) + 1)
+            await upstream.wait_for_call(len(upstream.calls) + 1)
             await asyncio.sleep(0.01)
             assert len(proxy.connections) == 1
         assert proxy.connections == []

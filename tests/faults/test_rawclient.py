@@ -100,7 +100,7 @@ async def test_normal(upstream: FaultUpstream) -> None:
 async def test_not_reading_holds_the_other_side_up(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
         await client.send(asked(upstream, "huge:30_000_000", stream=False))
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         await asyncio.sleep(0.1)
         held = call.sent
         await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ async def test_leaving_at_a_byte(upstream: FaultUpstream, how: Leave, count: int
         await client.send(asked(upstream, "stall:text"))
         await client.leave_at(count, how)
         assert len(client.received) == count
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         async with asyncio.timeout(1):
             await call.gone.wait()
     assert call.left_by is Left.RESET  # also of a socket that is closed before it has read all

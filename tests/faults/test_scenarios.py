@@ -141,7 +141,7 @@ async def test_stall_is_silence_from_a_place_on(
 ) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(asked(upstream, f"stall:{place.value}", spoken, stream=stream))
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         if place is not Place.HEAD:
             await client.receive_until(b"\r\n\r\n")
         expected = len(before(spoken, place, stream))

@@ -89,31 +89,31 @@ async def test_turns_are_counted_for_each_account_model_and_endpoint(
         (await ask(upstream, plan)).status,
     ]
     assert heard == [503, 200, 503, 503, 503, 500, 200]
-    assert [call.step for call in upstream.of(key="key-a", model="upstream-model")][:2] == [
+    assert [call.step for call in upstream.calls_of(key="key-a", model="upstream-model")][:2] == [
         "refuse:503",
         "ok",
     ]
 
 
 async def test_a_rule_overrules_the_url(upstream: FaultUpstream) -> None:
-    upstream.play("refuse:500")
-    upstream.play("refuse:401", key="key-b")
-    upstream.play("refuse:404", model="gone")
-    upstream.play("refuse:429,ok", endpoint="/responses")
+    upstream.set_plan("refuse:500")
+    upstream.set_plan("refuse:401", key="key-b")
+    upstream.set_plan("refuse:404", model="gone")
+    upstream.set_plan("refuse:429,ok", endpoint="/responses")
     assert (await ask(upstream)).status == 500
     assert (await ask(upstream, key="key-b")).status == 401
     assert (await ask(upstream, key="key-b", model="gone")).status == 404
     assert (await ask(upstream, "ok", Format.RESPONSES)).status == 429
     assert (await ask(upstream, "ok", Format.RESPONSES)).status == 200
-    upstream.play("refuse:429,ok", endpoint="/responses")
+    upstream.set_plan("refuse:429,ok", endpoint="/responses")
     assert (await ask(upstream, "ok", Format.RESPONSES)).status == 429
-    upstream.forget_rules()
+    upstream.clear_plans()
     assert (await ask(upstream)).status == 200
 
 
 async def test_a_call_can_be_waited_for(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
-        waiting = asyncio.ensure_future(upstream.called(2, key="key-a"))
+        waiting = asyncio.ensure_future(upstream.wait_for_call(2, key="key-a"))
         await ask(upstream, key="key-b")
         await client.send(asked(upstream))
         await client.answer()
@@ -146,7 +146,7 @@ async def test_who_leaves_is_noticed_and_not_answered_any_more(
     loop = asyncio.get_running_loop()
     async with raw_client(upstream.address) as client:
         await client.send(asked(upstream, plan))
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         if plan != "stall:head":
             await client.receive_until(b"\r\n\r\n")
         left_at = loop.time()
@@ -185,7 +185,7 @@ async def test_an_end_of_the_upstreams_own_is_nobodys_leaving(
 async def test_what_the_peer_does_not_read_is_not_counted_as_sent(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
         await client.send(asked(upstream, "tick:0:size=100000"))
-        call = await upstream.called()
+        call = await upstream.wait_for_call()
         while True:
             sent = call.sent
             await asyncio.sleep(0.05)
@@ -236,7 +236,7 @@ async def test_nothing_is_left_when_it_ends(caplog: pytest.LogCaptureFixture) ->
         for plan in plans:
             client = await clients.enter_async_context(raw_client(upstream.address))
             await client.send(asked(upstream, plan))
-        await upstream.called(len(plans))
+        await upstream.wait_for_call(len(plans))
     gc.collect()
     assert (len(asyncio.all_tasks()), open_files()) == (tasks, files)
     assert loud == []

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.formats import Format
-from gateway.routing.gate import State
-from gateway.routing.judgement import Effect
+from gateway.routing.gate import HealthState
+from gateway.routing.judgement import AccountPenalty
 from gateway.store.records import ExchangeState
 from tests.faults.hearing import assert_told, assert_told_in_band, text_of
 from tests.faults.outcomes import INVALID, Bill, Told
@@ -22,18 +22,18 @@ from tests.faults.paying import assert_billed
 from tests.faults.pools import ALONE, FAULTY, SOUND, Outcome, Pool, arranged, ask_both
 from tests.faults.upstream import FaultUpstream, fault_upstream
 from tests.faults.upstream_faults import FAULTS, By, Fault
-from tests.house import House, open_house
+from tests.house import RunningGateway, run_gateway
 from tests.support.paths import STREAMS
 
 SOUND_TEXT = orjson.loads((STREAMS / "text_unicode" / "messages.json").read_bytes())["content"][0][
     "text"
 ]
 STATES = {
-    Effect.NONE: State.OPEN,
-    Effect.FAILURE: State.OPEN,
-    Effect.COOL: State.COOLING,
-    Effect.OPEN: State.BROKEN,
-    Effect.BAN: State.BANNED,
+    AccountPenalty.NONE: HealthState.HEALTHY,
+    AccountPenalty.FAILURE: HealthState.HEALTHY,
+    AccountPenalty.RATE_LIMITED: HealthState.RATE_LIMITED,
+    AccountPenalty.CIRCUIT_OPEN: HealthState.CIRCUIT_OPEN,
+    AccountPenalty.AUTH_FAILED: HealthState.AUTH_FAILED,
 }
 
 pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: House
+    house: RunningGateway
     upstream: FaultUpstream
 
 
@@ -49,7 +49,7 @@ class Place:
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     async with (
         fault_upstream() as upstream,
-        open_house(tmp_path_factory.mktemp("faults"), []) as house,
+        run_gateway(tmp_path_factory.mktemp("faults"), []) as house,
     ):
         yield Place(house, upstream)
 
@@ -132,15 +132,15 @@ def check_account(fault: Fault, pool: Pool) -> None:
     """Both accounts, unless a later try has put it right."""
     failed = sum(word not in ("ok", "answers streams alone") for word in fault.tries)
     report = pool.among_two.report
-    assert report.standing.state is STATES[fault.effect]
-    assert report.failed == (0 if fault.effect is Effect.NONE else failed)
+    assert report.status.state is STATES[fault.effect]
+    assert report.failed == (0 if fault.effect is AccountPenalty.NONE else failed)
     if fault.closed is not None:
-        until = report.standing.until - fault.closed
+        until = report.status.until - fault.closed
         assert pool.before - fault.vague <= until <= pool.after + fault.vague
     if _alone_by(fault) is By.NOBODY:
-        assert pool.alone.report.standing.state is STATES[fault.effect]
+        assert pool.alone.report.status.state is STATES[fault.effect]
     else:
-        assert pool.alone.report.standing.state is State.OPEN
+        assert pool.alone.report.status.state is HealthState.HEALTHY
 
 
 def _codes(told: Told, spoken: Format) -> tuple[str | None, ...]:

@@ -52,7 +52,7 @@ class FaultUpstream:
         self.calls: list[Call] = []
         self.connections = 0
         self.open_connections = 0
-        self.mistakes: list[str] = []
+        self.errors: list[str] = []
         self._rules: list[_Rule] = []
         self._turns: Counter[tuple[str, str, str, str]] = Counter()
         self._arrived = asyncio.Condition()
@@ -63,13 +63,13 @@ class FaultUpstream:
         assert port
         return port
 
-    def base_url(self, spoken: Format, plan: str = _SOUND) -> str:
+    def base_url(self, upstream_format: Format, plan: str = _SOUND) -> str:
         """What stands in a channel of that format."""
         parse_plan(plan)
         base = f"{self.address}{_FRONT}{quote(plan, safe=':,*=')}"
-        return base if spoken is Format.MESSAGES else f"{base}/v1"
+        return base if upstream_format is Format.MESSAGES else f"{base}/v1"
 
-    def play(
+    def set_plan(
         self,
         plan: str,
         *,
@@ -86,22 +86,22 @@ class FaultUpstream:
         for place in [each for each in self._turns if each[0] == plan and key in (None, each[1])]:
             del self._turns[place]
 
-    def forget_rules(self) -> None:
+    def clear_plans(self) -> None:
         """The URL decides again."""
         self._rules.clear()
 
-    def of(self, *, key: str | None = None, model: str | None = None) -> list[Call]:
+    def calls_of(self, *, key: str | None = None, model: str | None = None) -> list[Call]:
         """The calls of an account, or for a model, in their order."""
         wanted = _Rule("", key, model, None)
         return [call for call in self.calls if wanted.fits(call)]
 
-    async def called(self, times: int = 1, *, key: str | None = None) -> Call:
+    async def wait_for_call(self, times: int = 1, *, key: str | None = None) -> Call:
         """The call of that number (of that account), once it has arrived."""
         async with asyncio.timeout(10), self._arrived:
-            await self._arrived.wait_for(lambda: len(self.of(key=key)) >= times)
-        return self.of(key=key)[times - 1]
+            await self._arrived.wait_for(lambda: len(self.calls_of(key=key)) >= times)
+        return self.calls_of(key=key)[times - 1]
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         self.connections += 1
         self.open_connections += 1
@@ -111,9 +111,9 @@ class FaultUpstream:
             while isinstance(call, Call):
                 call = await self._exchange(line, call)
         except PlanMistake as mistake:
-            self.mistakes.append(str(mistake))
+            self.errors.append(str(mistake))
         except (ValueError, asyncio.LimitOverrunError) as mistake:
-            self.mistakes.append(f"no HTTP request: {mistake!r}")
+            self.errors.append(f"no HTTP request: {mistake!r}")
         finally:
             self.open_connections -= 1
 
@@ -166,7 +166,7 @@ class FaultUpstream:
         except ConnectionError:
             call.answer.hang_up()
         except Exception as mistake:  # whatever a plan may say: it is told at the end
-            self.mistakes.append(f"{call.plan}: {mistake!r}")
+            self.errors.append(f"{call.plan}: {mistake!r}")
             call.answer.hang_up()
         finally:
             call.answered_at = asyncio.get_running_loop().time()
@@ -230,13 +230,13 @@ async def fault_upstream(tls: ssl.SSLContext | None = None) -> AsyncIterator[Fau
     """A fault upstream on a loopback port of its own. At its end a plan that meant nothing is an
     error, lest a slip of the pen be taken for a fault."""
     upstream = FaultUpstream()
-    async with listening(upstream.talk, tls) as port:
+    async with listening(upstream.serve_connection, tls) as port:
         upstream.address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         try:
             yield upstream
         except BaseException as error:
-            for mistake in upstream.mistakes:
+            for mistake in upstream.errors:
                 error.add_note(mistake)
             raise
-    if upstream.mistakes:
-        raise PlanMistake("; ".join(upstream.mistakes))
+    if upstream.errors:
+        raise PlanMistake("; ".join(upstream.errors))

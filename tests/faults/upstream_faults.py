@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.routing.judgement import Effect
+from gateway.routing.judgement import AccountPenalty
 from tests.faults.outcomes import (
     BAD,
     EMPTY,
@@ -56,7 +56,7 @@ class Fault:
     tries: tuple[str, ...]
     alone: tuple[str, ...] | None = None
     told: Told | None = None
-    effect: Effect = Effect.FAILURE
+    effect: AccountPenalty = AccountPenalty.FAILURE
     closed: float | None = None
     asked: Asked = Asked.BOTH
     formats: tuple[Format, ...] = tuple(Format)
@@ -97,7 +97,7 @@ _STREAMS: Final = {"first_event": _SOON, "idle": _SOON, "whole": _SOON}
 
 def _fine(what: str, plan: str, **more: Any) -> Fault:
     """No fault at all, in the end."""
-    return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=Effect.NONE, **more)
+    return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=AccountPenalty.NONE, **more)
 
 
 def _clients(what: str, plan: str, told: Told, verdict: str, **more: Any) -> Fault:
@@ -108,7 +108,7 @@ def _clients(what: str, plan: str, told: Told, verdict: str, **more: Any) -> Fau
         by=By.NOBODY,
         tries=(verdict,),
         told=told,
-        effect=Effect.NONE,
+        effect=AccountPenalty.NONE,
         **more,
     )
 
@@ -142,7 +142,7 @@ _LINE: Final = [
         line="self-signed",
         tries=("TLS failed",),
         told=NO_TLS,
-        effect=Effect.OPEN,
+        effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
     Fault(
@@ -150,7 +150,7 @@ _LINE: Final = [
         line="no TLS",
         tries=("TLS failed",),
         told=NO_TLS,
-        effect=Effect.OPEN,
+        effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
     Fault(
@@ -226,7 +226,7 @@ _STATUSES: Final = [
         plan="refuse:401",
         tries=("key refused",),
         told=FORBIDDEN,
-        effect=Effect.BAN,
+        effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     Fault(
@@ -234,7 +234,7 @@ _STATUSES: Final = [
         plan="refuse:400:key",
         tries=("key refused",),
         told=FORBIDDEN,
-        effect=Effect.BAN,
+        effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     Fault(
@@ -242,7 +242,7 @@ _STATUSES: Final = [
         plan="refuse:403",
         tries=("access forbidden",),
         told=FORBIDDEN,
-        effect=Effect.BAN,
+        effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     *(
@@ -251,7 +251,7 @@ _STATUSES: Final = [
             plan=f"refuse:{status}:{words}",
             tries=("account closed",),
             told=FORBIDDEN,
-            effect=Effect.BAN,
+            effect=AccountPenalty.AUTH_FAILED,
             closed=1800,
         )
         for status, words in ((400, "disabled"), (403, "deactivated"))
@@ -262,7 +262,7 @@ _STATUSES: Final = [
             plan=f"refuse:{status}:{words}",
             tries=("quota spent",),
             told=NO_ACCOUNTS,
-            effect=Effect.BAN,
+            effect=AccountPenalty.AUTH_FAILED,
             closed=300,
             formats=_CODED if words == "quota" else tuple(Format),
         )
@@ -317,7 +317,7 @@ _LIMITS: Final = [
         plan="refuse:429",
         tries=("rate limited",),
         told=NO_ACCOUNTS,
-        effect=Effect.COOL,
+        effect=AccountPenalty.RATE_LIMITED,
         closed=1,
     ),
     Fault(
@@ -325,7 +325,7 @@ _LIMITS: Final = [
         plan="refuse:429:ms=200,ok",
         tries=("rate limited",),
         alone=("rate limited", _OK),
-        effect=Effect.COOL,
+        effect=AccountPenalty.RATE_LIMITED,
         closed=0.2,
     ),
     Fault(
@@ -334,7 +334,7 @@ _LIMITS: Final = [
         tries=("rate limited",),
         alone=("rate limited", "rate limited"),
         told=NO_ACCOUNTS.after(1),
-        effect=Effect.COOL,
+        effect=AccountPenalty.RATE_LIMITED,
         closed=0.2,
     ),
     *(
@@ -343,7 +343,7 @@ _LIMITS: Final = [
             plan=f"refuse:429:{hint}",
             tries=("rate limited",),
             told=NO_ACCOUNTS.after(seconds),
-            effect=Effect.COOL,
+            effect=AccountPenalty.RATE_LIMITED,
             closed=min(seconds, 300),
         )
         for where, hint, seconds in (
@@ -360,7 +360,7 @@ _LIMITS: Final = [
             plan=f"refuse:429:{hint}=40",
             tries=("rate limited",),
             told=NO_ACCOUNTS.after(40),
-            effect=Effect.COOL,
+            effect=AccountPenalty.RATE_LIMITED,
             closed=40,
             vague=2,
         )
@@ -508,7 +508,7 @@ _EVENTS: Final = [
         plan="error:start:rate_limit",
         tries=("rate limited",),
         told=NO_ACCOUNTS,
-        effect=Effect.COOL,
+        effect=AccountPenalty.RATE_LIMITED,
         closed=1,
     ),
     Fault(
@@ -516,7 +516,7 @@ _EVENTS: Final = [
         plan="error:start:key",
         tries=("key refused",),
         told=FORBIDDEN,
-        effect=Effect.BAN,
+        effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     _clients(
@@ -608,7 +608,7 @@ _ODD: Final = [
         plan="page",
         tries=("a page, no reply",),
         told=BAD,
-        effect=Effect.OPEN,
+        effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
     *(
@@ -656,7 +656,7 @@ _ODD: Final = [
             plan=f"stream_only:{wording}",
             by=By.SAME,
             tries=("answers streams alone", _OK),
-            effect=Effect.NONE,
+            effect=AccountPenalty.NONE,
             asked=Asked.WHOLE,
         )
         for wording in STREAM_ONLY

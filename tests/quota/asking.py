@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pytest
 
-from gateway.core.limits import MICRO, Limits
+from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.errors import GatewayError
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota
-from gateway.quota.purse import Purse
+from gateway.quota.purse import BudgetTracker
 
 NOW = 1000.0
-NOON = int(datetime.fromisoformat("2026-11-21T12:00:00Z").timestamp()) * MICRO
+NOON = int(datetime.fromisoformat("2026-11-21T12:00:00Z").timestamp()) * MICRO_PER_UNIT
 
 
 def key(**limits: int) -> Holder:
@@ -35,7 +35,7 @@ def take(
     tokens: int = 10,
     micro: int = 100,
 ) -> Lease:
-    return quota.take(holders, now=now, at=at, tokens=tokens, micro=micro)
+    return quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
 
 
 def refusal(quota: Quota, *holders: Holder, now: float = NOW, **asked: int) -> GatewayError:
@@ -45,18 +45,18 @@ def refusal(quota: Quota, *holders: Holder, now: float = NOW, **asked: int) -> G
 
 
 def requests_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
-    gauge = quota.gauges([holder], now).requests
+    gauge = quota.limit_statuses([holder], now).requests
     assert gauge is not None
     return gauge.remaining
 
 
 def tokens_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
-    gauge = quota.gauges([holder], now).tokens
+    gauge = quota.limit_statuses([holder], now).tokens
     assert gauge is not None
     return gauge.remaining
 
 
-def spent(purse: Purse, at: int) -> tuple[int, int, int]:
+def spent(purse: BudgetTracker, at: int) -> tuple[int, int, int]:
     """In all, in the month and in the day of a moment: as a budget of nothing tells it."""
     return (
         purse.total,
@@ -65,7 +65,7 @@ def spent(purse: Purse, at: int) -> tuple[int, int, int]:
     )
 
 
-def _spent(purse: Purse, nothing: Limits, at: int) -> int:
-    lack = purse.lack(nothing, at, 1)
+def _spent(purse: BudgetTracker, nothing: Limits, at: int) -> int:
+    lack = purse.shortfall(nothing, at, 1)
     assert lack is not None
     return lack.spent

@@ -6,35 +6,35 @@ from time import perf_counter
 
 import pytest
 
-from gateway.quota.agents import Agents
+from gateway.quota.agents import UserAgentList
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0", "re:", "x" * 8000])
 def test_no_list_allows_everybody(agent: str) -> None:
-    assert Agents.of(None).allows(agent)
+    assert UserAgentList.parse(None).allows(agent)
 
 
 def test_no_client_can_make_an_expression_take_long() -> None:
     """Clients choose the text: one that backtracks would take years for this."""
-    agents = Agents.of([r"re:^(\w+[ /.]?)+$"])
+    agents = UserAgentList.parse([r"re:^(\w+[ /.]?)+$"])
     began = perf_counter()
     assert not agents.allows("a" * 299 + "!")
     assert perf_counter() - began < 0.1
 
 
 def test_what_is_no_text_is_only_another_agent() -> None:
-    assert Agents.of(["re:^coder"]).allows("coder/\udcff")
-    assert not Agents.of(["re:^coder"]).allows("\udcffcoder")
+    assert UserAgentList.parse(["re:^coder"]).allows("coder/\udcff")
+    assert not UserAgentList.parse(["re:^coder"]).allows("\udcffcoder")
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
 def test_an_empty_list_allows_nobody(agent: str) -> None:
-    assert not Agents.of([]).allows(agent)
+    assert not UserAgentList.parse([]).allows(agent)
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
 def test_an_empty_beginning_is_every_agent(agent: str) -> None:
-    assert Agents.of(["coder/", ""]).allows(agent)
+    assert UserAgentList.parse(["coder/", ""]).allows(agent)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_empty_beginning_is_every_agent(agent: str) -> None:
     ],
 )
 def test_beginnings(agent: str, allowed: bool) -> None:
-    assert Agents.of(("coder/", "desk")).allows(agent) is allowed
+    assert UserAgentList.parse(("coder/", "desk")).allows(agent) is allowed
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_beginnings(agent: str, allowed: bool) -> None:
     ],
 )
 def test_expressions_are_looked_for_anywhere(agent: str, allowed: bool) -> None:
-    assert Agents.of([r"re:coder/\d\.\d", "re:^desk/"]).allows(agent) is allowed
+    assert UserAgentList.parse([r"re:coder/\d\.\d", "re:^desk/"]).allows(agent) is allowed
 
 
 def test_beginnings_and_expressions_stand_side_by_side() -> None:
-    agents = Agents.of(["desk", "re:lamp$"])
+    agents = UserAgentList.parse(["desk", "re:lamp$"])
     assert agents.allows("desk/1")
     assert agents.allows("a lamp")
     assert not agents.allows("lamp post")
@@ -78,10 +78,10 @@ def test_beginnings_and_expressions_stand_side_by_side() -> None:
 
 
 def test_an_empty_expression_is_every_agent() -> None:
-    assert Agents.of(["re:"]).allows("")
-    assert Agents.of(["re:"]).allows("curl/8.5.0")
+    assert UserAgentList.parse(["re:"]).allows("")
+    assert UserAgentList.parse(["re:"]).allows("curl/8.5.0")
 
 
 def test_an_expression_may_begin_like_one() -> None:
-    assert Agents.of(["re:re:x"]).allows("a re:x")
-    assert not Agents.of(["re:re:x"]).allows("x")
+    assert UserAgentList.parse(["re:re:x"]).allows("a re:x")
+    assert not UserAgentList.parse(["re:re:x"]).allows("x")

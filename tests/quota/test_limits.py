@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.limits import MICRO, UNLIMITED, Limits
+from gateway.core.limits import MICRO_PER_UNIT, UNLIMITED, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, HolderKind, Quota
 from tests.quota.asking import (
@@ -19,7 +19,7 @@ from tests.quota.asking import (
     tokens_left,
 )
 
-DAY = 86_400 * MICRO
+DAY = 86_400 * MICRO_PER_UNIT
 
 
 def test_who_has_no_limits_is_let_in() -> None:
@@ -95,41 +95,41 @@ def test_requests_at_once() -> None:
 
 @pytest.mark.parametrize("budget", ["budget", "budget_day", "budget_month"])
 def test_budgets(budget: str) -> None:
-    quota, laptop = Quota(), key(**{budget: 5 * MICRO})
-    take(quota, laptop, micro=4 * MICRO).settle(1, 4 * MICRO)
-    running = take(quota, laptop, micro=MICRO // 2)
-    take(quota, laptop, micro=MICRO // 2).settle(0, 0)
-    error = refusal(quota, laptop, micro=MICRO // 2 + 1)
+    quota, laptop = Quota(), key(**{budget: 5 * MICRO_PER_UNIT})
+    take(quota, laptop, micro=4 * MICRO_PER_UNIT).settle(1, 4 * MICRO_PER_UNIT)
+    running = take(quota, laptop, micro=MICRO_PER_UNIT // 2)
+    take(quota, laptop, micro=MICRO_PER_UNIT // 2).settle(0, 0)
+    error = refusal(quota, laptop, micro=MICRO_PER_UNIT // 2 + 1)
     assert type(error) is InsufficientQuota
     assert error.message.startswith("Insufficient quota: key laptop may spend 5 units ")
     assert ": 4 are spent and 0.5 reserved by running requests, this one may take 0.500001; " in (
         error.message
     )
-    running.settle(1, 2 * MICRO)
+    running.settle(1, 2 * MICRO_PER_UNIT)
     assert refusal(quota, laptop, micro=1)
-    assert quota.purse(HolderKind.KEY, "key_1").total == 6 * MICRO
+    assert quota.budget(HolderKind.KEY, "key_1").total == 6 * MICRO_PER_UNIT
 
 
 def test_a_refused_request_may_come_again_on_a_new_day() -> None:
-    quota, laptop = Quota(), key(budget_day=MICRO)
-    take(quota, laptop, micro=MICRO).settle(1, MICRO)
+    quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
+    take(quota, laptop, micro=MICRO_PER_UNIT).settle(1, MICRO_PER_UNIT)
     error = refusal(quota, laptop, micro=1)
     assert error.message.endswith("; a new day begins at 2026-11-22T00:00:00Z")
     take(quota, laptop, micro=1, at=NOON + DAY // 2)
 
 
 def test_an_exchange_is_spent_in_the_day_in_which_it_began() -> None:
-    quota, laptop = Quota(), key(budget_day=MICRO)
-    lease = take(quota, laptop, micro=MICRO)
-    refusal(quota, laptop, micro=MICRO, at=NOON + DAY)
-    lease.settle(1, MICRO)
-    take(quota, laptop, micro=MICRO, at=NOON + DAY)
-    assert quota.purse(HolderKind.KEY, "key_1").total == MICRO
+    quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
+    lease = take(quota, laptop, micro=MICRO_PER_UNIT)
+    refusal(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
+    lease.settle(1, MICRO_PER_UNIT)
+    take(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
+    assert quota.budget(HolderKind.KEY, "key_1").total == MICRO_PER_UNIT
 
 
 def test_what_the_ledger_knows_weighs_on_the_budget() -> None:
     quota, team = Quota(), group(budget=1000)
-    quota.purse(HolderKind.GROUP, "team").load(950, 0, 950, NOON)
+    quota.budget(HolderKind.GROUP, "team").load(950, 0, 950, NOON)
     refusal(quota, team, micro=51)
     take(quota, team, micro=50)
 
@@ -160,7 +160,7 @@ def test_what_uses_no_tokens_puts_no_free_minute_off() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
     take(quota, laptop, tokens=10, now=NOW)
     take(quota, laptop, tokens=0, now=NOW + 30)
-    gauge = quota.gauges([laptop], NOW + 30).tokens
+    gauge = quota.limit_statuses([laptop], NOW + 30).tokens
     assert gauge is not None
     assert gauge.reset == 30.0
 
@@ -180,7 +180,7 @@ def test_settled_twice_is_settled_once() -> None:
         lease.settle(0, 0)
     refusal(quota, laptop, tokens=0, micro=0)
     assert tokens_left(quota, laptop) == 0
-    purse = quota.purse(HolderKind.KEY, "key_1")
+    purse = quota.budget(HolderKind.KEY, "key_1")
     assert (purse.total, purse.reserved) == (300, 700)
     running.settle(0, 0)
     assert (purse.total, purse.reserved) == (300, 0)
@@ -200,7 +200,7 @@ def test_all_holders_pay() -> None:
     holders = (key(tokens_per_minute=500), group(concurrent=3), gateway(requests_per_minute=9))
     take(quota, *holders, tokens=100, micro=10).settle(90, 7)
     for holder in holders:
-        assert quota.purse(holder.kind, holder.id).total == 7
+        assert quota.budget(holder.kind, holder.id).total == 7
     assert tokens_left(quota, holders[0]) == 410
     assert requests_left(quota, holders[2]) == 8
 
@@ -243,7 +243,7 @@ def test_what_is_refused_takes_nothing(tight: str, place: int) -> None:
         refusal(quota, *holders, tokens=50, micro=50)
     for each in others:
         assert requests_left(quota, each) == tokens_left(quota, each) == 100
-        purse = quota.purse(each.kind, each.id)
+        purse = quota.budget(each.kind, each.id)
         assert (purse.total, purse.reserved) == (0, 0)
         take(quota, each, tokens=100, micro=100)
 
@@ -312,10 +312,10 @@ def test_a_refusal_tells_whose_limit_it_is(limit: str) -> None:
     take(quota, team, tokens=1)
     error = refusal(quota, key(**{limit: 9}), team, gateway(**{limit: 9}), tokens=1)
     assert isinstance(error, TooManyRequests)
-    assert error.whose == ("group", "team")
+    assert error.holder == ("group", "team")
     error = refusal(quota, key(**{limit: 0}), team)
     assert isinstance(error, TooManyRequests)
-    assert error.whose == ("key", "key_1")
+    assert error.holder == ("key", "key_1")
 
 
 def test_a_limit_that_is_set_later_begins_to_count_then() -> None:
@@ -353,7 +353,7 @@ def test_leases_survive_that_limits_change() -> None:
         lease.settle(20, 5)
     assert tokens_left(quota, limited) == 60
     assert requests_left(quota, limited) == 8
-    purse = quota.purse(HolderKind.KEY, "key_1")
+    purse = quota.budget(HolderKind.KEY, "key_1")
     assert (purse.total, purse.reserved) == (20, 0)
     take(quota, key(concurrent=1))
 

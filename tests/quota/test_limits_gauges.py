@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from gateway.core.limits import UNLIMITED
-from gateway.quota.limits import Gauge, Gauges, Holder, HolderKind, Quota
+from gateway.quota.limits import LimitStatus, LimitStatuses, Holder, HolderKind, Quota
 from tests.quota.asking import NOW, gateway, group, key, requests_left, take, tokens_left
 
 
 def test_gauges_of_who_has_no_limits() -> None:
     quota = Quota()
-    nothing = Gauges(None, None)
+    nothing = LimitStatuses(None, None)
     free = Holder(HolderKind.GROUP, "free", "free", UNLIMITED)
-    assert quota.gauges([key(), free, gateway(concurrent=3)], NOW) == nothing
-    assert quota.gauges([], NOW) == nothing
-    shown = quota.gauges([free, key(requests_per_minute=3)], NOW)
-    assert shown == Gauges(Gauge(3, 3, 0.0), None)
+    assert quota.limit_statuses([key(), free, gateway(concurrent=3)], NOW) == nothing
+    assert quota.limit_statuses([], NOW) == nothing
+    shown = quota.limit_statuses([free, key(requests_per_minute=3)], NOW)
+    assert shown == LimitStatuses(LimitStatus(3, 3, 0.0), None)
 
 
 def test_gauges_of_who_has_used_nothing_yet() -> None:
     quota = Quota()
     holder = key(requests_per_minute=5, tokens_per_minute=100)
-    assert quota.gauges([holder], NOW) == Gauges(Gauge(5, 5, 0.0), Gauge(100, 100, 0.0))
+    assert quota.limit_statuses([holder], NOW) == LimitStatuses(LimitStatus(5, 5, 0.0), LimitStatus(100, 100, 0.0))
 
 
 def test_gauges_count_down_and_up_again() -> None:
     quota, laptop = Quota(), key(requests_per_minute=5, tokens_per_minute=100)
     take(quota, laptop, tokens=30, now=0.0)
     take(quota, laptop, tokens=20, now=20.0)
-    assert quota.gauges([laptop], 30.0) == Gauges(Gauge(5, 3, 50.0), Gauge(100, 50, 50.0))
-    assert quota.gauges([laptop], 60.0) == Gauges(Gauge(5, 4, 20.0), Gauge(100, 80, 20.0))
-    assert quota.gauges([laptop], 80.0) == Gauges(Gauge(5, 5, 0.0), Gauge(100, 100, 0.0))
+    assert quota.limit_statuses([laptop], 30.0) == LimitStatuses(LimitStatus(5, 3, 50.0), LimitStatus(100, 50, 50.0))
+    assert quota.limit_statuses([laptop], 60.0) == LimitStatuses(LimitStatus(5, 4, 20.0), LimitStatus(100, 80, 20.0))
+    assert quota.limit_statuses([laptop], 80.0) == LimitStatuses(LimitStatus(5, 5, 0.0), LimitStatus(100, 100, 0.0))
 
 
 def test_a_gauge_never_shows_less_than_nothing() -> None:
@@ -48,8 +48,8 @@ def test_the_gauge_with_the_least_left_is_shown() -> None:
     take(quota, laptop, team, tokens=100)
     take(quota, laptop, tokens=900)
     for holders in ((laptop, gateway(), team), (team, laptop)):
-        gauges = quota.gauges(holders, NOW)
-        assert gauges == Gauges(Gauge(8, 7, 60.0), Gauge(1000, 0, 60.0))
+        gauges = quota.limit_statuses(holders, NOW)
+        assert gauges == LimitStatuses(LimitStatus(8, 7, 60.0), LimitStatus(1000, 0, 60.0))
 
 
 def test_of_equal_gauges_the_smaller_limit_is_shown() -> None:
@@ -58,10 +58,10 @@ def test_of_equal_gauges_the_smaller_limit_is_shown() -> None:
     take(quota, laptop)
     take(quota, laptop)
     for holders in ((laptop, team), (team, laptop)):
-        assert quota.gauges(holders, NOW).requests == Gauge(8, 8, 0.0)
+        assert quota.limit_statuses(holders, NOW).requests == LimitStatus(8, 8, 0.0)
 
 
 def test_looking_at_gauges_leaves_no_trace() -> None:
     quota = Quota()
-    quota.gauges([key(requests_per_minute=10), group(tokens_per_minute=5)], NOW)
-    assert not quota._tallies
+    quota.limit_statuses([key(requests_per_minute=10), group(tokens_per_minute=5)], NOW)
+    assert not quota._usages

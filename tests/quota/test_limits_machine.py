@@ -88,7 +88,7 @@ class ThreeHolders(RuleBasedStateMachine):
         before = self.snapshot()
         fits = all(self.fits(kind, tokens, micro) for kind in HolderKind)
         try:
-            lease = self.quota.take(
+            lease = self.quota.acquire(
                 self.holders, now=self.now, at=self.at, tokens=tokens, micro=micro
             )
         except GatewayError:
@@ -114,8 +114,8 @@ class ThreeHolders(RuleBasedStateMachine):
             money = self.reserved + micro
             uses += (
                 (limits.budget, money + self.spent()),
-                (limits.budget_day, money + self.spent(day_of(self.at).begins)),
-                (limits.budget_month, money + self.spent(month_of(self.at).begins)),
+                (limits.budget_day, money + self.spent(day_of(self.at).start)),
+                (limits.budget_month, money + self.spent(month_of(self.at).start)),
             )
         return all(limit is None or limit >= use for limit, use in uses)
 
@@ -167,19 +167,19 @@ class ThreeHolders(RuleBasedStateMachine):
         while self.running:
             self.request_ends(0.0, 1, 1)
         for kind in HolderKind:
-            assert self.quota.purse(kind, "x").reserved == 0
-            assert self.quota._tally(kind, "x").running == 0
+            assert self.quota.budget(kind, "x").reserved == 0
+            assert self.quota._usage(kind, "x").running == 0
 
     def snapshot(self) -> list[object]:
         """All there is to know about every holder."""
-        tallies = [self.quota._tally(kind, "x") for kind in HolderKind]
+        tallies = [self.quota._usage(kind, "x") for kind in HolderKind]
         return [
             (
                 tally.running,
                 tally.requests and (tally.requests.used(self.now), [*tally.requests._expiries]),
                 tally.tokens and tally.tokens.used(self.now),
                 tally.tokens and [(each.expires, each.amount) for each in tally.tokens._entries],
-                (spent(tally.purse, self.at), tally.purse.reserved),
+                (spent(tally.budget, self.at), tally.budget.reserved),
             )
             for tally in tallies
         ]
@@ -187,15 +187,15 @@ class ThreeHolders(RuleBasedStateMachine):
     @invariant()
     def purses_are_the_sums_of_what_was_settled(self) -> None:
         for kind in HolderKind:
-            purse = self.quota.purse(kind, "x")
-            month, day = month_of(self.at).begins, day_of(self.at).begins
+            purse = self.quota.budget(kind, "x")
+            month, day = month_of(self.at).start, day_of(self.at).start
             assert spent(purse, self.at) == (self.spent(), self.spent(month), self.spent(day))
             assert purse.reserved == self.reserved
 
     @invariant()
     def gauges_show_what_is_left(self) -> None:
         for holder in self.holders:
-            gauges = self.quota.gauges([holder], self.now)
+            gauges = self.quota.limit_statuses([holder], self.now)
             for gauge, limit, log in (
                 (gauges.requests, holder.limits.requests_per_minute, self.requests[holder.kind]),
                 (gauges.tokens, holder.limits.tokens_per_minute, self.tokens[holder.kind]),

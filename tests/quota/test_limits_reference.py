@@ -69,7 +69,7 @@ def test_admissions_are_those_of_the_reference(
     for step, tokens, endings in steps:
         now += step
         try:
-            lease = quota.take(holders, now=now, at=AT, tokens=tokens, micro=0)
+            lease = quota.acquire(holders, now=now, at=AT, tokens=tokens, micro=0)
         except GatewayError:
             assert not reference.admits(now, tokens)
         else:
@@ -91,7 +91,7 @@ def test_a_steady_stream_is_let_in_up_to_the_limit_in_every_minute() -> None:
     for number in range(12_000):
         now = number / 20 + chance.choice([0.0, 1 / 64, 1 / 32])
         try:
-            quota.take([holder], now=now, at=AT, tokens=1, micro=1)
+            quota.acquire([holder], now=now, at=AT, tokens=1, micro=1)
         except TooManyRequests as error:
             oldest = admitted[-600]
             assert error.retry_after == oldest + 60 - now > 0
@@ -112,10 +112,10 @@ def test_who_comes_back_when_told_is_let_in() -> None:
     for _ in range(2_000):
         tokens = chance.randint(1, 30)
         try:
-            quota.take([holder], now=now, at=AT, tokens=tokens, micro=1)
+            quota.acquire([holder], now=now, at=AT, tokens=tokens, micro=1)
         except TooManyRequests as error:
             assert error.retry_after is not None
             assert 0 < error.retry_after <= 60
             now += error.retry_after
-            quota.take([holder], now=now, at=AT, tokens=tokens, micro=1)
+            quota.acquire([holder], now=now, at=AT, tokens=tokens, micro=1)
         now += chance.randint(0, 64) / 8

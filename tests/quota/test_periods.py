@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quota.periods import Period, day_of, month_of, spelled
+from gateway.quota.periods import Period, day_of, month_of, format_utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2400, 1, 1), timezones=st.just(UTC))
@@ -56,8 +56,8 @@ def test_periods_are_those_of_the_calendar(moment: datetime) -> None:
 
 
 def test_moments_are_spelled_in_utc() -> None:
-    assert spelled(at("2026-11-22T00:00:00Z")) == "2026-11-22T00:00:00Z"
-    assert spelled(at("2026-01-02T03:04:05.999999Z")) == "2026-01-02T03:04:05Z"
+    assert format_utc(at("2026-11-22T00:00:00Z")) == "2026-11-22T00:00:00Z"
+    assert format_utc(at("2026-01-02T03:04:05.999999Z")) == "2026-01-02T03:04:05Z"
 
 
 @pytest.fixture
@@ -74,4 +74,4 @@ def test_where_the_house_stands_changes_nothing() -> None:
     moment = at("2026-11-30T23:00:00Z")
     assert month_of(moment) == Period(at("2026-11-01T00:00Z"), at("2026-12-01T00:00Z"))
     assert day_of(moment) == Period(at("2026-11-30T00:00Z"), at("2026-12-01T00:00Z"))
-    assert spelled(moment) == "2026-11-30T23:00:00Z"
+    assert format_utc(moment) == "2026-11-30T23:00:00Z"

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.quota.purse import Lack, Purse
+from gateway.quota.purse import BudgetShortfall, BudgetTracker
 from tests.quota import asking
 
 
@@ -21,27 +21,27 @@ MIDNIGHT = at("2026-11-22T00:00:00Z")
 NEXT_MONTH = at("2026-12-01T00:00:00Z")
 
 
-def spent(purse: Purse, moment: int) -> tuple[int, int, int, int]:
+def spent(purse: BudgetTracker, moment: int) -> tuple[int, int, int, int]:
     return *asking.spent(purse, moment), purse.reserved
 
 
-def in_month(purse: Purse, moment: int) -> int:
+def in_month(purse: BudgetTracker, moment: int) -> int:
     return spent(purse, moment)[1]
 
 
-def in_day(purse: Purse, moment: int) -> int:
+def in_day(purse: BudgetTracker, moment: int) -> int:
     return spent(purse, moment)[2]
 
 
-def loaded(total: int = 0, day: int = 0, month: int = 0) -> Purse:
-    purse = Purse()
+def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
+    purse = BudgetTracker()
     purse.load(total, day, month, NOON)
     return purse
 
 
 def test_a_purse_begins_empty() -> None:
-    assert spent(Purse(), NOON) == (0, 0, 0, 0)
-    assert Purse().lack(UNLIMITED, NOON, 10**18) is None
+    assert spent(BudgetTracker(), NOON) == (0, 0, 0, 0)
+    assert BudgetTracker().shortfall(UNLIMITED, NOON, 10**18) is None
 
 
 def test_what_the_ledger_knows_is_loaded() -> None:
@@ -115,18 +115,18 @@ def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("limits", "lack"),
     [
-        (Limits(budget=1000), Lack("budget", 1000, 900, 30, None)),
-        (Limits(budget_month=300), Lack("budget_month", 300, 200, 30, NEXT_MONTH)),
-        (Limits(budget_day=110), Lack("budget_day", 110, 10, 30, MIDNIGHT)),
+        (Limits(budget=1000), BudgetShortfall("budget", 1000, 900, 30, None)),
+        (Limits(budget_month=300), BudgetShortfall("budget_month", 300, 200, 30, NEXT_MONTH)),
+        (Limits(budget_day=110), BudgetShortfall("budget_day", 110, 10, 30, MIDNIGHT)),
     ],
 )
 def test_a_budget_holds_what_is_spent_and_reserved_and_asked_for(
-    limits: Limits, lack: Lack
+    limits: Limits, lack: BudgetShortfall
 ) -> None:
     purse = loaded(900, 10, 200)
     purse.reserve(30)
-    assert purse.lack(limits, NOON, 70) is None
-    assert purse.lack(limits, NOON, 71) == lack
+    assert purse.shortfall(limits, NOON, 70) is None
+    assert purse.shortfall(limits, NOON, 71) == lack
 
 
 def test_the_budget_that_is_spent_for_longest_is_told() -> None:
@@ -137,7 +137,7 @@ def test_the_budget_that_is_spent_for_longest_is_told() -> None:
         (Limits(budget=901, budget_month=900, budget_day=900), "budget_month"),
         (Limits(budget=901, budget_month=901, budget_day=900), "budget_day"),
     ):
-        lack = purse.lack(limits, NOON, 1)
+        lack = purse.shortfall(limits, NOON, 1)
         assert lack is not None
         assert lack.budget == named
 
@@ -145,21 +145,21 @@ def test_the_budget_that_is_spent_for_longest_is_told() -> None:
 def test_a_new_day_makes_room() -> None:
     purse = loaded(900, 100, 200)
     limits = Limits(budget_day=100, budget_month=250)
-    assert purse.lack(limits, MIDNIGHT - 1, 1) is not None
-    assert purse.lack(limits, MIDNIGHT, 50) is None
-    assert purse.lack(limits, MIDNIGHT, 51) == Lack("budget_month", 250, 200, 0, NEXT_MONTH)
-    assert purse.lack(limits, NEXT_MONTH, 100) is None
-    assert purse.lack(limits, NEXT_MONTH, 101) == Lack("budget_day", 100, 0, 0, NEXT_MONTH + DAY)
+    assert purse.shortfall(limits, MIDNIGHT - 1, 1) is not None
+    assert purse.shortfall(limits, MIDNIGHT, 50) is None
+    assert purse.shortfall(limits, MIDNIGHT, 51) == BudgetShortfall("budget_month", 250, 200, 0, NEXT_MONTH)
+    assert purse.shortfall(limits, NEXT_MONTH, 100) is None
+    assert purse.shortfall(limits, NEXT_MONTH, 101) == BudgetShortfall("budget_day", 100, 0, 0, NEXT_MONTH + DAY)
 
 
 @pytest.mark.parametrize("name", ["budget", "budget_day", "budget_month"])
 def test_a_budget_of_0_lets_nothing_pass_that_costs(name: str) -> None:
-    lack = Purse().lack(Limits(**{name: 0}), NOON, 1)
+    lack = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
     assert lack is not None
-    assert (lack.budget, lack.value) == (name, 0)
-    assert Purse().lack(Limits(**{name: 1}), NOON, 1) is None
+    assert (lack.budget, lack.limit) == (name, 0)
+    assert BudgetTracker().shortfall(Limits(**{name: 1}), NOON, 1) is None
 
 
 @pytest.mark.parametrize("budget", [900, 899, 0])
 def test_what_costs_nothing_passes_whatever_is_spent(budget: int) -> None:
-    assert loaded(900).lack(Limits(budget=budget), NOON, 0) is None
+    assert loaded(900).shortfall(Limits(budget=budget), NOON, 0) is None

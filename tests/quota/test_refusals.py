@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gateway.errors import GatewayError, InsufficientQuota, TooManyRequests, TooManyTokens
-from gateway.quota.purse import Lack
+from gateway.quota.purse import BudgetShortfall
 from gateway.quota.refusals import (
-    line_is_full,
-    others_wait,
-    out_of_budget,
-    too_many_at_once,
+    queue_full,
+    queued_behind,
+    budget_exceeded,
+    concurrency_exceeded,
     too_many_requests,
     too_many_tokens,
-    units,
+    format_units,
 )
 
 Refuse = Callable[..., GatewayError]
@@ -58,17 +58,17 @@ DAWN = 1_795_305_600_000_000  # 2026-11-22T00:00:00Z
             "there is room again in 1 s",
         ),
         (
-            too_many_at_once,
+            concurrency_exceeded,
             ("group team", 5, 5),
             "group team may have 5 requests at once: 5 are running",
         ),
         (
-            too_many_at_once,
+            concurrency_exceeded,
             ("group team", 1, 1),
             "group team may have 1 request at once: 1 is running",
         ),
         (
-            too_many_at_once,
+            concurrency_exceeded,
             ("group team", 1000, 1001),
             "group team may have 1,000 requests at once: 1,001 are running",
         ),
@@ -88,7 +88,7 @@ def test_what_has_to_wait(refuse: Refuse, told: tuple[Any, ...], message: str) -
     [
         (too_many_requests, (LAPTOP, 600, 600, 11.2), 11.2),
         (too_many_tokens, (LAPTOP, 600, 600, 1, 59.5), 59.5),
-        (too_many_at_once, (LAPTOP, 5, 5), 1.0),
+        (concurrency_exceeded, (LAPTOP, 5, 5), 1.0),
     ],
 )
 def test_when_to_come_back(refuse: Refuse, told: tuple[Any, ...], wait: float) -> None:
@@ -103,7 +103,7 @@ def test_the_header_and_the_words_say_the_same_seconds() -> None:
     ("refuse", "told", "message"),
     [
         (too_many_requests, (LAPTOP, 0, 0, None), "key laptop may make no requests"),
-        (too_many_at_once, (LAPTOP, 0, 0), "key laptop may have no requests at once"),
+        (concurrency_exceeded, (LAPTOP, 0, 0), "key laptop may have no requests at once"),
         (
             too_many_tokens,
             (LAPTOP, 1000, 0, 5000, None),
@@ -126,7 +126,7 @@ def test_what_never_fits(refuse: Refuse, told: tuple[Any, ...], message: str) ->
 
 
 def test_others_come_first() -> None:
-    error = others_wait("group team", 1200, 41.5)
+    error = queued_behind("group team", 1200, 41.5)
     assert error.message == (
         "Too Many Requests: others wait for the limits of group team, 1,200 before this request, "
         "and there is room for the first in 42 s"
@@ -142,7 +142,7 @@ def test_others_come_first() -> None:
     ],
 )
 def test_the_line_is_full(most: int, who: str, told: str) -> None:
-    error = line_is_full(too_many_at_once(LAPTOP, 1, 1), most, who)
+    error = queue_full(concurrency_exceeded(LAPTOP, 1, 1), most, who)
     assert error.message == (
         f"Too Many Requests: key laptop may have 1 request at once: 1 is running; {told}"
     )
@@ -153,32 +153,32 @@ def test_tokens_are_another_type_than_requests() -> None:
     assert type(too_many_tokens(LAPTOP, 1, 1, 1, 0.0)) is TooManyTokens
     assert type(too_many_tokens(LAPTOP, 1, 1, 2, None)) is TooManyTokens
     assert type(too_many_requests(LAPTOP, 1, 1, 0.0)) is TooManyRequests
-    assert type(too_many_at_once(LAPTOP, 1, 1)) is TooManyRequests
+    assert type(concurrency_exceeded(LAPTOP, 1, 1)) is TooManyRequests
 
 
 @pytest.mark.parametrize(
     ("lack", "message"),
     [
         (
-            Lack("budget_day", 5_000_000, 4_900_000, 200_000, DAWN),
+            BudgetShortfall("budget_day", 5_000_000, 4_900_000, 200_000, DAWN),
             "key laptop may spend 5 units a day: 4.9 are spent and 0.2 reserved by running "
             "requests, this one may take 1.5; a new day begins at 2026-11-22T00:00:00Z",
         ),
         (
-            Lack("budget_month", 5_000_000_000_000, 5_000_000_000_001, 0, DAWN),
+            BudgetShortfall("budget_month", 5_000_000_000_000, 5_000_000_000_001, 0, DAWN),
             "key laptop may spend 5,000,000 units a month: 5,000,000.000001 are spent and 0 "
             "reserved by running requests, this one may take 1.5; a new month begins at "
             "2026-11-22T00:00:00Z",
         ),
         (
-            Lack("budget", 1_000_000, 0, 0, None),
+            BudgetShortfall("budget", 1_000_000, 0, 0, None),
             "key laptop may spend 1 unit in all: 0 are spent and 0 reserved by running requests, "
             "this one may take 1.5; it does not begin anew",
         ),
     ],
 )
-def test_a_budget_without_room(lack: Lack, message: str) -> None:
-    error = out_of_budget(LAPTOP, lack, 1_500_000)
+def test_a_budget_without_room(lack: BudgetShortfall, message: str) -> None:
+    error = budget_exceeded(LAPTOP, lack, 1_500_000)
     assert error.message == f"Insufficient quota: {message}"
     assert type(error) is InsufficientQuota
     assert error.headers() == {"x-should-retry": "false"}
@@ -198,4 +198,4 @@ def test_a_budget_without_room(lack: Lack, message: str) -> None:
     ],
 )
 def test_units_are_written_exactly(micro: int, text: str) -> None:
-    assert units(micro) == text
+    assert format_units(micro) == text

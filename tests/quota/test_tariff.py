@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.config import Model, Rates
 from gateway.core.formats import Family
 from gateway.core.usage import Usage
-from gateway.quota.tariff import MOST, Tariff
+from gateway.quota.tariff import MAX_COST, Price
 
 FRESH = Usage(input_tokens=1)
 
@@ -21,8 +21,8 @@ def model(multiplier: float = 1.0, **rates: float) -> Model:
     return Model(id="alpha-1", family=Family.ALPHA, multiplier=multiplier, rates=Rates(**rates))
 
 
-def tariff(multiplier: float = 1.0, group: str = "1", **rates: float) -> Tariff:
-    return Tariff.of(model(multiplier, **rates), group)
+def tariff(multiplier: float = 1.0, group: str = "1", **rates: float) -> Price:
+    return Price.for_model(model(multiplier, **rates), group)
 
 
 def test_a_fresh_input_token_of_a_plain_model_is_a_unit() -> None:
@@ -123,18 +123,18 @@ def test_nothing_costs_less_than_nothing(usage: Usage) -> None:
 )
 def test_absurd_multipliers_do_no_harm(multiplier: float, group: str, cost: int) -> None:
     own = tariff(multiplier, group)
-    assert own.cost(FRESH) == min(cost, MOST)
+    assert own.cost(FRESH) == min(cost, MAX_COST)
     assert own.denominator < 10**120
 
 
 def test_a_request_never_costs_more_than_a_sum_can_hold() -> None:
     highest = tariff(1e6, "1000000", completion=1e6, cache_read=1e6)
-    assert highest.cost(Usage(output_tokens=10**9)) == highest.input_cost(10**9) == MOST
-    assert MOST == 100_000_000_000_000
-    assert 92_000 * MOST < 2**63
+    assert highest.cost(Usage(output_tokens=10**9)) == highest.input_cost(10**9) == MAX_COST
+    assert MAX_COST == 100_000_000_000_000
+    assert 92_000 * MAX_COST < 2**63
     just = tariff(group="100")
-    assert just.cost(Usage(input_tokens=1_000_000)) == MOST
-    assert just.cost(Usage(input_tokens=999_999)) == MOST - 10**8
+    assert just.cost(Usage(input_tokens=1_000_000)) == MAX_COST
+    assert just.cost(Usage(input_tokens=999_999)) == MAX_COST - 10**8
 
 
 @pytest.mark.parametrize("least", ["1e-45", "0.000000001"])
@@ -179,7 +179,7 @@ def test_the_highest_multiplier_is_one() -> None:
 def test_a_tariff_is_spelled_as_people_write_it(
     multiplier: float, group: str, rates: dict[str, float], spelled: str
 ) -> None:
-    assert tariff(multiplier, group, **rates).spelled == spelled
+    assert tariff(multiplier, group, **rates).description == spelled
 
 
 MULTIPLIERS = st.one_of(
@@ -224,5 +224,5 @@ def test_costs_are_those_of_exact_arithmetic(
     rounded = (2 * micro + 1) // 2
     rates = {"cache_read": r, "cache_write": w5, "cache_write_1h": w1, "completion": completion}
     cost = tariff(own, group, **rates).cost(usage)
-    assert cost == min(rounded, MOST)
+    assert cost == min(rounded, MAX_COST)
     assert 0 <= cost < 2**63

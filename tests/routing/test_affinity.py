@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.formats import Format
-from gateway.core.parts import Image, Opaque, Source, Text
+from gateway.core.parts import Image, ProviderData, Source, Text
 from gateway.core.prompt import Prompt, Role, Tool, ToolKind, Turn
 from gateway.routing.affinity import (
     SESSION_HEADERS,
-    Affinities,
+    AffinityIndex,
     Affinity,
-    Clue,
+    AffinitySource,
     Member,
     can_be_continued,
-    order,
-    scattered,
+    rendezvous_order,
+    weighted_shuffle,
 )
 
 MODEL = "alpha-1"
@@ -44,8 +44,8 @@ def prompt(*turns: Turn, **fields: Any) -> Prompt:
     return Prompt(format=Format.MESSAGES, model="sent", turns=turns or (user("hi"),), **fields)
 
 
-def thread(previous: Any) -> Opaque:
-    return Opaque(
+def thread(previous: Any) -> ProviderData:
+    return ProviderData(
         Format.MESSAGES, {"thread": {"type": "continue", "previous_message_id": previous}}
     )
 
@@ -53,7 +53,7 @@ def thread(previous: Any) -> Opaque:
 def affinity(
     asked: Prompt, headers: dict[str, str] | None = None, token: str = "t", model: str = MODEL
 ) -> Affinity | None:
-    return Affinities().of(asked, headers or {}, token, model)
+    return AffinityIndex().for_prompt(asked, headers or {}, token, model)
 
 
 def key(asked: Prompt, headers: dict[str, str] | None = None, **where: str) -> bytes:
@@ -62,21 +62,21 @@ def key(asked: Prompt, headers: dict[str, str] | None = None, **where: str) -> b
     return found.key
 
 
-def clue(asked: Prompt, headers: dict[str, str] | None = None) -> Clue:
+def clue(asked: Prompt, headers: dict[str, str] | None = None) -> AffinitySource:
     found = affinity(asked, headers)
     assert found is not None
-    return found.clue
+    return found.source
 
 
 # What a conversation is recognised by.
 
-CLUES: list[tuple[Clue, dict[str, Any], dict[str, str]]] = [
-    (Clue.CACHE_KEY, {"cache_key": "k"}, {}),
-    (Clue.PREVIOUS_RESPONSE, {"previous_response_id": "resp_1"}, {}),
-    (Clue.USER, {"user": f"user_1f_account__session_{UUID}"}, {}),
-    (Clue.HEADER, {}, {"x-session-id": "s"}),
-    (Clue.PREVIOUS_MESSAGE, {"extra": thread("msg_1")}, {}),
-    (Clue.PREFIX, {}, {}),
+CLUES: list[tuple[AffinitySource, dict[str, Any], dict[str, str]]] = [
+    (AffinitySource.CACHE_KEY, {"cache_key": "k"}, {}),
+    (AffinitySource.PREVIOUS_RESPONSE, {"previous_response_id": "resp_1"}, {}),
+    (AffinitySource.USER, {"user": f"user_1f_account__session_{UUID}"}, {}),
+    (AffinitySource.HEADER, {}, {"x-session-id": "s"}),
+    (AffinitySource.PREVIOUS_MESSAGE, {"extra": thread("msg_1")}, {}),
+    (AffinitySource.PREFIX, {}, {}),
 ]
 
 
@@ -92,23 +92,23 @@ def test_the_first_clue_there_is_decides(rank: int) -> None:
 
 @pytest.mark.parametrize(("expected", "fields", "headers"), CLUES)
 def test_a_clue_is_enough_whatever_is_said(
-    expected: Clue, fields: dict[str, Any], headers: dict[str, str]
+    expected: AffinitySource, fields: dict[str, Any], headers: dict[str, str]
 ) -> None:
     one, other = prompt(user("one"), **fields), prompt(user("other"), **fields)
-    assert (key(one, headers) == key(other, headers)) is (expected is not Clue.PREFIX)
+    assert (key(one, headers) == key(other, headers)) is (expected is not AffinitySource.PREFIX)
 
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)
 def test_every_session_header_counts(name: str) -> None:
-    assert clue(prompt(), {name: "s"}) is Clue.HEADER
+    assert clue(prompt(), {name: "s"}) is AffinitySource.HEADER
 
 
 def test_session_headers_are_as_configured() -> None:
-    affinities = Affinities(headers=("x-mine",))
-    found = affinities.of(prompt(), {"x-session-id": "s"}, "t", MODEL)
-    assert found is not None and found.clue is Clue.PREFIX
-    found = affinities.of(prompt(), {"x-mine": "s"}, "t", MODEL)
-    assert found is not None and found.clue is Clue.HEADER
+    affinities = AffinityIndex(headers=("x-mine",))
+    found = affinities.for_prompt(prompt(), {"x-session-id": "s"}, "t", MODEL)
+    assert found is not None and found.source is AffinitySource.PREFIX
+    found = affinities.for_prompt(prompt(), {"x-mine": "s"}, "t", MODEL)
+    assert found is not None and found.source is AffinitySource.HEADER
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_session_headers_are_as_configured() -> None:
     ],
 )
 def test_agents_hide_a_session_in_their_user(sent: str) -> None:
-    assert clue(prompt(user=sent)) is Clue.USER
+    assert clue(prompt(user=sent)) is AffinitySource.USER
     assert key(prompt(user=sent)) == key(prompt(), {"session-id": UUID})
 
 
@@ -129,22 +129,22 @@ def test_agents_hide_a_session_in_their_user(sent: str) -> None:
     "sent", ["alice", "", "{broken", '{"session_id":7}', '{"device_id":"d"}', "_session_", "{}"]
 )
 def test_a_user_without_a_session_is_no_clue(sent: str) -> None:
-    assert clue(prompt(user=sent)) is Clue.PREFIX
+    assert clue(prompt(user=sent)) is AffinitySource.PREFIX
 
 
 @pytest.mark.parametrize(
     "extra",
     [
         None,
-        Opaque(Format.MESSAGES, {"thread": {"type": "create"}}),
-        Opaque(Format.MESSAGES, {"thread": "x"}),
-        Opaque(Format.MESSAGES, ["thread"]),
+        ProviderData(Format.MESSAGES, {"thread": {"type": "create"}}),
+        ProviderData(Format.MESSAGES, {"thread": "x"}),
+        ProviderData(Format.MESSAGES, ["thread"]),
         thread(7),
         thread(""),
     ],
 )
-def test_a_thread_that_goes_on_from_nothing_is_no_clue(extra: Opaque | None) -> None:
-    assert clue(prompt(extra=extra)) is Clue.PREFIX
+def test_a_thread_that_goes_on_from_nothing_is_no_clue(extra: ProviderData | None) -> None:
+    assert clue(prompt(extra=extra)) is AffinitySource.PREFIX
 
 
 def test_tokens_and_models_have_namespaces_of_their_own() -> None:
@@ -225,51 +225,51 @@ def test_lone_surrogates_are_no_harm() -> None:
 def test_a_chain_keeps_the_key_of_its_first_turn_and_the_place_of_its_last_reply(
     chained: str,
 ) -> None:
-    affinities = Affinities()
-    first = affinities.of(prompt(user("begin")), {}, "t", MODEL)
-    assert first is not None and first.place is None
+    affinities = AffinityIndex()
+    first = affinities.for_prompt(prompt(user("begin")), {}, "t", MODEL)
+    assert first is not None and first.account_ref is None
     last = first
     for turn, place in enumerate([("main", "a"), ("main", "b"), ("main", "b")]):
-        affinities.remember(last, "t", f"id_{turn}", place)
+        affinities.record(last, "t", f"id_{turn}", place)
         asked = (
             prompt(user("and then?"), previous_response_id=f"id_{turn}")
             if chained == "response"
             else prompt(user("and then?"), extra=thread(f"id_{turn}"))
         )
-        found = affinities.of(asked, {}, "t", MODEL)
+        found = affinities.for_prompt(asked, {}, "t", MODEL)
         assert found is not None
-        assert (found.key, found.place) == (first.key, place)
+        assert (found.key, found.account_ref) == (first.key, place)
         last = found
 
 
 def test_a_chain_is_of_one_token() -> None:
-    affinities = Affinities()
-    first = affinities.of(prompt(), {}, "t", MODEL)
+    affinities = AffinityIndex()
+    first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
-    affinities.remember(first, "t", "id", ("main", "a"))
-    found = affinities.of(prompt(previous_response_id="id"), {}, "u", MODEL)
+    affinities.record(first, "t", "id", ("main", "a"))
+    found = affinities.for_prompt(prompt(previous_response_id="id"), {}, "u", MODEL)
     assert found is not None
-    assert found.place is None and found.key != first.key
+    assert found.account_ref is None and found.key != first.key
 
 
 def test_with_a_better_clue_the_chain_still_tells_the_place() -> None:
-    affinities = Affinities()
-    first = affinities.of(prompt(), {}, "t", MODEL)
+    affinities = AffinityIndex()
+    first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
-    affinities.remember(first, "t", "id", ("main", "b"))
+    affinities.record(first, "t", "id", ("main", "b"))
     asked = prompt(cache_key="k", previous_response_id="id")
-    expected = Affinity(key(prompt(cache_key="k")), Clue.CACHE_KEY, ("main", "b"))
-    assert affinities.of(asked, {}, "t", MODEL) == expected
+    expected = Affinity(key(prompt(cache_key="k")), AffinitySource.CACHE_KEY, ("main", "b"))
+    assert affinities.for_prompt(asked, {}, "t", MODEL) == expected
 
 
 def test_only_the_newest_replies_are_remembered() -> None:
-    affinities = Affinities(remembered=2)
-    first = affinities.of(prompt(), {}, "t", MODEL)
+    affinities = AffinityIndex(capacity=2)
+    first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
     for name in ("one", "two", "one", "three"):
-        affinities.remember(first, "t", name, ("main", "a"))
+        affinities.record(first, "t", name, ("main", "a"))
     known = {
-        name: affinities.of(prompt(previous_response_id=name), {}, "t", MODEL).place  # type: ignore[union-attr]  # it is recognised
+        name: affinities.for_prompt(prompt(previous_response_id=name), {}, "t", MODEL).account_ref  # type: ignore[union-attr]  # it is recognised
         for name in ("one", "two", "three")
     }
     assert known == {"one": ("main", "a"), "two": None, "three": ("main", "a")}
@@ -287,13 +287,13 @@ def conversations(count: int) -> list[bytes]:
 
 
 def test_the_order_is_the_same_in_every_process() -> None:
-    orders = [order(bytes([each]) * 16, members(1, 1, 1, 1)) for each in range(4)]
+    orders = [rendezvous_order(bytes([each]) * 16, members(1, 1, 1, 1)) for each in range(4)]
     assert orders == [[3, 0, 2, 1], [3, 1, 0, 2], [0, 3, 1, 2], [1, 0, 3, 2]]
 
 
 @given(st.binary(min_size=1, max_size=32), st.lists(st.floats(0, 100), max_size=6))
 def test_an_order_has_every_member_once(key: bytes, weights: list[float]) -> None:
-    assert sorted(order(key, members(*weights))) == list(range(len(weights)))
+    assert sorted(rendezvous_order(key, members(*weights))) == list(range(len(weights)))
 
 
 @given(
@@ -307,20 +307,20 @@ def test_who_comes_or_goes_moves_nothing_between_the_others(
     all_of_them = members(*weights)
     gone = data.draw(st.integers(0, len(weights) - 1))
     left = [each for index, each in enumerate(all_of_them) if index != gone]
-    before = [all_of_them[index] for index in order(key, all_of_them) if index != gone]
-    assert [left[index] for index in order(key, left)] == before
+    before = [all_of_them[index] for index in rendezvous_order(key, all_of_them) if index != gone]
+    assert [left[index] for index in rendezvous_order(key, left)] == before
 
 
 @given(st.binary(min_size=1, max_size=32), st.permutations(members(1, 2, 3, 4)))
 def test_the_order_of_the_file_does_not_matter(key: bytes, shuffled: list[Member]) -> None:
     whole = members(1, 2, 3, 4)
-    assert [shuffled[i] for i in order(key, shuffled)] == [whole[i] for i in order(key, whole)]
+    assert [shuffled[i] for i in rendezvous_order(key, shuffled)] == [whole[i] for i in rendezvous_order(key, whole)]
 
 
 def test_a_new_account_takes_its_part_and_no_more() -> None:
     keys = conversations(3000)
-    before = [order(each, members(1, 1, 1))[0] for each in keys]
-    after = [order(each, members(1, 1, 1, 1))[0] for each in keys]
+    before = [rendezvous_order(each, members(1, 1, 1))[0] for each in keys]
+    after = [rendezvous_order(each, members(1, 1, 1, 1))[0] for each in keys]
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {3}
     assert 0.22 < len(moved) / len(keys) < 0.28
@@ -332,40 +332,40 @@ def check_shares(leaders: list[int]) -> None:
 
 
 def test_conversations_are_spread_by_weight() -> None:
-    check_shares([order(each, members(1, 2, 3, 4))[0] for each in conversations(4000)])
+    check_shares([rendezvous_order(each, members(1, 2, 3, 4))[0] for each in conversations(4000)])
 
 
 def test_without_affinity_requests_are_scattered_by_weight() -> None:
     chance = Random(7).random
-    check_shares([scattered(members(1, 2, 3, 4), chance)[0] for _ in range(4000)])
+    check_shares([weighted_shuffle(members(1, 2, 3, 4), chance)[0] for _ in range(4000)])
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1 - 2**-53])
 def test_scattering_bears_every_chance(chance: float) -> None:
-    assert sorted(scattered(members(1, 0, 5), lambda: chance)) == [0, 1, 2]
+    assert sorted(weighted_shuffle(members(1, 0, 5), lambda: chance)) == [0, 1, 2]
 
 
 def test_weight_0_comes_last() -> None:
-    assert {order(each, members(0, 1))[0] for each in conversations(200)} == {1}
+    assert {rendezvous_order(each, members(0, 1))[0] for each in conversations(200)} == {1}
     chance = Random(7).random
-    assert {scattered(members(1, 0), chance)[0] for _ in range(200)} == {0}
+    assert {weighted_shuffle(members(1, 0), chance)[0] for _ in range(200)} == {0}
 
 
 def test_the_place_of_the_last_reply_goes_first() -> None:
     for each in conversations(50):
-        whole = order(each, members(1, 1, 1))
-        pinned = order(each, members(1, 1, 1), first=("main", "2"))
+        whole = rendezvous_order(each, members(1, 1, 1))
+        pinned = rendezvous_order(each, members(1, 1, 1), first=("main", "2"))
         assert pinned == [2, *(index for index in whole if index != 2)]
 
 
 def test_a_place_that_is_gone_changes_nothing() -> None:
     for each in conversations(50):
-        assert order(each, members(1, 1), first=("main", "9")) == order(each, members(1, 1))
+        assert rendezvous_order(each, members(1, 1), first=("main", "9")) == rendezvous_order(each, members(1, 1))
 
 
 def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
     """However their clients tell which conversation it is."""
-    affinities, pool = Affinities(), members(1, 1)
+    affinities, pool = AffinityIndex(), members(1, 1)
     stayed = 0
     for number in range(200):
         opening = [system("Be brief."), user(f"Question {number}")]
@@ -376,10 +376,10 @@ def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
             else:
                 previous = f"r{number}_{turn - 1}" if turn else None
                 asked = prompt(*opening[turn > 0 :], previous_response_id=previous)
-            found = affinities.of(asked, {}, "t", MODEL)
+            found = affinities.for_prompt(asked, {}, "t", MODEL)
             assert found is not None
-            places.append(pool[order(found.key, pool, found.place)[0]][0])
-            affinities.remember(found, "t", f"r{number}_{turn}", places[-1])
+            places.append(pool[rendezvous_order(found.key, pool, found.account_ref)[0]][0])
+            affinities.record(found, "t", f"r{number}_{turn}", places[-1])
         stayed += sum(place == places[0] for place in places)
     assert stayed == 1000
 
@@ -391,8 +391,8 @@ def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
         (Format.RESPONSES, {"store": True}, True),
         (Format.RESPONSES, {"store": False}, False),
         (Format.MESSAGES, {}, False),
-        (Format.MESSAGES, {"extra": Opaque(Format.MESSAGES, {"thread": {"type": "create"}})}, True),
-        (Format.MESSAGES, {"extra": Opaque(Format.MESSAGES, {"betas": []})}, False),
+        (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"thread": {"type": "create"}})}, True),
+        (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"betas": []})}, False),
         (Format.CHAT, {}, False),
     ],
 )

@@ -73,7 +73,7 @@ def test_the_order_is_the_configurations(catalog: Catalog) -> None:
     ],
 )
 def test_what_a_group_reaches(catalog: Catalog, patterns: list[str], ids: set[str]) -> None:
-    assert catalog.reachable(patterns) == ids
+    assert catalog.matching_ids(patterns) == ids
 
 
 def test_one_pattern() -> None:

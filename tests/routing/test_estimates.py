@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
-from gateway.routing.estimates import MARGIN, REMEMBERED, Estimates
+from gateway.routing.estimates import SAFETY_MARGIN, INPUT_SAMPLES, InputEstimates
 
 MODEL = "beta-5.4"
 
@@ -33,12 +33,12 @@ def letters(prompt: Prompt) -> int:
 class World:
     """A model whose requests cost `ratio` times the guess."""
 
-    estimates: Estimates
+    estimates: InputEstimates
     ratio: float
 
     def finish(self, size: int, ratio: float | None = None) -> None:
         used = round(size * (ratio or self.ratio))
-        self.estimates.learn(MODEL, prompt(size), used)
+        self.estimates.record(MODEL, prompt(size), used)
 
     def above(self, size: int = 100_000) -> float:
         """By which part the estimate is above the truth."""
@@ -46,18 +46,18 @@ class World:
 
 
 def world(ratio: float = 1.37) -> World:
-    return World(Estimates(letters), ratio)
+    return World(InputEstimates(letters), ratio)
 
 
 def test_without_experience_the_guess_counts_with_a_margin() -> None:
-    assert Estimates(letters).estimate(MODEL, prompt(1000)) == 1000 * MARGIN
+    assert InputEstimates(letters).estimate(MODEL, prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
 @given(size=st.integers(0, 5), used=st.lists(st.integers(0, 100)))
 def test_never_nothing(size: int, used: list[int]) -> None:
-    estimates = Estimates(letters)
+    estimates = InputEstimates(letters)
     for tokens in used:
-        estimates.learn(MODEL, prompt(size), tokens)
+        estimates.record(MODEL, prompt(size), tokens)
     assert estimates.estimate(MODEL, prompt(0)) >= 1
 
 
@@ -125,7 +125,7 @@ def test_a_model_may_change() -> None:
     for _ in range(200):
         learning.finish(1000)
     learning.ratio = 1.37
-    for _ in range(REMEMBERED):
+    for _ in range(INPUT_SAMPLES):
         learning.finish(1000)
     assert 0 <= learning.above() <= 0.08
 
@@ -134,24 +134,24 @@ def test_models_are_learned_one_by_one() -> None:
     learning = world()
     for _ in range(100):
         learning.finish(5000)
-    assert learning.estimates.estimate("beta-5.4-mini", prompt(1000)) == 1000 * MARGIN
+    assert learning.estimates.estimate("beta-5.4-mini", prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
 def test_what_is_only_referred_to_teaches_nothing() -> None:
-    estimates = Estimates(letters)
+    estimates = InputEstimates(letters)
     turn = Turn(Role.USER, (Text("x" * 5000),))
     continued = Prompt(
         format=Format.RESPONSES, model=MODEL, turns=(turn,), previous_response_id="resp_1"
     )
     for _ in range(100):
-        estimates.learn(MODEL, continued, 15_000)
-    assert estimates.estimate(MODEL, prompt(1000)) == 1000 * MARGIN
+        estimates.record(MODEL, continued, 15_000)
+    assert estimates.estimate(MODEL, prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
 @given(size=st.integers(0, 10**6), more=st.integers(0, 10**6), used=st.integers(1, 10**5))
 def test_a_longer_prompt_never_counts_less(size: int, more: int, used: int) -> None:
-    estimates = Estimates(letters)
+    estimates = InputEstimates(letters)
     for _ in range(10):
-        estimates.learn(MODEL, prompt(10_000), used)
+        estimates.record(MODEL, prompt(10_000), used)
     shorter = estimates.estimate(MODEL, prompt(size))
     assert shorter <= estimates.estimate(MODEL, prompt(size + more))

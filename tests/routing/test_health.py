@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.routing.gate import Standing, State, Thresholds
-from gateway.routing.health import Admission, Health, Place
-from gateway.routing.judgement import Blame, Effect, Others, Verdict
+from gateway.routing.gate import AccountStatus, HealthState, Thresholds
+from gateway.routing.health import HealthTicket, Health, AccountRef
+from gateway.routing.judgement import Blame, AccountPenalty, Failover, Verdict
 from tests.support.hypothesis_profiles import examples
 
 A, B, C, D = (("main", name) for name in "abcd")
@@ -22,14 +22,14 @@ START = 1000.0
 
 
 def verdict(
-    effect: Effect, *, hint: float | None = None, seconds: float | None = None, reason: str = "why"
+    effect: AccountPenalty, *, hint: float | None = None, seconds: float | None = None, reason: str = "why"
 ) -> Verdict:
-    return Verdict(reason, Blame.UPSTREAM, Others.YES, effect, seconds=seconds, hint=hint)
+    return Verdict(reason, Blame.UPSTREAM, Failover.YES, effect, penalty_seconds=seconds, retry_after=hint)
 
 
-FAILURE, COOL, BAN = verdict(Effect.FAILURE), verdict(Effect.COOL), verdict(Effect.BAN)
-OPEN_5_MINUTES = verdict(Effect.OPEN, seconds=300.0)
-QUOTA = verdict(Effect.BAN, seconds=300.0)
+FAILURE, COOL, BAN = verdict(AccountPenalty.FAILURE), verdict(AccountPenalty.RATE_LIMITED), verdict(AccountPenalty.AUTH_FAILED)
+OPEN_5_MINUTES = verdict(AccountPenalty.CIRCUIT_OPEN, seconds=300.0)
+QUOTA = verdict(AccountPenalty.AUTH_FAILED, seconds=300.0)
 
 
 @dataclass
@@ -38,12 +38,12 @@ class World:
 
     now: float = START
     health: Health = field(default_factory=Health)
-    pool: tuple[Place, ...] = POOL
+    pool: tuple[AccountRef, ...] = POOL
 
-    def admit(self, place: Place = A, model: str = MODEL) -> Admission | None:
+    def admit(self, place: AccountRef = A, model: str = MODEL) -> HealthTicket | None:
         return self.health.admit(place, model, self.now, self.pool)
 
-    def leave(self, place: Place = A, model: str = MODEL) -> Admission:
+    def leave(self, place: AccountRef = A, model: str = MODEL) -> HealthTicket:
         admission = self.admit(place, model)
         assert admission is not None
         return admission
@@ -51,29 +51,29 @@ class World:
     def fail(
         self,
         how: Verdict = FAILURE,
-        place: Place = A,
+        place: AccountRef = A,
         model: str = MODEL,
         *,
         times: int = 1,
         chance: float = 0.0,
     ) -> None:
         for _ in range(times):
-            self.health.failed(self.leave(place, model), how, self.now, chance, "it broke")
+            self.health.record_failure(self.leave(place, model), how, self.now, chance, "it broke")
 
-    def succeed(self, place: Place = A, model: str = MODEL, *, times: int = 1) -> None:
+    def succeed(self, place: AccountRef = A, model: str = MODEL, *, times: int = 1) -> None:
         for _ in range(times):
-            self.health.succeeded(self.leave(place, model), self.now)
+            self.health.record_success(self.leave(place, model), self.now)
 
-    def state(self, place: Place = A, model: str = MODEL) -> State:
-        return self.health.standing(place, model, self.now).state
+    def state(self, place: AccountRef = A, model: str = MODEL) -> HealthState:
+        return self.health.status(place, model, self.now).state
 
-    def closed_for(self, place: Place = A, model: str = MODEL) -> float:
-        return self.health.standing(place, model, self.now).until - self.now
+    def closed_for(self, place: AccountRef = A, model: str = MODEL) -> float:
+        return self.health.status(place, model, self.now).until - self.now
 
     def expire(self) -> None:
         """Until it is half open."""
         self.now += self.closed_for()
-        assert self.state() is State.PROBING
+        assert self.state() is HealthState.HALF_OPEN
 
 
 @pytest.fixture
@@ -85,13 +85,13 @@ def world() -> World:
 
 
 def test_unknown_is_open(world: World) -> None:
-    assert world.health.standing(A, MODEL, world.now) == Standing(State.OPEN)
-    assert world.health.usable(POOL, MODEL, world.now) is POOL
+    assert world.health.status(A, MODEL, world.now) == AccountStatus(HealthState.HEALTHY)
+    assert world.health.available(POOL, MODEL, world.now) is POOL
 
 
 def test_no_effect_on_what_is_the_clients_fault(world: World) -> None:
-    world.fail(verdict(Effect.NONE), times=100)
-    assert world.state() is State.OPEN
+    world.fail(verdict(AccountPenalty.NONE), times=100)
+    assert world.state() is HealthState.HEALTHY
     assert world.health.snapshot(world.now)[0].failed == 0
 
 
@@ -101,8 +101,8 @@ def test_no_effect_on_what_is_the_clients_fault(world: World) -> None:
 def test_429_cools_for_the_hint_and_300_s_at_most(
     world: World, hint: float, seconds: float
 ) -> None:
-    world.fail(verdict(Effect.COOL, hint=hint), chance=0.9)
-    assert (world.state(), world.closed_for()) == (State.COOLING, seconds)
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), chance=0.9)
+    assert (world.state(), world.closed_for()) == (HealthState.RATE_LIMITED, seconds)
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 1.0), (0.5, 0.9), (1.0, 0.8)])
@@ -134,7 +134,7 @@ def test_429_jitter_does_not_add_up(world: World) -> None:
 def test_429_with_the_same_short_hint_doubles_too(world: World) -> None:
     waits = []
     for _ in range(4):
-        world.fail(verdict(Effect.COOL, hint=0.0))
+        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=0.0))
         waits.append(world.closed_for())
         world.expire()
     assert waits == [0, 1, 2, 4]
@@ -143,12 +143,12 @@ def test_429_with_the_same_short_hint_doubles_too(world: World) -> None:
 def test_429_with_a_longer_hint_after_a_probe_is_believed(world: World) -> None:
     world.fail(COOL)
     world.expire()
-    world.fail(verdict(Effect.COOL, hint=90.0))
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=90.0))
     assert world.closed_for() == 90
 
 
 def test_429_by_a_rule_cools_for_its_time(world: World) -> None:
-    world.fail(verdict(Effect.COOL, seconds=600.0))
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, seconds=600.0))
     assert world.closed_for() == 600
 
 
@@ -163,16 +163,16 @@ def test_a_success_begins_anew_at_a_second(world: World) -> None:
 
 def test_429_concerns_one_model(world: World) -> None:
     world.fail(COOL)
-    assert world.state(model=OTHER) is State.OPEN
-    assert world.state(B) is State.OPEN
+    assert world.state(model=OTHER) is HealthState.HEALTHY
+    assert world.state(B) is HealthState.HEALTHY
 
 
 def test_five_failures_in_a_row_open_the_circuit_for_15_s(world: World) -> None:
     world.fail(times=4)
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
     world.fail()
-    assert (world.state(), world.closed_for()) == (State.BROKEN, 15)
-    assert world.state(model=OTHER) is State.OPEN
+    assert (world.state(), world.closed_for()) == (HealthState.CIRCUIT_OPEN, 15)
+    assert world.state(model=OTHER) is HealthState.HEALTHY
 
 
 def test_a_success_between_failures_starts_the_row_again(world: World) -> None:
@@ -180,7 +180,7 @@ def test_a_success_between_failures_starts_the_row_again(world: World) -> None:
         world.fail(times=4)
         world.succeed()
         world.now += 31
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_half_of_ten_in_30_s_open_the_circuit(world: World) -> None:
@@ -188,16 +188,16 @@ def test_half_of_ten_in_30_s_open_the_circuit(world: World) -> None:
         world.succeed()
         world.fail()
     world.succeed()
-    assert world.state() is State.OPEN  # four of nine
+    assert world.state() is HealthState.HEALTHY  # four of nine
     world.fail()
-    assert world.state() is State.BROKEN
+    assert world.state() is HealthState.CIRCUIT_OPEN
 
 
 def test_less_than_half_of_many_do_not(world: World) -> None:
     for _ in range(30):
         world.succeed(times=3)
         world.fail(times=2)
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_failures_older_than_30_s_do_not_count(world: World) -> None:
@@ -205,15 +205,15 @@ def test_failures_older_than_30_s_do_not_count(world: World) -> None:
         world.fail()
         world.succeed()
         world.now += 8
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_429_is_neither_failure_nor_success(world: World) -> None:
     under_way = [world.leave() for _ in range(20)]
     world.fail(times=4)
     for admission in under_way:
-        world.health.failed(admission, COOL, world.now, 0.0, "")
-    assert world.state() is State.COOLING
+        world.health.record_failure(admission, COOL, world.now, 0.0, "")
+    assert world.state() is HealthState.RATE_LIMITED
 
 
 def test_the_circuit_doubles_with_each_probe_that_fails_up_to_300_s(world: World) -> None:
@@ -228,7 +228,7 @@ def test_the_circuit_doubles_with_each_probe_that_fails_up_to_300_s(world: World
 
 def test_what_opens_at_once_opens_for_its_time(world: World) -> None:
     world.fail(OPEN_5_MINUTES)
-    assert (world.state(), world.closed_for()) == (State.BROKEN, 300)
+    assert (world.state(), world.closed_for()) == (HealthState.CIRCUIT_OPEN, 300)
     world.expire()
     world.fail(FAILURE)
     assert world.closed_for() == 300
@@ -239,17 +239,17 @@ def test_a_probe_that_fails_otherwise_begins_another_row(world: World) -> None:
         world.fail(COOL)
         world.expire()
     world.fail(FAILURE)
-    assert (world.state(), world.closed_for()) == (State.BROKEN, 15)
+    assert (world.state(), world.closed_for()) == (HealthState.CIRCUIT_OPEN, 15)
 
 
 def test_after_recovery_old_failures_are_forgotten(world: World) -> None:
     under_way = [world.leave() for _ in range(20)]
     for admission in under_way:
-        world.health.failed(admission, FAILURE, world.now, 0.0, "")
+        world.health.record_failure(admission, FAILURE, world.now, 0.0, "")
     world.expire()
     world.succeed()
     world.fail(times=4)
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_after_recovery_old_successes_are_forgotten(world: World) -> None:
@@ -261,7 +261,7 @@ def test_after_recovery_old_successes_are_forgotten(world: World) -> None:
 
 def test_401_and_403_ban_the_account_for_30_minutes_and_all_models(world: World) -> None:
     world.fail(BAN)
-    assert world.state() is world.state(model=OTHER) is State.BANNED
+    assert world.state() is world.state(model=OTHER) is HealthState.AUTH_FAILED
     assert world.closed_for() == 1800
     world.expire()
     world.fail(BAN)
@@ -269,7 +269,7 @@ def test_401_and_403_ban_the_account_for_30_minutes_and_all_models(world: World)
 
 
 def test_a_ban_is_as_short_as_the_upstream_says(world: World) -> None:
-    world.fail(verdict(Effect.BAN, hint=40.0))
+    world.fail(verdict(AccountPenalty.AUTH_FAILED, hint=40.0))
     assert world.closed_for() == 40
 
 
@@ -278,17 +278,17 @@ def test_spent_quota_bans_until_reset_and_300_s_at_most(
     world: World, hint: float | None, seconds: float
 ) -> None:
     for _ in range(2):
-        world.fail(verdict(Effect.BAN, hint=hint, seconds=300.0))
-        assert (world.state(model=OTHER), world.closed_for()) == (State.BANNED, seconds)
+        world.fail(verdict(AccountPenalty.AUTH_FAILED, hint=hint, seconds=300.0))
+        assert (world.state(model=OTHER), world.closed_for()) == (HealthState.AUTH_FAILED, seconds)
         world.expire()
         seconds = min(300, 2 * seconds)
 
 
 def test_of_two_reasons_the_longer_one_is_told(world: World) -> None:
-    world.fail(verdict(Effect.COOL, hint=10.0, reason="rate limited"))
-    world.fail(verdict(Effect.BAN, reason="key refused"), model=OTHER)
-    standing = world.health.standing(A, MODEL, world.now)
-    assert standing == Standing(State.BANNED, START + 1800, "key refused")
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0, reason="rate limited"))
+    world.fail(verdict(AccountPenalty.AUTH_FAILED, reason="key refused"), model=OTHER)
+    standing = world.health.status(A, MODEL, world.now)
+    assert standing == AccountStatus(HealthState.AUTH_FAILED, START + 1800, "key refused")
 
 
 # Half open.
@@ -302,8 +302,8 @@ def test_half_open_admits_one_probe(world: World, how: Verdict) -> None:
     probe = world.admit()
     assert probe is not None
     assert world.admit() is None
-    world.health.succeeded(probe, world.now)
-    assert world.state() is State.OPEN
+    world.health.record_success(probe, world.now)
+    assert world.state() is HealthState.HEALTHY
     assert world.admit() is world.admit() is not None
 
 
@@ -319,43 +319,43 @@ def test_a_probe_without_outcome_makes_room_for_the_next(world: World, told: boo
     world.fail(COOL)
     world.expire()
     if told:
-        world.health.abandoned(world.leave())
+        world.health.record_abandoned(world.leave())
     else:
-        world.fail(verdict(Effect.NONE))
-    assert world.state() is State.PROBING
+        world.fail(verdict(AccountPenalty.NONE))
+    assert world.state() is HealthState.HALF_OPEN
     assert world.admit() is not None
 
 
 def test_a_probe_that_fails_for_its_model_tells_nothing_about_the_ban(world: World) -> None:
     world.fail(BAN)
     world.expire()
-    world.fail(verdict(Effect.COOL, hint=50.0))
-    assert (world.state(), world.state(model=OTHER)) == (State.COOLING, State.PROBING)
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=50.0))
+    assert (world.state(), world.state(model=OTHER)) == (HealthState.RATE_LIMITED, HealthState.HALF_OPEN)
     assert world.admit(model=OTHER) is not None
 
 
 def test_failures_of_what_was_under_way_neither_double_nor_end_the_probe(world: World) -> None:
     under_way = [world.leave() for _ in range(20)]
     for admission in under_way[:10]:
-        world.health.failed(admission, FAILURE, world.now, 0.0, "")
+        world.health.record_failure(admission, FAILURE, world.now, 0.0, "")
     assert world.closed_for() == 15
     world.expire()
     probe = world.leave()
     for admission in under_way[10:]:
-        world.health.failed(admission, FAILURE, world.now, 0.0, "")
-        world.health.failed(admission, COOL, world.now, 0.0, "")
-        world.health.failed(admission, OPEN_5_MINUTES, world.now, 0.0, "")
-    assert world.state() is State.PROBING
+        world.health.record_failure(admission, FAILURE, world.now, 0.0, "")
+        world.health.record_failure(admission, COOL, world.now, 0.0, "")
+        world.health.record_failure(admission, OPEN_5_MINUTES, world.now, 0.0, "")
+    assert world.state() is HealthState.HALF_OPEN
     assert world.admit() is None
-    world.health.succeeded(probe, world.now)
-    assert world.state() is State.OPEN
+    world.health.record_success(probe, world.now)
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_a_hint_to_what_was_under_way_makes_it_longer(world: World) -> None:
     first, second, third = (world.leave() for _ in range(3))
     for admission, hint in ((first, 10.0), (second, 30.0), (third, 5.0)):
-        how = verdict(Effect.COOL, hint=hint)
-        world.health.failed(admission, how, world.now, 0.0, "")
+        how = verdict(AccountPenalty.RATE_LIMITED, hint=hint)
+        world.health.record_failure(admission, how, world.now, 0.0, "")
     assert world.closed_for() == 30
 
 
@@ -364,8 +364,8 @@ def test_a_success_of_what_was_under_way_does_not_open(world: World, how: Verdic
     long_stream = world.leave()
     world.fail(how)
     closed = world.state()
-    world.health.succeeded(long_stream, world.now)
-    assert world.state() is closed is not State.OPEN
+    world.health.record_success(long_stream, world.now)
+    assert world.state() is closed is not HealthState.HEALTHY
     assert world.health.snapshot(world.now)[0].succeeded == 1
 
 
@@ -373,11 +373,11 @@ def test_a_probe_may_fail_after_it_has_succeeded(world: World) -> None:
     world.fail(COOL)
     world.expire()
     probe = world.leave()
-    world.health.succeeded(probe, world.now)
-    world.health.failed(probe, FAILURE, world.now, 0.0, "cut")
-    assert world.state() is State.OPEN
+    world.health.record_success(probe, world.now)
+    world.health.record_failure(probe, FAILURE, world.now, 0.0, "cut")
+    assert world.state() is HealthState.HEALTHY
     world.fail(times=4)
-    assert world.state() is State.BROKEN
+    assert world.state() is HealthState.CIRCUIT_OPEN
 
 
 # Never the last one, never more than half.
@@ -387,7 +387,7 @@ def test_the_last_account_is_never_closed_off() -> None:
     world = World(pool=(A,))
     for how in (COOL, OPEN_5_MINUTES, BAN):
         world.fail(how)
-        assert world.health.usable((A,), MODEL, world.now) == [A]
+        assert world.health.available((A,), MODEL, world.now) == [A]
         assert world.admit() is not None
 
 
@@ -396,7 +396,7 @@ def test_a_success_let_in_all_the_same_opens_it() -> None:
     world.fail(BAN)
     world.now += 1
     world.succeed()
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_failures_let_in_all_the_same_do_not_double() -> None:
@@ -408,37 +408,37 @@ def test_failures_let_in_all_the_same_do_not_double() -> None:
 
 def test_of_two_both_closed_the_sooner_is_asked(world: World) -> None:
     world.pool = (A, B)
-    world.fail(verdict(Effect.COOL, hint=20.0))
-    world.fail(verdict(Effect.COOL, hint=10.0), B)
-    assert world.health.usable((A, B), MODEL, world.now) == [B]
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0))
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0), B)
+    assert world.health.available((A, B), MODEL, world.now) == [B]
     assert (world.admit(A), world.admit(B) is None) == (None, False)
 
 
 def test_more_than_half_closed_lets_the_soonest_in_behind_the_others(world: World) -> None:
     for place, hint in ((A, 30.0), (B, 20.0), (D, 25.0)):
-        world.fail(verdict(Effect.COOL, hint=hint), place)
-    assert world.health.usable(POOL, MODEL, world.now) == [C, B]
+        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
+    assert world.health.available(POOL, MODEL, world.now) == [C, B]
 
 
 def test_half_closed_is_closed_off(world: World) -> None:
     world.fail(BAN, A)
     world.fail(BAN, C)
-    assert world.health.usable(POOL, MODEL, world.now) == [B, D]
+    assert world.health.available(POOL, MODEL, world.now) == [B, D]
     assert world.admit(A) is None
 
 
 def test_what_is_half_open_keeps_its_rank(world: World) -> None:
     world.fail(COOL)
     world.expire()
-    assert world.health.usable(POOL, MODEL, world.now) == list(POOL)
+    assert world.health.available(POOL, MODEL, world.now) == list(POOL)
     world.leave()
-    assert world.health.usable(POOL, MODEL, world.now) == [B, C, D]
+    assert world.health.available(POOL, MODEL, world.now) == [B, C, D]
 
 
 def test_disabled_is_never_asked_even_as_the_last(world: World) -> None:
     world.pool = (A,)
     world.health.disable(A)
-    assert world.health.usable((A,), MODEL, world.now) == []
+    assert world.health.available((A,), MODEL, world.now) == []
     assert world.admit() is None
     world.health.enable(A)
     assert world.admit() is not None
@@ -448,9 +448,9 @@ def test_disabled_does_not_count_in_the_half(world: World) -> None:
     world.health.disable(A)
     world.health.disable(B)
     world.fail(COOL, C)
-    assert world.health.usable(POOL, MODEL, world.now) == [D]
+    assert world.health.available(POOL, MODEL, world.now) == [D]
     world.health.disable(D)
-    assert world.health.usable(POOL, MODEL, world.now) == [C]
+    assert world.health.available(POOL, MODEL, world.now) == [C]
 
 
 STEPS = st.lists(
@@ -468,7 +468,7 @@ def test_never_more_than_half_of_a_pool_is_closed_off(
     size: int, steps: list[tuple[int, Verdict | None, float]], disabled: set[int]
 ) -> None:
     pool = [("main", str(index)) for index in range(size)]
-    health, now = Health(Thresholds(failures=2)), START
+    health, now = Health(Thresholds(consecutive_failures=2)), START
     for index in disabled:
         if index < size:
             health.disable(pool[index])
@@ -476,12 +476,12 @@ def test_never_more_than_half_of_a_pool_is_closed_off(
     for index, how, pause in steps:
         place = pool[index % size]
         admission = health.admit(place, MODEL, now, pool)
-        usable = health.usable(pool, MODEL, now)
+        usable = health.available(pool, MODEL, now)
         assert set(usable) <= set(there)
         assert len(usable) >= (len(there) + 1) // 2
         assert (admission is not None) <= (place in there)
         if admission is not None and how is not None:
-            health.failed(admission, how, now, 0.5, "")
+            health.record_failure(admission, how, now, 0.5, "")
         now += pause
 
 
@@ -490,22 +490,22 @@ class OneProbe(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(health=Health(Thresholds(failures=2, jitter=0.0)))
-        self.under_way: list[Admission] = []
-        self.probes: set[Admission] = set()
+        self.world = World(health=Health(Thresholds(consecutive_failures=2, jitter=0.0)))
+        self.under_way: list[HealthTicket] = []
+        self.probes: set[HealthTicket] = set()
 
     @rule(model=st.sampled_from([MODEL, OTHER]))
     def ask(self, model: str) -> None:
         world = self.world
-        standing = world.health.standing(A, model, world.now)
+        standing = world.health.status(A, model, world.now)
         admission = world.admit(model=model)
-        if standing.state is State.OPEN:
+        if standing.state is HealthState.HEALTHY:
             assert admission is not None
-        elif standing.state is not State.PROBING:
+        elif standing.state is not HealthState.HALF_OPEN:
             assert admission is None
         elif admission is not None:
             self.probes.add(admission)
-            assert sum(probe.record is admission.record for probe in self.probes) == 1
+            assert sum(probe.model_health is admission.model_health for probe in self.probes) == 1
         if admission is not None:
             self.under_way.append(admission)
 
@@ -519,20 +519,20 @@ class OneProbe(RuleBasedStateMachine):
         admission = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.probes.discard(admission)
         if how is None:
-            self.world.health.abandoned(admission)
+            self.world.health.record_abandoned(admission)
         else:
-            self.world.health.failed(admission, how, self.world.now, 0.5, "")
+            self.world.health.record_failure(admission, how, self.world.now, 0.5, "")
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def succeed(self, data: st.DataObject) -> None:
         admission = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.probes.discard(admission)
-        self.world.health.succeeded(admission, self.world.now)
+        self.world.health.record_success(admission, self.world.now)
 
     @invariant()
     def others_are_well(self) -> None:
-        usable = self.world.health.usable(POOL, MODEL, self.world.now)
+        usable = self.world.health.available(POOL, MODEL, self.world.now)
         assert [place for place in usable if place != A] == [B, C, D]
 
 
@@ -545,30 +545,30 @@ TestOneProbe.settings = examples(0.6, stateful_step_count=40)
 
 def test_soonest_is_when_the_first_may_be_probed(world: World) -> None:
     for place, hint in ((A, 30.0), (B, 20.0)):
-        world.fail(verdict(Effect.COOL, hint=hint), place)
-    assert world.health.soonest((A, B), MODEL, world.now) == 20
-    assert world.health.soonest((A,), MODEL, world.now) == 30
+        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
+    assert world.health.retry_after((A, B), MODEL, world.now) == 20
+    assert world.health.retry_after((A,), MODEL, world.now) == 30
     world.now += 20
-    assert world.health.soonest((A, B), MODEL, world.now) is None  # there already
+    assert world.health.retry_after((A, B), MODEL, world.now) is None  # there already
     world.leave(B)
-    assert world.health.soonest((A, B), MODEL, world.now) == 0
+    assert world.health.retry_after((A, B), MODEL, world.now) == 0
 
 
 def test_soonest_waits_for_every_gate_of_an_account(world: World) -> None:
-    world.fail(verdict(Effect.COOL, hint=10.0))
-    world.fail(verdict(Effect.BAN, hint=40.0), model=OTHER)
-    assert world.health.soonest((A,), MODEL, world.now) == 40
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0))
+    world.fail(verdict(AccountPenalty.AUTH_FAILED, hint=40.0), model=OTHER)
+    assert world.health.retry_after((A,), MODEL, world.now) == 40
 
 
 def test_soonest_is_unknown_where_all_are_well_or_disabled_or_there_is_nobody(
     world: World,
 ) -> None:
-    assert world.health.soonest(POOL, MODEL, world.now) is None
-    assert world.health.soonest((), MODEL, world.now) is None
+    assert world.health.retry_after(POOL, MODEL, world.now) is None
+    assert world.health.retry_after((), MODEL, world.now) is None
     world.health.disable(A)
-    assert world.health.soonest((A,), MODEL, world.now) is None
+    assert world.health.retry_after((A,), MODEL, world.now) is None
     world.fail(COOL, B)
-    assert world.health.soonest((A, B), MODEL, world.now) == 1
+    assert world.health.retry_after((A, B), MODEL, world.now) == 1
 
 
 # By hand.
@@ -582,8 +582,8 @@ def test_reset_opens_all_gates_of_an_account(world: World) -> None:
     world.fail(COOL, model=OTHER)
     world.fail(COOL, B)
     world.health.reset(A)
-    assert world.state() is world.state(model=OTHER) is State.OPEN
-    assert world.state(B) is State.COOLING
+    assert world.state() is world.state(model=OTHER) is HealthState.HEALTHY
+    assert world.state(B) is HealthState.RATE_LIMITED
 
 
 def test_reset_forgets_the_probe_that_is_under_way(world: World) -> None:
@@ -591,22 +591,22 @@ def test_reset_forgets_the_probe_that_is_under_way(world: World) -> None:
     world.expire()
     probe = world.leave()
     world.health.reset(A)
-    world.health.failed(probe, FAILURE, world.now, 0.0, "")
-    assert world.state() is State.OPEN
+    world.health.record_failure(probe, FAILURE, world.now, 0.0, "")
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_reset_starts_the_row_again(world: World) -> None:
     world.fail(times=4)
     world.health.reset(A)
     world.fail(times=4)
-    assert world.state() is State.OPEN
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_reset_does_not_enable(world: World) -> None:
     world.health.disable(A)
     world.health.reset(A)
-    assert world.health.standing(A, MODEL, world.now) == Standing(
-        State.DISABLED, inf, "disabled by hand"
+    assert world.health.status(A, MODEL, world.now) == AccountStatus(
+        HealthState.DISABLED, inf, "disabled by hand"
     )
 
 
@@ -615,41 +615,41 @@ def test_what_is_under_way_cannot_enable(world: World) -> None:
     world.expire()
     probe = world.leave()
     world.health.disable(A)
-    world.health.succeeded(probe, world.now)
-    assert world.state() is State.DISABLED
+    world.health.record_success(probe, world.now)
+    assert world.state() is HealthState.DISABLED
 
 
 def test_keep_forgets_the_others(world: World) -> None:
     world.fail(COOL, A)
     world.fail(COOL, B)
-    world.health.keep({B, C})
-    assert [report.place for report in world.health.snapshot(world.now)] == [B]
+    world.health.retain({B, C})
+    assert [report.account_ref for report in world.health.snapshot(world.now)] == [B]
 
 
 def test_a_request_of_a_forgotten_account_may_still_end(world: World) -> None:
     admission = world.leave()
-    world.health.keep({B})
-    world.health.failed(admission, BAN, world.now, 0.0, "")
-    assert world.state() is State.OPEN
+    world.health.retain({B})
+    world.health.record_failure(admission, BAN, world.now, 0.0, "")
+    assert world.state() is HealthState.HEALTHY
 
 
 def test_snapshot_tells_state_reason_error_and_counts(world: World) -> None:
     world.succeed(times=3)
-    world.health.failed(
-        world.leave(), verdict(Effect.COOL, hint=9.0, reason="rate limited"), START, 0.0, "x" * 999
+    world.health.record_failure(
+        world.leave(), verdict(AccountPenalty.RATE_LIMITED, hint=9.0, reason="rate limited"), START, 0.0, "x" * 999
     )
     world.succeed(model=OTHER)
     world.health.disable(B)
     first, second, third = world.health.snapshot(world.now)
-    assert (first.place, first.model) == (A, MODEL)
-    assert first.standing == Standing(State.COOLING, START + 9, "rate limited")
+    assert (first.account_ref, first.model) == (A, MODEL)
+    assert first.status == AccountStatus(HealthState.RATE_LIMITED, START + 9, "rate limited")
     assert (first.succeeded, first.failed, first.error) == (3, 1, "x" * 500)
-    assert (second.model, second.standing.state, second.error) == (OTHER, State.OPEN, None)
-    assert (third.place, third.model, third.standing.state) == (B, None, State.DISABLED)
+    assert (second.model, second.status.state, second.error) == (OTHER, HealthState.HEALTHY, None)
+    assert (third.account_ref, third.model, third.status.state) == (B, None, HealthState.DISABLED)
 
 
 def test_thresholds_are_as_given() -> None:
-    world = World(health=Health(Thresholds(failures=1, broken=2.0, longest_broken=3.0, ban=5.0)))
+    world = World(health=Health(Thresholds(consecutive_failures=1, circuit_open=2.0, max_circuit_open=3.0, auth_failed=5.0)))
     world.fail()
     assert world.closed_for() == 2
     world.expire()
@@ -661,5 +661,5 @@ def test_thresholds_are_as_given() -> None:
 
 def test_the_ordinary_way_makes_nothing(world: World) -> None:
     first = world.leave()
-    world.health.succeeded(first, world.now)
+    world.health.record_success(first, world.now)
     assert world.leave() is first

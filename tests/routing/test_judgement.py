@@ -12,50 +12,50 @@ from hypothesis import strategies as st
 from gateway.core.failure import Failure, FailureKind
 from gateway.routing.judgement import (
     TABLE,
-    Again,
+    SameAccountRetry,
     Blame,
-    Effect,
-    Judge,
-    Others,
-    Rule,
+    AccountPenalty,
+    FailurePolicy,
+    Failover,
+    PolicyRule,
     Verdict,
 )
 
 CLIENT, ACCOUNT, CAPACITY, TRANSPORT, UPSTREAM = Blame
-NEVER, ONCE, YES = Others
-NONE, FAILURE, COOL, OPEN, BAN = Effect
-SOON = Again(1.0, spread=0.5)
+NEVER, ONCE, YES = Failover
+NONE, FAILURE, COOL, OPEN, BAN = AccountPenalty
+SOON = SameAccountRetry(1.0, jitter=0.5)
 
-judge = Judge().judge
+judge = FailurePolicy().classify
 
 
 def said(status: int | None = 500, message: str = "No.", **fields: Any) -> Failure:
-    return Failure(kind=FailureKind.SAID, status=status, message=message, **fields)
+    return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
 
 
 def line(kind: FailureKind, **fields: Any) -> Failure:
     return Failure(kind=kind, message="at the line", **fields)
 
 
-LINE: dict[str, tuple[Failure, Blame, Others, Effect, float | None]] = {
+LINE: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float | None]] = {
     "no_connection": (line(FailureKind.CONNECT), TRANSPORT, YES, FAILURE, None),
     "tls_opens_5_minutes": (line(FailureKind.TLS), TRANSPORT, YES, OPEN, 300),
     "no_answer_after_sending": (line(FailureKind.DISCONNECT), TRANSPORT, ONCE, FAILURE, None),
-    "cut_before_commit": (line(FailureKind.CUT), TRANSPORT, YES, FAILURE, None),
+    "cut_before_commit": (line(FailureKind.TRUNCATED), TRANSPORT, YES, FAILURE, None),
     "timeout": (line(FailureKind.TIMEOUT), UPSTREAM, ONCE, FAILURE, None),
     "empty_success": (line(FailureKind.EMPTY), UPSTREAM, YES, FAILURE, None),
     "reply_too_large": (line(FailureKind.TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
     "event_too_large": (line(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
-    "garbage": (line(FailureKind.GARBAGE), UPSTREAM, YES, FAILURE, None),
+    "garbage": (line(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
     "html_page_opens_5_minutes": (
-        line(FailureKind.GARBAGE, status=200),
+        line(FailureKind.MALFORMED, status=200),
         UPSTREAM,
         ONCE,
         OPEN,
         300,
     ),
 }
-STATUS: dict[str, tuple[tuple[int, ...], Blame, Others, Effect, float | None]] = {
+STATUS: dict[str, tuple[tuple[int, ...], Blame, Failover, AccountPenalty, float | None]] = {
     "redirect": ((301, 302, 307, 308), UPSTREAM, NEVER, NONE, None),
     "client": ((400, 404, 413, 415, 422), CLIENT, NEVER, NONE, None),
     "key_refused": ((401,), ACCOUNT, YES, BAN, None),
@@ -70,9 +70,9 @@ STATUS: dict[str, tuple[tuple[int, ...], Blame, Others, Effect, float | None]] =
 
 
 def check(
-    verdict: Verdict, blame: Blame, other: Others, effect: Effect, seconds: float | None
+    verdict: Verdict, blame: Blame, other: Failover, effect: AccountPenalty, seconds: float | None
 ) -> None:
-    found = (verdict.blame, verdict.other_account, verdict.effect, verdict.seconds)
+    found = (verdict.blame, verdict.failover, verdict.penalty, verdict.penalty_seconds)
     assert found == (blame, other, effect, seconds)
 
 
@@ -80,7 +80,7 @@ def check(
 def test_line(row: str) -> None:
     failure, *expected = LINE[row]
     check(judge(failure), *expected)
-    assert judge(failure).same_account is None
+    assert judge(failure).same_account_retry is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_no_status_is_a_server_error() -> None:
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_of_failure_has_a_row(kind: FailureKind) -> None:
-    assert any(row.when(line(kind)) for row in TABLE)
+    assert any(row.predicate(line(kind)) for row in TABLE)
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 502, 503])
@@ -167,7 +167,7 @@ def test_a_closed_account_is_banned_whatever_the_status(status: int, message: st
 def test_a_spent_quota_is_the_accounts_until_reset(status: int, fields: dict[str, str]) -> None:
     failure = said(status, **fields, retry_after=86_400.0)
     check(judge(failure), ACCOUNT, YES, BAN, 300)
-    assert judge(failure).hint == 86_400
+    assert judge(failure).retry_after == 86_400
 
 
 @pytest.mark.parametrize(
@@ -196,44 +196,44 @@ def test_an_accounts_violation_of_policy_is_the_accounts() -> None:
 def test_overload_is_told_by_name_too(status: int, word: str) -> None:
     for failure in (said(status, type=word), said(status, code=word)):
         check(judge(failure), CAPACITY, YES, FAILURE, None)
-        assert judge(failure).same_account == SOON
+        assert judge(failure).same_account_retry == SOON
 
 
 @pytest.mark.parametrize(
     ("hint", "again"),
-    [(None, SOON), (0.5, Again(0.5)), (3.0, Again(3.0)), (3.1, None), (60.0, None)],
+    [(None, SOON), (0.5, SameAccountRetry(0.5)), (3.0, SameAccountRetry(3.0)), (3.1, None), (60.0, None)],
 )
 def test_overload_waits_there_a_second_or_as_hinted_up_to_three(
-    hint: float | None, again: Again | None
+    hint: float | None, again: SameAccountRetry | None
 ) -> None:
-    assert judge(said(529, retry_after=hint)).same_account == again
+    assert judge(said(529, retry_after=hint)).same_account_retry == again
 
 
 @pytest.mark.parametrize(
     ("hint", "again"),
     [
         (None, None),
-        (2.0, Again(2.0, last_resort=True)),
-        (3.0, Again(3.0, last_resort=True)),
+        (2.0, SameAccountRetry(2.0, last_resort=True)),
+        (3.0, SameAccountRetry(3.0, last_resort=True)),
         (3.1, None),
     ],
 )
 def test_rate_limit_waits_there_only_as_hinted_and_as_the_last_resort(
-    hint: float | None, again: Again | None
+    hint: float | None, again: SameAccountRetry | None
 ) -> None:
     verdict = judge(said(429, retry_after=hint))
-    assert verdict.same_account == again
-    assert verdict.hint == hint
+    assert verdict.same_account_retry == again
+    assert verdict.retry_after == hint
 
 
 def test_nothing_else_is_tried_again_there() -> None:
     for status in {*range(300, 600)} - {429, 529}:
-        assert judge(said(status, retry_after=1.0)).same_account is None
+        assert judge(said(status, retry_after=1.0)).same_account_retry is None
 
 
 def test_the_wait_of_overload_is_spread_by_half() -> None:
     assert [SOON.wait(chance) for chance in (0.0, 0.5, 1.0)] == [0.5, 1.0, 1.5]
-    assert Again(2.0).wait(0.9) == 2.0
+    assert SameAccountRetry(2.0).wait(0.9) == 2.0
 
 
 @given(
@@ -247,8 +247,8 @@ def test_after_commit_nobody_is_asked_again_and_the_circuit_counts(
 ) -> None:
     failure = Failure(kind=kind, status=status, message="No.", code=code, retry_after=hint)
     before, after = judge(failure), judge(failure, committed=True)
-    assert (after.other_account, after.same_account, after.seconds) == (NEVER, None, None)
-    assert after.effect is (NONE if before.effect is NONE else FAILURE)
+    assert (after.failover, after.same_account_retry, after.penalty_seconds) == (NEVER, None, None)
+    assert after.penalty is (NONE if before.penalty is NONE else FAILURE)
     assert (after.reason, after.blame, after.alert) == (before.reason, before.blame, before.alert)
 
 
@@ -278,19 +278,19 @@ def test_what_a_person_has_to_mend_is_alerted() -> None:
     ],
 )
 def test_a_rule_says_whom_to_blame_and_for_how_long(
-    blame: Blame, seconds: float | None, expected: tuple[Others, Effect, float | None]
+    blame: Blame, seconds: float | None, expected: tuple[Failover, AccountPenalty, float | None]
 ) -> None:
-    rule = Rule(blame=blame, status=frozenset({418}), seconds=seconds)
-    check(Judge((rule,)).judge(said(418)), blame, *expected)
+    rule = PolicyRule(blame=blame, status=frozenset({418}), seconds=seconds)
+    check(FailurePolicy((rule,)).classify(said(418)), blame, *expected)
 
 
 def test_rules_go_before_the_table_and_the_first_that_fits_decides() -> None:
     rules = (
-        Rule(blame=UPSTREAM, status=frozenset({400, 404}), text=re.compile("no such deployment")),
-        Rule(blame=CAPACITY, status=frozenset({400})),
-        Rule(blame=ACCOUNT, status=frozenset({400})),
+        PolicyRule(blame=UPSTREAM, status=frozenset({400, 404}), text=re.compile("no such deployment")),
+        PolicyRule(blame=CAPACITY, status=frozenset({400})),
+        PolicyRule(blame=ACCOUNT, status=frozenset({400})),
     )
-    judge = Judge(rules).judge
+    judge = FailurePolicy(rules).classify
     assert judge(said(404, "there is no such deployment")).reason == "rule 1"
     assert judge(said(400)).reason == "rule 2"
     assert judge(said(404)).reason == "refused"
@@ -310,13 +310,13 @@ def test_rules_go_before_the_table_and_the_first_that_fits_decides() -> None:
 def test_a_rule_fits_by_status_type_code_or_text(
     rule: dict[str, Any], fits: dict[str, Any]
 ) -> None:
-    rule_ = Rule(blame=CLIENT, **rule)
-    assert rule_.fits(said(500, **fits))
-    assert not rule_.fits(said(500, "another", type="not busy", code="E421"))
-    assert not rule_.fits(line(FailureKind.CONNECT, code="E42", body="come back", type="busy"))
+    rule_ = PolicyRule(blame=CLIENT, **rule)
+    assert rule_.matches(said(500, **fits))
+    assert not rule_.matches(said(500, "another", type="not busy", code="E421"))
+    assert not rule_.matches(line(FailureKind.CONNECT, code="E42", body="come back", type="busy"))
 
 
 def test_every_condition_of_a_rule_must_hold() -> None:
-    rule = Rule(blame=CLIENT, status=frozenset({500}), code=re.compile("E42"))
-    assert not rule.fits(said(503, code="E42"))
-    assert not rule.fits(said(500, code="E43"))
+    rule = PolicyRule(blame=CLIENT, status=frozenset({500}), code=re.compile("E42"))
+    assert not rule.matches(said(503, code="E42"))
+    assert not rule.matches(said(500, code="E43"))

@@ -12,11 +12,11 @@ from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Tool, ToolKind
 from gateway.core.target import Target
-from gateway.routing.affinity import Affinity, Clue
-from gateway.routing.health import Health, Place
-from gateway.routing.judgement import Judge
-from gateway.routing.lineup import Choice, Reason, line_up
-from gateway.routing.pace import Paces
+from gateway.routing.affinity import Affinity, AffinitySource
+from gateway.routing.health import Health, AccountRef
+from gateway.routing.judgement import FailurePolicy
+from gateway.routing.lineup import RankedCandidate, RankReason, order_candidates
+from gateway.routing.pace import LatencyTracker
 from gateway.routing.router import Candidate
 
 MODEL = "beta-1"
@@ -34,8 +34,8 @@ def candidate(
 POOL = [candidate(name) for name in "abcd"]
 
 
-def talk(number: int = 0, place: Place | None = None) -> Affinity:
-    return Affinity(number.to_bytes(16, "big"), Clue.CACHE_KEY, place)
+def talk(number: int = 0, place: AccountRef | None = None) -> Affinity:
+    return Affinity(number.to_bytes(16, "big"), AffinitySource.CACHE_KEY, place)
 
 
 def lined(
@@ -45,47 +45,47 @@ def lined(
     prompt: Prompt = PROMPT,
     closed: Sequence[str] = (),
     slow: Sequence[str] = (),
-) -> list[Choice]:
+) -> list[RankedCandidate]:
     """With accounts that are really closed and slow, and the real ones who know it."""
-    health, paces = Health(), Paces()
+    health, paces = Health(), LatencyTracker()
     for name in closed:
         admission = health.admit(("c", name), MODEL, 0, [("c", name)])
         assert admission is not None
-        failure = Failure(kind=FailureKind.SAID, status=429, message="no", retry_after=60)
-        health.failed(admission, Judge().judge(failure), 0, 0.5, "no")
+        failure = Failure(kind=FailureKind.RESPONSE, status=429, message="no", retry_after=60)
+        health.record_failure(admission, FailurePolicy().classify(failure), 0, 0.5, "no")
     for each in pool:
         for _ in range(5):
-            paces.learn(each.place, MODEL, 9 if each.account in slow else 1, 0)
-    choices = line_up(
+            paces.record(each.account_ref, MODEL, 9 if each.account in slow else 1, 0)
+    choices = order_candidates(
         pool,
         prompt,
         affinity,
-        lambda places: health.usable(places, MODEL, 1),
-        lambda place, places: paces.slow(place, places, MODEL, 1),
+        lambda places: health.available(places, MODEL, 1),
+        lambda place, places: paces.is_slow(place, places, MODEL, 1),
         CHANCE,
     )
     assert {choice.candidate.account for choice in choices} == {each.account for each in pool}
     return choices
 
 
-def names(choices: Sequence[Choice]) -> str:
+def names(choices: Sequence[RankedCandidate]) -> str:
     return "".join(choice.candidate.account for choice in choices)
 
 
-def reasons(choices: Sequence[Choice]) -> list[Reason]:
+def reasons(choices: Sequence[RankedCandidate]) -> list[RankReason]:
     return [choice.reason for choice in choices]
 
 
 def test_a_single_one() -> None:
     for closed in ([], ["a"]):
-        assert reasons(lined(POOL[:1], talk(), closed=closed)) == [Reason.ONLY]
+        assert reasons(lined(POOL[:1], talk(), closed=closed)) == [RankReason.ONLY]
 
 
 def test_a_conversation_has_its_own_order() -> None:
     orders = {number: lined(affinity=talk(number)) for number in range(100)}
     for number, choices in orders.items():
         assert choices == lined(affinity=talk(number))
-        assert reasons(choices) == [Reason.CONVERSATION, *[Reason.NEXT] * 3]
+        assert reasons(choices) == [RankReason.AFFINITY, *[RankReason.NEXT] * 3]
     leaders = Counter(choices[0].candidate.account for choices in orders.values())
     assert all(leaders[name] > 10 for name in "abcd"), leaders
 
@@ -101,14 +101,14 @@ def test_weights(known: bool) -> None:
 
 
 def test_without_a_conversation_chance_decides() -> None:
-    assert reasons(lined())[0] is Reason.WEIGHT
+    assert reasons(lined())[0] is RankReason.WEIGHT
     assert len({names(lined()) for _ in range(50)}) > 5
 
 
 def test_channels_may_do_without_affinity() -> None:
     pool = [candidate(name, affine=False) for name in "ab"]
     assert {names(lined(pool, talk())) for _ in range(50)} == {"ab", "ba"}
-    assert reasons(lined(pool, talk()))[0] is Reason.WEIGHT
+    assert reasons(lined(pool, talk()))[0] is RankReason.WEIGHT
     mixed = [candidate("a", affine=False), candidate("b")]
     assert len({names(lined(mixed, talk())) for _ in range(50)}) == 1
 
@@ -118,34 +118,34 @@ def test_tiers_come_one_after_the_other() -> None:
     for number in range(20):
         choices = lined(pool, talk(number))
         assert set(names(choices)[:2]) == {"a", "b"}
-        assert reasons(choices)[1:] == [Reason.NEXT, Reason.LOWER, Reason.LOWER]
+        assert reasons(choices)[1:] == [RankReason.NEXT, RankReason.LOWER_PRIORITY, RankReason.LOWER_PRIORITY]
 
 
 def test_the_conversations_account_is_cooling() -> None:
     first, *others = names(lined(affinity=talk()))
     choices = lined(affinity=talk(), closed=[first])
     assert names(choices) == "".join([*others, first]), "the others keep their order"
-    assert reasons(choices) == [Reason.COOLING, Reason.NEXT, Reason.NEXT, Reason.CLOSED]
+    assert reasons(choices) == [RankReason.AFFINITY_UNAVAILABLE, RankReason.NEXT, RankReason.NEXT, RankReason.UNAVAILABLE]
 
 
 def test_cooling_ones_stand_behind_lower_tiers() -> None:
     pool = [candidate("a"), candidate("b", tier=1), candidate("c", tier=2)]
     choices = lined(pool, closed=["a"])
     assert names(choices) == "bca"
-    assert reasons(choices) == [Reason.PASSED, Reason.LOWER, Reason.CLOSED]
+    assert reasons(choices) == [RankReason.EARLIER_UNAVAILABLE, RankReason.LOWER_PRIORITY, RankReason.UNAVAILABLE]
 
 
 def test_never_more_than_half_are_left_out() -> None:
     choices = lined(affinity=talk(), closed="abcd")
-    assert reasons(choices)[2:] == [Reason.CLOSED, Reason.CLOSED]
-    assert Reason.CLOSED not in reasons(choices)[:2]
+    assert reasons(choices)[2:] == [RankReason.UNAVAILABLE, RankReason.UNAVAILABLE]
+    assert RankReason.UNAVAILABLE not in reasons(choices)[:2]
 
 
 def test_a_slow_first_choice_loses_its_place() -> None:
     first, *others = names(lined(affinity=talk()))
     choices = lined(affinity=talk(), slow=[first])
     assert names(choices) == "".join([*others, first])
-    assert reasons(choices) == [Reason.SLOW, Reason.NEXT, Reason.NEXT, Reason.LAGGING]
+    assert reasons(choices) == [RankReason.FIRST_SLOW, RankReason.NEXT, RankReason.NEXT, RankReason.SLOW_ACCOUNT]
 
 
 def test_slowness_further_back_changes_nothing() -> None:
@@ -157,7 +157,7 @@ def test_slowness_further_back_changes_nothing() -> None:
 def test_slow_is_better_than_cooling() -> None:
     pool = [candidate("a"), candidate("b"), candidate("z", tier=1)]
     first, second = names(lined(pool, talk()))[:2]
-    choices = line_up(
+    choices = order_candidates(
         pool,
         PROMPT,
         talk(),
@@ -166,7 +166,7 @@ def test_slow_is_better_than_cooling() -> None:
         CHANCE,
     )
     assert names(choices) == f"{first}z{second}"
-    assert reasons(choices) == [Reason.PASSED, Reason.LOWER, Reason.CLOSED]
+    assert reasons(choices) == [RankReason.EARLIER_UNAVAILABLE, RankReason.LOWER_PRIORITY, RankReason.UNAVAILABLE]
 
 
 def test_where_the_reply_before_came_from() -> None:
@@ -174,9 +174,9 @@ def test_where_the_reply_before_came_from() -> None:
     pool = [*POOL, candidate("e", tier=1), candidate("f", tier=1)]
     choices = lined(pool, talk(place=("c", "e")), slow=["e"])
     assert names(choices)[0] == "e"
-    assert reasons(choices) == [Reason.REPLY, *[Reason.NEXT] * 5]
+    assert reasons(choices) == [RankReason.PREVIOUS_REPLY, *[RankReason.NEXT] * 5]
     cooling = lined(pool, talk(place=("c", "e")), closed=["e"])
-    assert reasons(cooling)[0] is Reason.COOLING
+    assert reasons(cooling)[0] is RankReason.AFFINITY_UNAVAILABLE
     assert names(cooling)[-1] == "e"
     gone = lined(POOL, talk(place=("gone", "e")))
     assert gone == lined(POOL, talk())

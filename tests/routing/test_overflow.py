@@ -5,65 +5,65 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.failure import Failure, FailureKind
-from gateway.routing.overflow import Overflow, overflow
+from gateway.routing.overflow import ContextOverflow, context_overflow
 
 
 def failure(message: str, **fields: str) -> Failure:
-    return Failure(kind=FailureKind.SAID, status=400, message=message, **fields)  # type: ignore[arg-type]  # fields of all kinds
+    return Failure(kind=FailureKind.RESPONSE, status=400, message=message, **fields)  # type: ignore[arg-type]  # fields of all kinds
 
 
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ("prompt is too long: 213462 tokens > 200000 maximum", Overflow(213462, 200000)),
-        ("Prompt is too long", Overflow()),
-        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", Overflow()),
+        ("prompt is too long: 213462 tokens > 200000 maximum", ContextOverflow(213462, 200000)),
+        ("Prompt is too long", ContextOverflow()),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", ContextOverflow()),
         (
             "This model's maximum context length is 128000 tokens. However, your messages resulted "
             "in 130050 tokens (129000 in the messages, 1050 in the functions). Please reduce the "
             "length of the messages or functions.",
-            Overflow(130050, 128000),
+            ContextOverflow(130050, 128000),
         ),
         (
             "This model's maximum context length is 4097 tokens. However, you requested 5000 tokens"
             " (904 in the messages, 4096 in the completion).",
-            Overflow(5000, 4097),
+            ContextOverflow(5000, 4097),
         ),
         (
             "This model's maximum context length is 4096 tokens. However, you requested 16 output "
             "tokens and your prompt contains at least 4081 input tokens, for a total of at least "
             "4097 tokens.",
-            Overflow(4097, 4096),
+            ContextOverflow(4097, 4096),
         ),
-        ("This model's maximum context length is 8192 tokens, sorry.", Overflow()),
+        ("This model's maximum context length is 8192 tokens, sorry.", ContextOverflow()),
         (
             "Your input exceeds the context window of this model. Please adjust your input and try "
             "again.",
-            Overflow(),
+            ContextOverflow(),
         ),
         (
             "request (5120 tokens) exceeds the available context size (4096 tokens), try increasing"
             " it",
-            Overflow(5120, 4096),
+            ContextOverflow(5120, 4096),
         ),
-        ("the request exceeds the available context size, try increasing it", Overflow()),
+        ("the request exceeds the available context size, try increasing it", ContextOverflow()),
     ],
 )
-def test_the_words_of_vendors(message: str, told: Overflow) -> None:
-    assert overflow(failure(message)) == told
+def test_the_words_of_vendors(message: str, told: ContextOverflow) -> None:
+    assert context_overflow(failure(message)) == told
 
 
 @pytest.mark.parametrize(
     "fields", [{"code": "context_length_exceeded"}, {"type": "exceed_context_size_error"}]
 )
 def test_a_code_or_type_is_enough(fields: dict[str, str]) -> None:
-    assert overflow(failure("No.", **fields)) == Overflow()
+    assert context_overflow(failure("No.", **fields)) == ContextOverflow()
 
 
 def test_figures_beside_the_message() -> None:
     body = '{"error":{"message":"too long","n_prompt_tokens": 5120,"n_ctx":4096}}'
-    told = overflow(failure("No.", type="exceed_context_size_error", body=body))
-    assert told == Overflow(5120, 4096)
+    told = context_overflow(failure("No.", type="exceed_context_size_error", body=body))
+    assert told == ContextOverflow(5120, 4096)
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_figures_beside_the_message() -> None:
     ],
 )
 def test_what_is_another_fault(message: str) -> None:
-    assert overflow(failure(message)) is None
+    assert context_overflow(failure(message)) is None

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.routing.pace import Paces
+from gateway.routing.pace import LatencyTracker
 
 A, B, C = (("main", name) for name in "abc")
 MODEL = "alpha-1"
 
 
-def paces(**times: list[float]) -> Paces:
-    known = Paces()
+def paces(**times: list[float]) -> LatencyTracker:
+    known = LatencyTracker()
     for name, seconds in times.items():
         for each in seconds:
-            known.learn(("main", name), MODEL, each, 100.0)
+            known.record(("main", name), MODEL, each, 100.0)
     return known
 
 
-def slow(known: Paces, now: float = 100.0, pool: tuple[tuple[str, str], ...] = (A, B, C)) -> bool:
-    return known.slow(A, pool, MODEL, now)
+def slow(known: LatencyTracker, now: float = 100.0, pool: tuple[tuple[str, str], ...] = (A, B, C)) -> bool:
+    return known.is_slow(A, pool, MODEL, now)
 
 
 def test_slow_is_three_times_the_median_for_five_requests() -> None:
@@ -46,7 +46,7 @@ def test_a_single_long_wait_does_not_make_slow() -> None:
 def test_of_two_the_faster_one_is_the_measure() -> None:
     known = paces(a=[4.0] * 5, b=[1.0] * 5)
     assert slow(known, pool=(A, B))
-    assert not known.slow(B, (A, B), MODEL, 100.0)
+    assert not known.is_slow(B, (A, B), MODEL, 100.0)
 
 
 def test_where_all_are_slow_none_is() -> None:
@@ -60,25 +60,25 @@ def test_beside_nobody_known_none_is(pool: tuple[tuple[str, str], ...]) -> None:
 
 def test_models_are_kept_apart() -> None:
     known = paces(a=[9.0] * 5, b=[1.0])
-    assert not known.slow(A, (A, B), "beta-1", 100.0)
+    assert not known.is_slow(A, (A, B), "beta-1", 100.0)
 
 
 def test_what_is_old_is_unknown_again() -> None:
     known = paces(a=[9.0] * 5, b=[1.0])
     assert slow(known, 400.0)
     assert not slow(known, 400.1)
-    assert known.pace(A, MODEL, 400.1) is None
-    known.learn(A, MODEL, 9.0, 500.0)
-    known.learn(B, MODEL, 1.0, 500.0)
+    assert known.smoothed(A, MODEL, 400.1) is None
+    known.record(A, MODEL, 9.0, 500.0)
+    known.record(B, MODEL, 1.0, 500.0)
     assert not slow(known, 500.0)
 
 
 def test_the_pace_is_smoothed() -> None:
-    assert paces(a=[1.0, 3.0]).pace(A, MODEL, 100.0) == 2.0
-    assert paces().pace(A, MODEL, 100.0) is None
+    assert paces(a=[1.0, 3.0]).smoothed(A, MODEL, 100.0) == 2.0
+    assert paces().smoothed(A, MODEL, 100.0) is None
 
 
 def test_keep_forgets_the_others() -> None:
     known = paces(a=[1.0], b=[1.0])
-    known.keep({B})
-    assert (known.pace(A, MODEL, 100.0), known.pace(B, MODEL, 100.0)) == (None, 1.0)
+    known.retain({B})
+    assert (known.smoothed(A, MODEL, 100.0), known.smoothed(B, MODEL, 100.0)) == (None, 1.0)

@@ -6,35 +6,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.retry_budget import LEAST, SECONDS, SHARE, RetryBudget, Window, backoff
+from gateway.routing.retry_budget import MIN_RETRIES, WINDOW_SECONDS, RETRY_RATIO, RetryBudget, SecondBuckets, backoff
 
 
 def taken(budget: RetryBudget, now: float, tries: int = 1000) -> int:
-    return sum(budget.may_retry(now) for _ in range(tries))
+    return sum(budget.try_acquire(now) for _ in range(tries))
 
 
 def test_three_retries_are_always_allowed() -> None:
-    assert taken(RetryBudget(), 100.0) == LEAST == 3
+    assert taken(RetryBudget(), 100.0) == MIN_RETRIES == 3
 
 
 def test_retries_are_a_fifth_of_the_requests() -> None:
     budget = RetryBudget()
     for request in range(100):
-        budget.asked(100.0 + request / 100)
+        budget.record_request(100.0 + request / 100)
     assert taken(budget, 101.0) == 20
 
 
 def test_few_requests_do_not_lower_the_three() -> None:
     budget = RetryBudget()
-    budget.asked(100.0)
+    budget.record_request(100.0)
     assert taken(budget, 100.0) == 3
 
 
 def test_requests_older_than_ten_seconds_no_longer_count() -> None:
     budget = RetryBudget()
     for _ in range(100):
-        budget.asked(100.5)
-    assert taken(budget, 110.5) == LEAST
+        budget.record_request(100.5)
+    assert taken(budget, 110.5) == MIN_RETRIES
 
 
 def test_retries_older_than_ten_seconds_no_longer_count() -> None:
@@ -47,14 +47,14 @@ def test_retries_older_than_ten_seconds_no_longer_count() -> None:
 def test_a_long_silence_empties_it() -> None:
     budget = RetryBudget()
     for _ in range(100):
-        budget.asked(0.0)
-    assert taken(budget, 1e9) == LEAST
+        budget.record_request(0.0)
+    assert taken(budget, 1e9) == MIN_RETRIES
 
 
 def test_a_clock_read_a_moment_ago_is_no_harm() -> None:
     budget = RetryBudget()
-    budget.asked(100.01)
-    budget.asked(99.99)
+    budget.record_request(100.01)
+    budget.record_request(99.99)
     assert taken(budget, 99.98) == 3
 
 
@@ -63,9 +63,9 @@ def test_all_upstreams_failing_costs_a_quarter_more_at_most() -> None:
     budget, attempts = RetryBudget(), 0
     for request in range(2000):
         now = 50.0 + request / 200
-        budget.asked(now)
+        budget.record_request(now)
         attempts += 1
-        attempts += budget.may_retry(now) and 1 + budget.may_retry(now)
+        attempts += budget.try_acquire(now) and 1 + budget.try_acquire(now)
     assert 1.1 < attempts / 2000 <= 1.25
 
 
@@ -82,14 +82,14 @@ def test_never_exceeded_over_any_ten_seconds(
     for pause, requests, wishes in steps:
         now += pause
         for _ in range(requests):
-            budget.asked(now)
+            budget.record_request(now)
             asked.append(now)
         for _ in range(wishes):
-            if budget.may_retry(now):
+            if budget.try_acquire(now):
                 retried.append(now)
-                within = [time for time in retried if time >= now - SECONDS]
-                share = SHARE * sum(time >= now - SECONDS for time in asked)
-                assert len(within) <= max(LEAST, share)
+                within = [time for time in retried if time >= now - WINDOW_SECONDS]
+                share = RETRY_RATIO * sum(time >= now - WINDOW_SECONDS for time in asked)
+                assert len(within) <= max(MIN_RETRIES, share)
 
 
 @given(
@@ -100,7 +100,7 @@ def test_never_exceeded_over_any_ten_seconds(
 def test_a_window_counts_whole_seconds(
     steps: list[tuple[float, bool]], seconds: int, start: float
 ) -> None:
-    window, now, added = Window(seconds), start, []
+    window, now, added = SecondBuckets(seconds), start, []
     for pause, adds in steps:
         now += pause
         if adds:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import parse_config
 from gateway.core.formats import Family, Format, Lane
-from gateway.errors import ConvertRequestFailed, ModelNotFound
+from gateway.errors import FormatNotServed, ModelNotFound
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import Candidate, Route, Router
 
@@ -47,23 +47,23 @@ def router() -> Router:
 
 
 def routed(router: Router, sent: str, asked: Format) -> Route:
-    return router.route(sent, asked, router.reach(["*"]))
+    return router.route(sent, asked, router.access_for(["*"]))
 
 
 def route(router: Router, sent: str, asked: Format) -> Candidate:
-    first = router.first(sent, asked, router.reach(["*"]))
+    first = router.first(sent, asked, router.access_for(["*"]))
     assert first is routed(router, sent, asked).candidates[0]
     return first
 
 
 def test_what_a_group_may_really_use(router: Router) -> None:
-    everything = router.reach(["*"])
+    everything = router.access_for(["*"])
     assert everything.models == ("alpha-1", "beta-1", "beta-2"), "in the order of the catalog"
-    assert everything.members == set(everything.models)
+    assert everything.model_ids == set(everything.models)
     assert everything.families == set(Family)
-    assert router.reach(["family:alpha"]).families == {Family.ALPHA}
-    assert router.reach(["beta-idle"]).models == ()
-    assert router.reach([]).families == frozenset()
+    assert router.access_for(["family:alpha"]).families == {Family.ALPHA}
+    assert router.access_for(["beta-idle"]).models == ()
+    assert router.access_for([]).families == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_which_channel_serves_which_client(family: str, order: list[str], asked:
 def test_everyone_who_has_the_model_stands_in_the_route(router: Router) -> None:
     found = routed(router, "beta-1", Format.CHAT)
     assert found.model == "beta-1"
-    assert found.places == (
+    assert found.account_refs == (
         ("chat-1", "chat-1-a"),
         ("chat-1", "chat-1-b"),
         ("chat-2", "chat-2-a"),
@@ -182,7 +182,7 @@ def test_priorities_are_tiers_within_a_format() -> None:
         "beta-1",
         Format.CHAT,
     )
-    assert [(*each.place, each.tier) for each in found.candidates] == [
+    assert [(*each.account_ref, each.tier) for each in found.candidates] == [
         ("high", "main", 0),
         ("high", "spare", 1),
         ("low", "main", 2),
@@ -201,25 +201,25 @@ def test_weights_of_channel_and_account_multiply() -> None:
     ]
     found = routed(router_of(channels), "beta-1", Format.CHAT)
     assert [each.weight for each in found.candidates] == [1.5, 0, 1, 1]
-    assert [each.affine for each in found.candidates] == [False, False, True, True]
+    assert [each.uses_affinity for each in found.candidates] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("sent", ["alpha-1", "one"])
 def test_an_endpoint_that_is_closed_to_a_family(sent: str) -> None:
     router = router_of(families={"alpha": {"endpoints": ["chat", "responses"]}})
-    with pytest.raises(ConvertRequestFailed) as told:
+    with pytest.raises(FormatNotServed) as told:
         route(router, sent, Format.MESSAGES)
     assert told.value.detail == "messages is closed to alpha models"
     assert route(router, sent, Format.CHAT)
     assert route(router, "beta-1", Format.MESSAGES)
     with pytest.raises(ModelNotFound):
-        router.route(sent, Format.MESSAGES, router.reach(["beta-*"]))
+        router.route(sent, Format.MESSAGES, router.access_for(["beta-*"]))
 
 
 @pytest.mark.parametrize("sent", ["nobody", "", "beta-idle", "BETA-1"])
 def test_models_that_nobody_has(router: Router, sent: str) -> None:
     with pytest.raises(ModelNotFound) as told:
-        router.route(sent, Format.CHAT, router.reach(["*"]))
+        router.route(sent, Format.CHAT, router.access_for(["*"]))
     assert told.value.message == f"model_not_found: no channel for model {sent} in this group"
 
 
@@ -227,7 +227,7 @@ def test_only_the_log_tells_unknown_from_unreachable(router: Router) -> None:
     told = []
     for sent in ("alpha-1", "nobody"):
         with pytest.raises(ModelNotFound) as refused:
-            router.route(sent, Format.CHAT, router.reach(["beta-*"]))
+            router.route(sent, Format.CHAT, router.access_for(["beta-*"]))
         told.append(refused.value)
     assert told[0].message.replace("alpha-1", "nobody") == told[1].message
     assert told[0].detail != told[1].detail

@@ -7,8 +7,8 @@ import pytest
 from gateway.config import parse_config
 from gateway.core.failure import Failure, FailureKind
 from gateway.routing.affinity import SESSION_HEADERS
-from gateway.routing.judgement import Blame, Effect, Judge, Others
-from gateway.routing.rules import rules_of
+from gateway.routing.judgement import Blame, AccountPenalty, FailurePolicy, Failover
+from gateway.routing.rules import compile_rules
 
 RULES = """\
 rules:
@@ -19,47 +19,47 @@ rules:
 """
 
 
-def judge() -> Judge:
-    return Judge(rules_of(parse_config(RULES).rules))
+def judge() -> FailurePolicy:
+    return FailurePolicy(compile_rules(parse_config(RULES).rules))
 
 
 def said(status: int, message: str = "no", **fields: str) -> Failure:
-    return Failure(kind=FailureKind.SAID, status=status, message=message, **fields)
+    return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
 
 
 @pytest.mark.parametrize(
     ("failure", "reason", "blame", "others", "effect", "seconds"),
     [
-        (said(400, "NO CAPACITY"), "rule 1", Blame.CAPACITY, Others.YES, Effect.COOL, 5),
-        (said(503, "sorry: no capacity"), "rule 1", Blame.CAPACITY, Others.YES, Effect.COOL, 5),
-        (said(500, type="safety_x"), "rule 2", Blame.CLIENT, Others.NEVER, Effect.NONE, None),
-        (said(200, code="key_asleep"), "rule 3", Blame.ACCOUNT, Others.YES, Effect.BAN, 120),
-        (said(404), "rule 4", Blame.UPSTREAM, Others.YES, Effect.FAILURE, None),
+        (said(400, "NO CAPACITY"), "rule 1", Blame.CAPACITY, Failover.YES, AccountPenalty.RATE_LIMITED, 5),
+        (said(503, "sorry: no capacity"), "rule 1", Blame.CAPACITY, Failover.YES, AccountPenalty.RATE_LIMITED, 5),
+        (said(500, type="safety_x"), "rule 2", Blame.CLIENT, Failover.NEVER, AccountPenalty.NONE, None),
+        (said(200, code="key_asleep"), "rule 3", Blame.ACCOUNT, Failover.YES, AccountPenalty.AUTH_FAILED, 120),
+        (said(404), "rule 4", Blame.UPSTREAM, Failover.YES, AccountPenalty.FAILURE, None),
         (
             said(500, "no capacity"),
             "server error",
             Blame.UPSTREAM,
-            Others.YES,
-            *(Effect.FAILURE, None),
+            Failover.YES,
+            *(AccountPenalty.FAILURE, None),
         ),
-        (said(400, type="a_safety_x"), "refused", Blame.CLIENT, Others.NEVER, Effect.NONE, None),
+        (said(400, type="a_safety_x"), "refused", Blame.CLIENT, Failover.NEVER, AccountPenalty.NONE, None),
     ],
 )
 def test_what_follows_from_a_rule(
     failure: Failure,
     reason: str,
     blame: Blame,
-    others: Others,
-    effect: Effect,
+    others: Failover,
+    effect: AccountPenalty,
     seconds: float | None,
 ) -> None:
-    verdict = judge().judge(failure)
+    verdict = judge().classify(failure)
     assert (verdict.reason, verdict.blame) == (reason, blame)
-    assert (verdict.other_account, verdict.effect, verdict.seconds) == (others, effect, seconds)
+    assert (verdict.failover, verdict.penalty, verdict.penalty_seconds) == (others, effect, seconds)
 
 
 def test_no_rules_unless_something_is_said() -> None:
-    assert rules_of(parse_config("").rules) == ()
+    assert compile_rules(parse_config("").rules) == ()
 
 
 def test_conversations_are_recognised_by_the_same_headers_where_nothing_is_said() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.config import parse_config
 from gateway.core.formats import Format
 from gateway.core.target import EFFORTS, SamplingStyle, Target, ThinkingStyle, ToolEffort
-from gateway.routing.targets import target
+from gateway.routing.targets import build_target
 
 HAIKU = "alpha-haiku-4-5-20251001"
 
@@ -33,7 +33,7 @@ def target_of(
     }
     config = parse_config(orjson.dumps({"models": [model], "channels": [channel]}).decode())
     (line,) = config.channels
-    return target(line, line.accounts[0], config.models[0])
+    return build_target(line, line.accounts[0], config.models[0])
 
 
 @pytest.mark.parametrize("spoken", Format)

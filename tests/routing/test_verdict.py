@@ -14,26 +14,26 @@ from gateway.errors import (
     ServiceUnavailable,
     UpstreamEventTooLarge,
     UpstreamForbidden,
-    UpstreamRefusal,
+    UpstreamRejected,
     UpstreamReplyTooLarge,
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
-from gateway.routing.verdict import client_error, may_be_told
+from gateway.routing.verdict import client_error, may_forward
 
 LINE = {
     FailureKind.CONNECT: ServiceUnavailable,
     FailureKind.TLS: UpstreamTlsFailed,
     FailureKind.TIMEOUT: UpstreamTimeout,
     FailureKind.DISCONNECT: BadUpstreamReply,
-    FailureKind.CUT: BadUpstreamReply,
-    FailureKind.GARBAGE: BadUpstreamReply,
+    FailureKind.TRUNCATED: BadUpstreamReply,
+    FailureKind.MALFORMED: BadUpstreamReply,
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
 }
 SAID: dict[int | None, type[GatewayError]] = {
-    **dict.fromkeys((400, 404, 413, 422), UpstreamRefusal),
+    **dict.fromkeys((400, 404, 413, 422), UpstreamRejected),
     **dict.fromkeys((401, 403), UpstreamForbidden),
     **dict.fromkeys((402, 429), NoAvailableAccounts),
     **dict.fromkeys((408, 504, 524), UpstreamTimeout),
@@ -44,7 +44,7 @@ SAID: dict[int | None, type[GatewayError]] = {
 
 
 def failure(**fields: object) -> Failure:
-    return Failure(**({"kind": FailureKind.SAID, "message": "at host"} | fields))  # type: ignore[arg-type]
+    return Failure(**({"kind": FailureKind.RESPONSE, "message": "at host"} | fields))  # type: ignore[arg-type]
 
 
 def told(**fields: object) -> GatewayError:
@@ -52,7 +52,7 @@ def told(**fields: object) -> GatewayError:
 
 
 def test_no_kind_is_forgotten() -> None:
-    assert {*LINE, FailureKind.SAID} == set(FailureKind)
+    assert {*LINE, FailureKind.RESPONSE} == set(FailureKind)
 
 
 @pytest.mark.parametrize("kind", LINE)
@@ -67,7 +67,7 @@ def test_the_line(kind: FailureKind) -> None:
 def test_what_the_upstream_said(status: int | None) -> None:
     error = told(status=status)
     assert type(error) is SAID[status]
-    if isinstance(error, UpstreamRefusal):
+    if isinstance(error, UpstreamRejected):
         assert error.status == status
         assert error.message == "at [address]"
     else:
@@ -79,7 +79,7 @@ def test_what_the_upstream_said(status: int | None) -> None:
 def test_a_spent_quota_in_whatever_status(status: int | None, field: str) -> None:
     spent = {"status": status, field: "insufficient_quota"}
     assert type(told(**spent)) is NoAvailableAccounts
-    assert not may_be_told(failure(**spent))
+    assert not may_forward(failure(**spent))
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -130,14 +130,14 @@ def test_a_prompt_that_is_too_long_is_one_error(status: int | None) -> None:
     assert isinstance(error, ContextLengthExceeded)
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "input")
     assert error.message == LONG.replace("host", "[address]")
-    assert error.messages_message == (
+    assert error.messages_text == (
         f"prompt is too long: 130 tokens > 100 maximum ({error.message})"
     )
 
 
 def test_a_prompt_that_is_too_long_without_figures() -> None:
     error = told(status=400, code="context_length_exceeded", message="No.")
-    assert (error.message, error.messages_message) == ("No.", "prompt is too long (No.)")
+    assert (error.message, error.messages_text) == ("No.", "prompt is too long (No.)")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_prompt_that_is_too_long_without_figures() -> None:
 )
 def test_words_that_messages_clients_know_are_left_alone(message: str) -> None:
     error = told(status=400, message=message)
-    assert error.message == error.messages_message == message
+    assert error.message == error.messages_text == message
     assert error.code == "context_length_exceeded"
 
 
@@ -173,9 +173,9 @@ def test_a_closed_account_is_never_the_clients() -> None:
 @pytest.mark.parametrize("status", SAID)
 def test_which_words_of_an_upstream_a_stream_may_pass_on(status: int | None) -> None:
     own = status in (400, 404, 413, 422)
-    assert may_be_told(failure(status=status)) == (own or status is None or status >= 500)
+    assert may_forward(failure(status=status)) == (own or status is None or status >= 500)
 
 
 @pytest.mark.parametrize("kind", LINE)
 def test_the_line_has_no_words_to_pass_on(kind: FailureKind) -> None:
-    assert not may_be_told(failure(kind=kind))
+    assert not may_forward(failure(kind=kind))

@@ -87,8 +87,8 @@ async def scripted_clients(
 def upstream(scripted: ScriptedUpstream, scripted_clients: Clients) -> ScriptedUpstream:
     """As if nobody had asked it before."""
     scripted_clients.house.daemon.runtime.health = Health()
-    scripted.play()
-    scripted.seen.clear()
+    scripted.respond_with()
+    scripted.requests.clear()
     return scripted
 
 

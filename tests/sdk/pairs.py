@@ -15,10 +15,10 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from gateway.admin.desk import Page
+from gateway.admin.desk import LogPage
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState, RequestRow
-from tests.house import House, channel, open_house
+from tests.house import RunningGateway, channel, run_gateway
 from tests.sdk.clients.chat import ChatTalk
 from tests.sdk.clients.messages import MessagesTalk
 from tests.sdk.clients.responses import ResponsesTalk
@@ -110,7 +110,7 @@ def _main_channels(address: str) -> list[dict[str, Any]]:
 class Clients:
     """The stock libraries, each with the gateway as its base address."""
 
-    house: House
+    house: RunningGateway
     openai: AsyncOpenAI
     anthropic: AsyncAnthropic
 
@@ -127,8 +127,8 @@ class Clients:
         """What the ledger says of the last exchanges, oldest first, once all of them are over."""
         async with asyncio.timeout(5):
             while True:
-                rows = await self.house.desk.requests(Page(limit=count))
-                if all(row.state is not ExchangeState.OPEN for row in rows):
+                rows = await self.house.operations.list_requests(LogPage(limit=count))
+                if all(row.state is not ExchangeState.RUNNING for row in rows):
                     return rows[::-1]
                 await asyncio.sleep(0.002)
 
@@ -139,7 +139,7 @@ async def clients_of(
 ) -> AsyncIterator[Clients]:
     """One gateway and one client of each library: to make them takes longer than most tests."""
     async with (
-        open_house(state_dir, channels, **config) as house,
+        run_gateway(state_dir, channels, **config) as house,
         AsyncOpenAI(
             base_url=f"{house.address}/v1", api_key=house.key, max_retries=0, timeout=10
         ) as openai,

@@ -66,7 +66,7 @@ _MOST_SHOWN: Final = 3
 Schema = dict[str, Any]
 
 
-def mistakes(
+def violations(
     format: Format, body: bytes, *, streamed: bool, old: bool, extended: bool
 ) -> list[str]:
     """What is wrong with a JSON body. `old`: messages in its version 2023-06-01; `extended`: chat

@@ -15,24 +15,24 @@ from anthropic import (
 )
 
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, prompt
+from tests.house import ALPHA, BETA, request_body
 from tests.scripted import (
-    CUTS,
-    SHAPES,
+    TRUNCATIONS,
+    STREAM_VARIANTS,
     ScriptedUpstream,
     by_byte,
     by_frame,
-    reply,
-    reply_stream,
-    stream,
-    whole,
+    fixture_reply,
+    fixture_stream,
+    event_stream,
+    json_response,
 )
 from tests.sdk.pairs import Clients
 from tests.simulator.pictures import PNG
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ASK = prompt(Format.MESSAGES)
+ASK = request_body(Format.MESSAGES)
 TEXT = "Hello, world!"
 WEATHER = {
     "name": "get_weather",
@@ -49,9 +49,9 @@ async def final_message(client: AsyncAnthropic, **fields: Any) -> Any:
         return await helper.get_final_message()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STREAM_VARIANTS)
 async def test_streams(anthropic: AsyncAnthropic, upstream: ScriptedUpstream, shape: str) -> None:
-    upstream.play(SHAPES[shape](reply_stream("messages")))
+    upstream.respond_with(STREAM_VARIANTS[shape](fixture_stream("messages")))
     message = await final_message(anthropic)
     assert "".join(block.text for block in message.content) == TEXT
     assert (message.model, message.stop_reason) == (ALPHA, "end_turn")
@@ -70,7 +70,7 @@ async def test_streams(anthropic: AsyncAnthropic, upstream: ScriptedUpstream, sh
 async def test_streamed_and_whole_agree(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream, case: str
 ) -> None:
-    upstream.play(reply("messages", case), by_byte(reply_stream("messages", case)))
+    upstream.respond_with(fixture_reply("messages", case), by_byte(fixture_stream("messages", case)))
     complete = await anthropic.messages.create(**ASK)
     final = await final_message(anthropic)
     assert [block.to_dict() for block in complete.content] == [
@@ -81,11 +81,11 @@ async def test_streamed_and_whole_agree(
     assert complete.usage.input_tokens == final.usage.input_tokens
 
 
-@pytest.mark.parametrize("ending", CUTS)
+@pytest.mark.parametrize("ending", TRUNCATIONS)
 async def test_a_cut_stream_never_looks_complete(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream, ending: str
 ) -> None:
-    upstream.play(by_frame(reply_stream("messages", "cut", ending=CUTS[ending])))
+    upstream.respond_with(by_frame(fixture_stream("messages", "cut", ending=TRUNCATIONS[ending])))
     with pytest.raises(APIStatusError) as told:
         await final_message(anthropic)
     assert told.value.body == {
@@ -100,7 +100,7 @@ async def test_a_cut_stream_never_looks_complete(
 async def test_an_error_event_within_a_stream(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(by_byte(reply_stream("messages", "error_mid_stream")))
+    upstream.respond_with(by_byte(fixture_stream("messages", "error_mid_stream")))
     # The upstream's limit is not the client's: it hears what a status would have told it.
     with pytest.raises(APIStatusError, match="No available accounts"):
         await final_message(anthropic)
@@ -109,7 +109,7 @@ async def test_an_error_event_within_a_stream(
 async def test_an_error_event_before_any_other(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply_stream("messages", "error_first"))
+    upstream.respond_with(fixture_stream("messages", "error_first"))
     with pytest.raises(InternalServerError) as told:
         await anthropic.messages.create(**ASK, stream=True)
     assert told.value.status_code == 503
@@ -119,7 +119,7 @@ async def test_an_error_event_before_any_other(
 async def test_a_stream_that_says_nothing(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(stream(b""))
+    upstream.respond_with(event_stream(b""))
     with pytest.raises(InternalServerError) as told:
         await anthropic.messages.create(**ASK, stream=True)
     assert told.value.status_code == 502
@@ -150,12 +150,12 @@ async def test_tools_thinking_and_images_through_the_simulator(simulated: Client
 async def test_the_thinking_of_one_turn_comes_back_in_the_next(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("messages", "thinking_then_text"))
+    upstream.respond_with(fixture_reply("messages", "thinking_then_text"))
     first = await anthropic.messages.create(**ASK)
     turns = [*ASK["messages"], {"role": "assistant", "content": first.content}]
     turns.append({"role": "user", "content": "Go on"})
     await anthropic.messages.create(**ASK | {"messages": turns})
-    sent = upstream.last.json["messages"][1]["content"]
+    sent = upstream.last_request.json["messages"][1]["content"]
     assert sent[0] == {key: value for key, value in first.content[0].to_dict().items()}
 
 
@@ -185,7 +185,7 @@ async def test_a_bad_body(anthropic: AsyncAnthropic, upstream: ScriptedUpstream)
     thinking = {"type": "enabled", "budget_tokens": 200}
     with pytest.raises(BadRequestError, match=r"thinking.budget_tokens: .*1024"):
         await anthropic.messages.create(**ASK, thinking=thinking)
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 async def test_an_unknown_model_is_asked_for_once(
@@ -197,7 +197,7 @@ async def test_an_unknown_model_is_asked_for_once(
     assert told.value.status_code == 503
     assert told.value.response.headers["x-should-retry"] == "false"
     assert told.value.request.headers["x-stainless-retry-count"] == "0"
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -222,7 +222,7 @@ async def test_refusals_of_an_upstream(
     streamed: bool,
 ) -> None:
     body = {"type": "error", "error": {"type": "any_error", "message": "No."}}
-    upstream.play(whole(body, status))
+    upstream.respond_with(json_response(body, status))
     with pytest.raises(error) as told:
         await anthropic.messages.create(**ASK, stream=streamed)
     assert told.value.status_code == told_as

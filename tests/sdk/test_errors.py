@@ -95,7 +95,7 @@ async def nobody_tries_again(wary: Clients) -> None:
     """The house's retries are spent, so that each test hears of its own error at once."""
     runtime = wary.house.daemon.runtime
     runtime.health, runtime.retry_budget = Health(), RetryBudget()
-    while runtime.retry_budget.may_retry(asyncio.get_running_loop().time()):
+    while runtime.retry_budget.try_acquire(asyncio.get_running_loop().time()):
         pass
 
 

@@ -19,11 +19,11 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.admin.desk import Page
+from gateway.admin.desk import LogPage
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.records import ExchangeState, Token
-from tests.house import House, prompt
+from tests.house import RunningGateway, request_body
 from tests.sdk.pairs import Clients
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -36,7 +36,7 @@ SPAN: Final = 60.0
 class Library:
     """A client of either kind in either library; the synchronous ones run in a thread."""
 
-    house: House
+    house: RunningGateway
     clients: Clients
     openai: openai.OpenAI
     anthropic: anthropic.Anthropic
@@ -46,7 +46,7 @@ class Library:
     ) -> str:
         """All that came, as text."""
         client = self._client(spoken, sync).with_options(api_key=key, max_retries=retries)
-        fields = prompt(spoken) | {"stream": stream}
+        fields = request_body(spoken) | {"stream": stream}
         if sync:
             return await asyncio.to_thread(_ask, _endpoint(client, spoken), fields)
         answer = await _endpoint(client, spoken).create(**fields)
@@ -55,7 +55,7 @@ class Library:
     async def headers(self, spoken: Format, key: str, *, sync: bool, stream: bool) -> Any:
         """Of a good answer, as programs get them."""
         client = self._client(spoken, sync).with_options(api_key=key)
-        fields = prompt(spoken) | {"stream": stream}
+        fields = request_body(spoken) | {"stream": stream}
         create = _endpoint(client, spoken).with_raw_response.create
         if sync:
             return await asyncio.to_thread(_headers, create, fields)
@@ -104,30 +104,30 @@ async def library(simulated: Clients) -> AsyncIterator[Library]:
         yield Library(house, simulated, stack.enter_context(chat), stack.enter_context(messages))
 
 
-async def key_with(house: House, **limits: int) -> tuple[Token, str]:
-    return await house.desk.mint_key("limited", "default", limits=limits)
+async def key_with(house: RunningGateway, **limits: int) -> tuple[Token, str]:
+    return await house.operations.create_key("limited", "default", limits=limits)
 
 
-def asked_before(house: House, token: Token, seconds: float) -> None:
+def asked_before(house: RunningGateway, token: Token, seconds: float) -> None:
     """The key has made a request so long ago."""
     runtime = house.daemon.runtime
     now = asyncio.get_running_loop().time()
     holders = runtime.permit(token).holders
     at = runtime.now() - round(seconds * 1e6)
-    runtime.quota.take(holders, now=now - seconds, at=at, tokens=0, micro=0).settle(0, 0)
+    runtime.quota.acquire(holders, now=now - seconds, at=at, tokens=0, micro=0).settle(0, 0)
 
 
-async def statuses(house: House, token: Token, count: int) -> list[int | None]:
+async def statuses(house: RunningGateway, token: Token, count: int) -> list[int | None]:
     """Of all requests with the key, in their order, once so many are settled."""
     async with asyncio.timeout(5):
         while True:
-            rows = await house.desk.requests(Page(token_id=token.id))
-            if sum(row.state is not ExchangeState.OPEN for row in rows) >= count:
+            rows = await house.operations.list_requests(LogPage(token_id=token.id))
+            if sum(row.state is not ExchangeState.RUNNING for row in rows) >= count:
                 return [row.status for row in rows][::-1]
             await asyncio.sleep(0.005)
 
 
-async def assert_asked_once(house: House, token: Token, error: Any) -> None:
+async def assert_asked_once(house: RunningGateway, token: Token, error: Any) -> None:
     assert error.response.headers["x-should-retry"] == "false"
     assert error.response.request.headers["x-stainless-retry-count"] == "0"
     assert await statuses(house, token, 1) == [error.status_code]
@@ -192,7 +192,7 @@ async def test_the_error_says_what_is_the_matter(
 async def test_a_spent_budget_is_tried_once(
     library: Library, spoken: Format, sync: bool, stream: bool
 ) -> None:
-    token, key = await key_with(library.house, budget_day=MICRO)
+    token, key = await key_with(library.house, budget_day=MICRO_PER_UNIT)
     of_messages = spoken is Format.MESSAGES
     kind = anthropic.PaymentRequiredError if of_messages else openai.RateLimitError
     with pytest.raises(kind) as raised:

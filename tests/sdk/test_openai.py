@@ -16,27 +16,27 @@ from openai import (
 )
 
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, prompt
+from tests.house import ALPHA, BETA, request_body
 from tests.scripted import (
-    CUTS,
-    SHAPES,
+    TRUNCATIONS,
+    STREAM_VARIANTS,
     Ending,
-    Script,
+    Response,
     ScriptedUpstream,
     by_byte,
     by_frame,
-    reply,
-    reply_stream,
-    stream,
-    whole,
+    fixture_reply,
+    fixture_stream,
+    event_stream,
+    json_response,
 )
 from tests.sdk.pairs import Clients
 from tests.simulator.pictures import PNG
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CHAT = prompt(Format.CHAT)
-RESPONSES = prompt(Format.RESPONSES)
+CHAT = request_body(Format.CHAT)
+RESPONSES = request_body(Format.RESPONSES)
 TEXT = "Hello, world!"
 WEATHER = {
     "type": "object",
@@ -46,9 +46,9 @@ WEATHER = {
 }
 
 
-def cut(spoken: Format, ending: Ending) -> Script:
+def cut(spoken: Format, ending: Ending) -> Response:
     """Up to some text of the reply, and not a byte more."""
-    return by_frame(reply_stream(spoken, "cut", ending=ending))
+    return by_frame(fixture_stream(spoken, "cut", ending=ending))
 
 
 async def chat_text(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[Any]]:
@@ -61,9 +61,9 @@ async def chat_text(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[Any]]
 # Chat
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STREAM_VARIANTS)
 async def test_chat_streams(openai: AsyncOpenAI, upstream: ScriptedUpstream, shape: str) -> None:
-    upstream.play(SHAPES[shape](reply_stream("chat")))
+    upstream.respond_with(STREAM_VARIANTS[shape](fixture_stream("chat")))
     text, chunks = await chat_text(openai)
     assert text == TEXT
     assert {chunk.model for chunk in chunks} == {BETA}
@@ -78,7 +78,7 @@ async def test_chat_streams(openai: AsyncOpenAI, upstream: ScriptedUpstream, sha
 async def test_chat_usage_is_for_those_who_asked(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply_stream("chat"))
+    upstream.respond_with(fixture_stream("chat"))
     _, chunks = await chat_text(openai)
     assert all(chunk.choices for chunk in chunks)
     assert not any("usage" in chunk.model_fields_set for chunk in chunks)
@@ -93,7 +93,7 @@ async def test_chat_usage_is_for_those_who_asked(
 
 @pytest.mark.parametrize("case", ["one_tool", "parallel_tools", "thinking_then_tool"])
 async def test_chat_tools(openai: AsyncOpenAI, upstream: ScriptedUpstream, case: str) -> None:
-    upstream.play(reply("chat", case), by_byte(reply_stream("chat", case)))
+    upstream.respond_with(fixture_reply("chat", case), by_byte(fixture_stream("chat", case)))
     complete = await openai.chat.completions.create(**CHAT)
     async with openai.chat.completions.stream(**CHAT) as helper:
         final = await helper.get_final_completion()
@@ -107,17 +107,17 @@ async def test_chat_tools(openai: AsyncOpenAI, upstream: ScriptedUpstream, case:
 
 
 async def test_chat_thinking_passes(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
-    upstream.play(by_byte(reply_stream("chat", "thinking_then_text")))
+    upstream.respond_with(by_byte(fixture_stream("chat", "thinking_then_text")))
     text, chunks = await chat_text(openai)
     assert text
     assert any((c.choices[0].delta.model_extra or {}) for c in chunks if c.choices)
 
 
-@pytest.mark.parametrize("ending", CUTS)
+@pytest.mark.parametrize("ending", TRUNCATIONS)
 async def test_a_cut_chat_stream_never_looks_complete(
     openai: AsyncOpenAI, upstream: ScriptedUpstream, ending: str
 ) -> None:
-    upstream.play(cut(Format.CHAT, CUTS[ending]))
+    upstream.respond_with(cut(Format.CHAT, TRUNCATIONS[ending]))
     with pytest.raises(APIError) as told:
         await chat_text(openai)
     assert told.value.code == "bad_upstream_response"
@@ -130,7 +130,7 @@ async def test_a_cut_chat_stream_never_looks_complete(
 async def test_an_error_event_within_a_chat_stream(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(by_byte(reply_stream("chat", "error_mid_stream")))
+    upstream.respond_with(by_byte(fixture_stream("chat", "error_mid_stream")))
     with pytest.raises(APIError) as told:
         await chat_text(openai)
     assert not isinstance(told.value, APIStatusError)
@@ -165,11 +165,11 @@ async def test_chat_tools_and_images_through_the_simulator(simulated: Clients) -
 # Responses
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", STREAM_VARIANTS)
 async def test_responses_streams(
     openai: AsyncOpenAI, upstream: ScriptedUpstream, shape: str
 ) -> None:
-    upstream.play(SHAPES[shape](reply_stream("responses")))
+    upstream.respond_with(STREAM_VARIANTS[shape](fixture_stream("responses")))
     async with openai.responses.stream(**RESPONSES) as helper:
         final = await helper.get_final_response()
     assert final.output_text == TEXT
@@ -181,18 +181,18 @@ async def test_responses_streams(
 
 
 async def test_whole_responses(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("responses"), reply("responses", "one_tool"))
+    upstream.respond_with(fixture_reply("responses"), fixture_reply("responses", "one_tool"))
     answer = await openai.responses.create(**RESPONSES)
     assert (answer.output_text, answer.model, answer.status) == (TEXT, BETA, "completed")
     called = await openai.responses.create(**RESPONSES)
     assert "function_call" in [item.type for item in called.output]
 
 
-@pytest.mark.parametrize("ending", CUTS)
+@pytest.mark.parametrize("ending", TRUNCATIONS)
 async def test_a_cut_responses_stream_fails(
     openai: AsyncOpenAI, upstream: ScriptedUpstream, ending: str
 ) -> None:
-    upstream.play(cut(Format.RESPONSES, CUTS[ending]))
+    upstream.respond_with(cut(Format.RESPONSES, TRUNCATIONS[ending]))
     events = [event async for event in await openai.responses.create(**RESPONSES, stream=True)]
     assert events[-1].type == "response.failed"
     failed = events[-1].response
@@ -208,7 +208,7 @@ async def test_a_cut_responses_stream_fails(
 async def test_an_error_event_within_a_responses_stream(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(by_byte(reply_stream("responses", "error_mid_stream")))
+    upstream.respond_with(by_byte(fixture_stream("responses", "error_mid_stream")))
     events = [event async for event in await openai.responses.create(**RESPONSES, stream=True)]
     assert events[-1].type == "response.failed"
     assert [event.type for event in events].count("response.failed") == 1
@@ -268,7 +268,7 @@ async def test_a_bad_body(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> No
     with pytest.raises(BadRequestError) as told:
         await openai.responses.create(model=BETA, input=5)  # type: ignore[call-overload]
     assert told.value.param == "input"
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 async def test_an_unknown_model_is_asked_for_once(
@@ -280,7 +280,7 @@ async def test_an_unknown_model_is_asked_for_once(
     assert (told.value.status_code, told.value.code) == (503, "model_not_found")
     assert told.value.response.headers["x-should-retry"] == "false"
     assert told.value.request.headers["x-stainless-retry-count"] == "0"
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -303,7 +303,7 @@ async def test_refusals_of_an_upstream(
     code: str,
     streamed: bool,
 ) -> None:
-    upstream.play(whole({"error": {"message": "No.", "type": "x", "code": "odd"}}, status))
+    upstream.respond_with(json_response({"error": {"message": "No.", "type": "x", "code": "odd"}}, status))
     for ask in (
         openai.chat.completions.create(**CHAT, stream=streamed),
         openai.responses.create(**RESPONSES, stream=streamed),
@@ -316,7 +316,7 @@ async def test_refusals_of_an_upstream(
 async def test_an_error_event_before_any_other(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply_stream("chat", "error_first"), reply_stream("responses", "error_first"))
+    upstream.respond_with(fixture_stream("chat", "error_first"), fixture_stream("responses", "error_first"))
     for ask in (
         openai.chat.completions.create(**CHAT, stream=True),
         openai.responses.create(**RESPONSES, stream=True),
@@ -327,7 +327,7 @@ async def test_an_error_event_before_any_other(
 
 
 async def test_a_stream_that_says_nothing(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
-    upstream.play(stream(b"data: [DONE]\n\n"))
+    upstream.respond_with(event_stream(b"data: [DONE]\n\n"))
     with pytest.raises(InternalServerError) as told:
         await openai.chat.completions.create(**CHAT, stream=True)
     assert told.value.code == "empty_upstream_response"

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from tests.sdk.request_types import mistakes
+from tests.sdk.request_types import violations
 
 SCHEMA = {"type": "object", "properties": {"zone": {"type": "string"}}}
 RICH: dict[Format, dict[str, Any]] = {
@@ -166,7 +166,7 @@ FREE = {"parameters", "input_schema", "schema", "input"}
 
 
 def found(format: Format, body: Any) -> list[str]:
-    return mistakes(format, orjson.dumps(body), streamed=True, old=True, extended=False)
+    return violations(format, orjson.dumps(body), streamed=True, old=True, extended=False)
 
 
 def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:

@@ -9,12 +9,12 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.core.formats import Format
-from tests.sdk.request_types import mistakes
-from tests.sdk.rules.issued import Issued
+from tests.sdk.request_types import violations
+from tests.sdk.rules.issued import IssuedIds
 from tests.sdk.said import say
 from tests.sdk.validating import RULES, validating_upstream
 
-ISSUED = Issued({"SEAL": "Hm.", "BLACK": ""}, {"rs_1": "SEAL"}, {"msg_1"})
+ISSUED = IssuedIds({"SEAL": "Hm.", "BLACK": ""}, {"rs_1": "SEAL"}, {"msg_1"})
 USER = {"role": "user", "content": "Hello"}
 CLOCK = {"name": "clock", "input_schema": {"type": "object"}}
 FUNCTION = {"name": "clock", "parameters": {"type": "object"}}
@@ -43,7 +43,7 @@ def refusals(format: Format, fields: dict[str, Any]) -> list[str]:
     body |= fields
     raw = orjson.dumps(body)
     streamed = body.get("stream") is True
-    wrong = mistakes(format, raw, streamed=streamed, old=True, extended=False)
+    wrong = violations(format, raw, streamed=streamed, old=True, extended=False)
     return wrong or [*RULES[format](body, ISSUED)]
 
 

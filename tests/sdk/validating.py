@@ -19,11 +19,11 @@ import orjson
 from aiohttp import web
 
 from gateway.core.formats import Format
-from tests.sdk.request_types import mistakes
+from tests.sdk.request_types import violations
 from tests.sdk.rules import chat as chat_rules
 from tests.sdk.rules import messages as messages_rules
 from tests.sdk.rules import responses as responses_rules
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.sdk.said import Said, Thought
 from tests.sdk.tongues import chat, messages, responses
 
@@ -126,7 +126,7 @@ TONGUES: Final[dict[Format, Tongue]] = {
     Format.MESSAGES: messages,
     Format.RESPONSES: responses,
 }
-RULES: Final[dict[Format, Callable[[Body, Issued], Iterable[str]]]] = {
+RULES: Final[dict[Format, Callable[[Body, IssuedIds], Iterable[str]]]] = {
     Format.CHAT: chat_rules.refusals,
     Format.MESSAGES: messages_rules.refusals,
     Format.RESPONSES: responses_rules.refusals,
@@ -148,14 +148,14 @@ class ValidatingUpstream:
     violations: list[str] = field(default_factory=list)
     extended: bool = False
     _scripts: list[Script] = field(default_factory=list)
-    _issued: dict[Format, Issued] = field(default_factory=dict)
+    _issued: dict[Format, IssuedIds] = field(default_factory=dict)
     _answers: int = 0
 
     def play(self, *scripts: Script, extended: bool = False) -> None:
         """One answer for each request from now on. `extended`: a server of open models, which
         takes more than the libraries know."""
         self._scripts = list(scripts)
-        self._issued = {format: Issued() for format in Format}
+        self._issued = {format: IssuedIds() for format in Format}
         self.seen, self.violations, self.extended = [], [], extended
 
     @property
@@ -193,7 +193,7 @@ class ValidatingUpstream:
         if not {"authorization", "x-api-key"} & {name.lower() for name in request.headers}:
             yield "no credential"
         body = orjson.loads(raw)
-        wrong = mistakes(
+        wrong = violations(
             format,
             raw,
             streamed=body.get("stream") is True,

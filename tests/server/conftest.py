@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import House, channel, open_house
+from tests.house import RunningGateway, channel, run_gateway
 from tests.scripted import ScriptedUpstream
-from tests.server.pairs import OpenBehind
+from tests.server.pairs import OpenGateway
 
 
 @pytest.fixture
-def behind(upstream: ScriptedUpstream, tmp_path: Path) -> OpenBehind:
+def behind(upstream: ScriptedUpstream, tmp_path: Path) -> OpenGateway:
     @asynccontextmanager
-    async def open_behind(spoken: Format, **config: Any) -> AsyncIterator[House]:
+    async def open_behind(spoken: Format, **config: Any) -> AsyncIterator[RunningGateway]:
         line = channel(spoken, upstream.address, lane="translated")
-        async with open_house(tmp_path, [line | config.pop("line", {})], **config) as house:
+        async with run_gateway(tmp_path, [line | config.pop("line", {})], **config) as house:
             yield house
 
     return open_behind

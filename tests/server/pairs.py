@@ -11,19 +11,19 @@ import orjson
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import Text, ToolCall
-from gateway.core.reply import Reply, fold
+from gateway.core.reply import Reply, collect_reply
 from gateway.core.usage import Usage
 from gateway.wire.codecs import CODECS
-from tests.house import House
+from tests.house import RunningGateway
 from tests.wire.streams import decode
 from tests.wire.strict.checkers import check
 
-OpenBehind = Callable[..., AbstractAsyncContextManager[House]]
+OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
 """Opens a house whose only channel speaks the format given, on the translated lane in any case;
 `line` changes the channel, other names the configuration."""
 
 PAIRS = [(asked, spoken) for asked in Format for spoken in Format]
-CROSSINGS = [(asked, spoken) for asked, spoken in PAIRS if asked is not spoken]
+TRANSLATED_PAIRS = [(asked, spoken) for asked, spoken in PAIRS if asked is not spoken]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: dict[Format, Any] = {
     Format.CHAT: [
@@ -37,7 +37,7 @@ TERMINAL = {
     Format.MESSAGES: b"message_stop",
     Format.RESPONSES: b"response.completed",
 }
-MEANT: dict[str, tuple[object, StopReason, Usage]] = {
+EXPECTED: dict[str, tuple[object, StopReason, Usage]] = {
     "text": ("Hello, world!", StopReason.END_TURN, Usage(input_tokens=12, output_tokens=4)),
     "one_tool": (
         ("call_1", "get_weather", {"city": "Oslo"}),
@@ -58,12 +58,12 @@ def meaning(told: Reply) -> tuple[object, StopReason, Usage | None]:
     raise AssertionError(part)
 
 
-def streamed(asked: Format, raw: bytes) -> Reply:
+def parse_stream(asked: Format, raw: bytes) -> Reply:
     """The reply that a client reads; its stream is held to the format's strict grammar."""
     check(asked, raw, include_usage=True)
-    return fold(decode(CODECS[asked].decoder(), raw))
+    return collect_reply(decode(CODECS[asked].decoder(), raw))
 
 
-def usage_wanted(asked: Format) -> dict[str, Any]:
+def usage_option(asked: Format) -> dict[str, Any]:
     """The fields by which a client asks for usage in a stream."""
     return {"stream_options": {"include_usage": True}} if asked is Format.CHAT else {}

@@ -8,73 +8,73 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.store.records import AgentMode, ExchangeState
-from tests.house import ALPHA, BETA, House, channels, open_house
-from tests.scripted import ScriptedUpstream, reply
-from tests.server.limiting import Refused, expected, refused
+from gateway.store.records import UserAgentMode, ExchangeState
+from tests.house import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.server.limiting import ErrorReply, expected_error, read_error
 
 DENIED = ("permission_error", "invalid_request_error")
-NOT_ALLOWED = Refused(
+NOT_ALLOWED = ErrorReply(
     400, "invalid_request_error", "user agent not allowed", "user_agent_not_allowed"
 )
 AWAY = "203.0.113.9"
 
 
-async def models(house: House, key: str) -> list[str]:
+async def models(house: RunningGateway, key: str) -> list[str]:
     return [each["id"] for each in (await (await house.get("/v1/models", key)).json())["data"]]
 
 
-async def test_a_list_of_models(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"), reply("messages"))
-    token, key = await house.desk.mint_key("alpha alone", "default", models=("alpha-*",))
+async def test_a_list_of_models(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("chat"), fixture_reply("messages"))
+    token, key = await house.operations.create_key("alpha alone", "default", models=("alpha-*",))
     assert set(await models(house, house.key)) == {ALPHA, BETA}
     assert await models(house, key) == [ALPHA]
     assert (await house.get(f"/v1/models/{ALPHA}", key)).status == 200
     assert (await house.get(f"/v1/models/{BETA}", key)).status == 404
     for asked, spoken in ((5, Format.CHAT), (7, Format.MESSAGES)):
-        answer = await house.ask(spoken, key=key, model=BETA)
+        answer = await house.post(spoken, key=key, model=BETA)
         message = f"This key may not use the model {BETA}"
-        assert await refused(answer) == expected(spoken, 403, DENIED, message, "permission_denied")
+        assert await read_error(answer) == expected_error(spoken, 403, DENIED, message, "permission_denied")
         row = (await house.rows(asked))[-1]
         assert (row.state, row.status, row.model) == (ExchangeState.REJECTED, 403, BETA)
-        assert (await house.ask(spoken, key=key, model=ALPHA)).status == 200
+        assert (await house.post(spoken, key=key, model=ALPHA)).status == 200
     counting = "/v1/messages/count_tokens"
-    counted = await house.ask(Format.MESSAGES, model=BETA, key=key, path=counting)
+    counted = await house.post(Format.MESSAGES, model=BETA, key=key, path=counting)
     assert counted.status == 403
-    assert len(upstream.seen) == 2
+    assert len(upstream.requests) == 2
     # Who may use no model of the family that responses are for does not see them at all.
-    assert (await house.ask(Format.RESPONSES, key=key, model=ALPHA)).status == 404
-    await house.desk.change_key(token.id, models=("beta-*",))
+    assert (await house.post(Format.RESPONSES, key=key, model=ALPHA)).status == 404
+    await house.operations.update_key(token.id, models=("beta-*",))
     assert await models(house, key) == [BETA]
-    assert (await refused(await house.ask(Format.RESPONSES, key=key, model=ALPHA))).status == 403
+    assert (await read_error(await house.post(Format.RESPONSES, key=key, model=ALPHA))).status == 403
 
 
-async def test_a_list_of_models_opens_nothing_that_the_group_has_not(house: House) -> None:
-    await house.desk.add_group("beta", ("beta-*",))
-    _, key = await house.desk.mint_key("all", "beta", models=("*",))
+async def test_a_list_of_models_opens_nothing_that_the_group_has_not(house: RunningGateway) -> None:
+    await house.operations.create_group("beta", ("beta-*",))
+    _, key = await house.operations.create_key("all", "beta", models=("*",))
     assert await models(house, key) == [BETA]
-    assert (await house.ask(Format.CHAT, key=key, model=ALPHA)).status == 503
+    assert (await house.post(Format.CHAT, key=key, model=ALPHA)).status == 503
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_addresses(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
-    upstream.play(reply(spoken))
-    token, key = await house.desk.mint_key("here", "default", addresses=("127.0.0.0/8",))
-    assert (await house.ask(spoken, key=key)).status == 200
-    await house.desk.change_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
+async def test_addresses(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+    upstream.respond_with(fixture_reply(spoken))
+    token, key = await house.operations.create_key("here", "default", addresses=("127.0.0.0/8",))
+    assert (await house.post(spoken, key=key)).status == 200
+    await house.operations.update_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
     # Nobody here is a trusted proxy, so what a client writes is of no account.
     for claims in ({}, {"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=10.0.0.1"}):
-        answer = await house.ask(spoken, key=key, headers=claims)
+        answer = await house.post(spoken, key=key, headers=claims)
         message = "This key may not be used from this address"
-        assert await refused(answer) == expected(spoken, 403, DENIED, message, "permission_denied")
-    assert len(upstream.seen) == 1
+        assert await read_error(answer) == expected_error(spoken, 403, DENIED, message, "permission_denied")
+    assert len(upstream.requests) == 1
     row = (await house.rows(4))[-1]
     assert (row.state, row.status, row.client_address) == (
         ExchangeState.REJECTED,
         403,
         "127.0.0.1",
     )
-    assert (await house.desk.key(token.id)).changed is None, "who is refused is nobody's guest"
+    assert (await house.operations.get_key(token.id)).changed is None, "who is refused is nobody's guest"
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ async def test_addresses(house: House, upstream: ScriptedUpstream, spoken: Forma
 async def test_behind_a_trusted_proxy_the_last_stranger_counts(
     upstream: ScriptedUpstream, tmp_path: Path, forwarded: str, address: str, passes: bool
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     server = {"trusted_proxies": ["127.0.0.0/8", "::1/128"]}
-    async with open_house(tmp_path, channels(upstream.address), server=server) as house:
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
         lists = (f"{AWAY}/32", "2001:db8::/64")
-        _, key = await house.desk.mint_key("away", "default", addresses=lists)
+        _, key = await house.operations.create_key("away", "default", addresses=lists)
         headers = {"x-forwarded-for": forwarded} if forwarded else {}
-        answer = await house.ask(Format.CHAT, key=key, headers=headers)
+        answer = await house.post(Format.CHAT, key=key, headers=headers)
         row = await house.row()
     assert (answer.status, row.client_address) == (200 if passes else 403, address)
 
@@ -110,9 +110,9 @@ async def test_behind_a_trusted_proxy_the_last_stranger_counts(
 async def test_of_several_headers_the_last_hop_counts(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     server = {"trusted_proxies": ["127.0.0.1/32"]}
-    async with open_house(tmp_path, channels(upstream.address), server=server) as house:
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
         async with house.http.get(
             "/v1/models",
             headers=[
@@ -127,11 +127,11 @@ async def test_of_several_headers_the_last_hop_counts(
 
 async def test_over_ipv6(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     server = {"host": "::1"}
-    async with open_house(tmp_path, channels(upstream.address), server=server) as house:
-        _, key = await house.desk.mint_key("six", "default", addresses=("::1/128",))
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
+        _, key = await house.operations.create_key("six", "default", addresses=("::1/128",))
         assert (await house.get("/v1/models", key)).status == 200
         assert (await house.row()).client_address == "::1"
-        _, other = await house.desk.mint_key("four", "default", addresses=("127.0.0.1/32",))
+        _, other = await house.operations.create_key("four", "default", addresses=("127.0.0.1/32",))
         assert (await house.get("/v1/models", other)).status == 403
 
 
@@ -144,22 +144,22 @@ LISTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("whose", LISTS)
 async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: str) -> None:
-    upstream.play(reply("chat"))
-    async with open_house(tmp_path, channels(upstream.address), **LISTS[whose]) as house:
+    upstream.respond_with(fixture_reply("chat"))
+    async with run_gateway(tmp_path, channels(upstream.address), **LISTS[whose]) as house:
         listed = ("tool/", "re:^editor-[a-z]+/[23]\\.")
         if whose == "group":
-            await house.desk.set_group("default", user_agents=listed)
+            await house.operations.update_group("default", user_agents=listed)
         if whose == "key":
-            await house.desk.change_key(house.token.id, user_agents=listed)
+            await house.operations.update_key(house.token.id, user_agents=listed)
         for agent in ("tool/1", "tool/", "editor-x/2.0 (linux)"):
-            answer = await house.ask(Format.CHAT, headers={"user-agent": agent})
+            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
             assert answer.status == 200, agent
-        seen = len(upstream.seen)
+        seen = len(upstream.requests)
         for agent in ("Tool/1", "my tool/1", "editor-x/4.0", "editor-/2.0", ""):
-            answer = await house.ask(Format.CHAT, headers={"user-agent": agent})
-            assert await refused(answer) == NOT_ALLOWED, agent
+            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
+            assert await read_error(answer) == NOT_ALLOWED, agent
         assert (await house.get("/v1/models")).status == 400
-        assert len(upstream.seen) == seen
+        assert len(upstream.requests) == seen
         row = (await house.rows(9))[-2]
     assert (row.state, row.status) == (ExchangeState.REJECTED, 400)
     assert row.error_code == "user_agent_not_allowed"
@@ -168,24 +168,24 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_the_refusal_of_a_user_agent_in_each_format(house: House, spoken: Format) -> None:
-    await house.desk.change_key(house.token.id, user_agents=("tool/",))
-    answer = await house.ask(spoken, headers={"user-agent": "other/1"}, stream=True)
+async def test_the_refusal_of_a_user_agent_in_each_format(house: RunningGateway, spoken: Format) -> None:
+    await house.operations.update_key(house.token.id, user_agents=("tool/",))
+    answer = await house.post(spoken, headers={"user-agent": "other/1"}, stream=True)
     types = ("invalid_request_error", "invalid_request_error")
-    assert await refused(answer) == expected(
+    assert await read_error(answer) == expected_error(
         spoken, 400, types, "user agent not allowed", "user_agent_not_allowed"
     )
 
 
 async def test_a_list_that_is_only_watched(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     watching = {"user_agents": {"mode": "observe", "allow": ["tool/", "other/"]}}
-    async with open_house(tmp_path, channels(upstream.address), **watching) as house:
-        await house.desk.set_group(
-            "default", user_agents=("tool/",), user_agent_mode=AgentMode.OBSERVE
+    async with run_gateway(tmp_path, channels(upstream.address), **watching) as house:
+        await house.operations.update_group(
+            "default", user_agents=("tool/",), user_agent_mode=UserAgentMode.OBSERVE
         )
         for agent in ("tool/1", "other/1", "third/1"):
-            answer = await house.ask(Format.CHAT, headers={"user-agent": agent})
+            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
             assert answer.status == 200
         tool, other, third = await house.rows(3)
         assert tool.notes is None
@@ -193,15 +193,15 @@ async def test_a_list_that_is_only_watched(upstream: ScriptedUpstream, tmp_path:
         assert other.notes.startswith("user agent not on the list of group default")
         assert third.notes is not None
         assert third.notes.startswith("user agent not on the list of ")
-        await house.desk.set_group("default", user_agent_mode=AgentMode.ENFORCE)
-        answer = await house.ask(Format.CHAT, headers={"user-agent": "third/1"})
-        assert await refused(answer) == NOT_ALLOWED
+        await house.operations.update_group("default", user_agent_mode=UserAgentMode.ENFORCE)
+        answer = await house.post(Format.CHAT, headers={"user-agent": "third/1"})
+        assert await read_error(answer) == NOT_ALLOWED
 
 
 async def test_lists_bind_from_the_next_request_on(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     headers = {"user-agent": "tool/1"}
     for changes, status in (
         ({"user_agents": ("other/",)}, 400),
@@ -213,6 +213,6 @@ async def test_lists_bind_from_the_next_request_on(
         ({"probe": True}, 403),
         ({"probe": False}, 200),
     ):
-        await house.desk.change_key(house.token.id, **changes)
-        answer = await house.ask(Format.CHAT, headers=headers)
+        await house.operations.update_key(house.token.id, **changes)
+        answer = await house.post(Format.CHAT, headers=headers)
         assert answer.status == status, changes

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import House, channels, open_house
-from tests.scripted import ScriptedUpstream, reply
+from tests.house import RunningGateway, channels, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
 
 PROXY = {"trusted_proxies": ["127.0.0.1/32"]}
 
 
-async def call(house: House, key: str, address: str, agent: str) -> str | None:
+async def call(house: RunningGateway, key: str, address: str, agent: str) -> str | None:
     """What the row notes of it."""
     headers = {"x-forwarded-for": address, "user-agent": agent}
-    answer = await house.ask(Format.CHAT, key=key, headers=headers)
+    answer = await house.post(Format.CHAT, key=key, headers=headers)
     assert answer.status == 200
     rows = await house.rows()
     return next(row.notes for row in rows if row.id == answer.headers["request-id"])
@@ -26,11 +26,11 @@ async def call(house: House, key: str, address: str, agent: str) -> str | None:
 async def test_strangers(
     upstream: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     lines = channels(upstream.address)
     caplog.set_level(logging.WARNING, "gateway.admission")
-    async with open_house(tmp_path, lines, server=dict(PROXY)) as house:
-        token, key = await house.desk.mint_key("lab", "default")
+    async with run_gateway(tmp_path, lines, server=dict(PROXY)) as house:
+        token, key = await house.operations.create_key("lab", "default")
         assert await call(house, key, "192.0.2.1", "tool/1.0") is None
         assert await call(house, key, "192.0.2.1", "tool/2.0") is None
         told = "address 192.0.2.2, first 192.0.2.1"
@@ -43,8 +43,8 @@ async def test_strangers(
         f"key lab ({token.id}) is used by somebody new: {told}",
         f"key lab ({token.id}) is used by somebody new: {other}",
     ]
-    async with open_house(tmp_path, lines, server=dict(PROXY)) as house:
-        known = await house.desk.key(token.id)
+    async with run_gateway(tmp_path, lines, server=dict(PROXY)) as house:
+        known = await house.operations.get_key(token.id)
         assert (known.first_address, known.first_agent) == ("192.0.2.1", "tool")
         assert known.changed == other
         assert known.changed_at is not None
@@ -56,18 +56,18 @@ async def test_strangers(
         assert await call(house, key, "192.0.2.3", "tool/3.0") == f"new: {third}"
 
 
-async def test_each_key_has_its_own_acquaintances(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"))
-    _, key = await house.desk.mint_key("second", "default")
+async def test_each_key_has_its_own_acquaintances(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    _, key = await house.operations.create_key("second", "default")
     assert await call(house, house.key, "192.0.2.1", "tool/1") is None
     assert await call(house, key, "192.0.2.1", "other/1") is None
 
 
 async def test_several_notes_stand_beside_each_other(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     assert await call(house, house.key, "", "tool/1") is None
-    await house.desk.rotate_key(house.token.id, 60_000_000)
+    await house.operations.rotate_key(house.token.id, 60_000_000)
     noted = await call(house, house.key, "", "other/1")
     assert noted == "the key from before its rotation; new: client other, first tool"

@@ -13,11 +13,11 @@ import pytest
 import gateway.server.body
 from gateway.core.formats import Format
 from gateway.errors import InvalidJson
-from gateway.server.body import MAX_STRUCTURE, parse_object
-from tests.house import PATHS, House, channels, open_house, prompt
-from tests.scripted import ScriptedUpstream, reply
+from gateway.server.body import MAX_BRACKETS, parse_object
+from tests.house import PATHS, RunningGateway, channels, run_gateway, request_body
+from tests.scripted import ScriptedUpstream, fixture_reply
 
-CHAT = orjson.dumps(prompt(Format.CHAT))
+CHAT = orjson.dumps(request_body(Format.CHAT))
 DEEP = 100_000
 
 
@@ -44,8 +44,8 @@ def _with(value: bytes) -> bytes:
     ],
     ids=lambda value: repr(value[:30]),
 )
-async def test_no_json(house: House, body: bytes, part: str) -> None:
-    answer = await house.ask(Format.CHAT, body)
+async def test_no_json(house: RunningGateway, body: bytes, part: str) -> None:
+    answer = await house.post(Format.CHAT, body)
     assert answer.status == 400
     error = (await answer.json())["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_json")
@@ -54,9 +54,9 @@ async def test_no_json(house: House, body: bytes, part: str) -> None:
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_json_but_no_object(house: House, spoken: Format) -> None:
+async def test_json_but_no_object(house: RunningGateway, spoken: Format) -> None:
     for body in (b"[]", b"null", b"1", b'"model"', b"true", b'[{"model":"x"}]'):
-        answer = await house.ask(spoken, body)
+        answer = await house.post(spoken, body)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert error["type"] == "invalid_request_error"
@@ -64,59 +64,59 @@ async def test_json_but_no_object(house: House, spoken: Format) -> None:
 
 
 async def test_of_a_key_that_stands_twice_the_last_value_counts(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
-    assert (await house.ask(Format.CHAT, _with(b'1,"model":"nobody"'))).status == 503
-    assert (await house.ask(Format.CHAT, _with(b'1,"extra":2'))).status == 200
-    assert upstream.last.json["extra"] == 2
+    upstream.respond_with(fixture_reply("chat"))
+    assert (await house.post(Format.CHAT, _with(b'1,"model":"nobody"'))).status == 503
+    assert (await house.post(Format.CHAT, _with(b'1,"extra":2'))).status == 200
+    assert upstream.last_request.json["extra"] == 2
 
 
 @pytest.mark.parametrize("number", [b"1180591620717411303424", b"-1e400", b"1e400", b"9" * 400])
 async def test_numbers_beyond_all_bounds_break_nothing(
-    house: House, upstream: ScriptedUpstream, number: bytes
+    house: RunningGateway, upstream: ScriptedUpstream, number: bytes
 ) -> None:
-    upstream.play(reply("chat"))
-    answer = await house.ask(Format.CHAT, _with(number))
+    upstream.respond_with(fixture_reply("chat"))
+    answer = await house.post(Format.CHAT, _with(number))
     assert answer.status in (200, 400)
-    limited = await house.ask(Format.CHAT, CHAT[:-1] + b',"max_tokens":' + number + b"}")
+    limited = await house.post(Format.CHAT, CHAT[:-1] + b',"max_tokens":' + number + b"}")
     assert limited.status == 400
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nesting_that_parses_but_cannot_be_written_is_refused(
-    house: House, spoken: Format
+    house: RunningGateway, spoken: Format
 ) -> None:
     """orjson reads deeper than it writes. A body has to be written where its key for the model
     stands twice."""
-    twice = b',"model":' + orjson.dumps(prompt(spoken)["model"])
-    answer = await house.ask(spoken, _nested(spoken)[:-1] + twice + b"}")
+    twice = b',"model":' + orjson.dumps(request_body(spoken)["model"])
+    answer = await house.post(spoken, _nested(spoken)[:-1] + twice + b"}")
     assert answer.status == 400
     assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nesting_that_need_not_be_written_passes(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply(spoken))
-    answer = await house.ask(spoken, _nested(spoken))
+    upstream.respond_with(fixture_reply(spoken))
+    answer = await house.post(spoken, _nested(spoken))
     assert answer.status == 200
-    assert upstream.last.body.endswith(b"[" * 600 + b"]" * 600 + b"}")
+    assert upstream.last_request.body.endswith(b"[" * 600 + b"]" * 600 + b"}")
 
 
 def _nested(spoken: Format) -> bytes:
-    return orjson.dumps(prompt(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
+    return orjson.dumps(request_body(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
 
 
 @pytest.mark.parametrize(
     "kind",
     ["application/json", "Application/JSON; charset=utf-8", "application/json;charset=UTF-8"],
 )
-async def test_accepted_kinds(house: House, upstream: ScriptedUpstream, kind: str) -> None:
-    upstream.play(reply("chat"))
-    assert (await house.ask(Format.CHAT, headers={"content-type": kind})).status == 200
-    assert upstream.last.headers["content-type"] == "application/json"
+async def test_accepted_kinds(house: RunningGateway, upstream: ScriptedUpstream, kind: str) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    assert (await house.post(Format.CHAT, headers={"content-type": kind})).status == 200
+    assert upstream.last_request.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
@@ -132,21 +132,21 @@ async def test_accepted_kinds(house: House, upstream: ScriptedUpstream, kind: st
     ],
     ids=repr,
 )
-async def test_other_kinds(house: House, headers: dict[str, str]) -> None:
+async def test_other_kinds(house: RunningGateway, headers: dict[str, str]) -> None:
     body = gzip.compress(CHAT) if headers.get("content-encoding") == "gzip" else CHAT
     for spoken in Format:
-        answer = await house.ask(spoken, body, headers=headers)
+        answer = await house.post(spoken, body, headers=headers)
         assert answer.status == 415
         assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: Format) -> None:
-    upstream.play(reply(spoken))
-    async with open_house(tmp_path, channels(upstream.address), server={"max_body": 4096}) as house:
-        fits = prompt(spoken, metadata={"pad": "x" * 3000})
-        assert (await house.ask(spoken, fits)).status == 200
-        large = orjson.dumps(prompt(spoken, metadata={"pad": "x" * 9000}))
+    upstream.respond_with(fixture_reply(spoken))
+    async with run_gateway(tmp_path, channels(upstream.address), server={"max_body": 4096}) as house:
+        fits = request_body(spoken, metadata={"pad": "x" * 3000})
+        assert (await house.post(spoken, fits)).status == 200
+        large = orjson.dumps(request_body(spoken, metadata={"pad": "x" * 9000}))
 
         async def in_chunks() -> Any:
             for start in range(0, len(large), 1000):
@@ -164,38 +164,38 @@ async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: For
                     assert error["type"] == "request_too_large"
                 else:
                     assert error["code"] == "request_too_large"
-    assert len(upstream.seen) == 1
+    assert len(upstream.requests) == 1
 
 
 async def test_more_than_the_framework_would_take_by_default(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
-    body = prompt(Format.CHAT)
+    upstream.respond_with(fixture_reply("chat"))
+    body = request_body(Format.CHAT)
     body["messages"][0]["content"] = "x" * (3 * 2**20)
     written = orjson.dumps(body)
-    assert (await house.ask(Format.CHAT, written)).status == 200
+    assert (await house.post(Format.CHAT, written)).status == 200
     assert (await house.row()).bytes_in == len(written)
-    assert upstream.last.json["messages"] == body["messages"]
+    assert upstream.last_request.json["messages"] == body["messages"]
 
 
 def test_a_body_that_only_serves_to_stall_the_parser() -> None:
     with pytest.raises(InvalidJson, match="too many elements"):
-        parse_object(b'{"a":[' + b"[]," * (MAX_STRUCTURE + 1) + b"[]]}")
+        parse_object(b'{"a":[' + b"[]," * (MAX_BRACKETS + 1) + b"[]]}")
 
 
 async def test_bodies_in_flight_have_a_limit_together(
-    house: House, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    house: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway.server.body, "MAX_IN_FLIGHT", 1000)
-    upstream.play(reply("chat").but(delay=0.3), reply("chat"))
-    body = prompt(Format.CHAT) | {"user": "x" * 600}
-    first = asyncio.ensure_future(house.ask(Format.CHAT, body))
-    await upstream.asked(1)
-    refused = await house.ask(Format.CHAT, body)
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3), fixture_reply("chat"))
+    body = request_body(Format.CHAT) | {"user": "x" * 600}
+    first = asyncio.ensure_future(house.post(Format.CHAT, body))
+    await upstream.wait_for_request(1)
+    refused = await house.post(Format.CHAT, body)
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert (await first).status == 200
-    assert (await house.ask(Format.CHAT, body)).status == 200
+    assert (await house.post(Format.CHAT, body)).status == 200
     assert house.daemon.runtime.bytes_in_flight == 0
 
 

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.core.formats import Format
-from tests.house import House, channels, open_house
-from tests.scripted import ScriptedUpstream, reply_stream
+from tests.house import RunningGateway, channels, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_stream
 
 ORIGIN = "https://console.test"
 ASK = {"origin": ORIGIN, "access-control-request-method": "POST"}
@@ -20,7 +20,7 @@ async def _preflight(http: ClientSession, path: str, **headers: str) -> tuple[in
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}
 
 
-async def test_off(house: House) -> None:
+async def test_off(house: RunningGateway) -> None:
     status, headers = await _preflight(house.http, "/v1/messages")
     assert status == 405
     assert "access-control-allow-origin" not in headers
@@ -31,9 +31,9 @@ async def test_off(house: House) -> None:
 
 @pytest.mark.parametrize("configured", [[ORIGIN, "http://other.test"], ["*"]])
 async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[str]) -> None:
-    upstream.play(reply_stream("chat"))
+    upstream.respond_with(fixture_stream("chat"))
     lines = channels(upstream.address)
-    async with open_house(tmp_path, lines, server={"cors": configured}) as house:
+    async with run_gateway(tmp_path, lines, server={"cors": configured}) as house:
         status, headers = await _preflight(house.http, "/v1/messages")
         assert status == 204
         assert headers["access-control-allow-origin"] == ORIGIN
@@ -46,7 +46,7 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
         for answer in (
             await house.get("/v1/models", origin=ORIGIN),
             await house.get("/v1/models", "sk-wrong", origin=ORIGIN),
-            await house.ask(Format.CHAT, stream=True, headers={"origin": ORIGIN}),
+            await house.post(Format.CHAT, stream=True, headers={"origin": ORIGIN}),
         ):
             assert answer.headers["access-control-allow-origin"] == ORIGIN
             assert answer.headers["vary"] == "origin"
@@ -65,7 +65,7 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
 
 async def test_headers_with_names_of_the_configuration(tmp_path: Path) -> None:
     named = {"version_headers": ["House-Version"], "beta_headers": ["house-beta", "other-beta"]}
-    async with open_house(tmp_path, [], server={"cors": [ORIGIN], **named}) as house:
+    async with run_gateway(tmp_path, [], server={"cors": [ORIGIN], **named}) as house:
         _, headers = await _preflight(house.http, "/v1/messages")
         allowed = headers["access-control-allow-headers"].split(", ")
         assert {"house-version", "house-beta", "other-beta"} <= set(allowed)

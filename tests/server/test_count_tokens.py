@@ -15,8 +15,8 @@ from gateway.core.formats import Format
 from gateway.server import count_tokens
 from gateway.store.records import ExchangeState
 from gateway.wire.messages import CODEC
-from tests.house import ALPHA, BETA, UPSTREAM_KEY, UPSTREAM_MODEL, House, channel, open_house
-from tests.scripted import Ending, Script, ScriptedUpstream, whole
+from tests.house import ALPHA, BETA, UPSTREAM_KEY, UPSTREAM_MODEL, RunningGateway, channel, run_gateway
+from tests.scripted import Ending, Response, ScriptedUpstream, json_response
 
 PATH = "/v1/messages/count_tokens"
 TURNS = [{"role": "user", "content": "How many tokens does this question have?"}]
@@ -26,9 +26,9 @@ TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": 
 
 
 async def ask(
-    house: House, path: str = PATH, key: str | None = None, headers: Any = None, **fields: Any
+    house: RunningGateway, path: str = PATH, key: str | None = None, headers: Any = None, **fields: Any
 ) -> ClientResponse:
-    return await house.ask(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
+    return await house.post(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
 
 
 async def counted(answer: ClientResponse) -> int:
@@ -49,26 +49,26 @@ async def estimated(answer: ClientResponse) -> int:
 
 
 @pytest.fixture
-async def responses(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def responses(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway that only has a responses upstream."""
     lines = [channel(Format.RESPONSES, upstream.address)]
-    async with open_house(tmp_path, lines) as house:
+    async with run_gateway(tmp_path, lines) as house:
         yield house
 
 
 @pytest.fixture
-async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path, [channel(Format.CHAT, upstream.address)]) as house:
+async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as house:
         yield house
 
 
-async def test_a_messages_upstream_counts(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({"input_tokens": 2095}))
+async def test_a_messages_upstream_counts(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({"input_tokens": 2095}))
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     answer = await ask(house, system=system, tools=[TOOL], unknown={"kept": [1]})
     assert await counted(answer) == 2095
     assert ESTIMATED not in answer.headers
-    seen = upstream.last
+    seen = upstream.last_request
     assert (seen.method, seen.target) == ("POST", PATH)
     assert seen.headers["x-api-key"] == UPSTREAM_KEY
     assert seen.headers["anthropic-version"] == "2023-06-01"
@@ -81,9 +81,9 @@ async def test_a_messages_upstream_counts(house: House, upstream: ScriptedUpstre
     }
 
 
-async def test_the_beta_form(house: House, upstream: ScriptedUpstream) -> None:
+async def test_the_beta_form(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     said = {"input_tokens": 70, "context_management": {"original_input_tokens": 900}}
-    upstream.play(whole(said))
+    upstream.respond_with(json_response(said))
     management = {"edits": [{"type": "clear_tool_uses_20250919"}]}
     answer = await ask(
         house,
@@ -92,13 +92,13 @@ async def test_the_beta_form(house: House, upstream: ScriptedUpstream) -> None:
         context_management=management,
     )
     assert await answer.json() == said
-    assert upstream.last.target == PATH + "?beta=true"
-    assert upstream.last.headers["anthropic-beta"] == "context-management-2025-06-27"
-    assert upstream.last.json["context_management"] == management
+    assert upstream.last_request.target == PATH + "?beta=true"
+    assert upstream.last_request.headers["anthropic-beta"] == "context-management-2025-06-27"
+    assert upstream.last_request.json["context_management"] == management
 
 
-async def test_a_responses_upstream_counts(responses: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({"object": "response.input_tokens", "input_tokens": 31}))
+async def test_a_responses_upstream_counts(responses: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({"object": "response.input_tokens", "input_tokens": 31}))
     answer = await ask(
         responses,
         PATH + "?beta=true",
@@ -110,7 +110,7 @@ async def test_a_responses_upstream_counts(responses: House, upstream: ScriptedU
     )
     assert await counted(answer) == 31
     assert ESTIMATED not in answer.headers
-    seen = upstream.last
+    seen = upstream.last_request
     assert (seen.method, seen.target) == ("POST", "/v1/responses/input_tokens")
     assert seen.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
     assert "anthropic-version" not in seen.headers
@@ -126,20 +126,20 @@ async def test_a_translated_messages_upstream_counts(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     lines = [channel(Format.MESSAGES, upstream.address, lane="translated")]
-    async with open_house(tmp_path, lines) as house:
-        upstream.play(whole({"input_tokens": 12}))
+    async with run_gateway(tmp_path, lines) as house:
+        upstream.respond_with(json_response({"input_tokens": 12}))
         answer = await ask(house, max_tokens=7, metadata={"user_id": "u"}, tools=[TOOL])
         assert await counted(answer) == 12
-    assert upstream.last.target == PATH
-    assert upstream.last.headers["anthropic-version"] == "2023-06-01"
-    assert upstream.last.json.keys() == {"model", "messages", "tools"}
+    assert upstream.last_request.target == PATH
+    assert upstream.last_request.headers["anthropic-version"] == "2023-06-01"
+    assert upstream.last_request.json.keys() == {"model", "messages", "tools"}
 
 
 async def test_for_a_chat_upstream_the_gateway_estimates(
-    chat: House, upstream: ScriptedUpstream
+    chat: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     few = await estimated(await ask(chat))
-    assert upstream.seen == []
+    assert upstream.requests == []
     more = await ask(chat, messages=[{"role": "user", "content": "word " * 4000}])
     assert 3900 <= await counted(more) <= 4500
     assert await counted(await ask(chat, tools=[TOOL])) > few
@@ -148,46 +148,46 @@ async def test_for_a_chat_upstream_the_gateway_estimates(
     assert await estimated(answer) == few
 
 
-async def test_an_estimate_follows_what_requests_really_cost(chat: House) -> None:
+async def test_an_estimate_follows_what_requests_really_cost(chat: RunningGateway) -> None:
     before = await counted(await ask(chat))
-    long = CODEC.parse_count(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
+    long = CODEC.parse_count_tokens(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
     runtime = chat.daemon.runtime
     for _ in range(20):
-        runtime.estimates.learn(ALPHA, long, 3 * runtime.estimates.estimate(BETA, long))
+        runtime.input_estimates.record(ALPHA, long, 3 * runtime.input_estimates.estimate(BETA, long))
     assert await counted(await ask(chat)) == pytest.approx(3 * before, rel=0.1)
     assert await counted(await ask(chat, model=BETA)) == before
 
 
-FAILURES: dict[str, Script] = {
-    "404": whole({"error": {"message": "not found", "type": "not_found_error"}}, 404),
-    "405": whole(b"Method Not Allowed", 405),
-    "501": whole({"error": {"message": "not supported", "type": "not_supported"}}, 501),
-    "401": whole({"error": {"message": "bad key", "type": "authentication_error"}}, 401),
-    "429": whole({"error": {"message": "slow down", "type": "rate_limit_error"}}, 429),
-    "500": whole({"error": {"message": "oops", "type": "api_error"}}, 500),
-    "529": whole({"error": {"message": "busy", "type": "overloaded_error"}}, 529),
-    "redirect": whole(b"", 302, location="http://127.0.0.1:1/"),
-    "a page": whole(b"<html>login</html>"),
-    "a list": whole([1]),
-    "an empty body": whole(b""),
-    "no number": whole({"input_tokens": "many"}),
-    "no field": whole({"tokens": 4}),
-    "a flag": whole({"input_tokens": True}),
-    "a fraction": whole({"input_tokens": 4.5}),
-    "nothing": whole({"input_tokens": 0}),
-    "less": whole({"input_tokens": -1}),
-    "a flood": whole({"input_tokens": 4, "more": "x" * 2**17}),
-    "closed": Script(instead=b""),
-    "garbage": Script(instead=b"SMTP ready\r\n\r\n"),
-    "cut": whole({"input_tokens": 4}).but(ending=Ending.TRUNCATED),
+FAILURES: dict[str, Response] = {
+    "404": json_response({"error": {"message": "not found", "type": "not_found_error"}}, 404),
+    "405": json_response(b"Method Not Allowed", 405),
+    "501": json_response({"error": {"message": "not supported", "type": "not_supported"}}, 501),
+    "401": json_response({"error": {"message": "bad key", "type": "authentication_error"}}, 401),
+    "429": json_response({"error": {"message": "slow down", "type": "rate_limit_error"}}, 429),
+    "500": json_response({"error": {"message": "oops", "type": "api_error"}}, 500),
+    "529": json_response({"error": {"message": "busy", "type": "overloaded_error"}}, 529),
+    "redirect": json_response(b"", 302, location="http://127.0.0.1:1/"),
+    "a page": json_response(b"<html>login</html>"),
+    "a list": json_response([1]),
+    "an empty body": json_response(b""),
+    "no number": json_response({"input_tokens": "many"}),
+    "no field": json_response({"tokens": 4}),
+    "a flag": json_response({"input_tokens": True}),
+    "a fraction": json_response({"input_tokens": 4.5}),
+    "nothing": json_response({"input_tokens": 0}),
+    "less": json_response({"input_tokens": -1}),
+    "a flood": json_response({"input_tokens": 4, "more": "x" * 2**17}),
+    "closed": Response(raw=b""),
+    "garbage": Response(raw=b"SMTP ready\r\n\r\n"),
+    "cut": json_response({"input_tokens": 4}).with_changes(ending=Ending.TRUNCATED),
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_an_upstream_that_cannot_count_is_no_error(
-    house: House, upstream: ScriptedUpstream, failure: str
+    house: RunningGateway, upstream: ScriptedUpstream, failure: str
 ) -> None:
-    upstream.play(FAILURES[failure])
+    upstream.respond_with(FAILURES[failure])
     await estimated(await ask(house))
     row = await house.row()
     assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
@@ -198,44 +198,44 @@ async def test_an_upstream_that_cannot_count_is_no_error(
 
 @pytest.mark.parametrize("failure", ["404", "400", "no field", "closed"])
 async def test_a_responses_upstream_that_cannot_count_is_no_error(
-    responses: House, upstream: ScriptedUpstream, failure: str
+    responses: RunningGateway, upstream: ScriptedUpstream, failure: str
 ) -> None:
     """Not even 400: the body that it refuses is not the client's."""
-    refusal = whole({"error": {"message": "Unknown parameter", "param": "text"}}, 400)
-    upstream.play(FAILURES.get(failure, refusal))
+    refusal = json_response({"error": {"message": "Unknown parameter", "param": "text"}}, 400)
+    upstream.respond_with(FAILURES.get(failure, refusal))
     await estimated(await ask(responses))
 
 
 async def test_what_cannot_be_said_upstream_is_estimated(
-    responses: House, upstream: ScriptedUpstream
+    responses: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     block = {"type": "document", "source": {"type": "file", "file_id": "file_of_another_vendor"}}
     answer = await ask(responses, messages=[{"role": "user", "content": [block]}])
     assert await counted(answer) > 1000
     assert answer.headers[ESTIMATED] == "true"
-    assert upstream.seen == []
+    assert upstream.requests == []
 
 
 async def test_a_silent_upstream_is_not_waited_for(
-    house: House, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    house: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(count_tokens, "PATIENCE", 0.05)
-    upstream.play(whole({"input_tokens": 4}).but(delay=5))
+    upstream.respond_with(json_response({"input_tokens": 4}).with_changes(delay=5))
     await estimated(await ask(house))
     async with asyncio.timeout(5):
-        await upstream.last.left.wait()
+        await upstream.last_request.disconnected.wait()
 
 
 async def test_an_upstream_that_is_away_is_no_error(tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, "http://127.0.0.1:9")]
-    async with open_house(tmp_path, lines) as house:
+    async with run_gateway(tmp_path, lines) as house:
         await estimated(await ask(house))
 
 
-async def test_the_clients_own_fault_is_told(house: House, upstream: ScriptedUpstream) -> None:
+async def test_the_clients_own_fault_is_told(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     message = f"messages.0.content.0: odd, said {upstream.address}"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
-    upstream.play(whole(error, 400))
+    upstream.respond_with(json_response(error, 400))
     answer = await ask(house)
     assert answer.status == 400
     body = await answer.json()
@@ -246,8 +246,8 @@ async def test_the_clients_own_fault_is_told(house: House, upstream: ScriptedUps
     assert (row.state, row.status, row.upstream_status) == (ExchangeState.ERROR, 400, 400)
 
 
-async def test_rows(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({"input_tokens": 2095}))
+async def test_rows(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({"input_tokens": 2095}))
     await ask(house)
     row = await house.row()
     assert (row.endpoint, row.format, row.model) == (PATH, "messages", ALPHA)
@@ -261,7 +261,7 @@ async def test_rows(house: House, upstream: ScriptedUpstream) -> None:
     assert (row.upstream_error, row.stream) == (None, False)
 
 
-async def test_a_row_without_an_upstream(chat: House) -> None:
+async def test_a_row_without_an_upstream(chat: RunningGateway) -> None:
     await ask(chat)
     row = await chat.row()
     assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
@@ -282,9 +282,9 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_faults_are_told_as_messages_tells_them(
-    house: House, upstream: ScriptedUpstream, fault: str
+    house: RunningGateway, upstream: ScriptedUpstream, fault: str
 ) -> None:
-    key = await house.key_of("alpha-*")
+    key = await house.key_for_models("alpha-*")
     fields = {"max_tokens": 100} | FAULTS[fault]
     ours = await ask(house, key=key, **fields)
     its = await ask(house, path="/v1/messages", key=key, **fields)
@@ -292,10 +292,10 @@ async def test_faults_are_told_as_messages_tells_them(
     body, expected = await ours.json(), await its.json()
     assert (body["type"], body["error"]) == ("error", expected["error"])
     assert ours.headers.get("x-should-retry") == its.headers.get("x-should-retry")
-    assert upstream.seen == []
+    assert upstream.requests == []
 
 
-async def test_the_door_is_the_same(house: House) -> None:
+async def test_the_door_is_the_same(house: RunningGateway) -> None:
     assert (await ask(house, key="sk-unknown")).status == 401
     unversioned = await house.http.post(
         PATH, json=BODY, headers={"authorization": f"Bearer {house.key}"}
@@ -310,16 +310,16 @@ async def test_the_door_is_the_same(house: House) -> None:
 async def test_a_closed_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, upstream.address)]
     families = {"alpha": {"endpoints": ["chat"]}}
-    async with open_house(tmp_path, lines, families=families) as house:
+    async with run_gateway(tmp_path, lines, families=families) as house:
         answer = await ask(house)
         assert answer.status == 500
         assert (await answer.json())["error"]["message"].startswith("not implemented")
 
 
 async def test_the_stock_client(
-    anthropic: AsyncAnthropic, house: House, upstream: ScriptedUpstream
+    anthropic: AsyncAnthropic, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(whole({"input_tokens": 2095}))
+    upstream.respond_with(json_response({"input_tokens": 2095}))
     told = await anthropic.messages.count_tokens(
         model=ALPHA, messages=[{"role": "user", "content": "Hello"}], system="Be brief."
     )
@@ -331,7 +331,7 @@ async def test_the_stock_client(
         betas=["context-management-2025-06-27"],
     )
     assert beta.input_tokens == 2095
-    upstream.play(FAILURES["404"])
+    upstream.respond_with(FAILURES["404"])
     guess = await anthropic.messages.count_tokens(
         model=BETA, messages=[{"role": "user", "content": "Hello"}]
     )

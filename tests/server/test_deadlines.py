@@ -14,31 +14,31 @@ import gateway.server.client_stream
 import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
-from tests.house import House, channels, open_house, prompt
-from tests.scripted import Ending, Script, ScriptedUpstream, by_frame, reply, reply_stream
+from tests.house import RunningGateway, channels, run_gateway, request_body
+from tests.scripted import Ending, Response, ScriptedUpstream, by_frame, fixture_reply, fixture_stream
 
-SILENT_HEAD = reply_stream("chat", "cut", ending=Ending.SILENT)
-NEVER = by_frame(SILENT_HEAD).but(pieces=(b": still here\n\n",), ending=Ending.SILENT)
+SILENT_HEAD = fixture_stream("chat", "cut", ending=Ending.STALLED)
+NEVER = by_frame(SILENT_HEAD).with_changes(pieces=(b": still here\n\n",), ending=Ending.STALLED)
 
 
 async def asked(
-    upstream: ScriptedUpstream, folder: Path, script: Script, *, stream: bool, **timeouts: float
+    upstream: ScriptedUpstream, folder: Path, script: Response, *, stream: bool, **timeouts: float
 ) -> tuple[int, bytes, float]:
     """Status, body and seconds of one chat request under these timeouts."""
-    upstream.play(script)
+    upstream.respond_with(script)
     given: list[dict[str, Any]] = channels(upstream.address, timeouts=timeouts)
-    async with open_house(folder, given) as house:
+    async with run_gateway(folder, given) as house:
         started = perf_counter()
-        answer = await house.ask(Format.CHAT, stream=stream)
+        answer = await house.post(Format.CHAT, stream=stream)
         return answer.status, await answer.read(), perf_counter() - started
 
 
 @pytest.mark.parametrize(
     ("script", "stream", "timeouts", "status"),
     [
-        (reply("chat").but(delay=5), False, {"whole": 0.2}, 503),
-        (reply("chat").but(ending=Ending.SILENT), False, {"whole": 0.2}, 503),
-        (SILENT_HEAD.but(delay=5), True, {"first_event": 0.2}, 503),
+        (fixture_reply("chat").with_changes(delay=5), False, {"whole": 0.2}, 503),
+        (fixture_reply("chat").with_changes(ending=Ending.STALLED), False, {"whole": 0.2}, 503),
+        (SILENT_HEAD.with_changes(delay=5), True, {"first_event": 0.2}, 503),
         (NEVER, True, {"first_event": 0.3}, 503),
         (SILENT_HEAD, True, {"idle": 0.2}, 200),
         (SILENT_HEAD, True, {"total": 0.4}, 200),
@@ -48,7 +48,7 @@ async def asked(
 async def test_each_limit_ends_what_it_is_for(
     upstream: ScriptedUpstream,
     tmp_path: Path,
-    script: Script,
+    script: Response,
     stream: bool,
     timeouts: dict[str, float],
     status: int,
@@ -57,15 +57,15 @@ async def test_each_limit_ends_what_it_is_for(
     assert got == status
     assert b'"code":"upstream_timeout"' in body
     assert seconds < 1.5
-    await asyncio.wait_for(upstream.last.left.wait(), 1)
+    await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
     upstream: ScriptedUpstream, tmp_path: Path, stream: bool
 ) -> None:
-    script = reply_stream("chat") if stream else reply("chat")
-    status, _, _ = await asked(upstream, tmp_path, script.but(delay=0.6), stream=stream, idle=0.2)
+    script = fixture_stream("chat") if stream else fixture_reply("chat")
+    status, _, _ = await asked(upstream, tmp_path, script.with_changes(delay=0.6), stream=stream, idle=0.2)
     assert status == 200
 
 
@@ -73,7 +73,7 @@ async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway.server.relay, "EOF_GRACE", 2.0)
-    script = reply_stream("chat", ending=Ending.SILENT)
+    script = fixture_stream("chat", ending=Ending.STALLED)
     status, body, seconds = await asked(upstream, tmp_path, script, stream=True)
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
     assert seconds < 1.5
@@ -83,11 +83,11 @@ async def test_a_drain_lets_a_busy_stream_end(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.1)
-    upstream.play(by_frame(reply_stream("chat")).but(pause=0.1))
-    async with open_house(tmp_path, channels(upstream.address)) as house:
-        asking = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
-        await upstream.asked(1)
-        await house.daemon.door.drain(house.daemon.runtime, 10)
+    upstream.respond_with(by_frame(fixture_stream("chat")).with_changes(pause=0.1))
+    async with run_gateway(tmp_path, channels(upstream.address)) as house:
+        asking = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+        await upstream.wait_for_request(1)
+        await house.daemon.listener.drain(house.daemon.runtime, 10)
         body = await (await asking).read()
         assert body.endswith(b"data: [DONE]\n\n")
         assert (await house.row()).state is ExchangeState.OK
@@ -96,15 +96,15 @@ async def test_a_drain_lets_a_busy_stream_end(
 async def test_a_whole_reply_lasts_until_the_client_has_it(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    large = reply("chat")
+    large = fixture_reply("chat")
     text = b"x" * (8 * 2**20)
     body = large.body.replace(b'"content": "', b'"content": "' + text, 1)
     assert len(body) > len(text)
-    upstream.play(large.but(pieces=(body,)))
-    async with open_house(tmp_path, channels(upstream.address)) as house:
+    upstream.respond_with(large.with_changes(pieces=(body,)))
+    async with run_gateway(tmp_path, channels(upstream.address)) as house:
         reader, writer = await _asking(house)
         await reader.readuntil(b"\r\n\r\n")
-        assert house.daemon.runtime.running == 1
+        assert house.daemon.runtime.active_requests == 1
         writer.close()
         row = await house.row()
         assert row.state is ExchangeState.CLIENT_GONE
@@ -113,8 +113,8 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
 async def test_a_client_that_goes_when_it_has_everything_has_not_left(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply_stream("chat", ending=Ending.SILENT))
-    async with open_house(tmp_path, channels(upstream.address)) as house:
+    upstream.respond_with(fixture_stream("chat", ending=Ending.STALLED))
+    async with run_gateway(tmp_path, channels(upstream.address)) as house:
         reader, writer = await _asking(house, stream=True)
         await reader.readuntil(b"\r\n0\r\n\r\n")
         writer.close()
@@ -123,11 +123,11 @@ async def test_a_client_that_goes_when_it_has_everything_has_not_left(
 
 
 async def _asking(
-    house: House, **fields: object
+    house: RunningGateway, **fields: object
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection of its own on which one chat request was sent."""
-    reader, writer = await asyncio.open_connection(*house.daemon.door.addresses[0])
-    body = orjson.dumps(prompt(Format.CHAT, **fields))
+    reader, writer = await asyncio.open_connection(*house.daemon.listener.addresses[0])
+    body = orjson.dumps(request_body(Format.CHAT, **fields))
     writer.write(
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (house.key.encode(), len(body), body)

@@ -15,11 +15,11 @@ import gateway.server.client_stream
 from gateway.core.events import End, Fail
 from gateway.core.formats import Format
 from gateway.core.parts import Text
-from gateway.core.reply import fold
+from gateway.core.reply import collect_reply
 from gateway.store.records import ExchangeState
 from gateway.wire.codecs import CODECS
 from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import ALPHA, PATHS, UPSTREAM_MODEL, House, open_house, prompt
+from tests.house import ALPHA, PATHS, UPSTREAM_MODEL, RunningGateway, run_gateway, request_body
 from tests.wire.streams import decode
 
 PINGS = {
@@ -51,12 +51,12 @@ def accounts(
 
 def house_before(
     folder: Path, channels: list[dict[str, Any]], **config: Any
-) -> AbstractAsyncContextManager[House]:
-    return open_house(folder, channels, **config)
+) -> AbstractAsyncContextManager[RunningGateway]:
+    return run_gateway(folder, channels, **config)
 
 
-async def asked(house: House, spoken: Format, **fields: Any) -> tuple[int, bytes]:
-    answer = await house.ask(spoken, model="beta-5.4", **fields)
+async def asked(house: RunningGateway, spoken: Format, **fields: Any) -> tuple[int, bytes]:
+    answer = await house.post(spoken, model="beta-5.4", **fields)
     return answer.status, await answer.read()
 
 
@@ -77,7 +77,7 @@ async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: 
     assert body.startswith(PINGS[spoken])
     events = decode(CODECS[spoken].decoder(), body)
     assert sum(isinstance(event, End) for event in events) == 1
-    assert [part.text for part in fold(events).parts if isinstance(part, Text)] == ["Hello, world!"]
+    assert [part.text for part in collect_reply(events).parts if isinstance(part, Text)] == ["Hello, world!"]
     assert (row.state, row.status, row.attempts, row.channel) == (ExchangeState.OK, 200, 2, "c1")
 
 
@@ -140,7 +140,7 @@ async def test_a_channel_may_be_streamed_always(tmp_path: Path, spoken: Format) 
         fault_upstream() as upstream,
         house_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as house,
     ):
-        answer = await house.ask(spoken, model="beta-5.4")
+        answer = await house.post(spoken, model="beta-5.4")
         reply = CODECS[spoken].parse_reply(await answer.json())
         assert upstream.calls[0].streamed
     assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
@@ -161,7 +161,7 @@ async def test_whoever_leaves_may_leave_the_upstream_talking(
     ):
         answer = await http.post(
             house.address + PATHS[spoken],
-            json=prompt(spoken, stream=True, model="beta-5.4"),
+            json=request_body(spoken, stream=True, model="beta-5.4"),
             headers={"authorization": f"Bearer {house.key}", "anthropic-version": "2023-06-01"},
         )
         await answer.content.readany()
@@ -184,13 +184,13 @@ async def test_a_shutdown_waits_for_what_is_still_heard(
         async with house_before(tmp_path, before, server={"drain_timeout": patience}) as house:
             answer = await http.post(
                 house.address + PATHS[Format.CHAT],
-                json=prompt(Format.CHAT, stream=True, model="beta-5.4"),
+                json=request_body(Format.CHAT, stream=True, model="beta-5.4"),
                 headers={"authorization": f"Bearer {house.key}"},
             )
             await answer.content.readany()
             answer.close()
             async with asyncio.timeout(1):
-                while not house.daemon.runtime.drains:
+                while not house.daemon.runtime.background_drains:
                     await asyncio.sleep(0.005)
         async with house_before(tmp_path, before) as house:
             row = await house.row()
@@ -228,12 +228,12 @@ async def test_answers_tell_how_they_came(tmp_path: Path) -> None:
             server={"show_channel": True},
         ) as house,
     ):
-        answer = await house.ask(Format.CHAT, model="beta-5.4")
+        answer = await house.post(Format.CHAT, model="beta-5.4")
         assert answer.headers["x-gateway-attempts"] == "2"
         assert answer.headers["x-gateway-channel"] == "c1"
         assert answer.headers["server-timing"].startswith("gateway;dur=")
         (row,) = await house.rows()
-        first, second = await house.desk.attempts(row.id)
+        first, second = await house.operations.list_attempts(row.id)
     assert (first.channel, first.status, first.verdict, first.next) == (
         "c0",
         500,

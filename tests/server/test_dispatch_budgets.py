@@ -11,23 +11,23 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO
+from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.store.records import ExchangeState
-from tests.house import House, channels, open_house
-from tests.scripted import Ending, Script, ScriptedUpstream, reply, whole
+from tests.house import RunningGateway, channels, run_gateway
+from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, json_response
 from tests.server.limiting import (
-    Refused,
-    all_given_back,
-    ask_and_wait,
-    end,
-    expected,
-    in_hand,
+    ErrorReply,
+    wait_all_released,
+    start_request,
+    cancel,
+    expected_error,
+    in_use,
     limit_group,
     limit_key,
-    refused,
+    read_error,
     shift_clock,
-    spend,
+    use_quota,
 )
 
 BROKE = ("billing_error", "insufficient_quota")
@@ -41,11 +41,11 @@ PLAIN: dict[str, Any] = {
 
 
 def plain_house(upstream: ScriptedUpstream, state: Path) -> Any:
-    return open_house(state, channels(upstream.address), **PLAIN)
+    return run_gateway(state, channels(upstream.address), **PLAIN)
 
 
-def broke(spoken: Format, message: str) -> Refused:
-    told: Refused = expected(
+def broke(spoken: Format, message: str) -> ErrorReply:
+    told: ErrorReply = expected_error(
         spoken,
         402 if spoken is Format.MESSAGES else 429,
         BROKE,
@@ -55,7 +55,7 @@ def broke(spoken: Format, message: str) -> Refused:
     return told
 
 
-def wanted(told: Refused) -> str:
+def wanted(told: ErrorReply) -> str:
     """What the refused request would have taken, in units."""
     return told.message.partition("this one may take ")[2].partition(";")[0]
 
@@ -71,7 +71,7 @@ def wanted(told: Refused) -> str:
 )
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_spent_budget(
-    house: House,
+    house: RunningGateway,
     upstream: ScriptedUpstream,
     spoken: Format,
     budget: str,
@@ -79,11 +79,11 @@ async def test_a_spent_budget(
     reset: str,
     streamed: bool,
 ) -> None:
-    limit_key(house, **{budget: 5 * MICRO})
-    spend(house, ago=0, micro=4_900_000)
+    limit_key(house, **{budget: 5 * MICRO_PER_UNIT})
+    use_quota(house, ago=0, micro=4_900_000)
     today = datetime.now(UTC)
-    answer = await house.ask(spoken, stream=streamed)
-    told = await refused(answer)
+    answer = await house.post(spoken, stream=streamed)
+    told = await read_error(answer)
     next_month = (today.replace(day=1) + timedelta(days=32)).strftime("%Y-%m")
     anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
     assert told == broke(
@@ -93,7 +93,7 @@ async def test_a_spent_budget(
     )
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
-    assert not upstream.seen
+    assert not upstream.requests
     row = await house.row()
     assert (row.state, row.status) == (ExchangeState.REJECTED, told.status)
     assert (row.error_code, row.cost_micro) == ("insufficient_quota", 0)
@@ -101,154 +101,154 @@ async def test_a_spent_budget(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_groups_budget(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
-    limit_group(house, budget_day=1_000 * MICRO)
-    other, key = await house.desk.mint_key("other", "default")
-    spend(house, ago=0, micro=999 * MICRO, token=other)
-    told = await refused(await house.ask(spoken))
+async def test_a_groups_budget(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+    limit_group(house, budget_day=1_000 * MICRO_PER_UNIT)
+    other, key = await house.operations.create_key("other", "default")
+    use_quota(house, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
+    told = await read_error(await house.post(spoken))
     assert told.message.startswith(
         "Insufficient quota: group default may spend 1,000 units a day: 999 are spent"
     )
-    assert (await refused(await house.ask(spoken, key=key))).type in BROKE
-    stranger = await house.key_of("*")
-    upstream.play(reply(spoken))
-    assert (await house.ask(spoken, key=stranger)).status == 200
+    assert (await read_error(await house.post(spoken, key=key))).type in BROKE
+    stranger = await house.key_for_models("*")
+    upstream.respond_with(fixture_reply(spoken))
+    assert (await house.post(spoken, key=stranger)).status == 200
 
 
-async def test_a_budget_goes_before_a_limit(house: House) -> None:
+async def test_a_budget_goes_before_a_limit(house: RunningGateway) -> None:
     """Who is told to wait would wait in vain."""
     limit_key(house, requests_per_minute=1, budget=1)
     limit_key(house, requests_per_minute=1)
-    spend(house, ago=5)
+    use_quota(house, ago=5)
     limit_key(house, requests_per_minute=1, budget=1)
-    assert (await refused(await house.ask(Format.CHAT))).code == "insufficient_quota"
+    assert (await read_error(await house.post(Format.CHAT))).code == "insufficient_quota"
 
 
 async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Ten requests of 16 units each; the eleventh no longer fits."""
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=165 * MICRO)
+        limit_key(house, budget=165 * MICRO_PER_UNIT)
         statuses = [(await house.ask(Format.CHAT, max_tokens=4)).status for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
         rows = await house.rows(12)
-        assert [row.cost_micro for row in rows] == [16 * MICRO] * 10 + [0] * 2
+        assert [row.cost_micro for row in rows] == [16 * MICRO_PER_UNIT] * 10 + [0] * 2
         purse = house.daemon.runtime.quota.purse(HolderKind.KEY, house.token.id)
-        assert (purse.total, purse.reserved) == (160 * MICRO, 0)
-        assert (await house.desk.key(house.token.id)).cost_micro == 160 * MICRO
-    assert len(upstream.seen) == 10
+        assert (purse.total, purse.reserved) == (160 * MICRO_PER_UNIT, 0)
+        assert (await house.desk.key(house.token.id)).cost_micro == 160 * MICRO_PER_UNIT
+    assert len(upstream.requests) == 10
 
 
 async def test_what_runs_counts_before_it_is_spent(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(Script(ending=Ending.SILENT), reply("chat"))
+    upstream.respond_with(Response(ending=Ending.STALLED), fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget_month=1_500 * MICRO)
-        running = ask_and_wait(house)
-        await upstream.asked()
-        (_, reserved), *_ = in_hand(house)
-        assert 1_024 * MICRO < reserved < 1_050 * MICRO
-        told = await refused(await house.ask(Format.CHAT))
-        units = f"{reserved // MICRO:,}"
+        limit_key(house, budget_month=1_500 * MICRO_PER_UNIT)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        (_, reserved), *_ = in_use(house)
+        assert 1_024 * MICRO_PER_UNIT < reserved < 1_050 * MICRO_PER_UNIT
+        told = await read_error(await house.ask(Format.CHAT))
+        units = f"{reserved // MICRO_PER_UNIT:,}"
         assert f"0 are spent and {units} reserved by running requests" in told.message
         assert wanted(told) == units
         assert (await house.ask(Format.CHAT, max_tokens=20)).status == 200
-        await end(running)
-        await all_given_back(house)
+        await cancel(running)
+        await wait_all_released(house)
         assert (await house.ask(Format.CHAT)).status == 200
 
 
 async def test_at_once_no_more_is_let_in_than_fits(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply("chat").but(delay=0.2))
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
     async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=100 * MICRO)
+        limit_key(house, budget=100 * MICRO_PER_UNIT)
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(house.ask(Format.CHAT, max_tokens=10)) for _ in range(20)]
         statuses = [task.result().status for task in asked]
         spent = sum(row.cost_micro for row in await house.rows(20))
     assert set(statuses) == {200, 429}
     assert 3 <= statuses.count(200) <= 6
-    assert spent == statuses.count(200) * 16 * MICRO <= 100 * MICRO
+    assert spent == statuses.count(200) * 16 * MICRO_PER_UNIT <= 100 * MICRO_PER_UNIT
 
 
 async def test_only_who_was_let_in_may_go_beyond(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """A reply that is longer than any before."""
-    body = orjson.loads(reply("chat").body)
+    body = orjson.loads(fixture_reply("chat").body)
     body["usage"] |= {"completion_tokens": 5_000, "total_tokens": 5_012}
-    upstream.play(whole(body))
+    upstream.respond_with(json_response(body))
     async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=1_100 * MICRO)
+        limit_key(house, budget=1_100 * MICRO_PER_UNIT)
         assert (await house.ask(Format.CHAT)).status == 200
-        told = await refused(await house.ask(Format.CHAT, max_tokens=1))
+        told = await read_error(await house.ask(Format.CHAT, max_tokens=1))
         assert "may spend 1,100 units in all: 5,012 are spent" in told.message
-        assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO
+        assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
 
 
 async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
         now = datetime.now(UTC)
         tomorrow = now.replace(hour=0, minute=0, second=1) + timedelta(days=1)
         month = (now.replace(day=1, hour=0, minute=0, second=1) + timedelta(days=32)).replace(day=1)
-        limit_key(house, budget_day=20 * MICRO)
+        limit_key(house, budget_day=20 * MICRO_PER_UNIT)
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
         shift_clock(house, (tomorrow - now).total_seconds())
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
-        limit_key(house, budget_month=20 * MICRO)
+        limit_key(house, budget_month=20 * MICRO_PER_UNIT)
         if tomorrow.month == now.month:
             assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
         shift_clock(house, (month - now).total_seconds())
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
-        limit_key(house, budget=20 * MICRO)
+        limit_key(house, budget=20 * MICRO_PER_UNIT)
         assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
 
 
 async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, key = await house.desk.mint_key("lasting", "default", limits={"budget": 50 * MICRO})
+        token, key = await house.desk.mint_key("lasting", "default", limits={"budget": 50 * MICRO_PER_UNIT})
         statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
         assert statuses == [200, 200]
     async with plain_house(upstream, tmp_path) as house:
         statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)]
         assert statuses == [200, 429, 429]
         await house.rows(5)
-        assert (await house.desk.key(token.id)).cost_micro == 48 * MICRO
+        assert (await house.desk.key(token.id)).cost_micro == 48 * MICRO_PER_UNIT
         assert (await house.desk.check()).clean
 
 
 async def test_a_rotated_key_goes_on_with_its_budget(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, old = await house.desk.mint_key("lasting", "default", limits={"budget": 40 * MICRO})
+        token, old = await house.desk.mint_key("lasting", "default", limits={"budget": 40 * MICRO_PER_UNIT})
         assert (await house.ask(Format.CHAT, key=old, max_tokens=4)).status == 200
-        _, new = await house.desk.rotate_key(token.id, 60 * MICRO)
+        _, new = await house.desk.rotate_key(token.id, 60 * MICRO_PER_UNIT)
         statuses = [
             (await house.ask(Format.CHAT, key=key, max_tokens=4)).status for key in (new, old, new)
         ]
         assert statuses == [200, 429, 429]
 
 
-async def test_a_budget_of_nothing(house: House, upstream: ScriptedUpstream) -> None:
+async def test_a_budget_of_nothing(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     limit_key(house, budget=0)
-    assert (await refused(await house.ask(Format.CHAT))).code == "insufficient_quota"
-    assert not upstream.seen
+    assert (await read_error(await house.post(Format.CHAT))).code == "insufficient_quota"
+    assert not upstream.requests
 
 
 async def test_every_choice_is_expected_to_cost(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with plain_house(upstream, tmp_path) as house:
         limit_key(house, budget=1)
         one, four = [
-            wanted(await refused(await house.ask(Format.CHAT, max_tokens=20, **choices)))
+            wanted(await read_error(await house.ask(Format.CHAT, max_tokens=20, **choices)))
             for choices in ({}, {"n": 4})
         ]
     assert int(four) - int(one) == 3 * 20

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, House
-from tests.scripted import ScriptedUpstream, reply
-from tests.server.limiting import limit_group, limit_key, refused
+from tests.house import ALPHA, BETA, RunningGateway
+from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.server.limiting import limit_group, limit_key, read_error
 
 
 async def test_what_models_usually_write_is_what_is_reserved(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     limit_key(house, tokens_per_minute=100_000)
 
     async def reserved(**fields: Any) -> int:
-        answer = await house.ask(Format.CHAT, **fields)
+        answer = await house.post(Format.CHAT, **fields)
         left = int(answer.headers["x-ratelimit-remaining-tokens"])
         await house.rows()
-        now = await house.ask(Format.CHAT, b"{")
+        now = await house.post(Format.CHAT, b"{")
         return int(now.headers["x-ratelimit-remaining-tokens"]) + 16 - left
 
     assert 1024 < await reserved() < 1044
@@ -34,22 +34,22 @@ async def test_what_models_usually_write_is_what_is_reserved(
 
 @pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
 async def test_what_models_usually_write_shuts_nobody_out(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Who names no most has the whole minute, and whoever names one is held to it."""
-    upstream.play(reply(spoken))
-    outputs = house.daemon.runtime.outputs
-    outputs.learn(BETA, 90_000)
+    upstream.respond_with(fixture_reply(spoken))
+    outputs = house.daemon.runtime.output_estimates
+    outputs.record(BETA, 90_000)
     limit_key(house, tokens_per_minute=60_000)
     limit_group(house, tokens_per_minute=50_000)
-    answer = await house.ask(spoken)
+    answer = await house.post(spoken)
     assert answer.status == 200
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
     await house.rows()
-    outputs.learn(BETA, 90_000)
-    outputs.learn(BETA, 90_000)
-    told = await refused(await house.ask(spoken))
+    outputs.record(BETA, 90_000)
+    outputs.record(BETA, 90_000)
+    told = await read_error(await house.post(spoken))
     assert "group default may use 50,000 tokens per minute: 16 are used" in told.message
     assert "this request may take 50,000, there is room again in 60 s" in told.message
     most = {"max_output_tokens" if spoken is Format.RESPONSES else "max_tokens": 80_000}
-    assert "it never fits" in (await refused(await house.ask(spoken, **most))).message
+    assert "it never fits" in (await read_error(await house.post(spoken, **most))).message

@@ -9,9 +9,9 @@ from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
 from gateway.store.usage import Dimension
-from tests.house import PATHS, House, prompt
-from tests.scripted import ScriptedUpstream, reply
-from tests.server.limiting import NOBODY, in_hand, limit_key
+from tests.house import PATHS, RunningGateway, request_body
+from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.server.limiting import NOTHING_IN_USE, in_use, limit_key
 
 LIMIT = 600
 CALLERS = 20
@@ -25,7 +25,7 @@ CALLS = RATE * SECONDS // CALLERS
 class Caller:
     """Asks one thing after the other, at a steady pace, on a connection of its own."""
 
-    def __init__(self, house: House, number: int) -> None:
+    def __init__(self, house: RunningGateway, number: int) -> None:
         self._house = house
         self._late = number / RATE
         self.heard: list[tuple[int, int]] = []
@@ -37,7 +37,7 @@ class Caller:
         for number in range(CALLS):
             await asyncio.sleep(began + number * CALLERS / RATE - loop.time())
             async with http.post(
-                PATHS[Format.CHAT], json=prompt(Format.CHAT), headers=headers
+                PATHS[Format.CHAT], json=request_body(Format.CHAT), headers=headers
             ) as answer:
                 await answer.read()
                 left = int(answer.headers["x-ratelimit-remaining-requests"])
@@ -45,9 +45,9 @@ class Caller:
 
 
 async def test_ten_seconds_of_two_hundred_requests_a_second(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     limit_key(house, requests_per_minute=LIMIT)
     callers = [Caller(house, number) for number in range(CALLERS)]
     loop = asyncio.get_running_loop()
@@ -63,18 +63,18 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
 
     heard = [each for caller in callers for each in caller.heard]
     assert Counter(status for status, _ in heard) == {200: LIMIT, 429: CALLERS * CALLS - LIMIT}
-    assert len(upstream.seen) == LIMIT
+    assert len(upstream.requests) == LIMIT
     for caller in callers:
         left = [left for _, left in caller.heard]
         assert left == sorted(left, reverse=True), "what is left never becomes more"
         assert all(left == 0 for status, left in caller.heard if status == 429)
     assert {left for status, left in heard if status == 200} <= set(range(LIMIT))
-    assert in_hand(house) == NOBODY
+    assert in_use(house) == NOTHING_IN_USE
 
     async with asyncio.timeout(10):
-        while (await house.desk.key(house.token.id)).requests < CALLERS * CALLS:
+        while (await house.operations.get_key(house.token.id)).requests < CALLERS * CALLS:
             await asyncio.sleep(0.05)
-    (used,) = await house.desk.usage([Dimension.KEY])
+    (used,) = await house.operations.get_usage([Dimension.KEY])
     assert (used.requests, used.errors) == (CALLERS * CALLS, CALLERS * CALLS - LIMIT)
     assert (used.input_tokens, used.output_tokens) == (LIMIT * 12, LIMIT * 4)
-    assert (await house.desk.check()).clean
+    assert (await house.operations.check_integrity()).ok

@@ -11,74 +11,74 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
-from tests.house import PATHS, House, prompt
-from tests.scripted import Ending, Script, ScriptedUpstream, reply
+from tests.house import PATHS, RunningGateway, request_body
+from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply
 from tests.server.limiting import (
-    all_given_back,
-    ask_and_wait,
-    end,
+    wait_all_released,
+    start_request,
+    cancel,
     limit_key,
-    patient,
-    refused,
+    gateway_with_queue,
+    read_error,
     shift_clock,
-    spend,
-    waiting,
+    use_quota,
+    wait_queued,
 )
 
-SILENT = Script(ending=Ending.SILENT)
+SILENT = Response(ending=Ending.STALLED)
 NEVER = 30.0
 
 
-async def disable(house: House) -> None:
-    await house.desk.change_key(house.token.id, state="disabled")
+async def disable(house: RunningGateway) -> None:
+    await house.operations.update_key(house.token.id, state="disabled")
 
 
-async def revoke(house: House) -> None:
-    await house.desk.revoke_key(house.token.id)
+async def revoke(house: RunningGateway) -> None:
+    await house.operations.revoke_key(house.token.id)
 
 
-async def expire(house: House) -> None:
-    await house.desk.change_key(house.token.id, expires_at=house.daemon.runtime.now() + 10**6)
+async def expire(house: RunningGateway) -> None:
+    await house.operations.update_key(house.token.id, expires_at=house.daemon.runtime.now() + 10**6)
     shift_clock(house, 2)
 
 
-async def rotate(house: House) -> None:
-    await house.desk.rotate_key(house.token.id, 0)
+async def rotate(house: RunningGateway) -> None:
+    await house.operations.rotate_key(house.token.id, 0)
 
 
 @pytest.mark.parametrize("void", [disable, revoke, expire, rotate])
 async def test_a_key_that_is_void_when_the_turn_comes_is_refused(
-    upstream: ScriptedUpstream, tmp_path: Path, void: Callable[[House], Awaitable[None]]
+    upstream: ScriptedUpstream, tmp_path: Path, void: Callable[[RunningGateway], Awaitable[None]]
 ) -> None:
-    upstream.play(SILENT, reply("chat"))
-    async with patient(upstream, tmp_path) as house:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
         limit_key(house, concurrent=1, tokens_per_minute=10_000, budget=10**12)
-        running = ask_and_wait(house)
-        await upstream.asked()
-        waits = asyncio.ensure_future(house.ask(Format.CHAT))
-        await waiting(house)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
         await void(house)
-        await end(running)
-        told = await refused(await waits)
+        await cancel(running)
+        told = await read_error(await waits)
         assert (told.status, told.message) == (401, "Invalid token")
-        await all_given_back(house)
+        await wait_all_released(house)
         row = (await house.rows(2))[-1]
         assert (row.state, row.status, row.cost_micro) == (ExchangeState.REJECTED, 401, 0)
-    assert len(upstream.seen) == 1
+    assert len(upstream.requests) == 1
 
 
 async def test_a_key_that_is_rotated_in_time_keeps_its_place(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(SILENT, reply("chat"))
-    async with patient(upstream, tmp_path) as house:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
         limit_key(house, concurrent=1)
-        running = ask_and_wait(house)
-        await upstream.asked()
-        waits = asyncio.ensure_future(house.ask(Format.CHAT))
-        await waiting(house)
-        await house.desk.rotate_key(house.token.id, 3600 * 10**6)
-        await end(running)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        await house.operations.rotate_key(house.token.id, 3600 * 10**6)
+        await cancel(running)
         assert (await waits).status == 200
 
 
@@ -86,76 +86,76 @@ async def test_a_request_with_two_keys_waits_for_one_of_them(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """What the one has waited for is not the other's."""
-    upstream.play(SILENT)
-    async with patient(upstream, tmp_path) as house:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path) as house:
         limit_key(house, concurrent=1)
-        other = await house.key_of("*")
-        running = ask_and_wait(house)
-        await upstream.asked()
+        other = await house.key_for_models("*")
+        running = start_request(house)
+        await upstream.wait_for_request()
         bearer = {"authorization": f"Bearer {other}"}
         waits = asyncio.ensure_future(
             house.http.post(
                 PATHS[Format.CHAT],
-                json=prompt(Format.CHAT),
+                json=request_body(Format.CHAT),
                 headers={"x-api-key": house.key} | bearer,
             )
         )
-        await waiting(house)
+        await wait_queued(house)
         await disable(house)
-        await end(running)
+        await cancel(running)
         assert (await waits).status == 401
-    assert len(upstream.seen) == 1
+    assert len(upstream.requests) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_loop_that_stalls_refuses_who_has_waited_too_long(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
-    upstream.play(SILENT)
-    async with patient(upstream, tmp_path, 0.4) as house:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, 0.4) as house:
         limit_key(house, concurrent=1)
-        running = ask_and_wait(house)
-        await upstream.asked()
-        waits = asyncio.ensure_future(house.ask(Format.CHAT, stream=streamed))
-        await waiting(house)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
+        await wait_queued(house)
         time.sleep(1.6)
-        told = await refused(await waits)
+        told = await read_error(await waits)
         assert (told.status, told.code) == (429, "rate_limit_exceeded")
         assert "1 request at once" in told.message
-        await end(running)
+        await cancel(running)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_shutdown_that_can_wait_no_longer_ends_the_wait(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
-    upstream.play(SILENT)
-    async with patient(upstream, tmp_path, NEVER) as house:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, NEVER) as house:
         limit_key(house, concurrent=1)
-        running = ask_and_wait(house)
-        await upstream.asked()
-        waits = asyncio.ensure_future(house.ask(Format.CHAT, stream=streamed))
-        await waiting(house)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
+        await wait_queued(house)
         house.daemon.abort()
         answer = await waits
-        assert (await refused(answer)).status == 503
-        await end(running)
-        await waiting(house, 0)
-        await all_given_back(house)
+        assert (await read_error(answer)).status == 503
+        await cancel(running)
+        await wait_queued(house, 0)
+        await wait_all_released(house)
 
 
 async def test_a_shutdown_lets_who_waits_have_the_drain_time(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     server = {"drain_timeout": 2}
-    async with patient(upstream, tmp_path, NEVER, server=server) as house:
+    async with gateway_with_queue(upstream, tmp_path, NEVER, server=server) as house:
         limit_key(house, requests_per_minute=1)
-        spend(house, ago=59.5)
-        waits = asyncio.ensure_future(house.ask(Format.CHAT))
-        await waiting(house)
+        use_quota(house, ago=59.5)
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
         began = time.perf_counter()
         house.daemon.runtime.draining = True
-        assert (await house.ask(Format.CHAT)).status == 503, "nobody new gets in line"
+        assert (await house.post(Format.CHAT)).status == 503, "nobody new gets in line"
         assert (await waits).status == 200
         assert time.perf_counter() - began < 2

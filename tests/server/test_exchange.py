@@ -9,15 +9,15 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState, RequestRow
-from tests.house import ACCOUNT, UPSTREAM_MODEL, House, prompt
+from tests.house import ACCOUNT, UPSTREAM_MODEL, RunningGateway, request_body
 from tests.scripted import (
     Ending,
-    Script,
+    Response,
     ScriptedUpstream,
     by_frame,
-    reply,
-    reply_stream,
-    whole,
+    fixture_reply,
+    fixture_stream,
+    json_response,
 )
 
 
@@ -28,11 +28,11 @@ def assert_row(row: RequestRow, **expected: Any) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_reply(
-    house: House, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
-    upstream.play(reply_stream(spoken) if streamed else reply(spoken))
+    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
     agent = {"user-agent": "agent/1", "x-request-id": "mine"}
-    answer = await house.ask(spoken, stream=streamed, headers=agent)
+    answer = await house.post(spoken, stream=streamed, headers=agent)
     row = await house.row()
     assert_row(
         row,
@@ -41,7 +41,7 @@ async def test_a_reply(
         group_name="default",
         endpoint=answer.url.path,
         format=spoken.value,
-        model=prompt(spoken)["model"],
+        model=request_body(spoken)["model"],
         channel=f"{spoken}-main",
         account=ACCOUNT,
         upstream_model=UPSTREAM_MODEL,
@@ -65,18 +65,18 @@ async def test_a_reply(
     assert row.bytes_in > 0
     assert row.first_event_us is not None
     assert 0 < row.first_event_us <= row.total_us
-    token = await house.desk.key(house.token.id)
+    token = await house.operations.get_key(house.token.id)
     assert (token.requests, token.input_tokens, token.output_tokens) == (1, 12, 4)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_cached_and_written_tokens(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """The whole prompt, with cache reads as a part of it, whatever the format counts."""
-    upstream.play(reply(spoken, "cached_usage"), reply_stream(spoken, "cached_usage"))
-    await house.ask(spoken)
-    await house.ask(spoken, stream=True)
+    upstream.respond_with(fixture_reply(spoken, "cached_usage"), fixture_stream(spoken, "cached_usage"))
+    await house.post(spoken)
+    await house.post(spoken, stream=True)
     first, second = await house.rows(2)
     assert first.cache_read_tokens > 0
     assert first.input_tokens >= first.cache_read_tokens + first.cache_write_tokens
@@ -84,8 +84,8 @@ async def test_cached_and_written_tokens(
     assert_row(second, **{name: getattr(first, name) for name in counted})
 
 
-async def test_refused_at_the_door(house: House) -> None:
-    await house.ask(Format.CHAT, b"{")
+async def test_refused_at_the_door(house: RunningGateway) -> None:
+    await house.post(Format.CHAT, b"{")
     row = await house.row()
     assert_row(
         row,
@@ -100,8 +100,8 @@ async def test_refused_at_the_door(house: House) -> None:
     )
 
 
-async def test_refused_by_the_router(house: House) -> None:
-    await house.ask(Format.CHAT, model="nobody")
+async def test_refused_by_the_router(house: RunningGateway) -> None:
+    await house.post(Format.CHAT, model="nobody")
     assert_row(
         await house.row(),
         state=ExchangeState.REJECTED,
@@ -113,9 +113,9 @@ async def test_refused_by_the_router(house: House) -> None:
     )
 
 
-async def test_refused_by_the_upstream(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({"error": {"message": "spent", "type": "insufficient_quota"}}, 429))
-    await house.ask(Format.CHAT)
+async def test_refused_by_the_upstream(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({"error": {"message": "spent", "type": "insufficient_quota"}}, 429))
+    await house.post(Format.CHAT)
     assert_row(
         await house.row(),
         state=ExchangeState.ERROR,
@@ -129,19 +129,19 @@ async def test_refused_by_the_upstream(house: House, upstream: ScriptedUpstream)
 
 
 async def test_an_upstream_error_is_kept_within_bounds(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(whole(b"\xff\x00\x1b[31m" + b"x" * 200_000, 500))
-    await house.ask(Format.CHAT)
+    upstream.respond_with(json_response(b"\xff\x00\x1b[31m" + b"x" * 200_000, 500))
+    await house.post(Format.CHAT)
     row = await house.row()
     assert row.upstream_error is not None
     assert len(row.upstream_error) <= 8192
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_cut_stream(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
-    upstream.play(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
-    answer = await house.ask(spoken, stream=True)
+async def test_a_cut_stream(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+    upstream.respond_with(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
+    answer = await house.post(spoken, stream=True)
     assert answer.status == 200
     assert_row(
         await house.row(),
@@ -155,10 +155,10 @@ async def test_a_cut_stream(house: House, upstream: ScriptedUpstream, spoken: Fo
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_error_event_within_a_stream(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream(spoken, "error_mid_stream"))
-    await house.ask(spoken, stream=True)
+    upstream.respond_with(fixture_stream(spoken, "error_mid_stream"))
+    await house.post(spoken, stream=True)
     row = await house.row()
     assert_row(
         row,
@@ -171,9 +171,9 @@ async def test_an_error_event_within_a_stream(
     assert "Rate limit reached" in (row.upstream_error or "")
 
 
-async def test_a_whole_reply_that_is_no_reply(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole(b"<html>maintenance</html>"))
-    await house.ask(Format.CHAT)
+async def test_a_whole_reply_that_is_no_reply(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response(b"<html>maintenance</html>"))
+    await house.post(Format.CHAT)
     assert_row(
         await house.row(),
         state=ExchangeState.ERROR,
@@ -185,26 +185,26 @@ async def test_a_whole_reply_that_is_no_reply(house: House, upstream: ScriptedUp
 
 @pytest.mark.parametrize(("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str)
 async def test_a_client_that_leaves(
-    house: House, upstream: ScriptedUpstream, streamed: bool, status: int
+    house: RunningGateway, upstream: ScriptedUpstream, streamed: bool, status: int
 ) -> None:
-    silent = Script(ending=Ending.SILENT)
-    begun = by_frame(reply_stream("chat", "cut", ending=Ending.SILENT))
-    upstream.play(begun if status == 200 else silent)
+    silent = Response(ending=Ending.STALLED)
+    begun = by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED))
+    upstream.respond_with(begun if status == 200 else silent)
     asking = asyncio.ensure_future(
         house.http.post(
             "/v1/chat/completions",
-            json=prompt(Format.CHAT, stream=streamed),
+            json=request_body(Format.CHAT, stream=streamed),
             headers={"x-api-key": house.key},
         )
     )
-    seen = await upstream.asked()
+    seen = await upstream.wait_for_request()
     if status == 200:
         answer = await asking
         assert await answer.content.readany()
         answer.close()
     else:
         asking.cancel()
-    await asyncio.wait_for(seen.left.wait(), 1)
+    await asyncio.wait_for(seen.disconnected.wait(), 1)
     assert_row(
         await house.row(),
         state=ExchangeState.CLIENT_GONE,
@@ -215,22 +215,22 @@ async def test_a_client_that_leaves(
 
 
 async def test_the_row_is_open_while_the_reply_is_on_its_way(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The intent is on record before a byte leaves: a crash leaves a trace."""
-    upstream.play(by_frame(reply_stream("chat", "cut", ending=Ending.SILENT)))
+    upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
     answer = await house.http.post(
         "/v1/chat/completions",
-        json=prompt(Format.CHAT, stream=True),
+        json=request_body(Format.CHAT, stream=True),
         headers={"x-api-key": house.key},
     )
     assert await answer.content.readany()
-    row = await house.desk.request(answer.headers["request-id"])
-    assert_row(row, state=ExchangeState.OPEN, channel="chat-main", status=None)
+    row = await house.operations.get_request(answer.headers["request-id"])
+    assert_row(row, state=ExchangeState.RUNNING, channel="chat-main", status=None)
     answer.close()
     await house.row()
 
 
-async def test_a_long_user_agent_is_cut(house: House) -> None:
-    await house.ask(Format.CHAT, b"{", headers={"user-agent": "a" * 4000})
+async def test_a_long_user_agent_is_cut(house: RunningGateway) -> None:
+    await house.post(Format.CHAT, b"{", headers={"user-agent": "a" * 4000})
     assert (await house.row()).user_agent == "a" * 300

@@ -15,13 +15,13 @@ from tests.house import (
     BETA,
     UPSTREAM_KEY,
     UPSTREAM_MODEL,
-    House,
+    RunningGateway,
     channel,
     channels,
-    open_house,
-    prompt,
+    run_gateway,
+    request_body,
 )
-from tests.scripted import ScriptedUpstream, reply, reply_stream, whole
+from tests.scripted import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 
 NOISE = {
     "accept": "application/json",
@@ -82,12 +82,12 @@ ADDRESS = {
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
 async def test_exactly_what_an_upstream_gets(
-    house: House, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
-    upstream.play(reply_stream(spoken) if streamed else reply(spoken))
-    answer = await house.ask(spoken, stream=streamed, headers=NOISE | {"x-api-key": house.key})
+    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
+    answer = await house.post(spoken, stream=streamed, headers=NOISE | {"x-api-key": house.key})
     assert answer.status == 200
-    seen = upstream.last
+    seen = upstream.last_request
     assert (seen.method, seen.target) == ("POST", ADDRESS[spoken])
     sent = {name.lower(): value for name, value in seen.headers.items()}
     assert len(sent) == len(seen.headers), "no header stands twice"
@@ -105,20 +105,20 @@ async def test_exactly_what_an_upstream_gets(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_body_crosses_untouched_but_for_the_model(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply(spoken))
-    body = prompt(spoken, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
-    await house.ask(spoken, body)
-    assert upstream.last.json == body | {"model": UPSTREAM_MODEL}
+    upstream.respond_with(fixture_reply(spoken))
+    body = request_body(spoken, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
+    await house.post(spoken, body)
+    assert upstream.last_request.json == body | {"model": UPSTREAM_MODEL}
 
 
 async def test_a_chat_stream_is_asked_for_its_usage(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply_stream("chat"))
-    await house.ask(Format.CHAT, stream=True)
-    assert upstream.last.json["stream_options"] == {"include_usage": True}
+    upstream.respond_with(fixture_stream("chat"))
+    await house.post(Format.CHAT, stream=True)
+    assert upstream.last_request.json["stream_options"] == {"include_usage": True}
 
 
 @pytest.mark.parametrize(
@@ -132,22 +132,22 @@ async def test_a_chat_stream_is_asked_for_its_usage(
     ],
 )
 async def test_queries(
-    house: House, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
 ) -> None:
-    upstream.play(reply(spoken))
-    answer = await house.ask(spoken, path=f"{ADDRESS[spoken]}{query}")
+    upstream.respond_with(fixture_reply(spoken))
+    answer = await house.post(spoken, path=f"{ADDRESS[spoken]}{query}")
     assert answer.status == 200
-    assert upstream.last.url.query == forwarded
+    assert upstream.last_request.url.query == forwarded
 
 
 @pytest.mark.parametrize("spelling", ["anthropic", "vendor", "Anthropic", "VENDOR"])
 async def test_protocol_headers_cross_under_their_real_names(
-    house: House, upstream: ScriptedUpstream, spelling: str
+    house: RunningGateway, upstream: ScriptedUpstream, spelling: str
 ) -> None:
-    upstream.play(reply("messages"))
+    upstream.respond_with(fixture_reply("messages"))
     async with house.http.post(
         "/v1/messages",
-        json=prompt(Format.MESSAGES),
+        json=request_body(Format.MESSAGES),
         headers=[
             ("x-api-key", house.key),
             (f"{spelling}-version", "2026-10-21"),
@@ -156,46 +156,46 @@ async def test_protocol_headers_cross_under_their_real_names(
         ],
     ) as answer:
         assert answer.status == 200
-    names = [name for name in upstream.last.headers if name.lower().startswith(("an", "ven"))]
+    names = [name for name in upstream.last_request.headers if name.lower().startswith(("an", "ven"))]
     assert sorted(names) == ["anthropic-beta", "anthropic-version"]
-    assert upstream.last.headers["anthropic-version"] == "2026-10-21"
-    assert upstream.last.headers["anthropic-beta"] == "one,two,three"
+    assert upstream.last_request.headers["anthropic-version"] == "2026-10-21"
+    assert upstream.last_request.headers["anthropic-beta"] == "one,two,three"
 
 
-async def test_messages_wants_a_version(house: House, upstream: ScriptedUpstream) -> None:
+async def test_messages_wants_a_version(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     headers = {"x-api-key": house.key}
     async with house.http.post(
-        "/v1/messages", json=prompt(Format.MESSAGES), headers=headers
+        "/v1/messages", json=request_body(Format.MESSAGES), headers=headers
     ) as answer:
         assert answer.status == 400
         error = (await answer.json())["error"]
     assert error["type"] == "invalid_request_error"
     assert error["message"] == "anthropic-version or vendor-version: header is required"
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 async def test_messages_without_a_version_where_that_is_allowed(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.play(reply("messages"))
+    upstream.respond_with(fixture_reply("messages"))
     relaxed = {"require_version_header": False}
-    async with open_house(tmp_path, channels(upstream.address), server=relaxed) as house:
+    async with run_gateway(tmp_path, channels(upstream.address), server=relaxed) as house:
         headers = {"x-api-key": house.key}
         async with house.http.post(
-            "/v1/messages", json=prompt(Format.MESSAGES), headers=headers
+            "/v1/messages", json=request_body(Format.MESSAGES), headers=headers
         ) as answer:
             assert answer.status == 200
-    assert "anthropic-version" not in upstream.last.headers
+    assert "anthropic-version" not in upstream.last_request.headers
 
 
 async def test_a_channels_own_headers(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.play(reply("messages"))
+    upstream.respond_with(fixture_reply("messages"))
     own = {"x-team": "blue", "user-agent": "house/1"}
     lines = [channel(Format.MESSAGES, upstream.address, headers=own)]
-    async with open_house(tmp_path, lines) as house:
-        await house.ask(Format.MESSAGES)
-    assert upstream.last.headers["x-team"] == "blue"
-    assert upstream.last.headers.getall("user-agent") == ["house/1"]
+    async with run_gateway(tmp_path, lines) as house:
+        await house.post(Format.MESSAGES)
+    assert upstream.last_request.headers["x-team"] == "blue"
+    assert upstream.last_request.headers.getall("user-agent") == ["house/1"]
 
 
 HOUSE_SECRETS = {
@@ -222,12 +222,12 @@ SHOWN = {
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_which_headers_come_back(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     headers = HOUSE_SECRETS | SHOWN
-    for streamed, script in ((False, reply(spoken)), (True, reply_stream(spoken))):
-        upstream.play(script.but(headers={**script.headers, **headers}))
-        answer = await house.ask(spoken, stream=streamed)
+    for streamed, script in ((False, fixture_reply(spoken)), (True, fixture_stream(spoken))):
+        upstream.respond_with(script.with_changes(headers={**script.headers, **headers}))
+        answer = await house.post(spoken, stream=streamed)
         assert answer.status == 200
         came = {name.lower(): value for name, value in answer.headers.items()}
         assert came["request-id"] == came["x-request-id"]
@@ -248,28 +248,28 @@ async def test_the_id_is_echoed_as_sent(
 ) -> None:
     models = [{"id": BETA, "family": "beta", "aliases": ["team/own"]}]
     lines = [channel(spoken, upstream.address, models={BETA: UPSTREAM_MODEL})]
-    async with open_house(tmp_path, lines, models=models) as house:
-        upstream.play(reply(spoken), reply_stream(spoken))
-        answer = await house.ask(spoken, model=sent)
+    async with run_gateway(tmp_path, lines, models=models) as house:
+        upstream.respond_with(fixture_reply(spoken), fixture_stream(spoken))
+        answer = await house.post(spoken, model=sent)
         assert (await answer.json())["model"] == sent
-        streamed = await house.ask(spoken, model=sent, stream=True)
+        streamed = await house.post(spoken, model=sent, stream=True)
         shown = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
         assert shown == {sent}
-        assert upstream.last.json["model"] == UPSTREAM_MODEL
+        assert upstream.last_request.json["model"] == UPSTREAM_MODEL
         for row in await house.rows(2):
             assert (row.model, row.upstream_model) == (sent, UPSTREAM_MODEL)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_refusals_of_an_upstream_are_cleaned(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     message = (
         f"max_tokens: too many for {ACCOUNT} at {upstream.address}/v1/x "
         f"with {UPSTREAM_KEY} or sk-live-0123456789 from 192.0.2.7:443"
     )
-    upstream.play(whole({"error": {"type": "invalid_request_error", "message": message}}, 400))
-    answer = await house.ask(spoken)
+    upstream.respond_with(json_response({"error": {"type": "invalid_request_error", "message": message}}, 400))
+    answer = await house.post(spoken)
     assert answer.status == 400
     said = (await answer.json())["error"]["message"]
     assert said == (
@@ -287,21 +287,21 @@ async def test_refusals_of_an_upstream_are_cleaned(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_no_answer_tells_a_secret(
-    house: House, upstream: ScriptedUpstream, spoken: Format, caplog: pytest.LogCaptureFixture
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever an upstream lets slip, in whatever status or event."""
     canary = f"{UPSTREAM_KEY} {ACCOUNT} {upstream.address} 127.0.0.1"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": canary}}
-    scripts = [whole(error, status) for status in (400, 401, 403, 404, 413, 422, 429, 500, 529)]
-    scripts.append(whole(canary.encode(), 400))
-    scripts.append(whole(canary.encode(), 200))
-    broken = reply_stream(spoken, "error_mid_stream")
+    scripts = [json_response(error, status) for status in (400, 401, 403, 404, 413, 422, 429, 500, 529)]
+    scripts.append(json_response(canary.encode(), 400))
+    scripts.append(json_response(canary.encode(), 200))
+    broken = fixture_stream(spoken, "error_mid_stream")
     word = b"Rate limit reached, try again in 20s"
-    scripts.append(broken.but(pieces=(broken.body.replace(word, canary.encode()),)))
+    scripts.append(broken.with_changes(pieces=(broken.body.replace(word, canary.encode()),)))
     for script in scripts:
-        upstream.play(script)
+        upstream.respond_with(script)
         streamed = script is scripts[-1]
-        answer = await house.ask(spoken, stream=streamed)
+        answer = await house.post(spoken, stream=streamed)
         text = str(answer.headers) + await answer.text()
         for secret in (UPSTREAM_KEY, ACCOUNT, upstream.address, "127.0.0.1", house.key):
             assert secret not in text, f"{secret} in {text}"
@@ -314,19 +314,19 @@ async def test_no_answer_tells_a_secret(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_clients_bytes_go_on(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Between equal formats only the model's name is another: numbers beyond 64 bits and the
     client's own spelling are not lost by writing the body again."""
-    upstream.play(reply(spoken))
-    body = prompt(spoken)
+    upstream.respond_with(fixture_reply(spoken))
+    body = request_body(spoken)
     plain = orjson.dumps({name: value for name, value in body.items() if name != "model"})
     raw = b'{ "model" :  "%b",\n "big": 123456789012345678901234567890, "one": 1.0,%b' % (
         str(body["model"]).encode(),
         plain[1:],
     )
-    answer = await house.ask(spoken, raw)
+    answer = await house.post(spoken, raw)
     assert answer.status == 200
-    assert upstream.last.body == raw.replace(
+    assert upstream.last_request.body == raw.replace(
         str(body["model"]).encode(), UPSTREAM_MODEL.encode(), 1
     )

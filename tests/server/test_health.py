@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.house import House, open_house
+from tests.house import RunningGateway, run_gateway
 
 
-async def test_alive_and_ready(house: House) -> None:
+async def test_alive_and_ready(house: RunningGateway) -> None:
     for path in ("/healthz", "/readyz"):
         async with house.http.get(path) as answer:
             assert answer.status == 200
@@ -21,28 +21,28 @@ async def test_alive_and_ready(house: House) -> None:
 
 
 async def test_not_ready_without_channels(tmp_path: Path) -> None:
-    async with open_house(tmp_path, []) as house:
+    async with run_gateway(tmp_path, []) as house:
         assert (await house.get("/healthz")).status == 200
         answer = await house.get("/readyz")
         assert answer.status == 503
         assert answer.headers["retry-after"] == "5"
 
 
-async def test_the_configuration_in_force(house: House) -> None:
+async def test_the_configuration_in_force(house: RunningGateway) -> None:
     runtime = house.daemon.runtime
     runtime.loaded_at = 1_790_000_000_123_456
     told = {"hash": runtime.current.hash, "loaded_at": "2026-09-21T14:13:20Z"}
     async with house.http.get("/readyz") as answer:
         assert (await answer.json())["config"] == told
-    runtime.refused = "channels.yaml:12: 3 mistakes, told in the log"
+    runtime.config_error = "channels.yaml:12: 3 mistakes, told in the log"
     for draining, status in ((False, 200), (True, 503)):
         runtime.draining = draining
         async with house.http.get("/readyz") as answer:
             assert answer.status == status
-            assert (await answer.json())["config"] == told | {"error": runtime.refused}
+            assert (await answer.json())["config"] == told | {"error": runtime.config_error}
 
 
-async def test_not_ready_while_draining(house: House) -> None:
+async def test_not_ready_while_draining(house: RunningGateway) -> None:
     house.daemon.runtime.draining = True
     assert (await house.get("/readyz")).status == 503
     assert (await house.get("/healthz")).status == 200

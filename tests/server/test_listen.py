@@ -9,36 +9,36 @@ import pytest
 from aiohttp import ClientConnectorError, ClientSession
 
 from gateway.core.formats import Format
-from gateway.server.listen import CannotListen
-from tests.house import House, channels, open_house
-from tests.scripted import ScriptedUpstream, reply
+from gateway.server.listen import BindError
+from tests.house import RunningGateway, channels, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
 
 
-async def test_the_address_has_the_real_port(house: House) -> None:
-    ((host, port),) = house.daemon.door.addresses
+async def test_the_address_has_the_real_port(house: RunningGateway) -> None:
+    ((host, port),) = house.daemon.listener.addresses
     assert (host, house.address) == ("127.0.0.1", f"http://127.0.0.1:{port}")
     assert port > 0
 
 
 async def test_a_taken_port_is_an_os_error(
-    house: House, tmp_path: Path, upstream: ScriptedUpstream
+    house: RunningGateway, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    port = house.daemon.door.addresses[0][1]
-    with pytest.raises(CannotListen, match="address already in use"):
-        async with open_house(
+    port = house.daemon.listener.addresses[0][1]
+    with pytest.raises(BindError, match="address already in use"):
+        async with run_gateway(
             tmp_path / "other", channels(upstream.address), server={"port": port}
         ):
             pass
 
 
 async def test_what_runs_may_end_while_nobody_new_comes_in(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat").but(delay=0.2))
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
     address = house.address
-    asking = asyncio.ensure_future(house.ask(Format.CHAT))
-    await upstream.asked()
-    draining = asyncio.ensure_future(house.daemon.door.drain(house.daemon.runtime, 5))
+    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    await upstream.wait_for_request()
+    draining = asyncio.ensure_future(house.daemon.listener.drain(house.daemon.runtime, 5))
     await asyncio.sleep(0.05)
     async with ClientSession() as newcomer:
         with pytest.raises(ClientConnectorError):
@@ -48,12 +48,12 @@ async def test_what_runs_may_end_while_nobody_new_comes_in(
 
 
 async def test_what_does_not_end_in_time_is_ended_with_a_word(
-    house: House, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+    house: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    upstream.play(reply("chat").but(delay=30))
-    asking = asyncio.ensure_future(house.ask(Format.CHAT))
-    await upstream.asked()
-    await house.daemon.door.drain(house.daemon.runtime, 0.1)
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
+    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    await upstream.wait_for_request()
+    await house.daemon.listener.drain(house.daemon.runtime, 0.1)
     answer = await asking
     assert answer.status == 503
     assert (await answer.json())["error"]["message"] == "Service unavailable"

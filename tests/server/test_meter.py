@@ -11,7 +11,7 @@ from gateway.admission.permit import Permit
 from gateway.config import parse_config
 from gateway.core.usage import Usage
 from gateway.runtime import Snapshot
-from gateway.server.meter import Bill, Meter
+from gateway.server.meter import Bill, UsageMeter
 from gateway.store.records import Group
 from tests.store.ledger import START, token
 
@@ -33,18 +33,18 @@ class Stage:
     def __init__(self, snapshot: Snapshot) -> None:
         group = Group("default", ("*",), START, multiplier="10")
         agents = snapshot.config.user_agents
-        self.permit = Permit.of(token(), group, snapshot.router, snapshot.house, agents)
-        self.meter = Meter(snapshot, START)
+        self.permit = Permit.for_token(token(), group, snapshot.router, snapshot.gateway_holder, agents)
+        self.meter = UsageMeter(snapshot, START)
 
-    def ask(self) -> Meter:
+    def ask(self) -> UsageMeter:
         self.meter.demand(self.permit, MODEL, EXPECTED)
-        self.meter.begin()
+        self.meter.start_attempt()
         return self.meter
 
 
 @asynccontextmanager
 async def staged(money: str = "{}") -> AsyncIterator[Stage]:
-    snapshot = Snapshot.of(parse_config(f"{CONFIG}money: {money}\n"))
+    snapshot = Snapshot.from_config(parse_config(f"{CONFIG}money: {money}\n"))
     try:
         yield Stage(snapshot)
     finally:
@@ -73,25 +73,25 @@ def spent(usage: Usage) -> int:
 async def test_what_is_needed_to_be_let_in(stage: Stage) -> None:
     demand = stage.meter.demand(stage.permit, MODEL, EXPECTED)
     assert demand.holders == stage.permit.holders
-    assert (demand.at, demand.tokens) == (START, 1_050)
+    assert (demand.started_at, demand.tokens) == (START, 1_050)
     assert demand.micro == spent(EXPECTED) == 61_000_000_000
     assert stage.meter.model == MODEL
-    assert stage.meter.expected == 50
-    assert stage.meter.tariff is not None
-    assert stage.meter.tariff.spelled == "model 2, group 10, completion 3, cache read 0.5"
+    assert stage.meter.estimated_tokens == 50
+    assert stage.meter.price is not None
+    assert stage.meter.price.description == "model 2, group 10, completion 3, cache read 0.5"
 
 
 async def test_what_costs_nothing_only_needs_a_turn(stage: Stage) -> None:
-    demand = stage.meter.turn(stage.permit, MODEL)
-    assert (demand.at, demand.tokens, demand.micro) == (START, 0, 0)
-    assert (stage.meter.model, stage.meter.tariff, stage.meter.expected) == (MODEL, None, 0)
-    stage.meter.begin()
-    stage.meter.accept()
+    demand = stage.meter.free_demand(stage.permit, MODEL)
+    assert (demand.started_at, demand.tokens, demand.micro) == (START, 0, 0)
+    assert (stage.meter.model, stage.meter.price, stage.meter.estimated_tokens) == (MODEL, None, 0)
+    stage.meter.start_attempt()
+    stage.meter.mark_accepted()
     for counted in (False, True):
         for committed in (False, True):
-            bill = stage.meter.bill(committed=committed, failed=False)
+            bill = stage.meter.final_bill(committed=committed, failed=False)
             assert bill == NOTHING
-        stage.meter.learn(None, 100, counted=counted)
+        stage.meter.record_usage(None, 100, is_final=counted)
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -100,10 +100,10 @@ async def test_what_the_upstream_counted_is_what_is_billed(
     stage: Stage, strict: Stage, committed: bool, failed: bool
 ) -> None:
     for meter in (stage.ask(), strict.ask()):
-        meter.learn(COUNTED, 9_999, counted=True)
-        bill = meter.bill(committed=committed, failed=failed)
+        meter.record_usage(COUNTED, 9_999, is_final=True)
+        bill = meter.final_bill(committed=committed, failed=failed)
         assert bill == Bill(COUNTED, "upstream", spent(COUNTED), COUNTED.total_tokens)
-        assert meter.counted == COUNTED
+        assert meter.final_usage == COUNTED
 
 
 CASES = [
@@ -137,14 +137,14 @@ async def test_what_nobody_counted_is_estimated(
 ) -> None:
     meter = stage.ask()
     if accepted:
-        meter.accept()
-    meter.learn(told, said, counted=False)
-    bill = meter.bill(committed=committed, failed=failed)
+        meter.mark_accepted()
+    meter.record_usage(told, said, is_final=False)
+    bill = meter.final_bill(committed=committed, failed=failed)
     if used is None:
         assert bill == NOTHING
     else:
         assert bill == Bill(used, "estimated", spent(used), used.total_tokens)
-    assert meter.counted is None
+    assert meter.final_usage is None
 
 
 @pytest.mark.parametrize(("told", "said", "accepted", "committed", "failed", "used"), CASES)
@@ -158,11 +158,11 @@ async def test_who_bills_no_estimates_bills_what_was_told(
     used: Usage | None,
 ) -> None:
     meter = strict.ask()
-    assert meter.expected == 0
+    assert meter.estimated_tokens == 0
     if accepted:
-        meter.accept()
-    meter.learn(told, said, counted=False)
-    bill = meter.bill(committed=committed, failed=failed)
+        meter.mark_accepted()
+    meter.record_usage(told, said, is_final=False)
+    bill = meter.final_bill(committed=committed, failed=failed)
     tokens = used.total_tokens if used is not None else 0
     if used is None or told is None:
         assert bill == NOTHING._replace(tokens=tokens)
@@ -172,15 +172,15 @@ async def test_who_bills_no_estimates_bills_what_was_told(
 
 async def test_what_an_earlier_upstream_told_does_not_count(stage: Stage) -> None:
     meter = stage.ask()
-    meter.accept()
-    meter.learn(COUNTED, 400, counted=True)
-    meter.begin()
-    assert meter.counted is None
-    assert meter.bill(committed=False, failed=False) == NOTHING
-    meter.accept()
-    assert meter.bill(committed=False, failed=False).usage == Usage(input_tokens=50)
+    meter.mark_accepted()
+    meter.record_usage(COUNTED, 400, is_final=True)
+    meter.start_attempt()
+    assert meter.final_usage is None
+    assert meter.final_bill(committed=False, failed=False) == NOTHING
+    meter.mark_accepted()
+    assert meter.final_bill(committed=False, failed=False).usage == Usage(input_tokens=50)
 
 
 async def test_before_anything_is_known_nothing_is_billed(stage: Stage) -> None:
-    assert stage.meter.bill(committed=False, failed=True) == NOTHING
+    assert stage.meter.final_bill(committed=False, failed=True) == NOTHING
     assert stage.meter.cost(COUNTED) == 0

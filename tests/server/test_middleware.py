@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, House, channels, open_house
-from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, stream, whole
+from tests.house import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, event_stream, json_response
 
 INVALID = "invalid_request_error"
 FINAL = {"x-should-retry": "false"}
@@ -71,14 +71,14 @@ UNSTABLE = unavailable("Service unavailable", "server_is_overloaded", 5)
 SPOKEN = {"type": "error", "error": {"type": "any_error", "message": "No, because."}}
 
 
-def said(status: int, **headers: str) -> Script:
-    return whole(SPOKEN, status, **headers)
+def said(status: int, **headers: str) -> Response:
+    return json_response(SPOKEN, status, **headers)
 
 
 UPSTREAM = {
     "400": (said(400), refusal(400, code=None)),
     "400, field named": (
-        whole({"error": {"message": "No, because.", "code": "odd", "param": "top_p"}}, 400),
+        json_response({"error": {"message": "No, because.", "code": "odd", "param": "top_p"}}, 400),
         refusal(400, code="odd", param="top_p"),
     ),
     "401": (said(401), FORBIDDEN),
@@ -106,11 +106,11 @@ UPSTREAM = {
     "529": (said(529), UNSTABLE),
     "302": (said(302, location="http://127.0.0.1:1/"), bad_upstream("bad_upstream_response")),
     "an HTML page": (
-        Script(headers={"content-type": "text/html"}, pieces=(b"<html>log in</html>",)),
+        Response(headers={"content-type": "text/html"}, chunks=(b"<html>log in</html>",)),
         bad_upstream("bad_upstream_response"),
     ),
-    "no HTTP": (Script(instead=b"SSH-2.0-hello\r\n\r\n"), bad_upstream("bad_upstream_response")),
-    "nothing": (Script(instead=b""), bad_upstream("bad_upstream_response")),
+    "no HTTP": (Response(raw=b"SSH-2.0-hello\r\n\r\n"), bad_upstream("bad_upstream_response")),
+    "nothing": (Response(raw=b""), bad_upstream("bad_upstream_response")),
 }
 
 
@@ -134,21 +134,21 @@ async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
 
 
 @pytest.mark.parametrize("case", UPSTREAM)
-async def test_what_an_upstream_does(house: House, upstream: ScriptedUpstream, case: str) -> None:
+async def test_what_an_upstream_does(house: RunningGateway, upstream: ScriptedUpstream, case: str) -> None:
     script, row = UPSTREAM[case]
-    upstream.play(script)
+    upstream.respond_with(script)
     for spoken in Format:
-        await assert_told(await house.ask(spoken), spoken, row)
-        await assert_told(await house.ask(spoken, stream=True), spoken, row)
+        await assert_told(await house.post(spoken), spoken, row)
+        await assert_told(await house.post(spoken, stream=True), spoken, row)
     client_faults = 400 <= row.status < 500
-    assert len(upstream.seen) == 6 if client_faults else 6 <= len(upstream.seen) <= 6 + 3
+    assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + 3
     for kept in await house.rows(6):
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
 
-async def test_a_long_wait_is_capped_and_final(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(said(429, retry_after="3600"))
-    answer = await house.ask(Format.CHAT)
+async def test_a_long_wait_is_capped_and_final(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(said(429, retry_after="3600"))
+    answer = await house.post(Format.CHAT)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "60"
     assert answer.headers["x-should-retry"] == "false"
@@ -156,31 +156,31 @@ async def test_a_long_wait_is_capped_and_final(house: House, upstream: ScriptedU
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_error_event_before_any_other_is_an_http_error(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream(spoken, "error_first"))
-    await assert_told(await house.ask(spoken, stream=True), spoken, NO_ACCOUNTS)
+    upstream.respond_with(fixture_stream(spoken, "error_first"))
+    await assert_told(await house.post(spoken, stream=True), spoken, NO_ACCOUNTS)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_stream_of_no_events(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(stream(b": nothing to say\n\n"))
-    answer = await house.ask(spoken, stream=True)
+    upstream.respond_with(event_stream(b": nothing to say\n\n"))
+    answer = await house.post(spoken, stream=True)
     await assert_told(answer, spoken, bad_upstream("empty_upstream_response"))
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_whole_reply_that_breaks_off(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply(spoken).but(ending=Ending.TRUNCATED))
-    await assert_told(await house.ask(spoken), spoken, bad_upstream("bad_upstream_response"))
+    upstream.respond_with(fixture_reply(spoken).with_changes(ending=Ending.TRUNCATED))
+    await assert_told(await house.post(spoken), spoken, bad_upstream("bad_upstream_response"))
 
 
 @pytest.fixture
-async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """Chat serves only beta, the other formats only alpha, and nothing else is open; small
     limits."""
     lines = channels(upstream.address)
@@ -191,7 +191,7 @@ async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncItera
         "alpha": {"endpoints": ["messages", "responses"]},
         "beta": {"endpoints": ["chat"]},
     }
-    async with open_house(tmp_path, lines, server=limits, families=families) as house:
+    async with run_gateway(tmp_path, lines, server=limits, families=families) as house:
         yield house
 
 
@@ -208,22 +208,22 @@ def not_found(model: str) -> Row:
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_no_such_model(house: House, upstream: ScriptedUpstream, spoken: Format) -> None:
+async def test_no_such_model(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
     for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
-        await assert_told(await house.ask(spoken, model=model), spoken, not_found(model))
-    assert not upstream.seen
+        await assert_told(await house.post(spoken, model=model), spoken, not_found(model))
+    assert not upstream.requests
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_model_that_the_group_does_not_reach(house: House, spoken: Format) -> None:
-    key = await house.key_of("beta-5.4")
-    await assert_told(await house.ask(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
+async def test_a_model_that_the_group_does_not_reach(house: RunningGateway, spoken: Format) -> None:
+    key = await house.key_for_models("beta-5.4")
+    await assert_told(await house.post(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
     assert "group" in ((await house.row()).upstream_error or "")
 
 
 @pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
 async def test_a_model_whose_family_is_not_served_here(
-    narrow_house: House, spoken: Format, model: str
+    narrow_house: RunningGateway, spoken: Format, model: str
 ) -> None:
     row = Row(
         status=500,
@@ -233,11 +233,11 @@ async def test_a_model_whose_family_is_not_served_here(
         native="api_error",
         headers=FINAL,
     )
-    await assert_told(await narrow_house.ask(spoken, model=model), spoken, row)
+    await assert_told(await narrow_house.post(spoken, model=model), spoken, row)
 
 
-async def test_responses_for_a_group_without_beta(house: House) -> None:
-    key = await house.key_of("alpha-*")
+async def test_responses_for_a_group_without_beta(house: RunningGateway) -> None:
+    key = await house.key_for_models("alpha-*")
     row = Row(
         status=404,
         message="Invalid URL (POST /v1/responses)",
@@ -246,17 +246,17 @@ async def test_responses_for_a_group_without_beta(house: House) -> None:
         native="not_found_error",
         headers=FINAL,
     )
-    answer = await house.ask(Format.RESPONSES, key=key, model=ALPHA)
+    answer = await house.post(Format.RESPONSES, key=key, model=ALPHA)
     await assert_told(answer, Format.RESPONSES, row)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_reply_that_is_too_large(
-    narrow_house: House, upstream: ScriptedUpstream, spoken: Format
+    narrow_house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(whole({"id": "reply_01", "pad": "x" * 3000}))
+    upstream.respond_with(json_response({"id": "reply_01", "pad": "x" * 3000}))
     model = BETA if spoken is Format.CHAT else ALPHA
-    answer = await narrow_house.ask(spoken, model=model)
+    answer = await narrow_house.post(spoken, model=model)
     await assert_told(answer, spoken, bad_upstream("upstream_response_too_large"))
 
 
@@ -268,14 +268,14 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_wrong_field_is_named(house: House, spoken: Format) -> None:
+async def test_a_wrong_field_is_named(house: RunningGateway, spoken: Format) -> None:
     for message, (fields, code, param) in FIELDS.items():
         row = refusal(400, message=message, code=code, param=param)
-        await assert_told(await house.ask(spoken, **fields), spoken, row)
+        await assert_told(await house.post(spoken, **fields), spoken, row)
 
 
-async def test_the_cap_on_output_is_required_on_messages(house: House) -> None:
-    answer = await house.ask(Format.MESSAGES, max_tokens=None)
+async def test_the_cap_on_output_is_required_on_messages(house: RunningGateway) -> None:
+    answer = await house.post(Format.MESSAGES, max_tokens=None)
     row = refusal(400, message="max_tokens: Field required", code=None)
     await assert_told(answer, Format.MESSAGES, row)
 
@@ -292,7 +292,7 @@ async def test_the_cap_on_output_is_required_on_messages(house: House) -> None:
         ("/whatever", None),
     ],
 )
-async def test_the_envelope_is_the_paths(house: House, path: str, spoken: Format | None) -> None:
+async def test_the_envelope_is_the_paths(house: RunningGateway, path: str, spoken: Format | None) -> None:
     async with house.http.post(path) as answer:
         assert answer.status == 404
         body = await answer.json()
@@ -309,14 +309,14 @@ async def test_the_envelope_is_the_paths(house: House, path: str, spoken: Format
 
 
 async def test_a_fault_of_ours_is_not_shown(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    house: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(group: str) -> None:
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(house.daemon.runtime.registry, "version", -5)
-    house.daemon.runtime.current.router.reach = broken  # type: ignore[method-assign,assignment]  # it is broken on purpose
-    answer = await house.ask(Format.MESSAGES)
+    house.daemon.runtime.current.router.access_for = broken  # type: ignore[method-assign,assignment]  # it is broken on purpose
+    answer = await house.post(Format.MESSAGES)
     row = Row(
         status=500,
         message="Internal server error",
@@ -331,11 +331,11 @@ async def test_a_fault_of_ours_is_not_shown(
     assert kept.upstream_error == "RuntimeError: secret detail"
 
 
-async def test_every_answer_names_its_exchange(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"), reply_stream("chat"))
+async def test_every_answer_names_its_exchange(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("chat"), fixture_stream("chat"))
     answers = [
-        await house.ask(Format.CHAT, headers={"x-request-id": "mine-1"}),
-        await house.ask(Format.CHAT, stream=True, headers={"x-request-id": "mine-2"}),
+        await house.post(Format.CHAT, headers={"x-request-id": "mine-1"}),
+        await house.post(Format.CHAT, stream=True, headers={"x-request-id": "mine-2"}),
         await house.get("/v1/models", "sk-wrong", **{"x-request-id": "mine-3"}),
     ]
     for number, answer in enumerate(answers, 1):
@@ -350,7 +350,7 @@ async def test_every_answer_names_its_exchange(house: House, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("odd", ["", "x" * 201, "\u00fc", "tab\tbed"])
-async def test_an_odd_request_id_is_not_echoed(house: House, odd: str) -> None:
+async def test_an_odd_request_id_is_not_echoed(house: RunningGateway, odd: str) -> None:
     answer = await house.get("/v1/models", **{"x-request-id": odd})
     assert answer.status == 200
     assert "x-client-request-id" not in answer.headers

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import parse_config
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, House, channel, open_house
+from tests.house import ALPHA, BETA, RunningGateway, channel, run_gateway
 
 ALIASED = {"id": "beta-own", "family": "beta", "aliases": ["team/own-1"], "context": 1000}
 SLASHED = {"id": "alpha/vendor:8b@2", "family": "alpha", "lifecycle": "deprecated"}
@@ -17,7 +17,7 @@ RETIRED = {"id": "alpha-old", "family": "alpha", "lifecycle": "retired"}
 UNSERVED = {"id": "beta-planned", "family": "beta"}
 
 
-async def list_models(house: House, query: str = "", key: str | None = None) -> Any:
+async def list_models(house: RunningGateway, query: str = "", key: str | None = None) -> Any:
     answer = await house.get(f"/v1/models{query}", key)
     return await answer.json()
 
@@ -26,7 +26,7 @@ def ids(body: Any) -> list[str]:
     return [entry["id"] for entry in body["data"]]
 
 
-async def test_one_body_for_every_client_library(house: House) -> None:
+async def test_one_body_for_every_client_library(house: RunningGateway) -> None:
     answer = await house.get("/v1/models")
     assert answer.status == 200
     assert answer.content_type == "application/json"
@@ -63,19 +63,19 @@ async def test_one_body_for_every_client_library(house: House) -> None:
         (["alpha-opus-*", "nothing"], []),
     ],
 )
-async def test_the_group_decides(house: House, patterns: list[str], usable: list[str]) -> None:
-    body = await list_models(house, key=await house.key_of(*patterns))
+async def test_the_group_decides(house: RunningGateway, patterns: list[str], usable: list[str]) -> None:
+    body = await list_models(house, key=await house.key_for_models(*patterns))
     assert ids(body) == usable
     if not usable:
         assert body["first_id"] is None
         assert body["last_id"] is None
 
 
-async def test_a_changed_group_binds_from_the_next_request_on(house: House) -> None:
-    key = await house.key_of("*")
+async def test_a_changed_group_binds_from_the_next_request_on(house: RunningGateway) -> None:
+    key = await house.key_for_models("*")
     assert len(ids(await list_models(house, key=key))) == 2
-    group = house.desk.groups()[-1].name
-    await house.desk.set_group(group, ["beta-*"])
+    group = house.operations.list_groups()[-1].name
+    await house.operations.update_group(group, ["beta-*"])
     assert ids(await list_models(house, key=key)) == [BETA]
 
 
@@ -83,7 +83,7 @@ async def test_only_what_exists_and_is_served(tmp_path: Path) -> None:
     models = [ALIASED, SLASHED, RETIRED, UNSERVED]
     served = {model["id"]: "upstream-model" for model in models[:3]}
     line = channel(Format.CHAT, "http://127.0.0.1:9", models=served)
-    async with open_house(tmp_path, [line], models=models) as house:
+    async with run_gateway(tmp_path, [line], models=models) as house:
         assert ids(await list_models(house)) == ["beta-own", "alpha/vendor:8b@2"]
         for sent in ("beta-own", "team/own-1", "team%2Fown-1", "alpha/vendor:8b@2", "beta-own[1m]"):
             answer = await house.get(f"/v1/models/{sent}")
@@ -93,7 +93,7 @@ async def test_only_what_exists_and_is_served(tmp_path: Path) -> None:
             assert (await house.get(f"/v1/models/{sent}")).status == 404, sent
 
 
-async def test_pages(house: House) -> None:
+async def test_pages(house: RunningGateway) -> None:
     first = await list_models(house, "?limit=1")
     assert (ids(first), first["has_more"]) == ([BETA], True)
     second = await list_models(house, f"?limit=1&after_id={BETA}")
@@ -106,7 +106,7 @@ async def test_pages(house: House) -> None:
 async def test_going_back_gives_the_page_next_to_the_cursor(tmp_path: Path) -> None:
     models = [{"id": f"beta-{number}", "family": "beta"} for number in range(5)]
     line = channel(Format.CHAT, "http://127.0.0.1:9", models=[model["id"] for model in models])
-    async with open_house(tmp_path, [line], models=models) as house:
+    async with run_gateway(tmp_path, [line], models=models) as house:
         body = await list_models(house, "?limit=2&before_id=beta-4")
         assert (ids(body), body["has_more"]) == (["beta-2", "beta-3"], True)
 
@@ -125,7 +125,7 @@ async def test_going_back_gives_the_page_next_to_the_cursor(tmp_path: Path) -> N
         ("?before_id=", "before_id"),
     ],
 )
-async def test_bad_pages(house: House, query: str, param: str) -> None:
+async def test_bad_pages(house: RunningGateway, query: str, param: str) -> None:
     answer = await house.get(f"/v1/models{query}")
     assert answer.status == 400
     error = (await answer.json())["error"]
@@ -135,7 +135,7 @@ async def test_bad_pages(house: House, query: str, param: str) -> None:
 
 @pytest.mark.parametrize("version", [None, "anthropic-version", "vendor-version"])
 async def test_an_unknown_model_in_the_envelope_that_the_headers_ask_for(
-    house: House, version: str | None
+    house: RunningGateway, version: str | None
 ) -> None:
     answer = await house.get("/v1/models/gpt", **({version: "2026-10-21"} if version else {}))
     assert answer.status == 404

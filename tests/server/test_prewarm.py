@@ -11,11 +11,11 @@ from gateway.store.records import ExchangeState
 from gateway.wire.codecs import CODECS
 from tests.scripted import (
     ScriptedUpstream,
-    reply,
+    fixture_reply,
 )
 from tests.server.pairs import (
-    OpenBehind,
-    streamed,
+    OpenGateway,
+    parse_stream,
 )
 from tests.wire.strict.checkers import check_body
 
@@ -23,13 +23,13 @@ from tests.wire.strict.checkers import check_body
 @pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
-    upstream: ScriptedUpstream, behind: OpenBehind, spoken: Format, streams: bool
+    upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, streams: bool
 ) -> None:
     async with behind(spoken) as house:
-        answer = await house.ask(Format.MESSAGES, max_tokens=0, stream=streams)
+        answer = await house.post(Format.MESSAGES, max_tokens=0, stream=streams)
         assert answer.status == 200
         if streams:
-            told = streamed(Format.MESSAGES, await answer.read())
+            told = parse_stream(Format.MESSAGES, await answer.read())
         else:
             body = await answer.json()
             check_body(Format.MESSAGES, body)
@@ -42,13 +42,13 @@ async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
         row = await house.row()
         assert (row.state, row.status, row.channel) == (ExchangeState.OK, 200, None)
         assert (row.usage_source, row.end_reason) == ("none", "complete")
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 async def test_a_prompt_that_warms_a_cache_goes_to_an_upstream_that_knows_such(
-    upstream: ScriptedUpstream, behind: OpenBehind
+    upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
-    upstream.play(reply("messages"))
+    upstream.respond_with(fixture_reply("messages"))
     async with behind(Format.MESSAGES) as house:
-        assert (await house.ask(Format.MESSAGES, max_tokens=0)).status == 200
-    assert upstream.last.json["max_tokens"] == 0
+        assert (await house.post(Format.MESSAGES, max_tokens=0)).status == 200
+    assert upstream.last_request.json["max_tokens"] == 0

@@ -10,19 +10,19 @@ from aiohttp import ClientPayloadError
 import gateway.server.client_stream
 from gateway.core.formats import Format
 from gateway.core.parts import Text
-from gateway.core.reply import fold
+from gateway.core.reply import collect_reply
 from gateway.store.records import ExchangeState
 from gateway.wire.codecs import CODECS
-from tests.house import PATHS, House, prompt
+from tests.house import PATHS, RunningGateway, request_body
 from tests.scripted import (
-    CUTS,
+    TRUNCATIONS,
     Ending,
     ScriptedUpstream,
     by_byte,
     by_frame,
-    reply,
-    reply_stream,
-    stream,
+    fixture_reply,
+    fixture_stream,
+    event_stream,
 )
 from tests.wire.streams import decode
 
@@ -35,10 +35,10 @@ TERMINAL = {
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_head_of_a_stream(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream(spoken))
-    answer = await house.ask(spoken, stream=True)
+    upstream.respond_with(fixture_stream(spoken))
+    answer = await house.post(spoken, stream=True)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "no-cache" in answer.headers["cache-control"]
     assert answer.headers["x-accel-buffering"] == "no"
@@ -47,45 +47,45 @@ async def test_the_head_of_a_stream(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_bytes_are_the_same_however_they_came(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    script = reply_stream(spoken, "text_unicode")
+    script = fixture_stream(spoken, "text_unicode")
     told = set()
     for shape in (script, by_frame(script), by_byte(script)):
-        upstream.play(shape)
-        told.add(await (await house.ask(spoken, stream=True)).read())
+        upstream.respond_with(shape)
+        told.add(await (await house.post(spoken, stream=True)).read())
     (body,) = told
     assert TERMINAL[spoken] in body
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nothing_leaves_before_the_first_real_event(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Not even the head: until then the answer may still become an HTTP error."""
-    frames = by_frame(reply_stream(spoken))
-    upstream.play(frames.but(pieces=frames.pieces[:1], ending=Ending.SILENT))
+    frames = by_frame(fixture_stream(spoken))
+    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:1], ending=Ending.STALLED))
     asking = asyncio.ensure_future(
         house.http.post(
             PATHS[spoken],
-            json=prompt(spoken, stream=True),
+            json=request_body(spoken, stream=True),
             headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
         )
     )
-    seen = await upstream.asked()
+    seen = await upstream.wait_for_request()
     done, _ = await asyncio.wait({asking}, timeout=0.2)
     assert not done
     asking.cancel()
-    await asyncio.wait_for(seen.left.wait(), 1)
+    await asyncio.wait_for(seen.disconnected.wait(), 1)
 
 
-@pytest.mark.parametrize("ending", CUTS)
+@pytest.mark.parametrize("ending", TRUNCATIONS)
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
-    house: House, upstream: ScriptedUpstream, spoken: Format, ending: str
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, ending: str
 ) -> None:
-    upstream.play(by_frame(reply_stream(spoken, "cut", ending=CUTS[ending])))
-    answer = await house.ask(spoken, stream=True)
+    upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=TRUNCATIONS[ending])))
+    answer = await house.post(spoken, stream=True)
     body = await answer.read()
     assert answer.status == 200
     assert TERMINAL[spoken] not in body
@@ -95,10 +95,10 @@ async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_after_the_terminal_event_is_no_cut(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream(spoken, ending=Ending.TRUNCATED))
-    answer = await house.ask(spoken, stream=True)
+    upstream.respond_with(fixture_stream(spoken, ending=Ending.TRUNCATED))
+    answer = await house.post(spoken, stream=True)
     body = await answer.read()
     assert TERMINAL[spoken] in body
     assert b"Bad upstream response" not in body
@@ -107,15 +107,15 @@ async def test_a_cut_after_the_terminal_event_is_no_cut(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_signs_of_life(
-    house: House,
+    house: RunningGateway,
     upstream: ScriptedUpstream,
     monkeypatch: pytest.MonkeyPatch,
     spoken: Format,
 ) -> None:
     monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
-    frames = by_frame(reply_stream(spoken, "cut", ending=Ending.TRUNCATED))
-    upstream.play(frames.but(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
-    body = await (await house.ask(spoken, stream=True)).read()
+    frames = by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
+    upstream.respond_with(frames.with_changes(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
+    body = await (await house.post(spoken, stream=True)).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
@@ -126,48 +126,48 @@ async def test_signs_of_life(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_round(
-    house: House, upstream: ScriptedUpstream, spoken: Format
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    upstream.play(reply_stream(spoken), reply(spoken))
-    answer = await house.ask(spoken)
+    upstream.respond_with(fixture_stream(spoken), fixture_reply(spoken))
+    answer = await house.post(spoken)
     assert (answer.status, answer.content_type) == (200, "application/json")
     told = CODECS[spoken].parse_reply(await answer.json())
     assert [part.text for part in told.parts if isinstance(part, Text)] == ["Hello, world!"]
-    streamed = await house.ask(spoken, stream=True)
+    streamed = await house.post(spoken, stream=True)
     assert (streamed.status, streamed.content_type) == (200, "text/event-stream")
-    again = fold(decode(CODECS[spoken].decoder(), await streamed.read()))
+    again = collect_reply(decode(CODECS[spoken].decoder(), await streamed.read()))
     assert [part.text for part in again.parts if isinstance(part, Text)] == ["Hello, world!"]
     assert again.usage == (None if spoken is Format.CHAT else told.usage), "chat did not ask for it"
 
 
-async def test_an_event_without_end(house: House, upstream: ScriptedUpstream) -> None:
-    head = by_frame(reply_stream("chat", "cut")).body
-    upstream.play(stream(head).but(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17)))
-    answer = await house.ask(Format.CHAT, stream=True)
+async def test_an_event_without_end(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    head = by_frame(fixture_stream("chat", "cut")).body
+    upstream.respond_with(event_stream(head).with_changes(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17)))
+    answer = await house.post(Format.CHAT, stream=True)
     body = await answer.read()
     assert b'"code":"upstream_event_too_large"' in body
     assert len(body) < 2**20
 
 
 async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
-    house: House, upstream: ScriptedUpstream
+    house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    script = reply_stream("chat")
+    script = fixture_stream("chat")
     odd = b'data: {"choices": [}\n\n'
     body = script.body.replace(b"data: [DONE]", odd + b"data: [DONE]")
-    upstream.play(script.but(pieces=(body,)))
-    answer = await house.ask(Format.CHAT, stream=True)
+    upstream.respond_with(script.with_changes(pieces=(body,)))
+    answer = await house.post(Format.CHAT, stream=True)
     assert odd in await answer.read()
     row = await house.row()
     assert row.state is ExchangeState.OK
     assert "JSONDecodeError" in (row.upstream_error or "")
 
 
-async def test_a_client_hears_of_a_shutdown(house: House, upstream: ScriptedUpstream) -> None:
-    upstream.play(by_frame(reply_stream("chat", "cut", ending=Ending.SILENT)))
+async def test_a_client_hears_of_a_shutdown(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
     answer = await house.http.post(
         PATHS[Format.CHAT],
-        json=prompt(Format.CHAT, stream=True),
+        json=request_body(Format.CHAT, stream=True),
         headers={"x-api-key": house.key},
     )
     assert await answer.content.readany()
@@ -179,5 +179,5 @@ async def test_a_client_hears_of_a_shutdown(house: House, upstream: ScriptedUpst
         pytest.fail("the stream ended without a word")
     assert b"server_is_overloaded" in rest
     assert b"[DONE]" not in rest
-    refused = await house.ask(Format.CHAT)
+    refused = await house.post(Format.CHAT)
     assert refused.status == 503

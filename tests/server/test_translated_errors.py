@@ -9,17 +9,17 @@ import pytest
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.scripted import (
-    CUTS,
+    TRUNCATIONS,
     ScriptedUpstream,
     by_frame,
-    reply_stream,
-    stream,
-    whole,
+    fixture_stream,
+    event_stream,
+    json_response,
 )
 from tests.server.pairs import (
-    CROSSINGS,
+    TRANSLATED_PAIRS,
     TERMINAL,
-    OpenBehind,
+    OpenGateway,
 )
 from tests.wire.strict.checkers import check
 
@@ -35,18 +35,18 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize(("asked", "spoken"), CROSSINGS)
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
 async def test_errors_of_an_upstream_in_the_clients_words(
-    upstream: ScriptedUpstream, behind: OpenBehind, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     said: dict[str, Any] = {"message": "No.", "type": "their_word"}
     if spoken is not Format.MESSAGES:
         said |= {"param": "no_such_field", "code": None}
     async with behind(spoken) as house:
         for status, (seen, chat_type, messages_type) in STATUSES.items():
-            upstream.play(whole({"type": "error", "error": said}, status))
+            upstream.respond_with(json_response({"type": "error", "error": said}, status))
             for streams in (False, True):
-                answer = await house.ask(asked, stream=streams)
+                answer = await house.post(asked, stream=streams)
                 assert answer.status == seen, status
                 error = (await answer.json())["error"]
                 assert error["type"] == (messages_type if asked is Format.MESSAGES else chat_type)
@@ -59,24 +59,24 @@ async def test_errors_of_an_upstream_in_the_clients_words(
         assert {row.state for row in rows} == {ExchangeState.ERROR}
 
 
-@pytest.mark.parametrize(("asked", "spoken"), CROSSINGS)
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
 async def test_an_error_as_the_first_event_is_an_http_error(
-    upstream: ScriptedUpstream, behind: OpenBehind, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
-    upstream.play(by_frame(reply_stream(spoken, "error_first")))
+    upstream.respond_with(by_frame(fixture_stream(spoken, "error_first")))
     async with behind(spoken) as house:
-        answer = await house.ask(asked, stream=True)
+        answer = await house.post(asked, stream=True)
         assert answer.status == 503
         assert (await house.row()).state is ExchangeState.ERROR
 
 
-@pytest.mark.parametrize(("asked", "spoken"), CROSSINGS)
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
 async def test_an_error_in_the_middle_is_told_in_the_clients_form(
-    upstream: ScriptedUpstream, behind: OpenBehind, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
-    upstream.play(by_frame(reply_stream(spoken, "error_mid_stream")))
+    upstream.respond_with(by_frame(fixture_stream(spoken, "error_mid_stream")))
     async with behind(spoken) as house:
-        answer = await house.ask(asked, stream=True)
+        answer = await house.post(asked, stream=True)
         raw = await answer.read()
         assert answer.status == 200
         check(asked, raw, errored=True)
@@ -85,34 +85,34 @@ async def test_an_error_in_the_middle_is_told_in_the_clients_form(
         assert (row.state, row.status) == (ExchangeState.ERROR, 200)
 
 
-@pytest.mark.parametrize(("asked", "spoken"), CROSSINGS)
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
 async def test_a_cut_never_looks_like_an_end(
-    upstream: ScriptedUpstream, behind: OpenBehind, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     async with behind(spoken) as house:
-        for ending in CUTS.values():
-            upstream.play(by_frame(reply_stream(spoken, "cut", ending=ending)))
-            answer = await house.ask(asked, stream=True)
+        for ending in TRUNCATIONS.values():
+            upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=ending)))
+            answer = await house.post(asked, stream=True)
             raw = await answer.read()
             check(asked, raw, errored=True)
             assert TERMINAL[asked] not in raw
             assert b"Bad upstream response" in raw
-        rows = await house.rows(len(CUTS))
+        rows = await house.rows(len(TRUNCATIONS))
         assert {row.state for row in rows} == {ExchangeState.UPSTREAM_CUT}
 
 
-@pytest.mark.parametrize(("asked", "spoken"), CROSSINGS)
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
 async def test_what_cannot_be_read_is_a_bad_reply(
-    upstream: ScriptedUpstream, behind: OpenBehind, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
-    scripts = [whole(b"[]"), whole(b"<html>"), whole({}), whole({"choices": 5, "output": 5})]
-    upstream.play(*scripts)
+    scripts = [json_response(b"[]"), json_response(b"<html>"), json_response({}), json_response({"choices": 5, "output": 5})]
+    upstream.respond_with(*scripts)
     async with behind(spoken) as house:
         for _ in scripts:
-            assert (await house.ask(asked)).status == 502
-        upstream.play(stream(b""), stream(b"data: {]\n\n"), stream(b": nothing\n\n"))
+            assert (await house.post(asked)).status == 502
+        upstream.respond_with(event_stream(b""), event_stream(b"data: {]\n\n"), event_stream(b": nothing\n\n"))
         for _ in range(3):
-            assert (await house.ask(asked, stream=True)).status == 502
+            assert (await house.post(asked, stream=True)).status == 502
         rows = await house.rows(7)
         assert {row.state for row in rows} == {ExchangeState.ERROR}
         assert {row.error_code for row in rows} <= {
@@ -139,15 +139,15 @@ CHAT_OVERFLOW = (
 @pytest.mark.parametrize("asked", Format)
 async def test_a_prompt_that_is_too_long_is_told_so_that_clients_know_it(
     upstream: ScriptedUpstream,
-    behind: OpenBehind,
+    behind: OpenGateway,
     asked: Format,
     spoken: Format,
     said: str,
     figures: bool,
 ) -> None:
-    upstream.play(whole({"error": {"message": said, "param": "their_word"}}, 400))
+    upstream.respond_with(json_response({"error": {"message": said, "param": "their_word"}}, 400))
     async with behind(spoken) as house:
-        answer = await house.ask(asked)
+        answer = await house.post(asked)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert said in error["message"]
@@ -162,19 +162,19 @@ async def test_a_prompt_that_is_too_long_is_told_so_that_clients_know_it(
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_reply_that_cannot_be_written_again_is_an_upstream_s_failure(
-    upstream: ScriptedUpstream, behind: OpenBehind, streams: bool
+    upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
 ) -> None:
     """Parsing goes deeper than writing."""
     block = b'{"type":"unknown","data":%b}' % (b"[" * 300 + b"]" * 300)
-    upstream.play(
-        whole(
+    upstream.respond_with(
+        json_response(
             b'{"id":"reply_01","type":"message","role":"assistant","model":"upstream-model",'
             b'"content":[%b],"stop_reason":"end_turn","stop_sequence":null,'
             b'"usage":{"input_tokens":12,"output_tokens":4}}' % block
         )
     )
     async with behind(Format.MESSAGES) as house:
-        answer = await house.ask(Format.MESSAGES, stream=streams)
+        answer = await house.post(Format.MESSAGES, stream=streams)
         assert answer.status == 502
         assert (await answer.json())["error"]["type"] == "api_error"
         row = await house.row()

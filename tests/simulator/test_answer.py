@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from gateway.simulator.answer import Stop, compose
-from gateway.simulator.ask import Ask, Choice, Part, Text, Tool, ToolUse, Turn
-from gateway.simulator.refusal import Refusal
+from gateway.simulator.answer import Stop, generate
+from gateway.simulator.ask import ModelRequest, Choice, Part, Text, Tool, ToolUse, Turn
+from gateway.simulator.refusal import RequestError
 
 TOOLS = tuple(Tool(name, {}) for name in ("get_weather", "Read", "take-note"))
 
 
-def ask(*parts: Part | str, **more: Any) -> Ask:
+def ask(*parts: Part | str, **more: Any) -> ModelRequest:
     said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     known: dict[str, Any] = {"format": "chat", "model": "m", "instructions": ""}
-    return Ask(**known, **{"turns": (Turn("user", said),), **more})
+    return ModelRequest(**known, **{"turns": (Turn("user", said),), **more})
 
 
-def names(asked: Ask) -> list[str]:
-    return [call.tool.name for call in compose(asked).calls]
+def names(asked: ModelRequest) -> list[str]:
+    return [call.tool.name for call in generate(asked).calls]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_context_before_the_question_names_no_tools() -> None:
 def test_no_call_right_after_a_result() -> None:
     asked = ask(ToolUse("Read", "done"), "call get_weather", tools=TOOLS)
     assert names(asked) == []
-    assert "The tool Read returned: “done”" in compose(asked).text
+    assert "The tool Read returned: “done”" in generate(asked).text
 
 
 def test_a_new_question_may_call_again() -> None:
@@ -65,35 +65,35 @@ def test_a_new_question_may_call_again() -> None:
 
 
 def test_a_required_call_without_tools_is_refused() -> None:
-    with pytest.raises(Refusal):
-        compose(ask("hello", choice=Choice("required")))
+    with pytest.raises(RequestError):
+        generate(ask("hello", choice=Choice("required")))
 
 
 def test_a_limit_spends_thinking_first() -> None:
-    whole = compose(ask("hello", effort="low"))
+    whole = generate(ask("hello", effort="low"))
     assert whole.stop is Stop.END
     spent = whole.usage.thinking
-    cut = compose(ask("hello", effort="low", limit=spent))
+    cut = generate(ask("hello", effort="low", limit=spent))
     assert (cut.stop, cut.thinking, cut.text) == (Stop.LIMIT, whole.thinking, "")
     assert cut.usage.output == cut.usage.thinking == spent
-    enough = compose(ask("hello", effort="low", limit=whole.usage.output))
+    enough = generate(ask("hello", effort="low", limit=whole.usage.output))
     assert (enough.stop, enough.text) == (Stop.END, whole.text)
 
 
 def test_a_call_is_whole_or_absent() -> None:
     both = "get_weather and Read in parallel"
-    calls = compose(ask(both, tools=TOOLS)).calls
-    cut = compose(ask(both, tools=TOOLS, limit=calls[0].tokens))
+    calls = generate(ask(both, tools=TOOLS)).calls
+    cut = generate(ask(both, tools=TOOLS, limit=calls[0].tokens))
     assert (cut.stop, cut.calls) == (Stop.LIMIT, calls[:1])
 
 
 def test_the_first_stop_sequence_wins() -> None:
-    answer = compose(ask("hello", stops=("simulator", "am")))
+    answer = generate(ask("hello", stops=("simulator", "am")))
     assert (answer.stop, answer.sequence, answer.text) == (Stop.SEQUENCE, "am", "I ")
-    cut = compose(ask("hello", stops=("format",), limit=1))
+    cut = generate(ask("hello", stops=("format",), limit=1))
     assert (cut.stop, cut.sequence) == (Stop.LIMIT, None)
 
 
 def test_a_long_text_comes_back_shortened() -> None:
-    text = compose(ask("x" * 5000)).text
+    text = generate(ask("x" * 5000)).text
     assert text.startswith("I am a simulator") and len(text) < 1200

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
 
-from gateway.simulator.refusal import Refusal
-from gateway.simulator.schema import fill, fill_object
+from gateway.simulator.refusal import RequestError
+from gateway.simulator.schema import sample_value, sample_object
 
 
 class Colour(StrEnum):
@@ -61,28 +61,28 @@ class Everything(BaseModel, extra="forbid"):
 )
 def test_satisfies_the_schema(model: Any) -> None:
     adapter = TypeAdapter(model)
-    adapter.validate_python(fill(adapter.json_schema()), strict=False)
+    adapter.validate_python(sample_value(adapter.json_schema()), strict=False)
 
 
 def test_leaves_out_what_is_optional() -> None:
-    assert "optional" not in fill(Everything.model_json_schema())
+    assert "optional" not in sample_value(Everything.model_json_schema())
 
 
 def test_fills_all_where_nothing_is_required() -> None:
     schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
-    assert fill_object(schema) == {"city": "simulated city", "days": 1}
+    assert sample_object(schema) == {"city": "simulated city", "days": 1}
 
 
 def test_joins_all_of() -> None:
     one = {"type": "object", "properties": {"a": {"const": 3}}, "required": ["a"]}
     other = {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}
-    assert fill({"allOf": [one, other]}) == {"a": 3, "b": False}
+    assert sample_value({"allOf": [one, other]}) == {"a": 3, "b": False}
 
 
 def test_prefers_what_the_schema_spells_out() -> None:
-    assert fill({"type": "string", "examples": ["Oslo"], "default": "Rome"}) == "Oslo"
-    assert fill({"type": "boolean", "default": True}) is True
-    assert fill({"type": ["null", "integer"], "maximum": 0}) == 0
+    assert sample_value({"type": "string", "examples": ["Oslo"], "default": "Rome"}) == "Oslo"
+    assert sample_value({"type": "boolean", "default": True}) is True
+    assert sample_value({"type": ["null", "integer"], "maximum": 0}) == 0
 
 
 @pytest.mark.parametrize(
@@ -97,5 +97,5 @@ def test_prefers_what_the_schema_spells_out() -> None:
     ],
 )
 def test_refuses_what_cannot_be_filled(schema: dict[str, Any]) -> None:
-    with pytest.raises(Refusal):
-        fill(schema)
+    with pytest.raises(RequestError):
+        sample_value(schema)

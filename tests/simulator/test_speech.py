@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.simulator.speech import frame, mint, pieces
+from gateway.simulator.speech import sse_frame, new_id, split_text
 
 
 @given(st.text())
 def test_pieces_join(text: str) -> None:
-    assert "".join(pieces(text)) == text
-    assert all(0 < len(piece) <= 13 for piece in pieces(text))
+    assert "".join(split_text(text)) == text
+    assert all(0 < len(piece) <= 13 for piece in split_text(text))
 
 
 def test_frames() -> None:
-    assert frame({"a": "é"}) == 'data: {"a":"é"}\n\n'.encode()
-    assert frame({}, event="ping") == b"event: ping\ndata: {}\n\n"
+    assert sse_frame({"a": "é"}) == 'data: {"a":"é"}\n\n'.encode()
+    assert sse_frame({}, event="ping") == b"event: ping\ndata: {}\n\n"
 
 
 def test_ids_are_fresh() -> None:
-    assert len({mint("call_") for _ in range(1000)}) == 1000
+    assert len({new_id("call_") for _ in range(1000)}) == 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.store import keys
-from gateway.store.records import Attempted, ExchangeState, Intent, Settlement, Token, TokenState
+from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement, Token, TokenState
 
 START = 1_790_000_000_000_000
 
@@ -53,8 +53,8 @@ def intent(number: int, token_id: str = "tok_0", **changes: Any) -> Intent:
     )._replace(**changes)
 
 
-def attempted(**changes: Any) -> Attempted:
-    return Attempted(
+def attempt(**changes: Any) -> AttemptRow:
+    return AttemptRow(
         channel="main",
         account="a1",
         upstream_model="alpha-sonnet-4-6",
@@ -69,8 +69,8 @@ def attempted(**changes: Any) -> Attempted:
     )._replace(**changes)
 
 
-def failed(**changes: Any) -> Attempted:
-    return attempted(
+def failed_attempt(**changes: Any) -> AttemptRow:
+    return attempt(
         first_event_us=None,
         total_us=120_000,
         status=429,
@@ -107,7 +107,7 @@ def settlement(number: int, token_id: str = "tok_0", **changes: Any) -> Settleme
 
 
 @contextmanager
-def outside(path: Path) -> Iterator[sqlite3.Connection]:
+def raw_connection(path: Path) -> Iterator[sqlite3.Connection]:
     """Another program's connection, without any transaction that was not asked for."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=5)
     try:
@@ -116,6 +116,6 @@ def outside(path: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def integrity(path: Path) -> str:
-    with outside(path) as connection:
+def integrity_check(path: Path) -> str:
+    with raw_connection(path) as connection:
         return str(connection.execute("PRAGMA integrity_check").fetchone()[0])

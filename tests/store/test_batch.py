@@ -6,20 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store.batch import (
-    HOUR,
-    Credit,
+    HOUR_US,
+    TokenDelta,
     Entry,
-    Hour,
-    Standing,
-    arrange,
-    mended,
-    unknown,
+    HourDelta,
+    RowState,
+    build_batch,
+    sanitize_entry,
+    settlements_without_intent,
 )
 from gateway.store.records import ExchangeState, Intent, Settlement
-from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
+from tests.store.ledger import START, attempt, failed_attempt, intent, request_id, settlement
 from tests.support.hypothesis_profiles import examples
 
-OPEN = Standing("open", START, "default", None)
+OPEN = RowState("open", START, "default", None)
 SETTLED = OPEN._replace(state="ok")
 
 
@@ -29,50 +29,50 @@ def ended(settlement: Settlement) -> tuple[object, ...]:
 
 
 def test_both_halves_in_one_batch_become_one_whole_row() -> None:
-    batch = arrange([intent(1), settlement(1)], {})
-    assert batch.whole == [(*intent(1), *settlement(1)[2:-5], 0)]
+    batch = build_batch([intent(1), settlement(1)], {})
+    assert batch.complete_rows == [(*intent(1), *settlement(1)[2:-5], 0)]
     assert not batch.intents
     assert not batch.settlements
-    assert batch.credits == [Credit("tok_0", 1, 100, 7, 0, START + 1 + 1_200_000)]
+    assert batch.token_deltas == [TokenDelta("tok_0", 1, 100, 7, 0, START + 1 + 1_200_000)]
 
 
 def test_only_the_first_settlement_of_an_open_row_counts() -> None:
     first, second = settlement(1), settlement(1, output_tokens=999)
-    batch = arrange([first, second], {request_id(1): OPEN})
+    batch = build_batch([first, second], {request_id(1): OPEN})
     assert batch.settlements == [ended(first)]
-    assert [credit.output_tokens for credit in batch.credits] == [7]
+    assert [credit.output_tokens for credit in batch.token_deltas] == [7]
 
 
 def test_a_whole_row_says_who_was_asked_last() -> None:
     last = {"channel": "spare", "account": "b2", "upstream_model": "m", "lane": "translated"}
-    (row,) = arrange([intent(1), settlement(1, **last)], {}).whole
+    (row,) = build_batch([intent(1), settlement(1, **last)], {}).complete_rows
     assert row[: len(Intent._fields)] == intent(1, **last)
     refused = intent(1, channel=None, account=None, upstream_model=None, lane=None)
-    (row,) = arrange([refused, settlement(1)], {}).whole
+    (row,) = build_batch([refused, settlement(1)], {}).complete_rows
     assert row[: len(Intent._fields)] == refused
 
 
 def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
-    two = settlement(1, attempts=(failed(), attempted()))
-    rows = [(request_id(1), 1, *failed()), (request_id(1), 2, *attempted())]
+    two = settlement(1, attempts=(failed_attempt(), attempt()))
+    rows = [(request_id(1), 1, *failed_attempt()), (request_id(1), 2, *attempt())]
     for batch in (
-        arrange([intent(1), two, two], {}),
-        arrange([two, two], {request_id(1): OPEN}),
+        build_batch([intent(1), two, two], {}),
+        build_batch([two, two], {request_id(1): OPEN}),
     ):
         assert batch.attempts == rows
-        assert [row[-1] for row in (*batch.whole, *batch.settlements)] == [2]
-    assert not any(arrange([two], {request_id(1): SETTLED}))
+        assert [row[-1] for row in (*batch.complete_rows, *batch.settlements)] == [2]
+    assert not any(build_batch([two], {request_id(1): SETTLED}))
 
 
 def test_settled_and_unknown_rows_are_left_alone() -> None:
-    batch = arrange([settlement(1), settlement(2)], {request_id(1): SETTLED})
+    batch = build_batch([settlement(1), settlement(2)], {request_id(1): SETTLED})
     assert not any(batch)
 
 
 def test_an_intent_that_is_there_already_is_not_written_again() -> None:
-    batch = arrange([intent(1), settlement(1)], {request_id(1): OPEN})
+    batch = build_batch([intent(1), settlement(1)], {request_id(1): OPEN})
     assert not batch.intents
-    assert not batch.whole
+    assert not batch.complete_rows
     assert batch.settlements == [ended(settlement(1))]
 
 
@@ -80,18 +80,18 @@ def test_credits_are_one_to_a_token() -> None:
     entries: list[Entry] = []
     for number, token_id in enumerate(("a", "b", "a")):
         entries += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
-    assert arrange(entries, {}).credits == [
-        Credit("a", 2, 200, 14, 30, START + 2 + 1_200_000),
-        Credit("b", 1, 100, 7, 15, START + 1 + 1_200_000),
+    assert build_batch(entries, {}).token_deltas == [
+        TokenDelta("a", 2, 200, 14, 30, START + 2 + 1_200_000),
+        TokenDelta("b", 1, 100, 7, 15, START + 1 + 1_200_000),
     ]
 
 
 def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
     """The hour is that of the start, and '' stands for no model. What had no first event has no
     part in the times."""
-    late = OPEN._replace(started_at=2 * HOUR - 1, group_name="team", catalog_model="m")
+    late = OPEN._replace(started_at=2 * HOUR_US - 1, group_name="team", catalog_model="m")
     entries: list[Entry] = [
-        intent(1, started_at=2 * HOUR),
+        intent(1, started_at=2 * HOUR_US),
         settlement(1, cost_micro=5, cache_write_1h_tokens=2),
         settlement(2, state=ExchangeState.ERROR, usage_source="estimated"),
         settlement(3, "tok_1", first_event_us=None),
@@ -99,10 +99,10 @@ def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
         settlement(4, cost_micro=9),
     ]
     standing = {request_id(number): late for number in (2, 3, 4)}
-    assert arrange(entries, standing).hours == [
-        Hour(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000),
-        Hour(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000),
-        Hour(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
+    assert build_batch(entries, standing).hour_deltas == [
+        HourDelta(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000),
+        HourDelta(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000),
+        HourDelta(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
     ]
 
 
@@ -110,24 +110,24 @@ def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
     entries: list[Entry] = []
     for number, total_us in ((1, 500), (2, 2000), (3, 10)):
         entries += [intent(number), settlement(number, total_us=total_us)]
-    (credit,) = arrange(entries, {}).credits
+    (credit,) = build_batch(entries, {}).token_deltas
     assert credit.used_at == START + 2 + 2000
 
 
 def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
-    assert unknown([settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}) == [
+    assert settlements_without_intent([settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}) == [
         request_id(1)
     ]
 
 
 def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
     sent = intent(1, user_agent="a\udcff\0b", bytes_in=2**80)
-    assert mended(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
-    assert mended(intent(1)) == intent(1)
-    assert mended(intent(1)).stream is True
-    torn = settlement(1, attempts=(failed(), failed(error="a\udcff\0b", status=2**80)))
-    assert mended(torn) == torn._replace(
-        attempts=(failed(), failed(error="a?\ufffdb", status=2**53))
+    assert sanitize_entry(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
+    assert sanitize_entry(intent(1)) == intent(1)
+    assert sanitize_entry(intent(1)).stream is True
+    torn = settlement(1, attempts=(failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80)))
+    assert sanitize_entry(torn) == torn._replace(
+        attempts=(failed_attempt(), failed_attempt(error="a?\ufffdb", status=2**53))
     )
 
 
@@ -145,31 +145,31 @@ def test_any_cut_into_batches_settles_each_row_once(
     intended: set[int] = set()
     for kind, number in order:
         if kind == "settle":
-            entries.append(settlement(number, attempts=(attempted(),) * number))
+            entries.append(settlement(number, attempts=(attempt(),) * number))
         elif number not in intended:
             intended.add(number)
             entries.append(intent(number))
-    rows: dict[str, Standing] = {}
+    rows: dict[str, RowState] = {}
     credited = attempts = 0
     rest = list(entries)
     for size in [*sizes, len(entries)]:
         chunk, rest = rest[:size], rest[size:]
         again = data.draw(st.booleans())
-        for asked in ([*unknown(chunk, ())], [entry.id for entry in chunk])[: 1 + again]:
-            batch = arrange(chunk, {key: rows[key] for key in asked if key in rows})
+        for asked in ([*settlements_without_intent(chunk, ())], [entry.id for entry in chunk])[: 1 + again]:
+            batch = build_batch(chunk, {key: rows[key] for key in asked if key in rows})
             for opened in batch.intents:
                 assert opened.id not in rows
                 rows[opened.id] = OPEN
-            for whole in batch.whole:
+            for whole in batch.complete_rows:
                 assert whole[0] not in rows
                 rows[whole[0]] = SETTLED
             for settled in batch.settlements:
                 assert rows[settled[0]].state == "open"
                 rows[settled[0]] = SETTLED
             attempts += len(batch.attempts)
-            credited += sum(credit.requests for credit in batch.credits)
-            assert sum(hour.requests for hour in batch.hours) == len(
-                [*batch.whole, *batch.settlements]
+            credited += sum(credit.requests for credit in batch.token_deltas)
+            assert sum(hour.requests for hour in batch.hour_deltas) == len(
+                [*batch.complete_rows, *batch.settlements]
             )
     assert rows.keys() == {request_id(number) for number in intended}
     settled_rows = [number for number in intended if rows[request_id(number)].state == "ok"]

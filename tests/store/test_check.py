@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.batch import HOUR
-from gateway.store.check import MOST, Discrepancy, Report, check
+from gateway.store.batch import HOUR_US
+from gateway.store.check import MAX_DISCREPANCIES, Discrepancy, Report, check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
-from tests.store.ledger import START, attempted, intent, outside, request_id, settlement
+from tests.store.ledger import START, attempt, intent, raw_connection, request_id, settlement
 
 
 @pytest.fixture
 async def used(database: Database, recorder: Recorder) -> Recorder:
     """Four settled exchanges in two hours and one that is open."""
     for number in range(4):
-        recorder.refuse(
-            intent(number, started_at=START + number // 2 * HOUR, catalog_model="m"),
-            settlement(number, cost_micro=5, attempts=(attempted(),)),
+        recorder.record_rejection(
+            intent(number, started_at=START + number // 2 * HOUR_US, catalog_model="m"),
+            settlement(number, cost_micro=5, attempts=(attempt(),)),
         )
-    await recorder.intend(intent(9))
+    await recorder.record_intent(intent(9))
     return recorder
 
 
@@ -30,7 +30,7 @@ async def test_a_ledger_that_agrees_is_clean(database: Database, used: Recorder)
     clean = Report(keys=1, rows=5, hours=2, open=1)
     assert await check(database, boot_id=used.boot_id) == clean
     assert await check(database) == clean
-    assert clean.clean
+    assert clean.ok
 
 
 async def test_open_rows_of_another_run_are_told_while_one_runs(
@@ -38,7 +38,7 @@ async def test_open_rows_of_another_run_are_told_while_one_runs(
 ) -> None:
     report = await check(database, boot_id="another")
     assert report.discrepancies == (Discrepancy(column="requests.boot_id", stands=1, counted=0),)
-    assert not report.clean
+    assert not report.ok
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_open_rows_of_another_run_are_told_while_one_runs(
 async def test_every_total_is_proved(
     database: Database, used: Recorder, path: Path, column: str, stands: int, counted: int
 ) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute(f"UPDATE tokens SET {column} = {column} + 1")
     assert (await check(database)).discrepancies == (
         Discrepancy(column=f"tokens.{column}", stands=stands, counted=counted, token_id="tok_0"),
@@ -81,30 +81,30 @@ async def test_every_total_is_proved(
 async def test_every_sum_of_an_hour_is_proved(
     database: Database, used: Recorder, path: Path, column: str, of_row: str
 ) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute(f"UPDATE requests SET {of_row} WHERE id = '{request_id(3)}'")
     (found,) = (await check(database)).discrepancies
     assert found.column == f"usage_hours.{column}"
     assert found.counted == found.stands + 1
-    assert (found.token_id, found.hour) == ("tok_0", START // HOUR + 1)
+    assert (found.token_id, found.hour) == ("tok_0", START // HOUR_US + 1)
     assert (found.group_name, found.model) == ("default", "m")
 
 
 async def test_rows_hours_and_tokens_that_are_not_there(
     database: Database, used: Recorder, path: Path
 ) -> None:
-    with outside(path) as connection:
-        connection.execute(f"DELETE FROM usage_hours WHERE hour = {START // HOUR}")
+    with raw_connection(path) as connection:
+        connection.execute(f"DELETE FROM usage_hours WHERE hour = {START // HOUR_US}")
         connection.execute("DELETE FROM tokens")
     found = {(each.column, each.hour): each for each in (await check(database)).discrepancies}
-    gone = found["usage_hours.requests", START // HOUR]
+    gone = found["usage_hours.requests", START // HOUR_US]
     assert (gone.stands, gone.counted) == (0, 2)
     total = found["tokens.requests", None]
     assert (total.token_id, total.stands, total.counted) == ("tok_0", 0, 2)
 
 
 async def test_attempts_of_nothing_are_told(database: Database, used: Recorder, path: Path) -> None:
-    with outside(path) as connection:  # without foreign keys
+    with raw_connection(path) as connection:  # without foreign keys
         connection.execute(
             f"UPDATE attempts SET request_id = 'x' WHERE request_id = '{request_id(1)}'"
         )
@@ -116,20 +116,20 @@ async def test_attempts_of_nothing_are_told(database: Database, used: Recorder, 
 async def test_hours_whose_rows_may_be_gone_prove_nothing(
     database: Database, used: Recorder, path: Path
 ) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"DELETE FROM requests WHERE id = '{request_id(0)}'")
-    assert not (await check(database)).clean
-    with outside(path) as connection:
-        kept = START // HOUR + 1
+    assert not (await check(database)).ok
+    with raw_connection(path) as connection:
+        kept = START // HOUR_US + 1
         connection.execute(f"INSERT INTO settings VALUES ('rows_kept_since', '{kept}')")
     report = await check(database)
-    assert report.clean
+    assert report.ok
     assert report.rows_kept_since == kept
 
 
 async def test_a_damaged_file_is_told(database: Database, used: Recorder, path: Path) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute(
             "UPDATE sqlite_schema SET sql = replace(sql, 'requests_of_token ON requests (token_id',"
@@ -138,19 +138,19 @@ async def test_a_damaged_file_is_told(database: Database, used: Recorder, path: 
     await database.reader.dispose()
     report = await check(database)
     assert "requests_of_token" in report.damage[0]
-    assert not report.clean
+    assert not report.ok
 
 
 async def test_only_so_many_places_are_told(database: Database, path: Path) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO usage_hours (hour, token_id, group_name, model, errors)"
             " VALUES (?, 'tok_0', 'default', '', 1)",
-            ((number,) for number in range(MOST + 5)),
+            ((number,) for number in range(MAX_DISCREPANCIES + 5)),
         )
         connection.execute("COMMIT")
-    assert len((await check(database)).discrepancies) == MOST
+    assert len((await check(database)).discrepancies) == MAX_DISCREPANCIES
 
 
 async def test_the_check_sees_one_moment_while_others_write(
@@ -162,13 +162,13 @@ async def test_the_check_sees_one_moment_while_others_write(
         number = 0
         while writing:
             number += 1
-            await recorder.intend(intent(number, started_at=START + number * HOUR // 7))
-            recorder.settle(settlement(number, cost_micro=number))
+            await recorder.record_intent(intent(number, started_at=START + number * HOUR_US // 7))
+            recorder.record_settlement(settlement(number, cost_micro=number))
 
     async with asyncio.timeout(20):
         writer = asyncio.ensure_future(write())
         reports = [await check(database, boot_id=recorder.boot_id) for _ in range(20)]
         writing = False
         await writer
-    assert all(report.clean for report in reports)
+    assert all(report.ok for report in reports)
     assert reports[0].rows < reports[-1].rows

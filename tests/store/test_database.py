@@ -15,7 +15,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.schema import settings
-from tests.store.ledger import outside, token
+from tests.store.ledger import raw_connection, token
 
 
 async def test_every_file_is_the_owners_alone(database: Database, path: Path) -> None:
@@ -33,7 +33,7 @@ async def test_a_transaction_takes_its_lock_first_and_syncs_fully(
         driver = connection.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
         driver.set_trace_callback(sent.append)
-        with outside(path) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
+        with raw_connection(path) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("PRAGMA busy_timeout = 0")
             other.execute("BEGIN IMMEDIATE")
         pragmas = ("journal_mode", "synchronous", "foreign_keys")

@@ -10,7 +10,7 @@ from gateway.core.limits import UNLIMITED, Limits
 from gateway.store import groups, tokens
 from gateway.store.database import Database
 from gateway.store.errors import GroupInUse
-from gateway.store.records import AgentMode, Group, TokenState
+from gateway.store.records import UserAgentMode, Group, TokenState
 from tests.store.ledger import token
 
 
@@ -37,12 +37,12 @@ async def test_all_of_a_group_comes_back_as_it_was_put(database: Database) -> No
             budget_month=0,
         ),
         user_agents=("client/", "re:^other"),
-        user_agent_mode=AgentMode.OBSERVE,
+        user_agent_mode=UserAgentMode.OBSERVE,
     )
     await groups.put_group(database, group)
     found, default = await groups.all_groups(database)
     assert found == group
-    assert isinstance(found.user_agent_mode, AgentMode)
+    assert isinstance(found.user_agent_mode, UserAgentMode)
     assert (default.limits, default.multiplier, default.user_agents) == (UNLIMITED, "1", None)
     await groups.put_group(database, Group("beta", (), 9, user_agents=()))
     changed, _ = await groups.all_groups(database)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import DATABASE_NAME, hold
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 
 HOLDER = """
 import sys, time
@@ -26,10 +26,10 @@ with hold(Path(sys.argv[1])):
 
 def test_the_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
     state_dir = tmp_path / "a" / "state"
-    with hold(state_dir):
+    with lock_state_dir(state_dir):
         assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
         assert (state_dir / "lock").read_text() == f"{os.getpid()}\n"
-    with hold(state_dir):
+    with lock_state_dir(state_dir):
         pass
 
 
@@ -37,18 +37,18 @@ def test_a_second_holder_learns_the_pid_of_the_first_until_it_dies(tmp_path: Pat
     with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=-1, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StateLocked, match=f"process {holder.pid}") as caught, hold(tmp_path):
+        with pytest.raises(StateLocked, match=f"process {holder.pid}") as caught, lock_state_dir(tmp_path):
             pass
         assert caught.value.pid == holder.pid
         holder.send_signal(signal.SIGKILL)
         holder.wait(5)
-    with hold(tmp_path):
+    with lock_state_dir(tmp_path):
         pass
 
 
 def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="state directory"), hold(tmp_path / "file"):
+    with pytest.raises(StoreError, match="state directory"), lock_state_dir(tmp_path / "file"):
         pass
 
 
@@ -56,23 +56,23 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir(mode=0o755)
     (other / "letter.txt").write_text("not ours")
-    with pytest.raises(StoreError, match="no state directory"), hold(other):
+    with pytest.raises(StoreError, match="no state directory"), lock_state_dir(other):
         pass
     assert other.stat().st_mode & 0o777 == 0o755
-    with hold(other, ours=["letter.txt"]):
+    with lock_state_dir(other, expected_files=["letter.txt"]):
         pass
     restored = tmp_path / "restored"
     restored.mkdir()
     (restored / DATABASE_NAME).touch()
-    with hold(restored):
+    with lock_state_dir(restored):
         assert restored.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_demonstrations_directory_says_nothing_about_the_one_around_it(tmp_path: Path) -> None:
     (tmp_path / "var" / "demo").mkdir(parents=True)
-    with hold(tmp_path / "var"):
+    with lock_state_dir(tmp_path / "var"):
         pass
     (tmp_path / "site" / "demo").mkdir(parents=True)
     (tmp_path / "site" / "index.html").touch()
-    with pytest.raises(StoreError, match="no state directory"), hold(tmp_path / "site"):
+    with pytest.raises(StoreError, match="no state directory"), lock_state_dir(tmp_path / "site"):
         pass

@@ -9,10 +9,10 @@ import pytest
 from gateway.runtime import new_request_id
 from gateway.store import logs
 from gateway.store.database import Database
-from gateway.store.logs import Wanted
+from gateway.store.logs import LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, Intent, RequestRow
-from tests.store.ledger import START, attempted, failed, intent, request_id, settlement
+from tests.store.ledger import START, attempt, failed_attempt, intent, request_id, settlement
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -34,12 +34,12 @@ async def test_a_settled_row_holds_every_column(database: Database, recorder: Re
         account="b2",
         upstream_model="alpha-4.6",
         lane="translated",
-        attempts=(failed(), attempted()),
+        attempts=(failed_attempt(), attempt()),
     )
-    await recorder.intend(opening)
-    recorder.settle(ending)
-    recorder.refuse(intent(2), ending._replace(id=request_id(2)))
-    await recorder.intend(intent(3))
+    await recorder.record_intent(opening)
+    recorder.record_settlement(ending)
+    recorder.record_rejection(intent(2), ending._replace(id=request_id(2)))
+    await recorder.record_intent(intent(3))
     for number in (1, 2):
         row = await logs.get(database, request_id(number))
         both = intent(number)._asdict() | ending._asdict()
@@ -47,16 +47,16 @@ async def test_a_settled_row_holds_every_column(database: Database, recorder: Re
         assert row == RequestRow(**both)
         assert row.stream is True
         assert isinstance(row.state, ExchangeState)
-        assert await logs.attempts(database, request_id(number)) == [failed(), attempted()]
+        assert await logs.attempts(database, request_id(number)) == [failed_attempt(), attempt()]
     assert await logs.get(database, "req_nothing") is None
 
 
 async def test_who_was_intended_stays_where_the_end_names_nobody(
     database: Database, recorder: Recorder
 ) -> None:
-    await recorder.intend(intent(1))
-    recorder.settle(settlement(1))
-    await recorder.intend(intent(2))
+    await recorder.record_intent(intent(1))
+    recorder.record_settlement(settlement(1))
+    await recorder.record_intent(intent(2))
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.channel, row.account, row.lane) == ("main", "a1", "native")
@@ -66,7 +66,7 @@ async def test_who_was_intended_stays_where_the_end_names_nobody(
 
 async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder: Recorder) -> None:
     for number in range(10):
-        await recorder.intend(intent(number))
+        await recorder.record_intent(intent(number))
     first = await logs.page(database, limit=4)
     assert numbers(first) == [9, 8, 7, 6]
     second = await logs.page(database, limit=4, before=first[-1].id)
@@ -80,20 +80,20 @@ async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder
 
 
 async def test_filters_join(database: Database, recorder: Recorder) -> None:
-    recorder.refuse(
+    recorder.record_rejection(
         intent(1, model="beta-5.5", channel=None),
         settlement(1, state=ExchangeState.REJECTED, status=503, error_code="model_not_found"),
     )
-    recorder.intend(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
-    await recorder.intend(intent(3, model="' OR 1=1 --"))
-    assert numbers(await logs.page(database, Wanted(model="beta-5.5"))) == [2, 1]
-    assert numbers(await logs.page(database, Wanted(model="beta-5.5", token_id="tok_1"))) == [2]
-    assert numbers(await logs.page(database, Wanted(state=ExchangeState.REJECTED))) == [1]
+    recorder.record_intent(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
+    await recorder.record_intent(intent(3, model="' OR 1=1 --"))
+    assert numbers(await logs.page(database, LogFilter(model="beta-5.5"))) == [2, 1]
+    assert numbers(await logs.page(database, LogFilter(model="beta-5.5", token_id="tok_1"))) == [2]
+    assert numbers(await logs.page(database, LogFilter(state=ExchangeState.REJECTED))) == [1]
     assert numbers(
-        await logs.page(database, Wanted(status=range(503, 504), group_name="default"))
+        await logs.page(database, LogFilter(status=range(503, 504), group_name="default"))
     ) == [1]
-    assert numbers(await logs.page(database, Wanted(channel="main"))) == [3, 2]
-    assert numbers(await logs.page(database, Wanted(model="' OR 1=1 --"))) == [3]
+    assert numbers(await logs.page(database, LogFilter(channel="main"))) == [3, 2]
+    assert numbers(await logs.page(database, LogFilter(model="' OR 1=1 --"))) == [3]
 
 
 SECOND = 1_000_000
@@ -108,9 +108,9 @@ async def record(recorder: Recorder, number: int, ended: bool = True, **changes:
     """A row that began `number` seconds after START; `changes` of the intent or its end."""
     of_intent = {name: changes.pop(name) for name in list(changes) if name in Intent._fields}
     opening = intent(number, id=timed_id(number), started_at=START + number * SECOND)
-    await recorder.intend(opening._replace(**of_intent))
+    await recorder.record_intent(opening._replace(**of_intent))
     if ended:
-        recorder.settle(settlement(number, id=timed_id(number), **changes))
+        recorder.record_settlement(settlement(number, id=timed_id(number), **changes))
 
 
 @pytest.fixture
@@ -137,37 +137,37 @@ async def filled(database: Database, recorder: Recorder) -> Database:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(), [5, 4, 3, 2, 1]),
-        (Wanted(since=START + 4 * SECOND), [5, 4]),
-        (Wanted(until=START + 2 * SECOND), [1]),
-        (Wanted(since=START + 2 * SECOND, until=START + 2 * SECOND + 1), [2]),
-        (Wanted(since=2**53), []),
-        (Wanted(id=timed_id(3)[:-4]), [3]),
-        (Wanted(id="req_"), [5, 4, 3, 2, 1]),
-        (Wanted(id="reqx"), []),
-        (Wanted(group_name="team"), [4]),
-        (Wanted(model="alpha-5"), [1]),
-        (Wanted(model="alpha-x"), [3]),
-        (Wanted(channel="spare", account="b2"), [2]),
-        (Wanted(channel="spare", account="a1"), []),
-        (Wanted(state=ExchangeState.CLIENT_GONE), [5]),
-        (Wanted(state=ExchangeState.OPEN), [4]),
-        (Wanted(status=range(400, 500)), [5, 3]),
-        (Wanted(status=range(500, 600)), [2]),
-        (Wanted(status=range(200, 201)), [1]),
-        (Wanted(error_code="rate_limited"), [3]),
-        (Wanted(error_code="rate_limited", token_id="tok_0"), [3]),
-        (Wanted(text="quota"), [2]),
-        (Wanted(text="100%"), [2, 1]),
-        (Wanted(text="0%_A"), [1]),
-        (Wanted(text="0__a"), []),
-        (Wanted(text="\\"), [2]),
-        (Wanted(text="OVERLOADED", status=range(500, 600)), [2]),
-        (Wanted(text="'; DROP TABLE requests --"), []),
+        (LogFilter(), [5, 4, 3, 2, 1]),
+        (LogFilter(since=START + 4 * SECOND), [5, 4]),
+        (LogFilter(until=START + 2 * SECOND), [1]),
+        (LogFilter(since=START + 2 * SECOND, until=START + 2 * SECOND + 1), [2]),
+        (LogFilter(since=2**53), []),
+        (LogFilter(id=timed_id(3)[:-4]), [3]),
+        (LogFilter(id="req_"), [5, 4, 3, 2, 1]),
+        (LogFilter(id="reqx"), []),
+        (LogFilter(group_name="team"), [4]),
+        (LogFilter(model="alpha-5"), [1]),
+        (LogFilter(model="alpha-x"), [3]),
+        (LogFilter(channel="spare", account="b2"), [2]),
+        (LogFilter(channel="spare", account="a1"), []),
+        (LogFilter(state=ExchangeState.CLIENT_GONE), [5]),
+        (LogFilter(state=ExchangeState.RUNNING), [4]),
+        (LogFilter(status=range(400, 500)), [5, 3]),
+        (LogFilter(status=range(500, 600)), [2]),
+        (LogFilter(status=range(200, 201)), [1]),
+        (LogFilter(error_code="rate_limited"), [3]),
+        (LogFilter(error_code="rate_limited", token_id="tok_0"), [3]),
+        (LogFilter(text="quota"), [2]),
+        (LogFilter(text="100%"), [2, 1]),
+        (LogFilter(text="0%_A"), [1]),
+        (LogFilter(text="0__a"), []),
+        (LogFilter(text="\\"), [2]),
+        (LogFilter(text="OVERLOADED", status=range(500, 600)), [2]),
+        (LogFilter(text="'; DROP TABLE requests --"), []),
     ],
     ids=str,
 )
-async def test_every_filter(filled: Database, wanted: Wanted, expected: list[int]) -> None:
+async def test_every_filter(filled: Database, wanted: LogFilter, expected: list[int]) -> None:
     rows = await logs.page(filled, wanted)
     assert [row.id for row in rows] == [timed_id(number) for number in expected]
     exported = [row async for batch in logs.export(filled, wanted) for row in batch]
@@ -175,7 +175,7 @@ async def test_every_filter(filled: Database, wanted: Wanted, expected: list[int
 
 
 async def test_a_filtered_page_goes_on_both_ways(filled: Database) -> None:
-    wanted = Wanted(status=range(400, 600))
+    wanted = LogFilter(status=range(400, 600))
     first = await logs.page(filled, wanted, limit=2)
     (last,) = await logs.page(filled, wanted, limit=2, before=first[-1].id)
     assert last.id == timed_id(2)
@@ -188,7 +188,7 @@ async def test_an_export_of_many_batches_misses_none(
 ) -> None:
     count = 1203
     for number in range(count):
-        recorder.refuse(intent(number), settlement(number))
+        recorder.record_rejection(intent(number), settlement(number))
     await recorder.close()
     batches = [batch async for batch in logs.export(database)]
     assert [numbers(batch)[0] for batch in batches] == [1202, 702, 202]
@@ -206,14 +206,14 @@ async def test_a_tail_has_what_is_new_what_came_late_and_what_has_ended(
     await record(recorder, 195)
     await record(recorder, 150)
     await record(recorder, 201)
-    new = await logs.tail(database, after=timed_id(200), watched=[timed_id(100)])
+    new = await logs.tail(database, after=timed_id(200), running_ids=[timed_id(100)])
     assert [row.id for row in new] == [timed_id(201), timed_id(200), timed_id(195)]
 
-    recorder.settle(settlement(100, id=timed_id(100)))
+    recorder.record_settlement(settlement(100, id=timed_id(100)))
     await recorder.close()
-    new = await logs.tail(database, after=timed_id(230), watched=[timed_id(100), "req_gone"])
+    new = await logs.tail(database, after=timed_id(230), running_ids=[timed_id(100), "req_gone"])
     assert [(row.id, row.state) for row in new] == [(timed_id(100), "ok")]
-    assert await logs.tail(database, Wanted(channel="none"), after="nonsense") == []
+    assert await logs.tail(database, LogFilter(channel="none"), after="nonsense") == []
 
 
 def test_an_id_tells_when_it_was_minted() -> None:
@@ -228,11 +228,11 @@ async def test_rows_are_found_by_their_ids(database: Database, recorder: Recorde
         await record(recorder, number, status=200 + number)
     await recorder.close()
     ids = [timed_id(1), timed_id(3), "req_unknown"]
-    found = await logs.named(database, ids)
+    found = await logs.get_many(database, ids)
     assert {each: row.status for each, row in found.items()} == {timed_id(1): 201, timed_id(3): 203}
-    wanted = Wanted(status=range(203, 204))
-    assert list(await logs.named(database, ids, wanted)) == [timed_id(3)]
-    assert await logs.named(database, []) == {}
+    wanted = LogFilter(status=range(203, 204))
+    assert list(await logs.get_many(database, ids, wanted)) == [timed_id(3)]
+    assert await logs.get_many(database, []) == {}
 
 
 async def test_what_ended_in_earlier_runs_is_in_the_order_of_its_ends(
@@ -248,6 +248,6 @@ async def test_what_ended_in_earlier_runs_is_in_the_order_of_its_ends(
     await record(later, 5)
     await later.close()
     everything = [timed_id(number) for number in (2, 3, 1, 4)]
-    assert await logs.ended_before(database, later.boot_id, 10) == everything
-    assert await logs.ended_before(database, later.boot_id, 2) == [timed_id(3), timed_id(4)]
-    assert await logs.ended_before(database, recorder.boot_id, 10) == [timed_id(5)]
+    assert await logs.ended_in_earlier_runs(database, later.boot_id, 10) == everything
+    assert await logs.ended_in_earlier_runs(database, later.boot_id, 2) == [timed_id(3), timed_id(4)]
+    assert await logs.ended_in_earlier_runs(database, recorder.boot_id, 10) == [timed_id(5)]

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
 from gateway.store import groups, logs, tokens
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
@@ -21,9 +21,9 @@ from gateway.store.migrations import STEPS, migrate
 from gateway.store.recorder import Recorder
 from gateway.store.records import Group
 from gateway.store.schema import metadata
-from gateway.store.sqlite import FileWriter, make_file
+from gateway.store.sqlite import SqliteWriter, create_file
 from gateway.store.usage import Dimension, usage
-from tests.store.ledger import attempted, integrity, intent, outside, request_id, settlement
+from tests.store.ledger import attempt, integrity_check, intent, raw_connection, request_id, settlement
 
 NOW = 1_790_000_000_000_000
 
@@ -61,7 +61,7 @@ async def test_from_nothing_to_the_schema_of_today(database: Database) -> None:
 async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
     database: Database, path: Path
 ) -> None:
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
 
         def plan(query: str) -> str:
             return " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}"))
@@ -100,10 +100,10 @@ FIRST = 1
 
 
 async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
-    make_file(path)
-    writer = FileWriter(path)
+    create_file(path)
+    writer = SqliteWriter(path)
     await migrate(writer, NOW, STEPS[:FIRST])
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         for state in ("ok", "open"):
             connection.execute(
                 "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
@@ -134,31 +134,31 @@ async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
     assert rows == {
         name: row | new | {"catalog_model": row["model"]} for name, row in before.items()
     }
-    recorder.settle(settlement(0, attempts=(attempted(),))._replace(id="req_open"))
+    recorder.record_settlement(settlement(0, attempts=(attempt(),))._replace(id="req_open"))
     await recorder.close()
-    assert await logs.attempts(database, "req_open") == [attempted()]
+    assert await logs.attempts(database, "req_open") == [attempt()]
     assert await logs.attempts(database, "req_ok") == []
     await database.close()
-    assert integrity(path) == "ok"
+    assert integrity_check(path) == "ok"
     assert path.with_name("ledger.db.schema-1.copy").exists()
 
 
-FOURTH_HOUR = 4 * HOUR
+FOURTH_HOUR = 4 * HOUR_US
 
 
 async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> None:
     """And a ledger that was migrated agrees with itself, whatever it holds."""
-    make_file(path)
-    writer = FileWriter(path)
+    create_file(path)
+    writer = SqliteWriter(path)
     await migrate(writer, NOW, STEPS[:2])
     rows = (
         ("ok", 0, "main", "alpha-x", 10, 1, 100),
         ("error", 1, "main", "alpha-x", 20, 2, 50),
         ("rejected", 2, None, "alpha-x", 0, 0, None),
-        ("ok", HOUR, "main", None, 30, 3, 7),
+        ("ok", HOUR_US, "main", None, 30, 3, 7),
         ("open", 0, "main", "alpha-x", 0, 0, None),
     )
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute(
             'INSERT INTO tokens (id, name, digest, display, "group", state, created_at, requests,'
             " input_tokens, output_tokens) VALUES ('tok_0', 'n', x'00', 'sk', 'default', 'active',"
@@ -175,7 +175,7 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
             )
     await writer.close()
     database = await Database.open(path)
-    assert (await check(database)).clean
+    assert (await check(database)).ok
     found = [
         (
             *(row.hour, row.model, row.requests, row.errors, row.input_tokens, row.output_tokens),
@@ -192,7 +192,7 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
     await recorder.start()
     await recorder.close()
     report = await check(database, boot_id=recorder.boot_id)
-    assert report.clean
+    assert report.ok
     assert (report.keys, report.rows, report.hours) == (1, 5, 3)
     (known,) = await tokens.all_tokens(database)
     assert (known.requests, known.cost_micro, known.probe) == (5, 0, False)
@@ -204,9 +204,9 @@ async def test_attempts_go_with_their_request(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     for number in (1, 2):
-        recorder.refuse(intent(number), settlement(number, attempts=(attempted(),) * 2))
+        recorder.record_rejection(intent(number), settlement(number, attempts=(attempt(),) * 2))
     await recorder.close()
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"DELETE FROM requests WHERE id = '{request_id(1)}'")
     assert await logs.attempts(database, request_id(1)) == []
@@ -230,26 +230,26 @@ async def test_a_copy_is_made_before_a_file_with_content_changes(
     database: Database, path: Path
 ) -> None:
     await database.close()
-    writer = FileWriter(path)
+    writer = SqliteWriter(path)
     await migrate(writer, NOW, (*STEPS, add_column))
     await writer.close()
     copy = path.with_name(f"ledger.db.schema-{len(STEPS)}.copy")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert integrity(copy) == "ok"
-    with outside(copy) as connection:
+    assert integrity_check(copy) == "ok"
+    with raw_connection(copy) as connection:
         assert not has_remark(connection)
         assert connection.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         assert has_remark(connection)
 
 
 async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: Path) -> None:
     await database.close()
-    writer = FileWriter(path)
+    writer = SqliteWriter(path)
     with pytest.raises(MigrationFailed, match=f"from schema {len(STEPS)} to {len(STEPS) + 1}"):
         await migrate(writer, NOW, (*STEPS, fail_half_way))
     await writer.close()
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         assert not has_remark(connection)
     database = await Database.open(path)
     await database.close()
@@ -257,7 +257,7 @@ async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: P
 
 async def test_a_newer_schema_is_refused(database: Database, path: Path) -> None:
     await database.close()
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("UPDATE settings SET value = '99' WHERE name = 'schema_version'")
     with pytest.raises(NewerSchema, match=r"schema 99.*newer release"):
         await Database.open(path)

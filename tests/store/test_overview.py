@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gateway.store import logs
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
-from gateway.store.overview import DAY, Amounts, Failing, Figures, overview, widened
+from gateway.store.overview import DAY_US, Totals, FailureGroup, Metrics, overview, align_span
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from tests.store.ledger import intent, settlement
 
-MONDAY = 20_700 * DAY
+MONDAY = 20_700 * DAY_US
 
 
 def record(recorder: Recorder, at: int, token_id: str = "tok_0", **changes: Any) -> None:
@@ -22,14 +22,14 @@ def record(recorder: Recorder, at: int, token_id: str = "tok_0", **changes: Any)
     model = changes.pop("catalog_model", "alpha-5")
     request_id = f"{logs.first_id(at)}{recorder.backlog:010x}"
     opening = intent(0, token_id, id=request_id, started_at=at, catalog_model=model)
-    recorder.refuse(opening, settlement(0, token_id, **changes)._replace(id=request_id))
+    recorder.record_rejection(opening, settlement(0, token_id, **changes)._replace(id=request_id))
 
 
 @pytest.fixture
 async def filled(database: Database, recorder: Recorder) -> Database:
     """Hour 1: two that went well, of 100 input tokens each. Hour 3: failures of three kinds."""
-    record(recorder, MONDAY + HOUR, cost_micro=5)
-    record(recorder, MONDAY + 2 * HOUR - 1, "tok_1", cost_micro=9, first_event_us=50_000)
+    record(recorder, MONDAY + HOUR_US, cost_micro=5)
+    record(recorder, MONDAY + 2 * HOUR_US - 1, "tok_1", cost_micro=9, first_event_us=50_000)
     failed: dict[str, Any] = {
         "input_tokens": 0,
         "cache_read_tokens": 0,
@@ -38,26 +38,26 @@ async def filled(database: Database, recorder: Recorder) -> Database:
         "catalog_model": None,
     }
     for number in range(3):
-        at = MONDAY + 3 * HOUR + number
+        at = MONDAY + 3 * HOUR_US + number
         record(recorder, at, error_code="server_is_overloaded", upstream_status=529, **failed)
-    record(recorder, MONDAY + 4 * HOUR - 1, **failed | {"state": ExchangeState.CLIENT_GONE})
-    record(recorder, MONDAY + 4 * HOUR, error_code="rate_limited", upstream_status=None, **failed)
+    record(recorder, MONDAY + 4 * HOUR_US - 1, **failed | {"state": ExchangeState.CLIENT_GONE})
+    record(recorder, MONDAY + 4 * HOUR_US, error_code="rate_limited", upstream_status=None, **failed)
     await recorder.close()
     return database
 
 
 async def test_each_hour_is_told_also_those_of_which_there_is_nothing(filled: Database) -> None:
-    seen = await overview(filled, MONDAY + HOUR + 5, MONDAY + 4 * HOUR)
-    assert (seen.since, seen.until, seen.step) == (MONDAY + HOUR, MONDAY + 4 * HOUR, HOUR)
+    seen = await overview(filled, MONDAY + HOUR_US + 5, MONDAY + 4 * HOUR_US)
+    assert (seen.since, seen.until, seen.step) == (MONDAY + HOUR_US, MONDAY + 4 * HOUR_US, HOUR_US)
     assert [(each.at, each.requests, each.errors) for each in seen.series] == [
-        (MONDAY + HOUR, 2, 0),
-        (MONDAY + 2 * HOUR, 0, 0),
-        (MONDAY + 3 * HOUR, 4, 4),
+        (MONDAY + HOUR_US, 2, 0),
+        (MONDAY + 2 * HOUR_US, 0, 0),
+        (MONDAY + 3 * HOUR_US, 4, 4),
     ]
     first = seen.series[0]
     assert (first.input_tokens, first.cached_share) == (200, 0.4)
     assert (first.mean_first_event_us, first.mean_total_us) == (200_000, 1_200_000)
-    assert seen.whole == Figures(
+    assert seen.whole == Metrics(
         requests=6,
         errors=4,
         input_tokens=200,
@@ -71,7 +71,7 @@ async def test_each_hour_is_told_also_those_of_which_there_is_nothing(filled: Da
 
 
 async def test_who_used_most_comes_first(filled: Database) -> None:
-    seen = await overview(filled, MONDAY, MONDAY + DAY)
+    seen = await overview(filled, MONDAY, MONDAY + DAY_US)
     assert [(part.name, part.cost_micro, part.requests) for part in seen.keys] == [
         ("tok_1", 9, 1),
         ("tok_0", 5, 6),
@@ -80,46 +80,46 @@ async def test_who_used_most_comes_first(filled: Database) -> None:
 
 
 async def test_failures_by_what_the_client_got(filled: Database) -> None:
-    seen = await overview(filled, MONDAY, MONDAY + 4 * HOUR)
-    last = [each for each in await logs.page(filled) if each.started_at < MONDAY + 4 * HOUR]
+    seen = await overview(filled, MONDAY, MONDAY + 4 * HOUR_US)
+    last = [each for each in await logs.page(filled) if each.started_at < MONDAY + 4 * HOUR_US]
     assert seen.failures == (
-        Failing(what="server_is_overloaded", upstream_status=529, count=3, last=last[1].id),
-        Failing(what="client_gone", upstream_status=200, count=1, last=last[0].id),
+        FailureGroup(what="server_is_overloaded", upstream_status=529, count=3, last=last[1].id),
+        FailureGroup(what="client_gone", upstream_status=200, count=1, last=last[0].id),
     )
-    later = await overview(filled, MONDAY + 4 * HOUR, MONDAY + 5 * HOUR)
+    later = await overview(filled, MONDAY + 4 * HOUR_US, MONDAY + 5 * HOUR_US)
     assert [(each.what, each.upstream_status) for each in later.failures] == [
         ("rate_limited", None)
     ]
 
 
 async def test_a_long_span_is_told_by_the_day(filled: Database) -> None:
-    seen = await overview(filled, MONDAY - 3 * DAY, MONDAY + 5 * HOUR)
+    seen = await overview(filled, MONDAY - 3 * DAY_US, MONDAY + 5 * HOUR_US)
     assert [(each.at, each.requests) for each in seen.series] == [
-        (MONDAY - 3 * DAY, 0),
-        (MONDAY - 2 * DAY, 0),
-        (MONDAY - DAY, 0),
+        (MONDAY - 3 * DAY_US, 0),
+        (MONDAY - 2 * DAY_US, 0),
+        (MONDAY - DAY_US, 0),
         (MONDAY, 7),
     ]
 
 
 async def test_of_nothing(database: Database) -> None:
     seen = await overview(database, MONDAY, MONDAY)
-    assert seen.whole == Figures()
+    assert seen.whole == Metrics()
     assert (len(seen.series), seen.keys, seen.models, seen.failures) == (1, (), (), ())
     assert seen.whole.cached_share is seen.whole.mean_total_us is None
-    assert Amounts(requests=1).cached_share is None
+    assert Totals(requests=1).cached_share is None
 
 
 @pytest.mark.parametrize(
     ("since", "until", "expected"),
     [
-        (1, 2, (0, HOUR, HOUR)),
-        (HOUR, HOUR, (HOUR, 2 * HOUR, HOUR)),
-        (HOUR, HOUR - 5, (HOUR, 2 * HOUR, HOUR)),
-        (5, 3 * DAY + 5, (0, 3 * DAY + HOUR, HOUR)),
-        (5, 3 * DAY + 6, (0, 4 * DAY, DAY)),
-        (HOUR, 30 * DAY, (0, 30 * DAY, DAY)),
+        (1, 2, (0, HOUR_US, HOUR_US)),
+        (HOUR_US, HOUR_US, (HOUR_US, 2 * HOUR_US, HOUR_US)),
+        (HOUR_US, HOUR_US - 5, (HOUR_US, 2 * HOUR_US, HOUR_US)),
+        (5, 3 * DAY_US + 5, (0, 3 * DAY_US + HOUR_US, HOUR_US)),
+        (5, 3 * DAY_US + 6, (0, 4 * DAY_US, DAY_US)),
+        (HOUR_US, 30 * DAY_US, (0, 30 * DAY_US, DAY_US)),
     ],
 )
 def test_widening(since: int, until: int, expected: tuple[int, int, int]) -> None:
-    assert widened(since, until) == expected
+    assert align_span(since, until) == expected

@@ -17,10 +17,10 @@ from gateway.store.records import ExchangeState
 from gateway.store.usage import usage
 from tests.store.ledger import (
     START,
-    attempted,
-    failed,
+    attempt,
+    failed_attempt,
     intent,
-    outside,
+    raw_connection,
     request_id,
     settlement,
 )
@@ -34,26 +34,26 @@ async def totals(database: Database) -> dict[str, tuple[int, int, int]]:
 
 
 async def test_an_acknowledged_intent_is_on_disk(recorder: Recorder, path: Path) -> None:
-    acknowledged = recorder.intend(intent(1))
+    acknowledged = recorder.record_intent(intent(1))
     assert not acknowledged.done()
     assert recorder.backlog == 1
     async with asyncio.timeout(5):
         await acknowledged
     assert recorder.backlog == 0
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         row = connection.execute("SELECT state, boot_id, usage_source FROM requests").fetchone()
     assert row == ("open", recorder.boot_id, "none")
 
 
 async def test_settling_twice_changes_nothing(database: Database, recorder: Recorder) -> None:
-    once = settlement(1, attempts=(failed(), attempted()))
-    await recorder.intend(intent(1))
-    recorder.settle(once)
-    recorder.settle(once._replace(state=ExchangeState.ERROR, output_tokens=1000))
-    await recorder.intend(intent(2))
-    recorder.settle(once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempted(),)))
-    await recorder.intend(intent(3))
-    assert await logs.attempts(database, request_id(1)) == [failed(), attempted()]
+    once = settlement(1, attempts=(failed_attempt(), attempt()))
+    await recorder.record_intent(intent(1))
+    recorder.record_settlement(once)
+    recorder.record_settlement(once._replace(state=ExchangeState.ERROR, output_tokens=1000))
+    await recorder.record_intent(intent(2))
+    recorder.record_settlement(once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempt(),)))
+    await recorder.record_intent(intent(3))
+    assert await logs.attempts(database, request_id(1)) == [failed_attempt(), attempt()]
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.state, row.output_tokens) == (ExchangeState.OK, 7)
@@ -65,8 +65,8 @@ async def test_settling_twice_changes_nothing(database: Database, recorder: Reco
 async def test_an_exchange_may_settle_before_its_intent_is_committed(
     database: Database, recorder: Recorder
 ) -> None:
-    acknowledged = recorder.intend(intent(1))
-    recorder.settle(settlement(1))
+    acknowledged = recorder.record_intent(intent(1))
+    recorder.record_settlement(settlement(1))
     await acknowledged
     row = await logs.get(database, request_id(1))
     assert row is not None
@@ -80,8 +80,8 @@ async def test_a_refusal_is_a_whole_row_and_counts_as_a_request(
     refused = settlement(
         1, state=ExchangeState.REJECTED, status=429, input_tokens=0, output_tokens=0
     )
-    recorder.refuse(intent(1, channel=None, account=None, lane=None), refused)
-    await recorder.intend(intent(2))
+    recorder.record_rejection(intent(1, channel=None, account=None, lane=None), refused)
+    await recorder.record_intent(intent(2))
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.state, row.status, row.channel) == (ExchangeState.REJECTED, 429, None)
@@ -92,20 +92,20 @@ async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
     database: Database, recorder: Recorder
 ) -> None:
     async def exchange(number: int) -> None:
-        acknowledged = recorder.intend(intent(number))
+        acknowledged = recorder.record_intent(intent(number))
         try:
             await acknowledged
             await asyncio.sleep(10)
         finally:
-            recorder.settle(settlement(number))
+            recorder.record_settlement(settlement(number))
 
     running = [asyncio.ensure_future(exchange(number)) for number in range(100)]
     for task in running:
         await asyncio.sleep(0)
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    await recorder.intend(intent(1000))
-    rows = await logs.page(database, logs.Wanted(state=ExchangeState.OK), limit=500)
+    await recorder.record_intent(intent(1000))
+    rows = await logs.page(database, logs.LogFilter(state=ExchangeState.OK), limit=500)
     started = [task for task in running if task.cancelled()]
     assert len(rows) == len(started) > 90
     assert (await totals(database))["tok_0"][0] == len(rows)
@@ -113,8 +113,8 @@ async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
 
 async def test_closing_flushes_what_is_queued(database: Database, recorder: Recorder) -> None:
     for number in range(2500):
-        recorder.intend(intent(number))
-        recorder.settle(settlement(number))
+        recorder.record_intent(intent(number))
+        recorder.record_settlement(settlement(number))
     assert recorder.backlog == 5000
     async with asyncio.timeout(5):
         await recorder.close()
@@ -126,21 +126,21 @@ async def test_closing_flushes_what_is_queued(database: Database, recorder: Reco
 async def test_another_boots_open_rows_become_interrupted(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await recorder.intend(intent(1))
-    await recorder.intend(intent(2))
-    recorder.settle(settlement(2))
+    await recorder.record_intent(intent(1))
+    await recorder.record_intent(intent(2))
+    recorder.record_settlement(settlement(2))
     await recorder.close()
     following = Recorder(database)
-    early = following.intend(intent(3))
+    early = following.record_intent(intent(3))
     await following.start()
     await early
     first, second, third = reversed(await logs.page(database))
     assert (first.state, first.end_reason) == (ExchangeState.INTERRUPTED, "interrupted")
     assert (second.state, second.end_reason) == (ExchangeState.OK, None)
-    assert (third.state, third.boot_id) == (ExchangeState.OPEN, following.boot_id)
+    assert (third.state, third.boot_id) == (ExchangeState.RUNNING, following.boot_id)
     assert await totals(database) == {"tok_0": (2, 100, 7)}
     assert "1 exchanges were interrupted" in caplog.text
-    following.settle(settlement(1))
+    following.record_settlement(settlement(1))
     await following.close()
     assert await totals(database) == {"tok_0": (2, 100, 7)}
 
@@ -149,12 +149,12 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = [
-        recorder.intend(intent(number, user_agent="a\udcffb" if number == 3 else "plain"))
+        recorder.record_intent(intent(number, user_agent="a\udcffb" if number == 3 else "plain"))
         for number in range(50)
     ]
-    lost = recorder.intend(intent(50, endpoint=None))
-    recorder.settle(settlement(50))
-    waiting += [recorder.intend(intent(number)) for number in range(51, 80)]
+    lost = recorder.record_intent(intent(50, endpoint=None))
+    recorder.record_settlement(settlement(50))
+    waiting += [recorder.record_intent(intent(number)) for number in range(51, 80)]
     async with asyncio.timeout(10):
         await asyncio.gather(*waiting)
     rows = await logs.page(database, limit=100)
@@ -164,7 +164,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     assert f"cannot hold the intent of {request_id(50)}" in caplog.text
     assert await totals(database) == {"tok_0": (0, 0, 0)}
     for number in range(100, 600):
-        recorder.intend(intent(number))
+        recorder.record_intent(intent(number))
     backlogs = [recorder.backlog]
     while recorder.backlog:
         await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
 async def test_a_lost_writer_is_noticed_and_replaced(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    acknowledged = recorder.intend(intent(1))
+    acknowledged = recorder.record_intent(intent(1))
     await asyncio.sleep(0)
     (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
     writer.cancel()
@@ -183,7 +183,7 @@ async def test_a_lost_writer_is_noticed_and_replaced(
     await asyncio.sleep(0)
     assert not recorder.alive
     assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
-    recorder.settle(settlement(1))
+    recorder.record_settlement(settlement(1))
     assert recorder.alive
     async with asyncio.timeout(5):
         await acknowledged
@@ -195,11 +195,11 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
-    with outside(path) as other:
+    with raw_connection(path) as other:
         other.execute("BEGIN IMMEDIATE")
-        waiting = [recorder.intend(intent(number)) for number in range(20)]
+        waiting = [recorder.record_intent(intent(number)) for number in range(20)]
         for number in range(10):
-            recorder.settle(settlement(number, attempts=(attempted(),)))
+            recorder.record_settlement(settlement(number, attempts=(attempt(),)))
         await asyncio.sleep(0.1)
         writer.cancel()
         await asyncio.wait({writer})
@@ -209,16 +209,16 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     assert (await usage(database))[0].requests == 10
     assert not any(future.done() for future in waiting)
     for number in range(20):
-        recorder.settle(settlement(number, attempts=(attempted(),)))
+        recorder.record_settlement(settlement(number, attempts=(attempt(),)))
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting)
         await recorder.close()
     assert await totals(database) == {"tok_0": (20, 2000, 140)}
     for row in await logs.page(database):
-        assert await logs.attempts(database, row.id) == [attempted()]
+        assert await logs.attempts(database, row.id) == [attempt()]
     (everything,) = await usage(database)
     assert (everything.requests, everything.input_tokens) == (20, 2000)
-    assert (await check(database)).clean
+    assert (await check(database)).ok
     assert "cannot hold" not in caplog.text
 
 
@@ -226,7 +226,7 @@ async def test_rows_after_the_end_are_named(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     await recorder.close()
-    recorder.settle(settlement(1))
+    recorder.record_settlement(settlement(1))
     assert request_id(1) in caplog.text
 
 
@@ -237,27 +237,27 @@ async def test_after_several_intents_the_next_ones_share_a_commit(
     monkeypatch.setattr("gateway.store.recorder._LONGEST_REST", 0.3)
     monkeypatch.setattr("gateway.store.recorder._REST_PER_INTENT", 0.3)
     clock = asyncio.get_running_loop().time
-    await asyncio.gather(*(recorder.intend(intent(number)) for number in range(20)))
+    await asyncio.gather(*(recorder.record_intent(intent(number)) for number in range(20)))
     began = clock()
-    first = recorder.intend(intent(100))
+    first = recorder.record_intent(intent(100))
     await asyncio.sleep(0.1)
-    second = recorder.intend(intent(101))
+    second = recorder.record_intent(intent(101))
     await first
     assert clock() - began > 0.2
     assert second.done()
     await asyncio.sleep(0.4)
     began = clock()
     for number in range(200, 204):
-        await recorder.intend(intent(number))
+        await recorder.record_intent(intent(number))
     assert clock() - began < 0.3
 
 
 async def test_closing_does_not_wait_for_the_end_of_a_pause(
     database: Database, recorder: Recorder
 ) -> None:
-    await asyncio.gather(*(recorder.intend(intent(number)) for number in range(20)))
-    waiting = recorder.intend(intent(100))
-    recorder.settle(settlement(100))
+    await asyncio.gather(*(recorder.record_intent(intent(number)) for number in range(20)))
+    waiting = recorder.record_intent(intent(100))
+    recorder.record_settlement(settlement(100))
     await recorder.close()
     assert waiting.done()
     assert await totals(database) == {"tok_0": (1, 100, 7)}
@@ -270,10 +270,10 @@ async def test_each_commit_is_told_in_its_order(database: Database) -> None:
         (type(each).__name__, each.id) for each in entries
     )
     await recorder.start()
-    await recorder.intend(intent(2))
-    await recorder.intend(intent(1))
-    recorder.settle(settlement(1))
-    recorder.settle(settlement(2))
+    await recorder.record_intent(intent(2))
+    await recorder.record_intent(intent(1))
+    recorder.record_settlement(settlement(1))
+    recorder.record_settlement(settlement(2))
     assert told == [("Intent", request_id(2)), ("Intent", request_id(1))]
     await recorder.close()
     assert told[2:] == [("Settlement", request_id(1)), ("Settlement", request_id(2))]

@@ -19,7 +19,7 @@ from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from tests.store.ledger import integrity, intent, outside, settlement
+from tests.store.ledger import integrity_check, intent, raw_connection, settlement
 
 
 def run_and_kill(path: Path, first: int, after: float) -> set[str]:
@@ -42,7 +42,7 @@ async def test_a_killed_process_loses_nothing_that_was_acknowledged(
     acknowledged: set[str] = set()
     for kill in range(4):
         acknowledged |= run_and_kill(path, kill * 1_000_000, 0.15 + 0.11 * kill)
-        assert integrity(path) == "ok"
+        assert integrity_check(path) == "ok"
     assert len(acknowledged) > 200
     database = await Database.open(path)
     recorder = Recorder(database)
@@ -58,16 +58,16 @@ async def test_a_killed_process_loses_nothing_that_was_acknowledged(
     settled = sum(state == ExchangeState.OK for _, state in rows)
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.output_tokens) == (len(rows), 7 * settled)
-    assert (await check(database, boot_id=recorder.boot_id)).clean
+    assert (await check(database, boot_id=recorder.boot_id)).ok
     await database.close()
 
 
 async def test_a_locked_database_only_delays(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with outside(path) as other:
+    with raw_connection(path) as other:
         other.execute("BEGIN IMMEDIATE")
-        waiting = [recorder.intend(intent(number)) for number in range(300)]
+        waiting = [recorder.record_intent(intent(number)) for number in range(300)]
         slowest = 0.0
         for _ in range(120):
             before = time.perf_counter()
@@ -76,12 +76,12 @@ async def test_a_locked_database_only_delays(
         assert not any(future.done() for future in waiting)
         assert slowest < 0.5
         for number in range(300):
-            recorder.settle(settlement(number))
+            recorder.record_settlement(settlement(number))
         other.execute("ROLLBACK")
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting)
         await recorder.close()
-    rows = await logs.page(database, logs.Wanted(state=ExchangeState.OK), limit=1000)
+    rows = await logs.page(database, logs.LogFilter(state=ExchangeState.OK), limit=1000)
     assert len(rows) == 300
     (used,) = await tokens.all_tokens(database)
     assert used.requests == 300
@@ -100,9 +100,9 @@ async def test_a_full_disk_only_delays(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     await database.write(partial(allow, more=2))
-    waiting = [recorder.intend(intent(number)) for number in range(1000)]
+    waiting = [recorder.record_intent(intent(number)) for number in range(1000)]
     for number in range(1000):
-        recorder.settle(settlement(number))
+        recorder.record_settlement(settlement(number))
     await asyncio.sleep(0.3)
     assert recorder.backlog > 0
     assert not waiting[-1].done()
@@ -119,9 +119,9 @@ async def test_a_full_disk_only_delays(
 async def test_closing_gives_up_at_its_deadline_and_says_so(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with outside(path) as other:
+    with raw_connection(path) as other:
         other.execute("BEGIN IMMEDIATE")
-        recorder.intend(intent(1))
+        recorder.record_intent(intent(1))
         before = time.perf_counter()
         await recorder.close(deadline=0.2)
         assert time.perf_counter() - before < 1
@@ -137,8 +137,8 @@ async def test_five_seconds_of_a_full_disk_at_200_requests_a_second_lose_nothing
     began = time.perf_counter()
     for number in range(1000):
         await asyncio.sleep(max(0.0, began + number / 200 - time.perf_counter()))
-        waiting.append(recorder.intend(intent(number)))
-        recorder.settle(settlement(number, cost_micro=number))
+        waiting.append(recorder.record_intent(intent(number)))
+        recorder.record_settlement(settlement(number, cost_micro=number))
     assert time.perf_counter() - began > 4.9
     assert recorder.backlog > 1000
     assert "full" in caplog.text
@@ -149,7 +149,7 @@ async def test_five_seconds_of_a_full_disk_at_200_requests_a_second_lose_nothing
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.cost_micro) == (1000, sum(range(1000)))
     report = await check(database)
-    assert report.clean
+    assert report.ok
     assert (report.rows, report.open) == (1000, 0)
 
 
@@ -157,13 +157,13 @@ async def test_closing_with_five_thousand_rows_in_the_queue_loses_none(
     database: Database, recorder: Recorder
 ) -> None:
     for number in range(5000):
-        recorder.refuse(intent(number), settlement(number, cost_micro=1))
+        recorder.record_rejection(intent(number), settlement(number, cost_micro=1))
     assert recorder.backlog == 10_000
     before = time.perf_counter()
     await recorder.close()
     assert time.perf_counter() - before <= 2
     report = await check(database)
-    assert report.clean
+    assert report.ok
     assert (report.rows, report.open) == (5000, 0)
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.cost_micro) == (5000, 5000)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store import tokens
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.usage import COUNTS, Dimension, usage
-from tests.store.ledger import START, intent, outside, settlement, token
+from tests.store.ledger import START, intent, raw_connection, settlement, token
 from tests.support.hypothesis_profiles import examples
 from tests.support.ledger_template import open_ledger
 
@@ -31,7 +31,7 @@ def opened(number: int) -> Intent:
     return intent(
         number,
         f"tok_{number % 2}",
-        started_at=START + number * HOUR // 4,
+        started_at=START + number * HOUR_US // 4,
         group_name=GROUPS[number // 2 % 2],
         catalog_model=MODELS[number % 3],
         expected_input_tokens=number % 3 * 50,
@@ -91,22 +91,22 @@ async def _interleave(path: Path, order: Sequence[tuple[str, int]]) -> None:
         elif step == "lost answer":
             await _lose_an_answer()
         elif step == "settle":
-            recorder.settle(ended(number))
+            recorder.record_settlement(ended(number))
             if number in running:
                 running.discard(number)
                 costs[number] = ended(number).cost_micro
         elif number not in running and number not in costs:
             if step == "refuse":
-                recorder.refuse(opened(number), ended(number))
+                recorder.record_rejection(opened(number), ended(number))
                 costs[number] = ended(number).cost_micro
             else:
-                recorder.intend(opened(number))
+                recorder.record_intent(opened(number))
                 running.add(number)
         await asyncio.sleep(0)
     async with asyncio.timeout(10):
         await recorder.close()
     report = await check(database, boot_id=recorder.boot_id)
-    assert report.clean, report
+    assert report.ok, report
     assert (report.rows, report.open) == (len(costs) + len(running), len(running))
     used = await usage(database, [Dimension.KEY, Dimension.MODEL])
     assert sum(row.cost_micro for row in used) == sum(costs.values())
@@ -132,13 +132,13 @@ async def test_ten_thousand_concurrent_settlements_with_duplicates_sum_up_exactl
 
     async def client() -> None:
         for number in numbers:
-            acknowledged = recorder.intend(opened(number))
+            acknowledged = recorder.record_intent(opened(number))
             if number % 2:
                 await acknowledged
-            recorder.settle(ended(number))
+            recorder.record_settlement(ended(number))
             if number % 20 == 0:  # 5 %
                 await asyncio.sleep(0.001 * (number % 7))
-                recorder.settle(ended(number, output_tokens=1_000_000))
+                recorder.record_settlement(ended(number, output_tokens=1_000_000))
 
     async with asyncio.timeout(40):
         await asyncio.gather(*(client() for _ in range(tasks)))
@@ -152,9 +152,9 @@ async def test_ten_thousand_concurrent_settlements_with_duplicates_sum_up_exactl
         sum(number * 7 + 1 for number in range(owner, count, 2)) for owner in range(2)
     ]
     report = await check(database, boot_id=recorder.boot_id)
-    assert report.clean
+    assert report.ok
     assert (report.rows, report.open) == (count, 0)
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         counted = connection.execute(
             f"SELECT {', '.join(map('sum({})'.format, COUNTS))} FROM usage_hours"
         )

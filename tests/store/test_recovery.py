@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.store import logs, tokens
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
@@ -17,11 +17,11 @@ async def test_the_prompt_is_billed_to_the_key_and_to_the_hour_of_its_start(
 ) -> None:
     await tokens.add_token(database, token(1))
     known = {"catalog_model": "m", "expected_input_tokens": 90, "expected_micro": 135_000_001}
-    recorder.intend(intent(0, **known))
-    recorder.intend(intent(1, **known, started_at=START + HOUR))
-    recorder.intend(intent(2, **known, started_at=START + HOUR, group_name="team"))
-    recorder.intend(intent(3, expected_micro=0))
-    await recorder.intend(intent(4, "tok_1", expected_input_tokens=1, expected_micro=2))
+    recorder.record_intent(intent(0, **known))
+    recorder.record_intent(intent(1, **known, started_at=START + HOUR_US))
+    recorder.record_intent(intent(2, **known, started_at=START + HOUR_US, group_name="team"))
+    recorder.record_intent(intent(3, expected_micro=0))
+    await recorder.record_intent(intent(4, "tok_1", expected_input_tokens=1, expected_micro=2))
     await recorder.close()
     following = Recorder(database)
     await following.start()
@@ -35,15 +35,15 @@ async def test_the_prompt_is_billed_to_the_key_and_to_the_hour_of_its_start(
     assert unbilled.usage_source == "none"
     first, second = await tokens.all_tokens(database)
     assert (first.requests, first.input_tokens, first.output_tokens) == (4, 270, 0)
-    assert (first.cost_micro, first.last_used_at) == (405_000_003, START + HOUR)
+    assert (first.cost_micro, first.last_used_at) == (405_000_003, START + HOUR_US)
     assert (second.requests, second.cost_micro, second.last_used_at) == (1, 2, START + 4)
     hours = await usage(database, [Dimension.HOUR], token_id="tok_0")
     assert [(row.hour, row.requests, row.errors, row.estimated) for row in hours] == [
-        (START // HOUR, 2, 2, 1),
-        (START // HOUR + 1, 2, 2, 2),
+        (START // HOUR_US, 2, 2, 1),
+        (START // HOUR_US + 1, 2, 2, 2),
     ]
-    assert (await check(database, boot_id=following.boot_id)).clean
-    following.settle(settlement(0, cost_micro=7))
+    assert (await check(database, boot_id=following.boot_id)).ok
+    following.record_settlement(settlement(0, cost_micro=7))
     await following.close()
     assert await tokens.all_tokens(database) == [first, second]
-    assert (await check(database)).clean
+    assert (await check(database)).ok

@@ -74,6 +74,6 @@ def test_the_version_grows_with_every_change_of_a_group_only() -> None:
     group = registry.group("team")
     assert group is not None
     assert group.patterns == ("beta-*",)
-    registry.drop_group("team")
+    registry.remove_group("team")
     assert registry.group("team") is None
     assert registry.version == 3

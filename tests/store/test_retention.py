@@ -9,51 +9,51 @@ from pathlib import Path
 import pytest
 
 from gateway.store import logs, tokens
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.check import check
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import Intent, Settlement
 from gateway.store.retention import delete_before
 from gateway.store.usage import Dimension, usage
-from tests.store.ledger import START, attempted, intent, outside, settlement
+from tests.store.ledger import START, attempt, intent, raw_connection, settlement
 
-FIRST = START // HOUR
+FIRST = START // HOUR_US
 
 
 def exchange(at: int, number: int = 0) -> tuple[Intent, Settlement]:
     name = f"req_{at:014x}{number:010x}"
     return (
         intent(0, id=name, started_at=at),
-        settlement(0, id=name, cost_micro=3, attempts=(attempted(), attempted())),
+        settlement(0, id=name, cost_micro=3, attempts=(attempt(), attempt())),
     )
 
 
 async def test_whole_hours_go_and_their_sums_stay(database: Database, recorder: Recorder) -> None:
-    border = (FIRST + 2) * HOUR
-    moments = [FIRST * HOUR, border - 1, border, border + HOUR]
+    border = (FIRST + 2) * HOUR_US
+    moments = [FIRST * HOUR_US, border - 1, border, border + HOUR_US]
     for moment in moments:
-        recorder.refuse(*exchange(moment))
-    await recorder.intend(exchange(border - 2)[0])
+        recorder.record_rejection(*exchange(moment))
+    await recorder.record_intent(exchange(border - 2)[0])
     before = await usage(database, [Dimension.HOUR])
-    assert await delete_before(database, border + HOUR - 1, pause=0) == 2
+    assert await delete_before(database, border + HOUR_US - 1, pause=0) == 2
     rows = await logs.page(database)
     assert sorted(row.started_at for row in rows) == [border - 2, *moments[2:]]
     assert await logs.attempts(database, exchange(moments[0])[0].id) == []
     assert len(await logs.attempts(database, exchange(moments[2])[0].id)) == 2
     assert await usage(database, [Dimension.HOUR]) == before
     report = await check(database, boot_id=recorder.boot_id)
-    assert report.clean
+    assert report.ok
     assert report.rows_kept_since == FIRST + 2
-    recorder.settle(exchange(border - 2)[1])  # it was open and ends late
+    recorder.record_settlement(exchange(border - 2)[1])  # it was open and ends late
     await recorder.close()
-    assert (await check(database)).clean
+    assert (await check(database)).ok
     assert await delete_before(database, border, pause=0) == 1
 
 
 async def test_the_border_never_goes_back(database: Database, recorder: Recorder) -> None:
     assert await delete_before(database, START) == 0
-    assert await delete_before(database, START - 5 * HOUR) == 0
+    assert await delete_before(database, START - 5 * HOUR_US) == 0
     assert (await check(database)).rows_kept_since == FIRST
 
 
@@ -61,19 +61,19 @@ async def test_interrupted_in_the_middle_it_leaves_a_clean_ledger(
     database: Database, recorder: Recorder
 ) -> None:
     for number in range(100):
-        recorder.refuse(*exchange(START, number))
+        recorder.record_rejection(*exchange(START, number))
     await recorder.close()
-    deleting = asyncio.ensure_future(delete_before(database, START + HOUR, batch=10, pause=0.05))
+    deleting = asyncio.ensure_future(delete_before(database, START + HOUR_US, batch=10, pause=0.05))
     async with asyncio.timeout(10):
         while len(rows := await logs.page(database, limit=100)) > 80:
             await asyncio.sleep(0.005)
     deleting.cancel()
     await asyncio.wait({deleting})
     assert len(rows) > 0
-    assert (await check(database)).clean
-    assert await delete_before(database, START + HOUR, batch=10, pause=0) > 0
+    assert (await check(database)).ok
+    assert await delete_before(database, START + HOUR_US, batch=10, pause=0) > 0
     assert await logs.page(database) == []
-    assert (await check(database)).clean
+    assert (await check(database)).ok
 
 
 @pytest.mark.timeout(60)
@@ -81,7 +81,7 @@ async def test_a_deletion_of_many_rows_does_not_stop_the_service(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     count = 50_000
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format, stream,"
@@ -100,16 +100,16 @@ async def test_a_deletion_of_many_rows_does_not_stop_the_service(
         )
         connection.execute(f"UPDATE tokens SET requests = {count}, input_tokens = {10 * count}")
         connection.execute("COMMIT")
-    deleting = asyncio.ensure_future(delete_before(database, START + HOUR))
+    deleting = asyncio.ensure_future(delete_before(database, START + HOUR_US))
     waits, number = [], 0
     while not deleting.done():
         number += 1
-        opened, ended = exchange(START + 3 * HOUR, number)
+        opened, ended = exchange(START + 3 * HOUR_US, number)
         before = time.perf_counter()
         async with asyncio.timeout(10):
-            await recorder.intend(opened)
+            await recorder.record_intent(opened)
         waits.append(time.perf_counter() - before)
-        recorder.settle(ended)
+        recorder.record_settlement(ended)
         await asyncio.sleep(0.01)
     assert await deleting == count
     await recorder.close()
@@ -119,5 +119,5 @@ async def test_a_deletion_of_many_rows_does_not_stop_the_service(
     (used,) = await tokens.all_tokens(database)
     assert used.requests == count + number
     report = await check(database)
-    assert report.clean
+    assert report.ok
     assert report.rows == number

@@ -15,26 +15,26 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from gateway.store.batch import Batch, arrange
+from gateway.store.batch import Batch, build_batch
 from gateway.store.database import Database
-from gateway.store.driver import driver
+from gateway.store.driver import driver_cursor
 from gateway.store.records import ExchangeState
 from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table
-from gateway.store.statements import OneByOne, Statements, Together
-from tests.store.ledger import START, attempted, failed, intent, outside, request_id, settlement
+from gateway.store.statements import SingleRowStatement, Statements, MultiRowStatement
+from tests.store.ledger import START, attempt, failed_attempt, intent, raw_connection, request_id, settlement
 from tests.support.hypothesis_profiles import examples
 
-FORMS = (Together, OneByOne)
+FORMS = (MultiRowStatement, SingleRowStatement)
 
 
 def write(statements: Statements, cursor: DBAPICursor, batch: Batch) -> None:
-    statements.intend.run(cursor, batch.intents)
-    statements.complete.run(cursor, batch.whole)
-    statements.settle.run(cursor, batch.settlements)
-    statements.attempt.run(cursor, batch.attempts)
-    statements.hour.run(cursor, batch.hours)
-    statements.credit.run(cursor, batch.credits)
+    statements.insert_intent.run(cursor, batch.intents)
+    statements.insert_complete.run(cursor, batch.complete_rows)
+    statements.update_settled.run(cursor, batch.settlements)
+    statements.insert_attempt.run(cursor, batch.attempts)
+    statements.add_hour.run(cursor, batch.hour_deltas)
+    statements.add_to_token.run(cursor, batch.token_deltas)
 
 
 def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]:
@@ -44,7 +44,7 @@ def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]
     }
     entries: list[Any] = []
     for number in range(min(settled, opened)):
-        changes: dict[str, Any] = {"attempts": (failed(), attempted())[number % 3 :]}
+        changes: dict[str, Any] = {"attempts": (failed_attempt(), attempt())[number % 3 :]}
         if number % 2:
             changes |= {"channel": "spare", "account": "b", "error_code": "x", "first_event_us": 7}
         entries.append(settlement(number, f"tok_{number % owners}", **changes))
@@ -52,10 +52,10 @@ def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]
         owner = f"tok_{number % owners}"
         refusal = settlement(number, owner, state=ExchangeState.REJECTED, first_event_us=None)
         entries += [intent(number, owner, stream=False, catalog_model="m"), refusal]
-    return [arrange(first.values(), {}), arrange(entries, {}, first)]
+    return [build_batch(first.values(), {}), build_batch(entries, {}, first)]
 
 
-def written(form: type[Together] | type[OneByOne], steps: Sequence[Batch]) -> list[Any]:
+def written(form: type[MultiRowStatement] | type[SingleRowStatement], steps: Sequence[Batch]) -> list[Any]:
     """Every row of every table that the recorder writes, in a database in memory."""
     engine = create_engine("sqlite://")
     statements = Statements(engine.dialect, "boot", form)
@@ -65,7 +65,7 @@ def written(form: type[Together] | type[OneByOne], steps: Sequence[Batch]) -> li
             row = {"id": f"tok_{number}", "name": "", "digest": b"%d" % number, "display": ""}
             row |= {"group": "default", "state": "active", "created_at": 0}
             connection.execute(insert(tokens_table).values(row))
-        with driver(connection) as cursor:
+        with driver_cursor(connection) as cursor:
             for batch in steps:
                 write(statements, cursor, batch)
         tables = (requests, usage_hours, tokens_table, metadata.tables["attempts"])
@@ -79,32 +79,32 @@ def written(form: type[Together] | type[OneByOne], steps: Sequence[Batch]) -> li
 @given(st.integers(0, 140), st.integers(0, 140), st.integers(0, 70), st.integers(1, 3))
 def test_both_forms_write_the_same(opened: int, settled: int, refused: int, owners: int) -> None:
     steps = batches(opened, settled, refused, owners)
-    assert written(Together, steps) == written(OneByOne, steps)
+    assert written(MultiRowStatement, steps) == written(SingleRowStatement, steps)
 
 
-@pytest.mark.parametrize("count", sorted({n + more for n in Together.SIZES for more in (0, 1)}))
+@pytest.mark.parametrize("count", sorted({n + more for n in MultiRowStatement.SIZES for more in (0, 1)}))
 def test_any_number_of_rows_is_written_exactly(count: int) -> None:
-    rows = written(Together, batches(count, count, 0, 1))
+    rows = written(MultiRowStatement, batches(count, count, 0, 1))
     in_requests = [row for row in rows if str(row[0]).startswith("req_") and len(row) > 20]
     assert [row[0] for row in in_requests] == [request_id(number) for number in range(count)]
 
 
 def test_a_server_gets_the_portable_form() -> None:
     statements = Statements(asyncpg.dialect(), "boot")
-    for each in (statements.intend, statements.settle, statements.hour, statements.credit):
-        assert isinstance(each, OneByOne)
+    for each in (statements.insert_intent, statements.update_settled, statements.add_hour, statements.add_to_token):
+        assert isinstance(each, SingleRowStatement)
         assert "given" not in each._sql
-    assert isinstance(statements.hour, OneByOne)
-    assert "ON CONFLICT" in statements.hour._sql
+    assert isinstance(statements.add_hour, SingleRowStatement)
+    assert "ON CONFLICT" in statements.add_hour._sql
 
 
 async def test_rows_are_found_by_their_key_however_many_there_are(
     database: Database, path: Path
 ) -> None:
     statements = Statements(database.dialect, "boot")
-    for each in (statements.settle, statements.credit):
-        assert isinstance(each, Together)
-        with outside(path) as connection:
+    for each in (statements.update_settled, statements.add_to_token):
+        assert isinstance(each, MultiRowStatement)
+        with raw_connection(path) as connection:
             for sql in each._texts:
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("",) * sql.count("?"))
                 searched = [row[3] for row in plan if "given" not in row[3] and "ROW" not in row[3]]
@@ -115,12 +115,12 @@ async def test_rows_are_found_by_their_key_however_many_there_are(
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_row_without_its_key_is_refused_by_every_form(
-    database: Database, form: type[Together] | type[OneByOne]
+    database: Database, form: type[MultiRowStatement] | type[SingleRowStatement]
 ) -> None:
     statements = Statements(database.dialect, "boot", form)
     rows = [intent(1), intent(2, id=None)]
     with pytest.raises(IntegrityError):
-        await database.write_rows(lambda cursor: statements.intend.run(cursor, rows))
+        await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, rows))
 
 
 async def test_a_fault_rolls_the_transaction_back_and_the_next_one_works(
@@ -129,21 +129,21 @@ async def test_a_fault_rolls_the_transaction_back_and_the_next_one_works(
     statements = Statements(database.dialect, "boot")
 
     def fail(cursor: DBAPICursor) -> None:
-        statements.intend.run(cursor, [intent(1)])
+        statements.insert_intent.run(cursor, [intent(1)])
         raise ValueError(START)
 
     with pytest.raises(ValueError, match=str(START)):
         await database.write_rows(fail)
-    await database.write_rows(lambda cursor: statements.intend.run(cursor, [intent(2)]))
+    await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, [intent(2)]))
     await database.write(lambda connection: connection.exec_driver_sql("SELECT 1"))
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         assert connection.execute("SELECT id FROM requests").fetchall() == [(request_id(2),)]
 
 
 async def test_a_locked_database_is_said_in_the_words_of_the_engine(
     database: Database, path: Path
 ) -> None:
-    with outside(path) as other:
+    with raw_connection(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(OperationalError, match="locked") as caught:
             await database.write_rows(lambda cursor: None)

@@ -13,7 +13,7 @@ from gateway.store import groups, tokens
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState
-from tests.store.ledger import START, outside, token
+from tests.store.ledger import START, raw_connection, token
 
 WHAT_HAPPENED: dict[str, Any] = {
     "requests": 1,
@@ -76,10 +76,10 @@ async def test_whose_keys_these_are(database: Database) -> None:
     old, new = whole(1), token(2)
     await tokens.add_tokens(database, [old, new])
     assert old.old_digest is not None
-    assert await tokens.owners(database, [old.old_digest, b"nobody's"]) == [old]
-    found = await tokens.owners(database, [old.digest, new.digest])
+    assert await tokens.tokens_by_digest(database, [old.old_digest, b"nobody's"]) == [old]
+    found = await tokens.tokens_by_digest(database, [old.digest, new.digest])
     assert sorted(each.id for each in found) == [old.id, new.id]
-    assert await tokens.owners(database, []) == []
+    assert await tokens.tokens_by_digest(database, []) == []
 
 
 async def test_many_are_added_or_none(database: Database) -> None:
@@ -122,7 +122,7 @@ async def test_an_operator_sets_all_but_what_happened(database: Database, path: 
     assert await tokens.update_token(database, wanted)
     (after,) = await tokens.all_tokens(database)
     assert after == replace(wanted, **{name: getattr(before, name) for name in WHAT_HAPPENED})
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         assigned = ", ".join(f"{name} = ?" for name in WHAT_HAPPENED)
         connection.execute(f"UPDATE tokens SET {assigned}", tuple(WHAT_HAPPENED.values()))
     assert await tokens.update_token(database, before)
@@ -164,10 +164,10 @@ async def test_what_cannot_be_set_changes_nothing(database: Database) -> None:
 
 async def test_the_first_use_is_kept_and_the_last_change(database: Database) -> None:
     await tokens.add_token(database, token(1))
-    await tokens.note_use(database, "tok_0", first=(10, None, "client/1.0"))
-    await tokens.note_use(database, "tok_0", first=(9, "192.0.2.1", None), changed=(9, "one"))
-    await tokens.note_use(database, "tok_0", changed=(12, "two"))
-    await tokens.note_use(database, "tok_unknown", first=(1, None, None), changed=(1, "x"))
+    await tokens.record_origin(database, "tok_0", first=(10, None, "client/1.0"))
+    await tokens.record_origin(database, "tok_0", first=(9, "192.0.2.1", None), changed=(9, "one"))
+    await tokens.record_origin(database, "tok_0", changed=(12, "two"))
+    await tokens.record_origin(database, "tok_unknown", first=(1, None, None), changed=(1, "x"))
     noted, other = await tokens.all_tokens(database)
     assert (noted.first_used_at, noted.first_address, noted.first_agent) == (10, None, "client/1.0")
     assert (noted.changed_at, noted.changed) == (12, "two")

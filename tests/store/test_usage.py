@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway.store.batch import HOUR
+from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from gateway.store.usage import Dimension, Spending, UsageRow, spent, usage
-from tests.store.ledger import intent, outside, settlement
+from gateway.store.usage import Dimension, Spend, UsageRow, load_spend, usage
+from tests.store.ledger import intent, raw_connection, settlement
 
 
 def at(text: str) -> int:
@@ -22,7 +22,7 @@ def at(text: str) -> int:
 
 
 def hour(text: str) -> int:
-    return at(text) // HOUR
+    return at(text) // HOUR_US
 
 
 EXCHANGES: tuple[tuple[str, str, str, str | None, int], ...] = (
@@ -37,7 +37,7 @@ EXCHANGES: tuple[tuple[str, str, str, str | None, int], ...] = (
 @pytest.fixture
 async def used(database: Database, recorder: Recorder) -> Database:
     for number, (moment, token_id, group, model, cost) in enumerate(EXCHANGES):
-        recorder.refuse(
+        recorder.record_rejection(
             intent(number, token_id, started_at=at(moment), group_name=group, catalog_model=model),
             settlement(
                 number,
@@ -76,7 +76,7 @@ async def test_nothing_was_used(database: Database) -> None:
     (everything,) = await usage(database)
     assert (everything.requests, everything.cost_micro) == (0, 0)
     assert await usage(database, [Dimension.KEY]) == []
-    assert await spent(database, at("2026-02-01T00:00:00")) == await spent(database, 0)
+    assert await load_spend(database, at("2026-02-01T00:00:00")) == await load_spend(database, 0)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ async def test_filters_narrow_and_bounds_are_half_open(used: Database) -> None:
 async def test_spendings_are_of_this_day_and_month_of_utc(
     used: Database, now: str, days: dict[str, int], months: dict[str, int]
 ) -> None:
-    spendings = await spent(used, at(now))
+    spendings = await load_spend(used, at(now))
     assert spendings.tokens == {
-        name: Spending(total, days.get(name, 0), months.get(name, 0))
+        name: Spend(total, days.get(name, 0), months.get(name, 0))
         for name, total in (("tok_0", 23), ("tok_1", 13))
     }
     assert {name: each.total for name, each in spendings.groups.items()} == {
@@ -158,7 +158,7 @@ async def test_spendings_are_of_this_day_and_month_of_utc(
 
 async def test_a_year_of_hours_comes_at_once(database: Database, path: Path) -> None:
     """Rows of requests, be it ten million, are never looked at: there are none at all here."""
-    with outside(path) as connection:
+    with raw_connection(path) as connection:
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO usage_hours (hour, token_id, group_name, model, requests, cost_micro)"
@@ -175,5 +175,5 @@ async def test_a_year_of_hours_comes_at_once(database: Database, path: Path) -> 
     rows = await usage(database, [Dimension.KEY, Dimension.DAY])
     assert time.perf_counter() - before < 5
     assert sum(row.requests for row in rows) == 8760 * 20 * 100
-    spendings = await spent(database, 500_000 * HOUR)
+    spendings = await load_spend(database, 500_000 * HOUR_US)
     assert spendings.groups["default"].total == 8760 * 20 * 3

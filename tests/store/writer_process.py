@@ -23,10 +23,10 @@ async def run(path: str, first: int) -> None:
     async def exchanges() -> None:
         for number in numbers:
             opening = intent(number)
-            await recorder.intend(opening)
+            await recorder.record_intent(opening)
             print("open", opening.id, flush=True)
             await asyncio.sleep(0.002 * (number % 5))
-            recorder.settle(settlement(number))
+            recorder.record_settlement(settlement(number))
 
     await asyncio.gather(*(exchanges() for _ in range(30)))
 

@@ -25,23 +25,23 @@ CANDIDATE = Candidate(
 LIMIT = 2**20
 
 
-def configured(address: str, spoken: Format = Format.CHAT, **fields: Any) -> Config:
+def config_for(address: str, spoken: Format = Format.CHAT, **fields: Any) -> Config:
     lines = [channel(spoken, address, **fields)]
     return parse_config(orjson.dumps({"channels": lines}).decode())
 
 
 @asynccontextmanager
-async def line_to(
+async def open_client(
     address: str, spoken: Format = Format.CHAT, **fields: Any
 ) -> AsyncIterator[UpstreamClient]:
-    line = UpstreamClient(configured(address, spoken, **fields))
+    line = UpstreamClient(config_for(address, spoken, **fields))
     try:
         yield line
     finally:
         await line.close()
 
 
-async def ask(line: UpstreamClient, **crossing: str) -> bytes:
+async def send(line: UpstreamClient, **crossing: str) -> bytes:
     answer = await line.send(CANDIDATE, b'{"n":1}', crossing, "")
     async with answer:
         return await answer.read_body(LIMIT)

@@ -35,7 +35,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy() -> AsyncIterator[Proxy]:
+async def run_proxy() -> AsyncIterator[Proxy]:
     running = Proxy()
     async with raw_upstream(running.converse) as upstream:
         running.port = upstream.origin.port

@@ -22,7 +22,7 @@ CONNECT_TIMEOUT = 5.0
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"content-length: 5\r\n\r\nhello"
 
-Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def request_head(length: int = 0) -> bytes:
@@ -50,13 +50,13 @@ async def read_all(response: UpstreamResponse) -> tuple[bytes, FailureKind | Non
     return body, None
 
 
-async def turns(count: int = 3) -> None:
+async def run_loop(count: int = 3) -> None:
     """So many turns of the event loop: what a socket has is read meanwhile."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0.001)
@@ -72,32 +72,32 @@ async def open_pool() -> AsyncIterator[ConnectionPool]:
 
 
 @dataclass(slots=True)
-class Line:
+class ConnectionPair:
     """One connection and the socket at the other end of it."""
 
     pool: ConnectionPool
     connection: Connection
     peer: socket.socket
 
-    async def ask(self) -> asyncio.Task[UpstreamResponse]:
+    async def send_request(self) -> asyncio.Task[UpstreamResponse]:
         """A request that has left."""
         asking = asyncio.ensure_future(self.connection.send(request_head(), b""))
-        await turns(1)
+        await run_loop(1)
         return asking
 
-    async def say(self, parts: Iterable[bytes]) -> None:
+    async def send_parts(self, parts: Iterable[bytes]) -> None:
         """Each part is read by itself."""
         for part in parts:
             with suppress(ConnectionError):  # it was closed after an earlier part
                 self.peer.send(part)
-            await turns()
+            await run_loop()
 
     async def exchange(
         self, parts: Iterable[bytes], *, end: bool = False
     ) -> tuple[int, dict[str, str], bytes, FailureKind | None]:
         """Status, headers, body and failure of a request that is answered so."""
-        asking = await self.ask()
-        await self.say(parts)
+        asking = await self.send_request()
+        await self.send_parts(parts)
         if end:
             with suppress(OSError):
                 self.peer.shutdown(socket.SHUT_WR)
@@ -112,7 +112,7 @@ class Line:
 
 
 @asynccontextmanager
-async def open_line() -> AsyncIterator[Line]:
+async def open_connection() -> AsyncIterator[ConnectionPair]:
     loop = asyncio.get_running_loop()
     with socket.create_server((HOST, 0)) as server:
         near = socket.create_connection(server.getsockname())
@@ -123,9 +123,9 @@ async def open_line() -> AsyncIterator[Line]:
         connection = Connection(pool, Origin(HOST, 1, tls=False), loop)
         await loop.create_connection(lambda: connection, sock=near)
         with peer:
-            yield Line(pool, connection, peer)
+            yield ConnectionPair(pool, connection, peer)
             connection.close()
-            await turns()
+            await run_loop()
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class RawUpstream:
 
 @asynccontextmanager
 async def raw_upstream(
-    converse: Conversation, tls: ssl.SSLContext | None = None
+    converse: ConnectionHandler, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawUpstream]:
     """`converse` has each connection, which is closed behind it."""
     tasks: set[asyncio.Task[None]] = set()
@@ -179,7 +179,7 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(length)
 
 
-def answering(*answers: bytes) -> Conversation:
+def respond_with(*answers: bytes) -> ConnectionHandler:
     """Every connection gives these answers in turn, and is closed with the last of them."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,21 +12,21 @@ import pytest
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
 from gateway.upstream.client import UpstreamClient
-from tests.house import House, channel, open_house
-from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
-from tests.upstream.calling import CANDIDATE, LIMIT, ask, failure_of, line_to
+from tests.house import RunningGateway, channel, run_gateway
+from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, json_response
+from tests.upstream.calling import CANDIDATE, LIMIT, send, failure_of, open_client
 
 
 @pytest.fixture
 async def line(upstream: ScriptedUpstream) -> AsyncIterator[UpstreamClient]:
-    async with line_to(upstream.address) as line:
+    async with open_client(upstream.address) as line:
         yield line
 
 
 async def test_connections_are_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     for _ in range(3):
-        assert await ask(line) == reply("chat").body
+        assert await send(line) == fixture_reply("chat").body
     assert upstream.connections == 1
 
 
@@ -34,55 +34,55 @@ async def test_a_stale_connection_is_replaced_unseen(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """The upstream hangs up after a reply that promised to keep the connection."""
-    upstream.play(reply("chat").but(hang_up=True), reply("chat"))
-    await ask(line)
-    assert await ask(line) == reply("chat").body
-    assert len(upstream.seen) == 2, "exactly one copy of each request"
+    upstream.respond_with(fixture_reply("chat").with_changes(hang_up=True), fixture_reply("chat"))
+    await send(line)
+    assert await send(line) == fixture_reply("chat").body
+    assert len(upstream.requests) == 2, "exactly one copy of each request"
 
 
 async def test_a_connection_that_breaks_as_it_is_used_again(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """It was taken from the pool before its end was noticed: asked once more, on a fresh one."""
-    upstream.play(reply("chat"), Script(instead=b""), reply("chat"))
-    await ask(line)
-    assert await ask(line) == reply("chat").body
-    assert [seen.connection for seen in upstream.seen] == [1, 1, 2]
+    upstream.respond_with(fixture_reply("chat"), Response(raw=b""), fixture_reply("chat"))
+    await send(line)
+    assert await send(line) == fixture_reply("chat").body
+    assert [seen.connection for seen in upstream.requests] == [1, 1, 2]
 
 
 async def test_a_fresh_connection_that_breaks_is_no_stale_one(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(Script(instead=b""))
-    failure = await failure_of(ask(line))
+    upstream.respond_with(Response(raw=b""))
+    failure = await failure_of(send(line))
     assert failure.kind is FailureKind.DISCONNECT
-    assert len(upstream.seen) == 1, "it may have been served: never again by itself"
+    assert len(upstream.requests) == 1, "it may have been served: never again by itself"
 
 
 async def test_a_second_break_is_told(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"), Script(instead=b""))
-    await ask(line)
-    assert (await failure_of(ask(line))).kind is FailureKind.DISCONNECT
-    assert len(upstream.seen) == 3
+    upstream.respond_with(fixture_reply("chat"), Response(raw=b""))
+    await send(line)
+    assert (await failure_of(send(line))).kind is FailureKind.DISCONNECT
+    assert len(upstream.requests) == 3
 
 
 async def test_a_break_after_some_answer_is_never_tried_again(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(reply("chat"), reply("chat").but(ending=Ending.TRUNCATED))
-    await ask(line)
-    assert (await failure_of(ask(line))).kind is FailureKind.CUT
-    assert len(upstream.seen) == 2
+    upstream.respond_with(fixture_reply("chat"), fixture_reply("chat").with_changes(ending=Ending.TRUNCATED))
+    await send(line)
+    assert (await failure_of(send(line))).kind is FailureKind.TRUNCATED
+    assert len(upstream.requests) == 2
 
 
 async def test_nobody_there(unused_tcp_port: int) -> None:
-    async with line_to(f"http://127.0.0.1:{unused_tcp_port}") as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+    async with open_client(f"http://127.0.0.1:{unused_tcp_port}") as line:
+        assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
 async def test_no_such_host() -> None:
-    async with line_to("http://nowhere.invalid:9") as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+    async with open_client("http://nowhere.invalid:9") as line:
+        assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
 async def test_no_tls_where_tls_is_wanted() -> None:
@@ -94,8 +94,8 @@ async def test_no_tls_where_tls_is_wanted() -> None:
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with line_to(f"https://127.0.0.1:{port}") as line:
-            assert (await failure_of(ask(line))).kind is FailureKind.TLS
+        async with open_client(f"https://127.0.0.1:{port}") as line:
+            assert (await failure_of(send(line))).kind is FailureKind.TLS
     finally:
         server.close()
 
@@ -104,18 +104,18 @@ async def test_no_tls_where_tls_is_wanted() -> None:
 async def test_redirects_are_not_followed(
     line: UpstreamClient, upstream: ScriptedUpstream, status: int
 ) -> None:
-    upstream.play(whole({}, status, location=f"{upstream.address}/elsewhere"))
-    failure = await failure_of(ask(line))
+    upstream.respond_with(json_response({}, status, location=f"{upstream.address}/elsewhere"))
+    failure = await failure_of(send(line))
     assert failure.status == status
-    assert len(upstream.seen) == 1
+    assert len(upstream.requests) == 1
 
 
 async def test_cookies_are_not_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    script = reply("chat")
-    upstream.play(script.but(headers={**script.headers, "set-cookie": "a=b; Path=/"}))
-    await ask(line)
-    await ask(line)
-    assert "cookie" not in upstream.last.headers
+    script = fixture_reply("chat")
+    upstream.respond_with(script.with_changes(headers={**script.headers, "set-cookie": "a=b; Path=/"}))
+    await send(line)
+    await send(line)
+    assert "cookie" not in upstream.last_request.headers
 
 
 async def test_proxies_of_the_environment_are_not_used(
@@ -123,24 +123,24 @@ async def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    upstream.play(reply("chat"))
-    assert await ask(line)
+    upstream.respond_with(fixture_reply("chat"))
+    assert await send(line)
 
 
 async def test_compression_that_nobody_asked_for(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    packed = gzip.compress(reply("chat").body)
-    upstream.play(whole(packed, content_encoding="gzip"))
-    assert upstream.seen == []
-    assert await ask(line) == reply("chat").body
-    assert upstream.last.headers["accept-encoding"] == "identity"
+    packed = gzip.compress(fixture_reply("chat").body)
+    upstream.respond_with(json_response(packed, content_encoding="gzip"))
+    assert upstream.requests == []
+    assert await send(line) == fixture_reply("chat").body
+    assert upstream.last_request.headers["accept-encoding"] == "identity"
 
 
 async def test_compression_that_is_none(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({"plain": True}, content_encoding="gzip"))
-    failure = await failure_of(ask(line))
-    assert failure.kind in (FailureKind.CUT, FailureKind.GARBAGE)
+    upstream.respond_with(json_response({"plain": True}, content_encoding="gzip"))
+    failure = await failure_of(send(line))
+    assert failure.kind in (FailureKind.TRUNCATED, FailureKind.MALFORMED)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -149,35 +149,35 @@ async def test_a_body_that_is_too_large(
 ) -> None:
     """The limit counts what the body unpacks to."""
     body = b"x" * (LIMIT + 1)
-    script = whole(gzip.compress(body), content_encoding="gzip") if packed else whole(body)
-    upstream.play(script)
-    assert (await failure_of(ask(line))).kind is FailureKind.TOO_LARGE
+    script = json_response(gzip.compress(body), content_encoding="gzip") if packed else json_response(body)
+    upstream.respond_with(script)
+    assert (await failure_of(send(line))).kind is FailureKind.TOO_LARGE
 
 
 async def test_a_large_header(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({}, x_large="x" * 20_000))
-    assert await ask(line) == b"{}"
+    upstream.respond_with(json_response({}, x_large="x" * 20_000))
+    assert await send(line) == b"{}"
 
 
 async def test_a_header_beyond_all_bounds(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({}, x_large="x" * 200_000))
-    assert (await failure_of(ask(line))).kind is FailureKind.GARBAGE
+    upstream.respond_with(json_response({}, x_large="x" * 200_000))
+    assert (await failure_of(send(line))).kind is FailureKind.MALFORMED
 
 
 async def test_an_error_without_end_is_not_read_to_its_end(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(Script(status=500, pieces=(b"x" * 65536,) * 4, ending=Ending.SILENT))
-    failure = await failure_of(asyncio.wait_for(ask(line), 2))
-    assert (failure.kind, failure.status) == (FailureKind.SAID, 500)
-    await asyncio.wait_for(upstream.last.left.wait(), 1)
+    upstream.respond_with(Response(status=500, chunks=(b"x" * 65536,) * 4, ending=Ending.STALLED))
+    failure = await failure_of(asyncio.wait_for(send(line), 2))
+    assert (failure.kind, failure.status) == (FailureKind.RESPONSE, 500)
+    await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
 async def test_an_error_that_breaks_off_still_has_its_status(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(whole({"error": {}}, 429, retry_after="3").but(ending=Ending.TRUNCATED))
-    failure = await failure_of(ask(line))
+    upstream.respond_with(json_response({"error": {}}, 429, retry_after="3").with_changes(ending=Ending.TRUNCATED))
+    failure = await failure_of(send(line))
     assert (failure.status, failure.retry_after) == (429, 3)
 
 
@@ -186,38 +186,38 @@ async def test_a_whole_answer_that_is_none_of_a_model(
     line: UpstreamClient, upstream: ScriptedUpstream, body: bytes
 ) -> None:
     """It keeps its status, and that tells it from bytes that are no HTTP."""
-    upstream.play(whole(body))
+    upstream.respond_with(json_response(body))
     failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
-    assert (failure.kind, failure.status) == (FailureKind.GARBAGE, 200)
-    upstream.play(Script(instead=b"not HTTP\r\n\r\n"))
+    assert (failure.kind, failure.status) == (FailureKind.MALFORMED, 200)
+    upstream.respond_with(Response(raw=b"not HTTP\r\n\r\n"))
     failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
-    assert (failure.kind, failure.status) == (FailureKind.GARBAGE, None)
+    assert (failure.kind, failure.status) == (FailureKind.MALFORMED, None)
 
 
 async def test_many_at_once(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     """The client library's own default of 100 connections would make the 101st wait unseen."""
-    upstream.play(reply("chat").but(ending=Ending.SILENT))
+    upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))
     answers = await asyncio.gather(*(line.send(CANDIDATE, b"{}", {}, "") for _ in range(120)))
-    assert len(upstream.seen) == 120
+    assert len(upstream.requests) == 120
     for answer in answers:
         answer.close()
 
 
 async def test_a_large_prompt(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     prompt = b'{"text":"' + b"x" * (2 * 2**20) + b'"}'
     answer = await line.send(CANDIDATE, prompt, {}, "")
     answer.close()
-    assert upstream.last.body == prompt
+    assert upstream.last_request.body == prompt
 
 
 @pytest.mark.parametrize(
     ("timeouts", "script", "streamed"),
     [
-        ({"first_event": 0.2}, reply_stream("chat").but(delay=5), True),
-        ({"whole": 0.2}, reply("chat").but(delay=5), False),
-        ({"whole": 0.2}, reply("chat").but(ending=Ending.SILENT), False),
-        ({"idle": 0.2}, Script(ending=Ending.SILENT), True),
+        ({"first_event": 0.2}, fixture_stream("chat").with_changes(delay=5), True),
+        ({"whole": 0.2}, fixture_reply("chat").with_changes(delay=5), False),
+        ({"whole": 0.2}, fixture_reply("chat").with_changes(ending=Ending.STALLED), False),
+        ({"idle": 0.2}, Response(ending=Ending.STALLED), True),
     ],
     ids=["first event", "whole", "whole, half of it", "idle"],
 )
@@ -225,29 +225,29 @@ async def test_what_a_client_is_told_of_silence(
     upstream: ScriptedUpstream,
     tmp_path: Path,
     timeouts: dict[str, float],
-    script: Script,
+    script: Response,
     streamed: bool,
 ) -> None:
-    upstream.play(script)
+    upstream.respond_with(script)
     lines = [channel(Format.CHAT, upstream.address, timeouts=timeouts)]
-    async with open_house(tmp_path, lines) as house:
-        answer = await house.ask(Format.CHAT, stream=streamed)
+    async with run_gateway(tmp_path, lines) as house:
+        answer = await house.post(Format.CHAT, stream=streamed)
         assert answer.status == 503
         assert (await answer.json())["error"]["code"] == "upstream_timeout"
         assert (await house.row()).end_reason == "upstream_timeout"
-        await asyncio.wait_for(upstream.last.left.wait(), 1)
+        await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
 async def test_what_a_client_is_told_of_a_line_that_breaks(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    async with open_house(
+    async with run_gateway(
         tmp_path, [channel(Format.CHAT, f"http://127.0.0.1:{unused_tcp_port}")]
     ) as house:
         await _assert_told(house, 503, "server_is_overloaded")
 
 
-async def _assert_told(house: House, status: int, code: str) -> None:
-    answer = await house.ask(Format.CHAT)
+async def _assert_told(house: RunningGateway, status: int, code: str) -> None:
+    answer = await house.post(Format.CHAT)
     assert answer.status == status
     assert (await answer.json())["error"]["code"] == code

@@ -17,7 +17,7 @@ from gateway.core.target import Target
 from gateway.routing.router import Candidate
 from gateway.upstream.client import _MAX_CACHED_HEAD, _MAX_CACHED_HEADS, UpstreamClient
 from tests.house import ACCOUNT, ALPHA, UPSTREAM_MODEL
-from tests.upstream.calling import failure_of, line_to
+from tests.upstream.calling import failure_of, open_client
 from tests.upstream.sockets import HELLO, RawUpstream, raw_upstream, read_request
 
 PATHS = {
@@ -73,7 +73,7 @@ async def client(
     heads: Heads, spoken: Format = Format.CHAT, **fields: Any
 ) -> AsyncIterator[UpstreamClient]:
     accounts = [{"name": ACCOUNT, "key": "k"}]
-    async with line_to(f"http://{heads.address}", spoken, accounts=accounts, **fields) as line:
+    async with open_client(f"http://{heads.address}", spoken, accounts=accounts, **fields) as line:
         yield line
 
 
@@ -129,9 +129,9 @@ async def test_without_options(heads: Heads) -> None:
 async def test_no_value_begins_another_header(heads: Heads, value: str) -> None:
     async with client(heads) as line:
         failure = await failure_of(line.send(candidate(Format.CHAT), b"{}", {"x-a": value}, ""))
-        assert failure.kind is FailureKind.GARBAGE
+        assert failure.kind is FailureKind.MALFORMED
         assert heads.sent == []
-        assert line.in_flight(candidate(Format.CHAT).place) == 0
+        assert line.in_flight(candidate(Format.CHAT).account_ref) == 0
 
 
 @pytest.mark.parametrize("value", ["é", "日本", "\udce9\udcff", "a\tb", ""])
@@ -174,7 +174,7 @@ async def test_a_query_after_another(heads: Heads) -> None:
 
 async def test_kept_heads_are_bounded(heads: Heads) -> None:
     async with client(heads) as line:
-        cached = line._endpoints[candidate(Format.CHAT).place].cached_heads
+        cached = line._endpoints[candidate(Format.CHAT).account_ref].cached_heads
         await post(line, {"x-large": "x" * _MAX_CACHED_HEAD})
         assert not cached
         for number in range(_MAX_CACHED_HEADS + 10):
@@ -187,7 +187,7 @@ async def test_another_endpoint(heads: Heads) -> None:
     async with client(heads) as line:
         for path in ("/other", "more"):
             asking = line.post_json(candidate(Format.CHAT), path, b"{}", {}, "a=1")
-            assert (await failure_of(asking)).kind is FailureKind.GARBAGE
+            assert (await failure_of(asking)).kind is FailureKind.MALFORMED
             assert heads.last[0] == f"POST /v1/{path.lstrip('/')}?a=1 HTTP/1.1"
         await post(line, query="a=1")
         assert heads.last[0] == "POST /v1/chat/completions?a=1 HTTP/1.1"
@@ -210,7 +210,7 @@ async def test_a_proxy_is_told_the_whole_address(
     heads: Heads, address: str, target: str, host: str | None
 ) -> None:
     proxy = f"http://{heads.address}"
-    async with line_to(address.removesuffix("/v1"), proxy=proxy) as line:
+    async with open_client(address.removesuffix("/v1"), proxy=proxy) as line:
         await post(line, query="a=1")
         assert heads.last[0] == f"POST {target}?a=1 HTTP/1.1"
         assert heads.last[1] == f"host: {host or 'xn--bcher-kva.test'}"

@@ -14,36 +14,36 @@ from gateway.core.target import Target
 from gateway.routing.router import Candidate
 from gateway.upstream.client import AccountAtCapacity, AttemptFailed
 from tests.house import ACCOUNT, ALPHA, UPSTREAM_MODEL
-from tests.scripted import Ending, Script, ScriptedUpstream, reply, reply_stream, whole
-from tests.upstream.calling import CANDIDATE, ask, failure_of, line_to
+from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, json_response
+from tests.upstream.calling import CANDIDATE, send, failure_of, open_client
 
 
 async def test_what_the_gateway_calls_itself(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"))
-    async with line_to(upstream.address) as line:
-        await ask(line)
-        assert upstream.last.headers["user-agent"].startswith("model-gateway/")
-    async with line_to(upstream.address, user_agent="house/1 (quiet)") as line:
-        await ask(line)
-        assert upstream.last.headers["user-agent"] == "house/1 (quiet)"
+    upstream.respond_with(fixture_reply("chat"))
+    async with open_client(upstream.address) as line:
+        await send(line)
+        assert upstream.last_request.headers["user-agent"].startswith("model-gateway/")
+    async with open_client(upstream.address, user_agent="house/1 (quiet)") as line:
+        await send(line)
+        assert upstream.last_request.headers["user-agent"] == "house/1 (quiet)"
 
 
 @pytest.mark.parametrize("sent", [{"anthropic-version": "2023-01-01", "anthropic-beta": "b"}, {}])
 async def test_a_version_in_place_of_the_clients(
     upstream: ScriptedUpstream, sent: dict[str, str]
 ) -> None:
-    upstream.play(reply("messages"))
+    upstream.respond_with(fixture_reply("messages"))
     candidate = Candidate(
         "messages-main", ACCOUNT, Format.MESSAGES, Lane.NATIVE, ALPHA, Target(model=UPSTREAM_MODEL)
     )
-    async with line_to(upstream.address, Format.MESSAGES, version_header="2030-12-31") as line:
+    async with open_client(upstream.address, Format.MESSAGES, version_header="2030-12-31") as line:
         (await line.send(candidate, b"{}", sent, "")).close()
-    assert upstream.last.headers.getall("anthropic-version") == ["2030-12-31"]
-    assert upstream.last.headers.get("anthropic-beta") == sent.get("anthropic-beta")
+    assert upstream.last_request.headers.getall("anthropic-version") == ["2030-12-31"]
+    assert upstream.last_request.headers.get("anthropic-beta") == sent.get("anthropic-beta")
 
 
 async def test_the_channels_own_options(upstream: ScriptedUpstream) -> None:
-    async with line_to(upstream.address, params={"seed": 1, "user": None}, stream="force") as line:
+    async with open_client(upstream.address, params={"seed": 1, "user": None}, stream="force") as line:
         options = line.channel(CANDIDATE)
     assert (options.params, options.stream) == ({"seed": 1, "user": None}, "force")
     assert line.timeouts(CANDIDATE) is options.timeouts
@@ -51,39 +51,39 @@ async def test_the_channels_own_options(upstream: ScriptedUpstream) -> None:
 
 async def test_through_a_proxy(upstream: ScriptedUpstream) -> None:
     """The name of the upstream is the proxy's to find."""
-    upstream.play(reply("chat"))
-    async with line_to("http://nowhere.invalid:81", proxy=upstream.address) as line:
+    upstream.respond_with(fixture_reply("chat"))
+    async with open_client("http://nowhere.invalid:81", proxy=upstream.address) as line:
         for _ in range(2):
-            assert await ask(line) == reply("chat").body
-    assert upstream.last.target == "http://nowhere.invalid:81/v1/chat/completions"
+            assert await send(line) == fixture_reply("chat").body
+    assert upstream.last_request.target == "http://nowhere.invalid:81/v1/chat/completions"
     assert upstream.connections == 1
 
 
 async def test_a_stale_connection_to_a_proxy_is_replaced(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat"), Script(instead=b""), reply("chat"))
-    async with line_to("http://nowhere.invalid:81", proxy=upstream.address) as line:
-        await ask(line)
-        assert await ask(line) == reply("chat").body
-    assert [seen.connection for seen in upstream.seen] == [1, 1, 2]
+    upstream.respond_with(fixture_reply("chat"), Response(raw=b""), fixture_reply("chat"))
+    async with open_client("http://nowhere.invalid:81", proxy=upstream.address) as line:
+        await send(line)
+        assert await send(line) == fixture_reply("chat").body
+    assert [seen.connection for seen in upstream.requests] == [1, 1, 2]
 
 
 async def test_a_proxy_that_is_not_there(unused_tcp_port: int) -> None:
     proxy = f"http://127.0.0.1:{unused_tcp_port}"
-    async with line_to("http://nowhere.invalid:81", proxy=proxy) as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+    async with open_client("http://nowhere.invalid:81", proxy=proxy) as line:
+        assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
 async def test_a_proxy_that_refuses(upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({}, 407))
-    async with line_to("https://nowhere.invalid", proxy=upstream.address) as line:
-        assert (await failure_of(ask(line))).kind is FailureKind.CONNECT
+    upstream.respond_with(json_response({}, 407))
+    async with open_client("https://nowhere.invalid", proxy=upstream.address) as line:
+        assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
 async def test_a_proxy_that_is_silent(upstream: ScriptedUpstream) -> None:
-    upstream.play(whole({}).but(delay=30))
+    upstream.respond_with(json_response({}).with_changes(delay=30))
     fields = {"proxy": upstream.address, "timeouts": {"connect": 0.2}}
-    async with line_to("https://nowhere.invalid", **fields) as line:
-        failure = await failure_of(asyncio.wait_for(ask(line), 5))
+    async with open_client("https://nowhere.invalid", **fields) as line:
+        failure = await failure_of(asyncio.wait_for(send(line), 5))
         assert failure.kind is FailureKind.CONNECT
 
 
@@ -92,62 +92,62 @@ def limited(most: int | None) -> dict[str, Any]:
 
 
 async def test_no_more_at_once_than_the_account_may_have(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat").but(ending=Ending.SILENT))
-    async with line_to(upstream.address, **limited(2)) as line:
+    upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))
+    async with open_client(upstream.address, **limited(2)) as line:
         answers = []
         for _ in range(2):
-            assert not line.at_capacity(CANDIDATE.place)
+            assert not line.at_capacity(CANDIDATE.account_ref)
             answers.append(await line.send(CANDIDATE, b"{}", {}, ""))
-        assert line.at_capacity(CANDIDATE.place)
+        assert line.at_capacity(CANDIDATE.account_ref)
         with pytest.raises(AccountAtCapacity):
             await line.send(CANDIDATE, b"{}", {}, "")
-        assert len(upstream.seen) == 2
+        assert len(upstream.requests) == 2
         for answer in answers:
             answer.close()
-            assert not line.at_capacity(CANDIDATE.place)
+            assert not line.at_capacity(CANDIDATE.account_ref)
 
 
 async def test_a_request_counts_before_it_is_answered(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat").but(delay=30))
-    async with line_to(upstream.address, **limited(1)) as line:
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
+    async with open_client(upstream.address, **limited(1)) as line:
         sending = asyncio.ensure_future(line.send(CANDIDATE, b"{}", {}, ""))
-        await upstream.asked()
-        assert line.at_capacity(CANDIDATE.place)
+        await upstream.wait_for_request()
+        assert line.at_capacity(CANDIDATE.account_ref)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert not line.at_capacity(CANDIDATE.place)
+        assert not line.at_capacity(CANDIDATE.account_ref)
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        reply("chat"),
-        reply("chat").but(ending=Ending.TRUNCATED),
-        reply_stream("chat"),
-        whole({}, 500),
-        whole({}, 302),
-        Script(instead=b""),
-        Script(instead=b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        fixture_reply("chat"),
+        fixture_reply("chat").with_changes(ending=Ending.TRUNCATED),
+        fixture_stream("chat"),
+        json_response({}, 500),
+        json_response({}, 302),
+        Response(raw=b""),
+        Response(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
     ],
     ids=["whole", "cut", "stream", "error", "redirect", "nothing", "in one piece"],
 )
 async def test_however_it_ends_the_place_is_free_again(
-    upstream: ScriptedUpstream, script: Script
+    upstream: ScriptedUpstream, script: Response
 ) -> None:
-    upstream.play(script)
-    async with line_to(upstream.address, **limited(1)) as line:
+    upstream.respond_with(script)
+    async with open_client(upstream.address, **limited(1)) as line:
         for _ in range(3):
             with suppress(AttemptFailed):
-                await ask(line)
-            assert not line.at_capacity(CANDIDATE.place)
+                await send(line)
+            assert not line.at_capacity(CANDIDATE.account_ref)
 
 
 async def test_other_questions_do_not_count(upstream: ScriptedUpstream) -> None:
-    upstream.play(reply("chat").but(ending=Ending.SILENT), whole({"input_tokens": 1}))
-    async with line_to(upstream.address, **limited(1)) as line:
+    upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED), json_response({"input_tokens": 1}))
+    async with open_client(upstream.address, **limited(1)) as line:
         answer = await line.send(CANDIDATE, b"{}", {}, "")
-        assert line.at_capacity(CANDIDATE.place)
+        assert line.at_capacity(CANDIDATE.account_ref)
         assert await line.post_json(CANDIDATE, "/other", b"{}", {}, "") == {"input_tokens": 1}
-        assert line.at_capacity(CANDIDATE.place)
+        assert line.at_capacity(CANDIDATE.account_ref)
         answer.close()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from gateway.core.failure import FailureKind
-from tests.upstream.sockets import HELLO, OK, open_line, turns
+from tests.upstream.sockets import HELLO, OK, open_connection, run_loop
 
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -68,7 +68,7 @@ CASES = {
 
 
 async def check(case: Case, parts: list[bytes]) -> None:
-    async with open_line() as line:
+    async with open_connection() as line:
         status, headers, body, kind = await line.exchange(parts, end=case.ends)
         assert (status, body, kind) == (case.status, case.body, None)
         assert headers.items() >= case.headers.items()
@@ -93,17 +93,17 @@ ENDS_EARLY = {
     "nothing": (b"", 0, b"", FailureKind.DISCONNECT),
     "half a head": (OK + b"content-le", 0, b"", FailureKind.DISCONNECT),
     "interim": (b"HTTP/1.1 100 Continue\r\n\r\n", 0, b"", FailureKind.DISCONNECT),
-    "length, no byte": (LENGTH, 200, b"", FailureKind.CUT),
-    "length": (LENGTH + b"hello", 200, b"hello", FailureKind.CUT),
-    "chunked, no byte": (CHUNKED, 200, b"", FailureKind.CUT),
-    "within a chunk": (CHUNKED + b"9\r\nhello", 200, b"hello", FailureKind.CUT),
-    "within a size": (CHUNKED + b"5\r\nhello\r\n1", 200, b"hello", FailureKind.CUT),
-    "before the last chunk": (CHUNKED + b"5\r\nhello\r\n", 200, b"hello", FailureKind.CUT),
+    "length, no byte": (LENGTH, 200, b"", FailureKind.TRUNCATED),
+    "length": (LENGTH + b"hello", 200, b"hello", FailureKind.TRUNCATED),
+    "chunked, no byte": (CHUNKED, 200, b"", FailureKind.TRUNCATED),
+    "within a chunk": (CHUNKED + b"9\r\nhello", 200, b"hello", FailureKind.TRUNCATED),
+    "within a size": (CHUNKED + b"5\r\nhello\r\n1", 200, b"hello", FailureKind.TRUNCATED),
+    "before the last chunk": (CHUNKED + b"5\r\nhello\r\n", 200, b"hello", FailureKind.TRUNCATED),
     "within the trailers": (
         CHUNKED + b"5\r\nhello\r\n0\r\na: b\r\n",
         200,
         b"hello",
-        FailureKind.CUT,
+        FailureKind.TRUNCATED,
     ),
 }
 
@@ -114,7 +114,7 @@ async def test_an_end_that_comes_early(
 ) -> None:
     """Whatever came before it is delivered."""
     for parts in ([wire], [bytes([byte]) for byte in wire]):
-        async with open_line() as line:
+        async with open_connection() as line:
             got_status, _, got, got_kind = await line.exchange(parts, end=True)
             assert (got_status, got, got_kind) == (status, body, kind)
             assert not line.connection.is_open
@@ -122,9 +122,9 @@ async def test_an_end_that_comes_early(
 
 @pytest.mark.parametrize("wire", [b"", LENGTH + b"hello", CHUNKED + b"5\r\nhello\r\n"])
 async def test_a_reset(wire: bytes) -> None:
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([wire])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([wire])
         line.peer.setsockopt(*_LINGER)
         line.peer.close()
         if not wire:
@@ -139,12 +139,12 @@ async def test_a_reset(wire: bytes) -> None:
 
 async def test_a_close_of_ours_ends_no_body() -> None:
     """Where the end of the connection is the end of the body, only the upstream's own end is."""
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([OK + b"\r\nhello"])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([OK + b"\r\nhello"])
         response = await asking
         assert await response.read_chunk() == b"hello"
         line.connection.close()
-        await turns()
+        await run_loop()
         with pytest.raises(Exception, match="broke off"):
             await response.read_chunk()

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.failure import FailureKind
 from gateway.upstream.connection import MAX_OVERHEAD
 from gateway.upstream.response import AttemptFailed
-from tests.upstream.sockets import HELLO, OK, Line, open_line, turns
+from tests.upstream.sockets import HELLO, OK, ConnectionPair, open_connection, run_loop
 
 LENGTH = b"content-length: 5\r\n"
 CODING = b"transfer-encoding: chunked\r\n"
@@ -76,8 +76,8 @@ CUT = {
 """After some of the body."""
 
 ALL = [
-    *(pytest.param(wire, b"", FailureKind.GARBAGE, id=what) for what, wire in GARBAGE.items()),
-    *(pytest.param(wire, b"hello", FailureKind.CUT, id=what) for what, wire in CUT.items()),
+    *(pytest.param(wire, b"", FailureKind.MALFORMED, id=what) for what, wire in GARBAGE.items()),
+    *(pytest.param(wire, b"hello", FailureKind.TRUNCATED, id=what) for what, wire in CUT.items()),
 ]
 
 
@@ -86,7 +86,7 @@ async def test_no_response(wire: bytes, body: bytes, kind: FailureKind) -> None:
     """In one read, or each byte by itself."""
     for step in (len(wire), 1 if len(wire) < 1000 else 1000):
         parts = [wire[start : start + step] for start in range(0, len(wire), step)]
-        async with open_line() as line:
+        async with open_connection() as line:
             _, _, got, got_kind = await line.exchange(parts)
             assert (got, got_kind) == (body, kind)
             assert not line.connection.is_open
@@ -111,7 +111,7 @@ COMPLETE = {"length": HELLO, "chunks": CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"}
 async def test_bytes_behind_a_response(response: bytes, behind: bytes) -> None:
     """They belong to no request: the connection has had its last one."""
     for parts in ([response + behind], [response, behind]):
-        async with open_line() as line:
+        async with open_connection() as line:
             _, _, body, kind = await line.exchange(parts)
             assert (body, kind) == (b"hello", None)
             assert not line.connection.is_open
@@ -120,7 +120,7 @@ async def test_bytes_behind_a_response(response: bytes, behind: bytes) -> None:
 
 async def test_line_ends_behind_a_response() -> None:
     """Some servers send one too many; nobody can take it for a response."""
-    async with open_line() as line:
+    async with open_connection() as line:
         await line.exchange([HELLO + b"\r\n"])
         _, _, body, kind = await line.exchange([HELLO])
         assert (body, kind) == (b"hello", None)
@@ -128,33 +128,33 @@ async def test_line_ends_behind_a_response() -> None:
 
 @pytest.mark.parametrize("said", [HELLO, b"H", b"\r\n"])
 async def test_a_response_before_any_request(said: bytes) -> None:
-    async with open_line() as line:
-        await line.say([said])
+    async with open_connection() as line:
+        await line.send_parts([said])
         assert not line.connection.is_open
         assert (await line.exchange([]))[3] is FailureKind.DISCONNECT
 
 
 PIECE = 8192
 ENDLESS = {
-    "continue": (b"", CONTINUE * (PIECE // len(CONTINUE)), FailureKind.GARBAGE),
-    "line ends": (b"", b"\r\n" * PIECE, FailureKind.GARBAGE),
-    "reason": (b"HTTP/1.1 200 ", b"x" * PIECE, FailureKind.GARBAGE),
-    "one header": (OK + b"a: ", b"x" * PIECE, FailureKind.GARBAGE),
-    "one name": (OK, b"x" * PIECE, FailureKind.GARBAGE),
-    "one name, many times": (OK, b"a: x\r\n" * (PIECE // 6), FailureKind.GARBAGE),
-    "interim headers": (b"HTTP/1.1 100 C\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.GARBAGE),
-    "chunk extension": (CHUNKED + b"5;", b"x" * PIECE, FailureKind.GARBAGE),
-    "zeros of a size": (CHUNKED, b"0" * PIECE, FailureKind.GARBAGE),
-    "later extension": (CHUNKED + b"1\r\na\r\n5;", b"x" * PIECE, FailureKind.CUT),
-    "trailers": (CHUNKED + b"1\r\na\r\n0\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.CUT),
-    "one trailer": (CHUNKED + b"1\r\na\r\n0\r\na:", b"x" * PIECE, FailureKind.CUT),
+    "continue": (b"", CONTINUE * (PIECE // len(CONTINUE)), FailureKind.MALFORMED),
+    "line ends": (b"", b"\r\n" * PIECE, FailureKind.MALFORMED),
+    "reason": (b"HTTP/1.1 200 ", b"x" * PIECE, FailureKind.MALFORMED),
+    "one header": (OK + b"a: ", b"x" * PIECE, FailureKind.MALFORMED),
+    "one name": (OK, b"x" * PIECE, FailureKind.MALFORMED),
+    "one name, many times": (OK, b"a: x\r\n" * (PIECE // 6), FailureKind.MALFORMED),
+    "interim headers": (b"HTTP/1.1 100 C\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.MALFORMED),
+    "chunk extension": (CHUNKED + b"5;", b"x" * PIECE, FailureKind.MALFORMED),
+    "zeros of a size": (CHUNKED, b"0" * PIECE, FailureKind.MALFORMED),
+    "later extension": (CHUNKED + b"1\r\na\r\n5;", b"x" * PIECE, FailureKind.TRUNCATED),
+    "trailers": (CHUNKED + b"1\r\na\r\n0\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.TRUNCATED),
+    "one trailer": (CHUNKED + b"1\r\na\r\n0\r\na:", b"x" * PIECE, FailureKind.TRUNCATED),
 }
 
 
 @pytest.mark.parametrize(("begin", "piece", "kind"), ENDLESS.values(), ids=ENDLESS)
 async def test_no_end(begin: bytes, piece: bytes, kind: FailureKind) -> None:
-    async with open_line() as line:
-        asking = await line.ask()
+    async with open_connection() as line:
+        asking = await line.send_request()
         sent = await say_until_closed(line, begin, piece)
         assert sent <= MAX_OVERHEAD + 16 * PIECE
         got = None
@@ -167,20 +167,20 @@ async def test_no_end(begin: bytes, piece: bytes, kind: FailureKind) -> None:
         assert got is kind
 
 
-async def say_until_closed(line: Line, begin: bytes, piece: bytes) -> int:
+async def say_until_closed(line: ConnectionPair, begin: bytes, piece: bytes) -> int:
     """How many bytes that took."""
-    await line.say([begin])
+    await line.send_parts([begin])
     sent = 0
     with suppress(ConnectionError):
         while line.connection.is_open and sent < 16 * MAX_OVERHEAD:
             sent += line.peer.send(piece)
-            await turns()
+            await run_loop()
     return sent
 
 
 async def test_bytes_of_a_body_are_no_overhead() -> None:
     """A long stream of short chunks goes on."""
-    async with open_line() as line:
+    async with open_connection() as line:
         chunks = b"1\r\na\r\n" * 50_000
         parts = [chunks[start : start + 9000] for start in range(0, len(chunks), 9000)]
         _, _, body, kind = await line.exchange([CHUNKED, *parts, b"0\r\n\r\n"])

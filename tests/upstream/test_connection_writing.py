@@ -15,14 +15,14 @@ from tests.upstream.sockets import (
     OK,
     ask,
     echo,
-    open_line,
+    open_connection,
     open_pool,
     raw_upstream,
     read_all,
     request_head,
     send,
-    turns,
-    until,
+    run_loop,
+    wait_until,
 )
 
 LARGE = b"x" * (32 * 2**20)
@@ -47,7 +47,7 @@ async def test_other_work_goes_on_between_two_writes() -> None:
         asking = asyncio.ensure_future(ask(pool, upstream.origin, bytes(4 * WRITE_SIZE)))
         seen: set[int] = set()
         while not asking.done():
-            await turns(1)
+            await run_loop(1)
             (connection,) = pool._open
             if connection._transport is not None:
                 seen.add(connection._transport.get_write_buffer_size())
@@ -143,18 +143,18 @@ async def test_an_upstream_that_leaves_meanwhile(said: bytes) -> None:
 async def test_a_small_request_that_has_not_left() -> None:
     """An answer to a request of which bytes still wait here: what is sent next would wait behind
     them for an upstream that reads nothing."""
-    async with open_line() as line:
+    async with open_connection() as line:
         assert line.connection._transport is not None
         near = line.connection._transport.get_extra_info("socket")
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         line.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = bytes(WRITE_SIZE)
         asking = asyncio.ensure_future(line.connection.send(request_head(len(body)), body))
-        await turns()
-        await line.say([HELLO])
+        await run_loop()
+        await line.send_parts([HELLO])
         async with await asking as response:
             assert await response.read_body(5) == b"hello"
-        await turns()
+        await run_loop()
         assert not line.connection.is_open
 
 
@@ -169,4 +169,4 @@ async def test_continue_goes_before_the_answer() -> None:
 
     async with raw_upstream(converse) as upstream, open_pool() as pool:
         assert await ask(pool, upstream.origin, LARGE) == b"%d" % len(LARGE)
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)

@@ -16,7 +16,7 @@ from tests.upstream.sockets import (
     CONNECT_TIMEOUT,
     HELLO,
     OK,
-    answering,
+    respond_with,
     ask,
     echo,
     open_pool,
@@ -24,8 +24,8 @@ from tests.upstream.sockets import (
     read_request,
     request_head,
     send,
-    turns,
-    until,
+    run_loop,
+    wait_until,
 )
 
 
@@ -68,7 +68,7 @@ async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         first, _ = await asyncio.gather(*(ask(pool, upstream.origin, b"0.01") for _ in range(2)))
         assert upstream.open == 2
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
         assert not pool._idle and not pool._open and pool._expiry_timer is None
         assert await ask(pool, upstream.origin) != first
         assert upstream.connections == 3
@@ -89,14 +89,14 @@ async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
         monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0)
         await asyncio.sleep(0.01)
         assert await ask(pool, upstream.origin) != first
-        await until(lambda: upstream.open == 1)
+        await wait_until(lambda: upstream.open == 1)
 
 
 async def test_one_that_the_upstream_closes_is_dropped() -> None:
-    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+    async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for asked in (1, 2, 3):
             assert await ask(pool, upstream.origin) == b"hello"
-            await until(lambda: not pool._open)
+            await wait_until(lambda: not pool._open)
             assert not any(pool._idle.values())
             assert upstream.connections == asked
 
@@ -151,7 +151,7 @@ async def test_nothing_is_left_of_a_pool() -> None:
         await ask(pool, upstream.origin)
         waiting = asyncio.ensure_future(send(pool, silent.origin))
         handshaking = asyncio.ensure_future(send(pool, silent.origin._replace(tls=True)))
-        await until(lambda: silent.open == 2)
+        await wait_until(lambda: silent.open == 2)
         tasks = asyncio.all_tasks() - {waiting, handshaking}
         await pool.close()
         with pytest.raises(AttemptFailed):
@@ -159,7 +159,7 @@ async def test_nothing_is_left_of_a_pool() -> None:
         handshaking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await handshaking
-        await until(lambda: not upstream.open and not silent.open)
+        await wait_until(lambda: not upstream.open and not silent.open)
         assert not pool._open and pool._expiry_timer is not None
         assert pool._expiry_timer.cancelled()
         assert asyncio.all_tasks() <= tasks
@@ -170,7 +170,7 @@ async def test_a_request_to_a_closed_pool() -> None:
         pool = ConnectionPool()
         await pool.close()
         assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
 
 
 async def test_an_upstream_that_closes_at_once() -> None:
@@ -180,11 +180,11 @@ async def test_an_upstream_that_closes_at_once() -> None:
     async with raw_upstream(leave) as upstream, open_pool() as pool:
         for _ in range(5):
             assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
-        await until(lambda: not pool._open)
+        await wait_until(lambda: not pool._open)
 
 
 async def test_names_are_looked_up_once(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+    async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         for _ in range(3):
             await ask(pool, origin)
@@ -207,7 +207,7 @@ async def test_a_failed_lookup_is_not_kept(names: Names) -> None:
 
 async def test_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway.upstream.pool, "MAX_DNS_ENTRIES", 2)
-    async with raw_upstream(answering(HELLO)) as upstream, open_pool() as pool:
+    async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for number in range(5):
             await ask(pool, upstream.origin._replace(host=f"upstream-{number}.test"))
             assert len(pool._addresses) <= 2
@@ -250,7 +250,7 @@ async def test_an_address_that_is_silent(names: Names) -> None:
             )
         for each in waiting:
             each.close()
-    await turns()
+    await run_loop()
 
 
 async def test_every_address_refuses(names: Names, unused_tcp_port: int) -> None:

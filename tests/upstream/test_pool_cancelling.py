@@ -10,11 +10,11 @@ import pytest
 from gateway.upstream.connection import WRITE_SIZE
 from gateway.upstream.pool import ConnectionPool, Origin
 from tests.house import ACCOUNT
-from tests.scripted import Ending, ScriptedUpstream, reply
-from tests.upstream.calling import CANDIDATE, line_to
+from tests.scripted import Ending, ScriptedUpstream, fixture_reply
+from tests.upstream.calling import CANDIDATE, open_client
 from tests.upstream.certificates import Authority
 from tests.upstream.conftest import Names
-from tests.upstream.proxies import proxy
+from tests.upstream.proxies import run_proxy
 from tests.upstream.sockets import (
     OK,
     RawUpstream,
@@ -23,8 +23,8 @@ from tests.upstream.sockets import (
     raw_upstream,
     read_request,
     send,
-    turns,
-    until,
+    run_loop,
+    wait_until,
 )
 
 MOMENTS = 45
@@ -42,7 +42,7 @@ async def echo_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         for piece in (OK, b"content-length: 3\r\n\r\n", answer[:1], answer[1:]):
             writer.write(piece)
             await writer.drain()
-            await turns(2)
+            await run_loop(2)
 
 
 async def cancel_at_each_moment(
@@ -55,17 +55,17 @@ async def cancel_at_each_moment(
             pool._addresses.clear()
             for connection in tuple(pool._open):
                 connection.close()
-            await until(lambda: not pool._open)
+            await wait_until(lambda: not pool._open)
         asking = asyncio.ensure_future(ask(pool, origin, body))
-        await turns(moment)
+        await run_loop(moment)
         over += asking.done()
         asking.cancel()
         with suppress(asyncio.CancelledError):
             assert await asking == body[:3]
         assert await ask(pool, origin, NEW) == NEW, f"cancelled after {moment} turns"
         idle = pool._idle.get(origin, [])
-        await until(lambda idle=idle: pool._open == set(idle))
-    await until(lambda: upstream.open == len(pool._open))
+        await wait_until(lambda idle=idle: pool._open == set(idle))
+    await wait_until(lambda: upstream.open == len(pool._open))
     return over
 
 
@@ -86,7 +86,7 @@ async def test_tls(trusted: Authority, anew: bool) -> None:
 async def test_tunnel(trusted: Authority) -> None:
     async with (
         raw_upstream(echo_slowly, trusted.server()) as upstream,
-        proxy() as via,
+        run_proxy() as via,
         open_pool() as pool,
     ):
         origin = upstream.origin._replace(proxy=("127.0.0.1", via.port))
@@ -117,21 +117,21 @@ async def test_in_phases_that_last(trusted: Authority, names: Names) -> None:
             got.clear()
             asking = asyncio.ensure_future(send(pool, origin, body))
             if phase == "looking up":
-                await until(lambda: names.asked)
+                await wait_until(lambda: names.asked)
             else:
                 await got.wait()
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(asking, 1)
-            await until(lambda: not pool._open)
+            await wait_until(lambda: not pool._open)
             assert not any(pool._idle.values()), phase
 
 
 async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
     """Whenever the request is cancelled: while it is sent, or while its body is read."""
     account = {"name": ACCOUNT, "key": "k", "concurrency": 1}
-    upstream.play(reply("chat").but(ending=Ending.SILENT))
-    async with line_to(upstream.address, accounts=[account]) as line:
+    upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))
+    async with open_client(upstream.address, accounts=[account]) as line:
 
         async def read() -> None:
             async with await line.send(CANDIDATE, b"{}", {}, "") as response:
@@ -140,9 +140,9 @@ async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
 
         for moment in range(MOMENTS):
             reading = asyncio.ensure_future(read())
-            await turns(moment)
+            await run_loop(moment)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
-            assert line.in_flight(CANDIDATE.place) == 0
-        assert upstream.seen
+            assert line.in_flight(CANDIDATE.account_ref) == 0
+        assert upstream.requests

@@ -10,7 +10,7 @@ import uvloop
 from gateway.core.failure import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
 from tests.upstream.certificates import Authority, make_authority
-from tests.upstream.proxies import Proxy, proxy
+from tests.upstream.proxies import Proxy, run_proxy
 from tests.upstream.sockets import (
     HELLO,
     OK,
@@ -21,7 +21,7 @@ from tests.upstream.sockets import (
     read_all,
     read_request,
     send,
-    until,
+    wait_until,
 )
 from tests.upstream.test_pool import kind_of
 
@@ -37,7 +37,7 @@ async def via(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
     if not request.param:
         yield None
         return
-    async with proxy() as running:
+    async with run_proxy() as running:
         yield running
 
 
@@ -50,7 +50,7 @@ async def test_one_that_is_trusted(trusted: Authority, via: Proxy | None, host: 
         assert upstream.connections == 1
         if via is not None:
             assert via.requests == [f"CONNECT {host}:{origin.port} HTTP/1.1"]
-    await until(lambda: not upstream.open)
+    await wait_until(lambda: not upstream.open)
 
 
 async def test_one_that_is_not_trusted(
@@ -67,7 +67,7 @@ async def test_one_that_is_not_trusted(
             origin = through(upstream.origin._replace(host="localhost"), via)
             assert await kind_of(pool, origin) is FailureKind.TLS, what
             assert not pool._open
-            await until(lambda upstream=upstream: not upstream.open)
+            await wait_until(lambda upstream=upstream: not upstream.open)
 
 
 async def test_no_tls_at_all(trusted: Authority, via: Proxy | None) -> None:
@@ -79,7 +79,7 @@ async def test_no_tls_at_all(trusted: Authority, via: Proxy | None) -> None:
     async with raw_upstream(plain) as upstream, open_pool() as pool:
         origin = through(upstream.origin._replace(tls=True), via)
         assert await kind_of(pool, origin) is FailureKind.TLS
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["silent", "leaves"])
@@ -90,7 +90,7 @@ async def test_no_handshake(via: Proxy | None, leaves: bool) -> None:
     async with raw_upstream(say_nothing) as upstream, open_pool() as pool:
         origin = through(upstream.origin._replace(tls=True), via)
         assert await kind_of(pool, origin, 0.3) in (FailureKind.CONNECT, FailureKind.TLS)
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
 
 
 @pytest.mark.parametrize("neat", [False, True], ids=["cut", "neat"])
@@ -113,7 +113,7 @@ async def test_the_end_of_a_body_without_length(trusted: Authority, neat: bool) 
         open_pool() as pool,
         await send(pool, upstream.origin) as response,
     ):
-        assert await read_all(response) == (b"hello", None if neat else FailureKind.CUT)
+        assert await read_all(response) == (b"hello", None if neat else FailureKind.TRUNCATED)
 
 
 async def test_a_stale_connection(trusted: Authority, via: Proxy | None) -> None:
@@ -156,4 +156,4 @@ async def test_a_reader_that_stops(trusted: Authority) -> None:
 
 
 async def _idle(pool: ConnectionPool) -> None:
-    await until(lambda: not pool._open)
+    await wait_until(lambda: not pool._open)

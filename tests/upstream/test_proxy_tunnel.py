@@ -10,7 +10,7 @@ from gateway.core.failure import FailureKind
 from gateway.upstream.pool import Origin
 from gateway.upstream.proxy_tunnel import MAX_HEAD
 from tests.upstream.certificates import Authority
-from tests.upstream.sockets import RawUpstream, ask, echo, open_pool, raw_upstream, until
+from tests.upstream.sockets import RawUpstream, ask, echo, open_pool, raw_upstream, wait_until
 from tests.upstream.test_pool import kind_of
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -44,7 +44,7 @@ async def test_no_tunnel(answer: bytes) -> None:
     async with raw_upstream(refuse) as proxy, open_pool() as pool:
         assert await kind_of(pool, tunnelled(proxy)) is FailureKind.CONNECT
         assert not pool._open
-        await until(lambda: not proxy.open)
+        await wait_until(lambda: not proxy.open)
 
 
 @pytest.mark.parametrize("answer", [b"", ESTABLISHED[:-1], ESTABLISHED], ids=["", "half", "200"])
@@ -58,7 +58,7 @@ async def test_a_proxy_that_is_silent(answer: bytes) -> None:
 
     async with raw_upstream(say) as proxy, open_pool() as pool:
         assert await kind_of(pool, tunnelled(proxy), 0.2) is FailureKind.CONNECT
-        await until(lambda: not proxy.open)
+        await wait_until(lambda: not proxy.open)
 
 
 async def test_a_proxy_that_leaves_at_once() -> None:
@@ -77,7 +77,7 @@ async def test_a_proxy_that_speaks_before_it_is_asked() -> None:
 
     async with raw_upstream(speak) as proxy, open_pool() as pool:
         assert await kind_of(pool, tunnelled(proxy)) is FailureKind.CONNECT
-        await until(lambda: not proxy.open)
+        await wait_until(lambda: not proxy.open)
 
 
 @pytest.mark.parametrize("cut", [1, 9, 12, len(ESTABLISHED) - 3, len(ESTABLISHED) - 1])

@@ -30,8 +30,8 @@ REDACTOR = Redactor(
     ],
 )
 def test_secrets(text: str, kept: str) -> None:
-    assert REDACTOR.secrets(text) == kept
-    assert REDACTOR.everything(text) == kept
+    assert REDACTOR.redact_secrets(text) == kept
+    assert REDACTOR.redact_all(text) == kept
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_secrets(text: str, kept: str) -> None:
     ],
 )
 def test_places_and_names_are_for_the_operator_only(text: str, shown: str) -> None:
-    assert REDACTOR.everything(text) == shown
-    assert REDACTOR.secrets(text) == text
+    assert REDACTOR.redact_all(text) == shown
+    assert REDACTOR.redact_secrets(text) == text
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_places_and_names_are_for_the_operator_only(text: str, shown: str) -> No
     ],
 )
 def test_what_stays(text: str) -> None:
-    assert REDACTOR.everything(text) == text
+    assert REDACTOR.redact_all(text) == text
 
 
 def test_without_any_configuration() -> None:
-    assert Redactor((), (), ()).everything("a text") == "a text"
-    assert Redactor.of(Config()).everything("a text") == "a text"
+    assert Redactor((), (), ()).redact_all("a text") == "a text"
+    assert Redactor.from_config(Config()).redact_all("a text") == "a text"
 
 
 def configured(**channel: Any) -> Redactor:
@@ -87,26 +87,26 @@ def configured(**channel: Any) -> Redactor:
         "models": ["beta-5.4"],
         "accounts": [account],
     } | channel
-    return Redactor.of(parse_config(orjson.dumps({"channels": [channel]}).decode()))
+    return Redactor.from_config(parse_config(orjson.dumps({"channels": [channel]}).decode()))
 
 
 def test_what_a_configuration_has_to_hide() -> None:
     headers = {"x-org": "org-of-the-house", "x-fast": "true"}
     redactor = configured(base_url="https://Upstream.test:8443/v1", headers=headers)
-    assert redactor.everything(
+    assert redactor.redact_all(
         "blue-7 with key-of-the-house for org-of-the-house, true, at upstream.test or "
         "https://upstream.test:8443/v1/x"
     ) == ("[account] with [redacted] for [redacted], true, at [address] or [address]")
-    assert redactor.secrets("org-of-the-house at upstream.test") == "[redacted] at upstream.test"
+    assert redactor.redact_secrets("org-of-the-house at upstream.test") == "[redacted] at upstream.test"
 
 
 def test_an_ipv6_upstream() -> None:
     redactor = configured(base_url="http://[::1]:8080/v1")
-    assert redactor.everything("at [::1]:8080 or http://[::1]:8080/v1/x, sorry") == (
+    assert redactor.redact_all("at [::1]:8080 or http://[::1]:8080/v1/x, sorry") == (
         "at [address] or [address], sorry"
     )
 
 
 def test_a_proxy() -> None:
     redactor = configured(base_url="http://[::1]:8080/v1", proxy="http://Squid.test:3128")
-    assert redactor.everything("squid.test:3128 says no") == "[address] says no"
+    assert redactor.redact_all("squid.test:3128 says no") == "[address] says no"

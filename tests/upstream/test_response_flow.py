@@ -13,13 +13,13 @@ from tests.upstream.sockets import (
     HELLO,
     OK,
     ask,
-    open_line,
+    open_connection,
     open_pool,
     raw_upstream,
     read_request,
     send,
-    turns,
-    until,
+    run_loop,
+    wait_until,
 )
 
 SIZE = 48 * 2**20
@@ -104,23 +104,23 @@ async def test_a_subscriber_is_not_paused_for_what_it_leaves() -> None:
         await send(pool, upstream.origin) as response,
     ):
         response.subscribe(lambda: None)
-        await until(lambda: response.is_complete)
+        await wait_until(lambda: response.is_complete)
         assert len(response.take()) == SIZE
         assert response.is_read
 
 
 async def test_the_next_response_is_read_although_the_last_was_paused() -> None:
-    async with open_line() as line:
+    async with open_connection() as line:
         for _ in range(3):
-            asking = await line.ask()
-            await line.say([HELLO[:-2]])
+            asking = await line.send_request()
+            await line.send_parts([HELLO[:-2]])
             response = await asking
             response.pause()
             line.peer.send(HELLO[-2:])
-            await turns()
+            await run_loop()
             response.subscribe(response.pause)  # paused in the very read that completes it
             response.resume()
-            await until(lambda response=response: response.is_complete)
+            await wait_until(lambda response=response: response.is_complete)
             assert await response.read_chunk() == b"hello"
         assert line.connection.is_open
 
@@ -135,7 +135,7 @@ async def test_closed_before_its_end(paused: bool) -> None:
             await source.stall()
         response.close()
         response.close()
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
         async with await send(pool, upstream.origin) as again:
             assert await again.read_chunk()
         assert upstream.connections == 2
@@ -143,13 +143,13 @@ async def test_closed_before_its_end(paused: bool) -> None:
 
 async def test_closed_while_somebody_reads() -> None:
     """Whoever waits is told, then and later."""
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([HELLO[:-2]])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([HELLO[:-2]])
         response = await asking
         assert await response.read_chunk() == b"hel"
         reading = asyncio.ensure_future(response.read_chunk())
-        await turns()
+        await run_loop()
         response.close()
         for waiting in (reading, response.read_chunk()):
             with pytest.raises(AttemptFailed, match="closed"):
@@ -157,21 +157,21 @@ async def test_closed_while_somebody_reads() -> None:
 
 
 async def test_a_reader_that_gives_up_and_comes_back() -> None:
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([HELLO[:-5]])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([HELLO[:-5]])
         response = await asking
         with suppress(TimeoutError):
             await asyncio.wait_for(response.read_chunk(), 0.01)
-        await line.say([HELLO[-5:]])
+        await line.send_parts([HELLO[-5:]])
         assert await response.read_body(5) == b"hello"
 
 
 @pytest.mark.parametrize("limit", [0, 4, 5, 6])
 async def test_the_limit_of_a_body(limit: int) -> None:
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([HELLO[:-2], HELLO[-2:]])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([HELLO[:-2], HELLO[-2:]])
         async with await asking as response:
             if limit < 5:
                 with pytest.raises(AttemptFailed, match="more than"):
@@ -189,7 +189,7 @@ async def test_a_pool_that_closes_ends_what_is_read() -> None:
         with pytest.raises(AttemptFailed, match="broke off"):
             while await response.read_chunk():
                 pass
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)
         with pytest.raises(AttemptFailed):
             await ask(pool, upstream.origin)
-        await until(lambda: not upstream.open)
+        await wait_until(lambda: not upstream.open)

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.core.failure import FailureKind
 from gateway.upstream.response import MAX_BUFFERED, MAX_INFLATED, AttemptFailed, UpstreamResponse
-from tests.upstream.sockets import OK, Line, open_line, turns, until
+from tests.upstream.sockets import OK, ConnectionPair, open_connection, run_loop, wait_until
 
 TEXT = b"data: {}\n\n" * 20
 PACKED = {
@@ -42,7 +42,7 @@ async def test_a_coding(coding: str) -> None:
     whole = wire(coding, PACKED[coding])
     joined = b"".join(whole)
     for parts in (whole, [joined], [bytes([byte]) for byte in joined]):
-        async with open_line() as line:
+        async with open_connection() as line:
             _, _, body, kind = await line.exchange(parts)
             assert (body, kind) == (TEXT, None)
             assert line.connection.is_open
@@ -50,7 +50,7 @@ async def test_a_coding(coding: str) -> None:
 
 @pytest.mark.parametrize("size", [MAX_INFLATED - 1, MAX_INFLATED, MAX_INFLATED + 1, 10**6])
 async def test_sizes_around_the_limit_of_a_read(size: int) -> None:
-    async with open_line() as line:
+    async with open_connection() as line:
         _, _, body, kind = await line.exchange([b"".join(wire("gzip", gzip.compress(bytes(size))))])
         assert (body, kind) == (bytes(size), None)
 
@@ -85,22 +85,22 @@ async def test_no_whole_body(packed: bytes, most: bytes) -> None:
     head, body, last = wire("gzip", packed)
     body = body if packed else b""
     for parts in ([head + body + last], [head, body, last], [head + body, last]):
-        async with open_line() as line:
+        async with open_connection() as line:
             _, _, got, kind = await line.exchange(parts)
-            assert (got, kind) == (most, FailureKind.CUT)
+            assert (got, kind) == (most, FailureKind.TRUNCATED)
 
 
 @pytest.mark.parametrize("packed", [PACKED["gzip"], PACKED["gzip"][:-1]], ids=["whole", "cut"])
 async def test_a_subscriber_is_told_the_end(packed: bytes) -> None:
     """Whoever takes what arrives sees the end although the last read had nothing to inflate."""
-    async with open_line() as line:
-        asking = await line.ask()
+    async with open_connection() as line:
+        asking = await line.send_request()
         head, body, last = wire("gzip", packed)
-        await line.say([head])
+        await line.send_parts([head])
         response = await asking
         got: list[bytes] = []
         response.subscribe(lambda: got.append(response.take()))
-        await line.say([body, last])
+        await line.send_parts([body, last])
         assert b"".join(got) == TEXT
         assert response.is_read is (packed is PACKED["gzip"])
         assert (response.error is None) is response.is_read
@@ -111,8 +111,8 @@ async def test_a_bomb() -> None:
     it is ever in memory than a few reads."""
     packed = bomb(1024)
     assert len(packed) < 1.2 * MEBIBYTE
-    async with open_line() as line:
-        asking = await line.ask()
+    async with open_connection() as line:
+        asking = await line.send_request()
         saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", packed))))
         async with await asking as response:
             tracemalloc.start()
@@ -131,13 +131,13 @@ async def test_a_bomb() -> None:
 
 async def test_bytes_behind_the_end_are_not_kept() -> None:
     """Without end, and nothing comes of them: the first of them is the failure."""
-    async with open_line() as line:
-        asking = await line.ask()
-        await line.say([OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000])
+    async with open_connection() as line:
+        asking = await line.send_request()
+        await line.send_parts([OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000])
         async with await asking as response:
             assert await response.read_chunk() == TEXT
             for _ in range(3):
-                await line.say([b"x" * 1000])
+                await line.send_parts([b"x" * 1000])
                 with pytest.raises(AttemptFailed, match="follow its end"):
                     await response.read_chunk()
 
@@ -145,18 +145,18 @@ async def test_bytes_behind_the_end_are_not_kept() -> None:
 async def test_a_subscriber_that_takes_less_than_comes() -> None:
     """A read gives at most so many inflated bytes, so what was packed tightly has to wait; then so
     has the upstream."""
-    async with open_line() as line:
-        asking = await line.ask()
+    async with open_connection() as line:
+        asking = await line.send_request()
         saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", bomb(8192)))))
         response = await asking
         sizes: list[int] = []
         response.subscribe(lambda: sizes.append(len(response.take())))
-        await until(lambda: response._paused)
+        await wait_until(lambda: response._paused)
         assert not saying.done()
         assert max(sizes) <= MAX_INFLATED
         assert _buffered(response) <= 3 * MAX_BUFFERED
         sizes.clear()
-        await turns(20)
+        await run_loop(20)
         assert len(sizes) <= 2, "the upstream waits"
         response.close()
         saying.cancel()
@@ -168,6 +168,6 @@ def _buffered(response: UpstreamResponse) -> int:
     return sum(map(len, response._chunks))
 
 
-async def _say_all(line: Line, data: bytes) -> None:
+async def _say_all(line: ConnectionPair, data: bytes) -> None:
     line.peer.setblocking(False)
     await asyncio.get_running_loop().sock_sendall(line.peer, data)

@@ -34,8 +34,8 @@ from gateway.core.parts import (
     Citation,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -59,11 +59,11 @@ _STATUSES = st.none() | st.just(529)
 _NAMES = st.sampled_from(["look_up", "odd name ü", "n" * 70, "a.b"])
 _PROOFS = st.sampled_from(
     [
-        Opaque(Format.MESSAGES, "c2lnbmF0dXJl"),
-        Opaque(Format.MESSAGES, "b3RoZXI="),
-        Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"}),
-        Opaque(Format.RESPONSES, {"id": "rs_2", "encrypted_content": "ZW5jMg=="}),
-        Opaque(Format.CHAT, [{"type": "reasoning.encrypted", "data": "ZW5j"}]),
+        ProviderData(Format.MESSAGES, "c2lnbmF0dXJl"),
+        ProviderData(Format.MESSAGES, "b3RoZXI="),
+        ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"}),
+        ProviderData(Format.RESPONSES, {"id": "rs_2", "encrypted_content": "ZW5jMg=="}),
+        ProviderData(Format.CHAT, [{"type": "reasoning.encrypted", "data": "ZW5j"}]),
     ]
 )
 _CITATIONS = st.builds(
@@ -75,7 +75,7 @@ _CITATIONS = st.builds(
     end=st.none() | st.integers(0, 40),
     extra=st.none()
     | st.just(
-        Opaque(
+        ProviderData(
             Format.MESSAGES,
             {
                 "type": "char_location",
@@ -91,10 +91,10 @@ _CITATIONS = st.builds(
 )
 _OTHERS: st.SearchStrategy[Part] = st.sampled_from(
     [
-        OpaquePart("compaction", Opaque(Format.MESSAGES, {"type": "compaction", "content": "x"})),
-        OpaquePart(
+        UnknownPart("compaction", ProviderData(Format.MESSAGES, {"type": "compaction", "content": "x"})),
+        UnknownPart(
             "image_generation_call",
-            Opaque(
+            ProviderData(
                 Format.RESPONSES,
                 {
                     "type": "image_generation_call",
@@ -104,15 +104,15 @@ _OTHERS: st.SearchStrategy[Part] = st.sampled_from(
                 },
             ),
         ),
-        OpaquePart("hologram", Opaque(Format.CHAT, {"type": "hologram"})),
+        UnknownPart("hologram", ProviderData(Format.CHAT, {"type": "hologram"})),
         Image(Source(url="https://example.org/i.png")),
         Document(text="words"),
         Audio(Source(data="UklGRg==", media_type="audio/wav")),
-        ServerToolResult("srch_1", "web_search", Opaque(Format.RESPONSES, {"id": "srch_1"})),
+        ServerToolResult("srch_1", "web_search", ProviderData(Format.RESPONSES, {"id": "srch_1"})),
         ServerToolResult(
             "srch_1",
             "web_search",
-            Opaque(
+            ProviderData(
                 Format.MESSAGES,
                 {"type": "web_search_tool_result", "tool_use_id": "srch_1", "content": []},
             ),

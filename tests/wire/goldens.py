@@ -25,19 +25,19 @@ from gateway.core.events import Begin, Delta, End, Event, Fail, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import Part, Thinking
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, fold, unfold
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.target import SamplingStyle, Target, ThinkingStyle, ToolEffort
 from gateway.core.usage import Usage
-from gateway.errors import CannotConvert, ServiceUnavailable
+from gateway.errors import UnsupportedField, ServiceUnavailable
 from gateway.wire import carrier
-from gateway.wire.codec import Encoder, Rendering, Stamp
+from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
 from gateway.wire.codecs import CODECS
-from tests.hinge import from_json, read, to_json, write_prompt
+from tests.hinge import from_json, read_events, to_json, write_prompt
 from tests.support.paths import FIXTURES
 from tests.wire.streams import decode
 
-SHOWN = "the-model-asked-for"
-STAMP = Stamp(reply_id="stamp", created=1767225600, origin="here", input_tokens=10)
+CLIENT_MODEL = "the-model-asked-for"
+METADATA = ReplyMetadata(reply_id="stamp", created=1767225600, origin="here", input_tokens=10)
 TARGET = Target(model="upstream-model", origin="here", max_output=64000)
 TARGETS = {
     Format.CHAT: replace(TARGET, system_turns=True),
@@ -53,40 +53,40 @@ PROMPTS = sorted({path.parent for path in FIXTURES.glob("prompts/*/*.json")})
 
 def client(format: Format, *, include_usage: bool = True) -> Prompt:
     """Who asks: a client of the format that wants a stream."""
-    return Prompt(format=format, model=SHOWN, turns=(), stream=True, include_usage=include_usage)
+    return Prompt(format=format, model=CLIENT_MODEL, turns=(), stream=True, include_usage=include_usage)
 
 
-def broken_off(failure: Fail) -> ServiceUnavailable:
+def error_for(failure: Fail) -> ServiceUnavailable:
     """What the server makes of any failure, as far as these tests care."""
     return ServiceUnavailable(failure.failure.message)
 
 
-def speak(encoder: Encoder, events: Sequence[Event]) -> bytes:
+def encode(encoder: Encoder, events: Sequence[Event]) -> bytes:
     """The events as a client's stream."""
     return b"".join(
-        encoder.fail(broken_off(event)) if isinstance(event, Fail) else encoder.encode(event)
+        encoder.encode_error(error_for(event)) if isinstance(event, Fail) else encoder.encode(event)
         for event in events
     )
 
 
-def counted(events: Sequence[Event]) -> list[Event]:
+def with_usage(events: Sequence[Event]) -> list[Event]:
     """The events as encoders get them: where the upstream counted nothing, with an estimate."""
     pieces = [event.piece for event in events if isinstance(event, Delta)]
     said = sum(len(piece) for piece in pieces if isinstance(piece, str))
-    estimate = Usage(input_tokens=STAMP.input_tokens, output_tokens=max(1, said // 4))
+    estimate = Usage(input_tokens=METADATA.input_tokens, output_tokens=max(1, said // 4))
     return [
         replace(event, usage=estimate) if isinstance(event, End) and event.usage is None else event
         for event in events
     ]
 
 
-def told(events: Sequence[Event]) -> dict[str, Any]:
+def visible(events: Sequence[Event]) -> dict[str, Any]:
     """What a stream tells, however it is cut into pieces: its parts as far as they came, and how it
     ends. Signatures that were packed for the client's format are taken apart."""
     last = events[-1]
     if not any(isinstance(event, Begin) for event in events):
         events = [Begin("", ""), *events]
-    reply = fold([*events[:-1], last if isinstance(last, End) else End(StopReason.PAUSE, None)])
+    reply = collect_reply([*events[:-1], last if isinstance(last, End) else End(StopReason.PAUSE, None)])
     parts = [_unpacked(part) for part in reply.parts]
     end = last.failure.message if isinstance(last, Fail) else to_json(last)
     return {"parts": [to_json(part) for part in parts], "end": end}
@@ -97,46 +97,46 @@ def _unpacked(part: Part) -> Part:
     packed = data.get("encrypted_content") if isinstance(data, dict) else data
     if not isinstance(part, Thinking) or not isinstance(packed, str):
         return part
-    if not carrier.is_packed(packed):
+    if not carrier.is_wrapped(packed):
         return part
-    thinking = carrier.unpack(packed, part.text)
-    assert thinking.origin == STAMP.origin
+    thinking = carrier.unwrap(packed, part.text)
+    assert thinking.origin == METADATA.origin
     return replace(thinking, origin=None)
 
 
-def left(case: Path, format: Format) -> dict[str, Any]:
+def client_view(case: Path, format: Format) -> dict[str, Any]:
     """What a client of the format can tell of the case, as it is written."""
     own = case / f"left.{format}.json"
     if own.exists():
         written: dict[str, Any] = orjson.loads(own.read_bytes())
         return written
-    return told(counted(from_json(read(case / "events.json"))))
+    return visible(with_usage(from_json(read_events(case / "events.json"))))
 
 
-def left_whole(case: Path, format: Format) -> dict[str, Any]:
+def client_view_of_body(case: Path, format: Format) -> dict[str, Any]:
     """The same of the reply as one body, which may have another order than the stream."""
     own = case / f"left_whole.{format}.json"
     if own.exists():
         written: dict[str, Any] = orjson.loads(own.read_bytes())
         return written
-    return left(case, format)
+    return client_view(case, format)
 
 
 def files_of_reply(case: Path) -> Iterator[tuple[Path, bytes | None]]:
     """Every golden file of a reply; None for one that should not be there."""
-    events = counted(from_json(read(case / "events.json")))
+    events = with_usage(from_json(read_events(case / "events.json")))
     dropped: dict[str, list[str]] = {}
     for format in Format:
         raw, lost = stream(events, format)
         yield case / f"client.{format}.sse", raw if case in CASES else None
-        remains = told(decode(CODECS[format].decoder(), raw))
-        told_all = remains == told(events)
+        remains = visible(decode(CODECS[format].decoder(), raw))
+        told_all = remains == visible(events)
         yield case / f"left.{format}.json", None if told_all else _dumps(remains)
         body, also_lost = (None, set[str]())
         remains_whole = remains
         if not isinstance(events[-1], Fail):
-            body, also_lost = answer(fold(events), format)
-            remains_whole = told([*unfold(CODECS[format].parse_reply(body))])
+            body, also_lost = answer(collect_reply(events), format)
+            remains_whole = visible([*reply_events(CODECS[format].parse_reply(body))])
         same = remains_whole == remains
         yield case / f"left_whole.{format}.json", None if same else _dumps(remains_whole)
         written = body is not None and case in CASES
@@ -148,13 +148,13 @@ def files_of_reply(case: Path) -> Iterator[tuple[Path, bytes | None]]:
 
 def stream(events: Sequence[Event], format: Format) -> tuple[bytes, Set[str]]:
     """The events as a client's stream, and the names of what was lost."""
-    encoder = CODECS[format].encoder(client(format), STAMP)
-    return speak(encoder, events), encoder.dropped
+    encoder = CODECS[format].encoder(client(format), METADATA)
+    return encode(encoder, events), encoder.dropped
 
 
 def answer(reply: Reply, format: Format) -> tuple[dict[str, Any], Set[str]]:
     """The reply as a client's body, and the names of what was lost."""
-    return CODECS[format].render_reply(reply, replace(client(format), stream=False), STAMP)
+    return CODECS[format].render_reply(reply, replace(client(format), stream=False), METADATA)
 
 
 def targets(case: Path) -> dict[Format, Target]:
@@ -202,7 +202,7 @@ def rendered(prompt: Prompt, format: Format, target: Target) -> dict[str, Any]:
     """What an upstream gets of a prompt, and what becomes of the rest; or why it gets nothing."""
     try:
         rendering = CODECS[format].render_prompt(prompt, target)
-    except CannotConvert as refused:
+    except UnsupportedField as refused:
         return {"refused": refused.message}
     return _told(rendering)
 

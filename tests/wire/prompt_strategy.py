@@ -31,8 +31,8 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
-from gateway.wire.identity import legal
-from gateway.wire.toolbox import sent_name
+from gateway.wire.identity import sanitize_name
+from gateway.wire.toolbox import upstream_name
 from tests.wire.event_strategy import objects
 
 _PNG = "iVBORw0KGgoAAAANSUhEUg=="  # as much of one as anybody looks at
@@ -234,10 +234,10 @@ def meant(prompt: Prompt, format: Format) -> dict[str, Any]:
         "max_tokens": prompt.max_tokens,
         "stop": prompt.stop,
         "tools": [
-            (sent_name(tool.name), tool.description, tool.schema, bool(tool.strict))
+            (upstream_name(tool.name), tool.description, tool.schema, bool(tool.strict))
             for tool in prompt.tools
         ],
-        "choice": (mode, sent_name(choice.name) if choice and choice.name else None),
+        "choice": (mode, upstream_name(choice.name) if choice and choice.name else None),
         "single": single and not (format is Format.MESSAGES and mode == "none"),
         "schema": output.schema if output else None,
         "sampling": prompt.sampling,
@@ -283,11 +283,11 @@ def _meant_part(part: Part) -> Any:
         case Image(source):
             return source
         case ToolCall(id, name, arguments):
-            return "call", legal(id), sent_name(name), orjson.loads(arguments)
+            return "call", sanitize_name(id), upstream_name(name), orjson.loads(arguments)
         case ToolResult(call_id, parts, is_error):
             said = "\n".join(part.text for part in parts if isinstance(part, Text))
             if is_error:
                 said = f"Error: {said}" if said else "Error:"
-            return "result", legal(call_id), said
+            return "result", sanitize_name(call_id), said
         case _:
             raise AssertionError(f"no part of these prompts: {part}")

@@ -31,7 +31,7 @@ def stream_files(format: Format) -> list[Path]:
 
 
 STREAMS = [(format, path) for format in Format for path in stream_files(format)]
-WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
+WITH_BODY = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
 """The streams that have a twin in one piece."""
 PROMPTS = [
     (format, path)
@@ -40,7 +40,7 @@ PROMPTS = [
 ]
 
 
-def spelled(reply: Reply) -> Reply:
+def with_normalized_arguments(reply: Reply) -> Reply:
     """The reply with arguments spelled alike: a body that holds them as objects has no spelling."""
     return replace(reply, parts=tuple(_spelled(part) for part in reply.parts))
 
@@ -54,7 +54,7 @@ def _spelled(part: Part) -> Part:
         return part
 
 
-def name(value: object) -> str | None:
+def param_id(value: object) -> str | None:
     """The test id of a parameter."""
     if isinstance(value, Path):
         return value.parent.name
@@ -103,7 +103,7 @@ JSON = st.recursive(
 
 
 @st.composite
-def damaged(draw: st.DrawFn, value: Any) -> Any:
+def damaged_json(draw: st.DrawFn, value: Any) -> Any:
     """The value with one of its nodes gone or replaced by something else."""
     paths = list(_paths(value))
     return _replaced(value, draw(st.sampled_from(paths)), draw(st.just(_GONE) | JSON))

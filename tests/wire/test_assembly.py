@@ -9,17 +9,17 @@ from gateway.core.events import Begin, Close, Delta, End, Fail, Open, Ping, Stop
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Text, Thinking, ToolCall
 from gateway.core.usage import Usage
-from gateway.wire.assembly import Assembly
+from gateway.wire.assembly import EventBuilder
 from tests.grammar import assert_grammar
 from tests.support.hypothesis_profiles import examples
 
 BEGIN = Begin("r", "m")
 CALL = ToolCall("c", "f")
-FAILURE = Failure(kind=FailureKind.SAID, message="no")
+FAILURE = Failure(kind=FailureKind.RESPONSE, message="no")
 
 
 def test_anything_else_closes_what_is_open() -> None:
-    assembly = Assembly()
+    assembly = EventBuilder()
     assembly.begin(BEGIN)
     assembly.open("t", Text())
     assembly.open("a", CALL)
@@ -35,7 +35,7 @@ def test_anything_else_closes_what_is_open() -> None:
 
 
 def test_what_has_no_place_is_left_out() -> None:
-    assembly = Assembly()
+    assembly = EventBuilder()
     assembly.ping()
     assembly.begin(BEGIN)
     assembly.begin(Begin("again", "m"))
@@ -51,17 +51,17 @@ def test_what_has_no_place_is_left_out() -> None:
     assembly.fail(FAILURE, None)
     assembly.end(StopReason.END_TURN, None)
     assembly.open("t", Text())
-    assembly.cut(None)
+    assembly.truncate(None)
     assert assembly.take() == [
         *(BEGIN, Open(0, Text()), Delta(0, "x"), Close(0), Ping(), Fail(FAILURE, Usage())),
     ]
 
 
 def test_unsaid_text_is_said_once() -> None:
-    assembly = Assembly()
-    assembly.open("a", CALL, unsaid="{}")
+    assembly = EventBuilder()
+    assembly.open("a", CALL, default_text="{}")
     assembly.close("a")
-    assembly.open("b", CALL, unsaid="{}")
+    assembly.open("b", CALL, default_text="{}")
     assembly.add("b", '{"x":1}')
     assembly.close("b")
     deltas = [event for event in assembly.take() if isinstance(event, Delta)]
@@ -69,7 +69,7 @@ def test_unsaid_text_is_said_once() -> None:
 
 
 def test_a_tool_call_that_never_came_is_an_ordinary_end() -> None:
-    assembly = Assembly()
+    assembly = EventBuilder()
     assembly.end(StopReason.TOOL_CALL, None)
     assert assembly.take()[-1] == End(StopReason.END_TURN, None)
 
@@ -90,18 +90,18 @@ STEPS = st.one_of(
 @examples(4)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_the_grammar_holds_for_any_steps(steps: list[tuple[object, ...]]) -> None:
-    assembly = Assembly()
+    assembly = EventBuilder()
     for name, *arguments in steps:
         getattr(assembly, str(name))(*arguments)
-    assembly.cut(None)
+    assembly.truncate(None)
     assert_grammar(assembly.take())
 
 
 def test_what_is_open_can_be_asked() -> None:
-    assembly = Assembly()
+    assembly = EventBuilder()
     assembly.open("t", Thinking())
-    assert assembly.part("t") == Thinking()
-    assert not assembly.calling()
+    assert assembly.open_part("t") == Thinking()
+    assert not assembly.tool_call_open()
     assembly.open("a", CALL)
-    assert assembly.part("t") is None
-    assert assembly.calling()
+    assert assembly.open_part("t") is None
+    assert assembly.tool_call_open()

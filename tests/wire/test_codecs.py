@@ -18,33 +18,33 @@ from gateway.core.events import Fail, Ping
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
-from gateway.core.reply import ReplyFailed, fold
+from gateway.core.reply import ReplyFailed, collect_reply
 from gateway.core.target import Target
 from gateway.errors import InvalidRequest, ServiceUnavailable, TooManyRequests
 from gateway.wire.codecs import CODECS
 from gateway.wire.sse import Frame
 from gateway.wire.translator import NativeTranslator
 from tests.grammar import assert_grammar
-from tests.hinge import beside, read, to_json
+from tests.hinge import expected_file, read_events, to_json
 from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import (
     JSON,
     PROMPTS,
     STREAMS,
     UPSTREAM_MODEL,
-    damaged,
+    damaged_json,
     decode,
     decode_frames,
     frames_of,
-    name,
+    param_id,
     prompt,
-    spelled,
+    with_normalized_arguments,
 )
 
 ANOTHER = Target(model="another-model")
 SHOWN = 'the-model/that "was" asked för'
-each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=name)
-each_format = pytest.mark.parametrize("format", list(Format), ids=name)
+each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+each_format = pytest.mark.parametrize("format", list(Format), ids=param_id)
 
 
 def test_there_is_a_codec_for_every_format() -> None:
@@ -62,7 +62,7 @@ def test_every_format_has_its_fixtures(format: Format) -> None:
 @each_stream
 def test_decodes_to_its_hinge(format: Format, path: Path) -> None:
     raw = path.read_bytes()
-    meant = read(beside(path, format))
+    meant = read_events(expected_file(path, format))
     events = decode(CODECS[format].decoder(), raw)
     assert_grammar(events)
     assert to_json(events) == meant
@@ -83,7 +83,7 @@ def test_obeys_the_grammar_wherever_it_is_cut(format: Format, path: Path) -> Non
 WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
 
 
-@pytest.mark.parametrize(("format", "path"), WHOLE, ids=name)
+@pytest.mark.parametrize(("format", "path"), WHOLE, ids=param_id)
 def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
     codec = CODECS[format]
     body = orjson.loads(path.with_suffix(".json").read_bytes())
@@ -93,15 +93,15 @@ def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
             codec.parse_reply(body)
         assert to_json(failed.value.failure) == to_json(events[-1].failure)
     else:
-        assert to_json(spelled(codec.parse_reply(body))) == to_json(spelled(fold(events)))
+        assert to_json(with_normalized_arguments(codec.parse_reply(body))) == to_json(with_normalized_arguments(collect_reply(events)))
 
 
-@pytest.mark.parametrize(("format", "path"), WHOLE, ids=name)
+@pytest.mark.parametrize(("format", "path"), WHOLE, ids=param_id)
 def test_renamed_bodies_differ_in_the_name_alone(format: Format, path: Path) -> None:
     codec, raw = CODECS[format], path.with_suffix(".json").read_bytes()
     body = orjson.loads(raw)
-    assert codec.rename_reply(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
-    assert codec.rename_reply(raw, body, prompt(format, SHOWN)) == _renamed(raw)
+    assert codec.replace_model(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
+    assert codec.replace_model(raw, body, prompt(format, SHOWN)) == _renamed(raw)
 
 
 @each_format
@@ -118,7 +118,7 @@ def test_relays_every_byte_but_the_name(format: Format, path: Path) -> None:
     frames = frames_of([path.read_bytes()])
     for shown in (UPSTREAM_MODEL, SHOWN):
         relayed, translator = _relay(prompt(format, shown), frames)
-        if not translator.begun:
+        if not translator.started:
             assert relayed == b""
             continue
         expected = _until_failure(format, frames)
@@ -152,7 +152,7 @@ def test_an_abort_speaks_the_formats_own_error(format: Format, path: Path) -> No
         spoken = translator.abort(TooManyRequests())
         last = decode(CODECS[format].decoder(), relayed + spoken)[-1]
         assert isinstance(last, Fail)
-        assert last.failure.kind is FailureKind.SAID
+        assert last.failure.kind is FailureKind.RESPONSE
         assert last.failure.message == "Too Many Requests"
         assert last.failure.status == 429
 
@@ -204,7 +204,7 @@ def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
     victim = data.draw(st.sampled_from(frames))
     if victim.data == b"[DONE]":
         return
-    broken = data.draw(damaged(orjson.loads(victim.data or b"")))
+    broken = data.draw(damaged_json(orjson.loads(victim.data or b"")))
     if isinstance(broken, dict):
         decoder = CODECS[format].decoder()
         rewriter = CODECS[format].rewriter(prompt(format, SHOWN, include_usage=False))
@@ -218,9 +218,9 @@ def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
 @given(st.data())
 def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> None:
     format, path = data.draw(st.sampled_from(PROMPTS))
-    body = data.draw(damaged(_body(path)))
+    body = data.draw(damaged_json(_body(path)))
     if data.draw(st.booleans()) and isinstance(body, dict):
-        body = data.draw(damaged(body))
+        body = data.draw(damaged_json(body))
     _assert_parsed_or_refused(format, body)
 
 
@@ -232,7 +232,7 @@ def test_only_invalid_request_comes_of_any_json(format: Format, body: Any, text:
         _assert_parsed_or_refused(format, {"model": text, "max_tokens": 1, field: body})
 
 
-@pytest.mark.parametrize(("format", "path"), PROMPTS, ids=name)
+@pytest.mark.parametrize(("format", "path"), PROMPTS, ids=param_id)
 def test_good_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path) -> None:
     body = _body(path)
     before = orjson.dumps(body)

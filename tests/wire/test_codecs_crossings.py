@@ -20,41 +20,41 @@ from gateway.core.failure import Failure
 from gateway.core.formats import Format
 from gateway.core.parts import Thinking
 from gateway.core.prompt import Role
-from gateway.core.reply import fold, unfold
+from gateway.core.reply import collect_reply, reply_events
 from gateway.errors import ServiceUnavailable
 from gateway.wire.codecs import CODECS
-from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
+from gateway.wire.translated import CrossFormatTranslator, encode_reply, with_estimated_usage
 from tests.grammar import assert_grammar
-from tests.hinge import beside, from_json, read, to_json
+from tests.hinge import expected_file, from_json, read_events, to_json
 from tests.wire.goldens import (
     CASES,
     QUIRKS,
-    STAMP,
+    METADATA,
     answer,
-    broken_off,
+    error_for,
     client,
-    counted,
+    with_usage,
     files_of_reply,
-    left,
-    left_whole,
-    speak,
+    client_view,
+    client_view_of_body,
+    encode,
     stream,
-    told,
+    visible,
 )
-from tests.wire.streams import STREAMS, WHOLE, decode, frames_of, name, spelled
+from tests.wire.streams import STREAMS, WITH_BODY, decode, frames_of, param_id, with_normalized_arguments
 from tests.wire.strict.checkers import check, check_body
 
 
 def _name(value: object) -> str | None:
     if isinstance(value, Path) and value.is_dir():
         return value.name
-    return name(value)
+    return param_id(value)
 
 
 each_case = pytest.mark.parametrize("case", [*CASES, *QUIRKS], ids=_name)
 each_client = pytest.mark.parametrize("to", list(Format), ids=lambda format: f"to_{format}")
-each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=name)
-each_body = pytest.mark.parametrize(("format", "path"), WHOLE, ids=name)
+each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+each_body = pytest.mark.parametrize(("format", "path"), WITH_BODY, ids=param_id)
 
 
 @each_case
@@ -71,33 +71,33 @@ def test_what_clients_get_is_in_their_grammar(case: Path, to: Format) -> None:
     fails = isinstance(events[-1], Fail)
     raw, _ = stream(events, to)
     check(to, raw, errored=fails, include_usage=True)
-    assert told(decode(CODECS[to].decoder(), raw)) == left(case, to)
+    assert visible(decode(CODECS[to].decoder(), raw)) == client_view(case, to)
     if not fails:
-        body, _ = answer(fold(events), to)
+        body, _ = answer(collect_reply(events), to)
         check_body(to, body)
-        assert told([*unfold(CODECS[to].parse_reply(body))]) == left_whole(case, to)
+        assert visible([*reply_events(CODECS[to].parse_reply(body))]) == client_view_of_body(case, to)
 
 
 @each_case
 def test_usage_is_told_to_chat_clients_that_ask(case: Path) -> None:
     events = _events(case)
-    encoder = CODECS[Format.CHAT].encoder(client(Format.CHAT, include_usage=False), STAMP)
+    encoder = CODECS[Format.CHAT].encoder(client(Format.CHAT, include_usage=False), METADATA)
     fails = isinstance(events[-1], Fail)
-    check(Format.CHAT, speak(encoder, events), errored=fails, include_usage=False)
+    check(Format.CHAT, encode(encoder, events), errored=fails, include_usage=False)
 
 
 @each_client
 @each_stream
 def test_every_format_crosses_to_every_other(format: Format, path: Path, to: Format) -> None:
     raw = path.read_bytes()
-    events = counted(decode(CODECS[format].decoder(), raw))
+    events = with_usage(decode(CODECS[format].decoder(), raw))
     expected, lost = stream(events, to)
     frames = [frame.raw for frame in frames_of([raw])]
     for pieces in ([raw], frames, [raw[at : at + 1] for at in range(len(raw))]):
         crossed, translator = _cross(format, to, pieces)
         assert crossed == expected
         assert translator.dropped == lost
-        assert translator.fault is None
+        assert translator.decode_error is None
     if isinstance(events[-1], Fail):
         assert (translator.failure, translator.end) == (events[-1].failure, None)
     else:
@@ -127,15 +127,15 @@ def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format
     if isinstance(events[-1], Fail):
         return
     reply = CODECS[format].parse_reply(body)
-    whole, lost = answer(spelled(reply), to)
-    assert (whole, lost) == answer(spelled(fold(events)), to)
-    said = synthesise(with_usage(reply, STAMP.input_tokens), CODECS[to].encoder(client(to), STAMP))
+    whole, lost = answer(with_normalized_arguments(reply), to)
+    assert (whole, lost) == answer(with_normalized_arguments(collect_reply(events)), to)
+    said = encode_reply(with_estimated_usage(reply, METADATA.input_tokens), CODECS[to].encoder(client(to), METADATA))
     check(to, said, include_usage=True)
     if reply.usage is not None:
         check_body(to, whole)
         spoken, _ = stream(events, to)
-        twin, spoken_twin = (fold(decode(CODECS[to].decoder(), raw)) for raw in (said, spoken))
-        assert to_json(spelled(twin)) == to_json(spelled(spoken_twin))
+        twin, spoken_twin = (collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (said, spoken))
+        assert to_json(with_normalized_arguments(twin)) == to_json(with_normalized_arguments(spoken_twin))
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
@@ -144,7 +144,7 @@ def test_reasoning_comes_back_as_it_went(case: Path) -> None:
     events = _events(case)
     if isinstance(events[-1], Fail):
         return
-    reply = fold(events)
+    reply = collect_reply(events)
     thoughts = [part for part in reply.parts if isinstance(part, Thinking)]
     for format in Format:
         body, _ = answer(reply, format)
@@ -152,14 +152,14 @@ def test_reasoning_comes_back_as_it_went(case: Path) -> None:
         turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
         back = [part for turn in turns for part in turn.parts if isinstance(part, Thinking)]
         for part in back:
-            assert part.origin in (None, STAMP.origin)
+            assert part.origin in (None, METADATA.origin)
             assert part.origin or _is_own(format, part) or _is_plain(format, part)
         assert to_json([replace(part, origin=None) for part in back]) == to_json(thoughts)
 
 
 def test_an_error_is_spoken_before_anything_was_said() -> None:
     for format, codec in CODECS.items():
-        raw = codec.encoder(client(format), STAMP).fail(ServiceUnavailable("Not now."))
+        raw = codec.encoder(client(format), METADATA).encode_error(ServiceUnavailable("Not now."))
         check(format, raw, errored=True)
         (fail,) = decode(codec.decoder(), raw)
         assert isinstance(fail, Fail)
@@ -167,29 +167,29 @@ def test_an_error_is_spoken_before_anything_was_said() -> None:
 
 
 def _events(case: Path) -> list[Event]:
-    events: list[Event] = counted(from_json(read(case / "events.json")))
+    events: list[Event] = with_usage(from_json(read_events(case / "events.json")))
     assert_grammar(events)
     return events
 
 
-def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, TranslatedTranslator]:
+def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, CrossFormatTranslator]:
     """What a client gets at the end of the upstream's bytes, an error included."""
-    encoder = CODECS[to].encoder(client(to), STAMP)
-    translator = TranslatedTranslator(
-        CODECS[format].decoder(), encoder, input_tokens=STAMP.input_tokens
+    encoder = CODECS[to].encoder(client(to), METADATA)
+    translator = CrossFormatTranslator(
+        CODECS[format].decoder(), encoder, input_tokens=METADATA.input_tokens
     )
     out = [translator.receive(piece) for piece in pieces]
     out.append(translator.close())
     if translator.end is None:
         failure = translator.failure
         assert isinstance(failure, Failure)
-        out.append(translator.abort(broken_off(Fail(failure))))
+        out.append(translator.abort(error_for(Fail(failure))))
     return b"".join(out), translator
 
 
 def _said_by_all(path: Path, format: Format) -> bool:
     """Whether the format says all of its case."""
-    return beside(path, format).name == "events.json"
+    return expected_file(path, format).name == "events.json"
 
 
 def _said_again(format: Format, body: dict[str, Any]) -> dict[str, Any]:

@@ -19,19 +19,19 @@ from gateway.core.events import Begin, End, Event, Fail, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Part, Refusal, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt, Reasoning
-from gateway.core.reply import Reply, fold, unfold
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.target import Target
 from gateway.core.usage import Usage
 from gateway.wire.codec import Rendering
 from gateway.wire.codecs import CODECS
-from gateway.wire.identity import legal
-from gateway.wire.toolbox import WRAPPED, sent_name
+from gateway.wire.identity import sanitize_name
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG, upstream_name
 from tests.grammar import assert_grammar
 from tests.sdk.rules import chat, messages, responses
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, odd_usages, usages
-from tests.wire.goldens import TARGETS, answer, counted, stream, told
+from tests.wire.goldens import TARGETS, answer, with_usage, stream, visible
 from tests.wire.prompt_strategy import (
     all_well,
     meant,
@@ -59,7 +59,7 @@ def test_every_stream_is_in_the_grammar_of_its_format(events: list[Event]) -> No
     """And is read alike each time, however it is cut. Its counts add up, whatever came."""
     assert_grammar(events)
     for format in Format:
-        raw, _ = stream(counted(events), format)
+        raw, _ = stream(with_usage(events), format)
         check(format, _in_stock_words(raw), errored=_failed(events), include_usage=True)
         decoded = decode(CODECS[format].decoder(), raw)
         assert_grammar(decoded)
@@ -72,13 +72,13 @@ def test_every_stream_is_in_the_grammar_of_its_format(events: list[Event]) -> No
 @given(event_streams(fails=False))
 @law
 def test_a_whole_reply_tells_what_the_stream_tells(events: list[Event]) -> None:
-    events = counted(events)
+    events = with_usage(events)
     for format in Format:
-        body, lost = answer(fold(events), format)
+        body, lost = answer(collect_reply(events), format)
         check_body(format, orjson.loads(_in_stock_words(orjson.dumps(body))))
         raw, also_lost = stream(events, format)
         streamed = decode(CODECS[format].decoder(), raw)
-        whole = [*unfold(CODECS[format].parse_reply(body))]
+        whole = [*reply_events(CODECS[format].parse_reply(body))]
         assert _tale(whole, format) == _tale(streamed, format)
         assert lost == also_lost
 
@@ -86,7 +86,7 @@ def test_a_whole_reply_tells_what_the_stream_tells(events: list[Event]) -> None:
 @given(event_streams())
 @law
 def test_what_is_said_arrives(events: list[Event]) -> None:
-    events = counted(events)
+    events = with_usage(events)
     for format in Format:
         raw, _ = stream(events, format)
         came = decode(CODECS[format].decoder(), raw)
@@ -123,7 +123,7 @@ def test_upstreams_take_every_prompt_and_see_the_same_bytes_again(prompt: Prompt
             continue
         rendering = CODECS[format].render_prompt(prompt, target)
         raw = orjson.dumps(rendering.body)
-        assert list(RULES[format](orjson.loads(raw), Issued())) == []
+        assert list(RULES[format](orjson.loads(raw), IssuedIds())) == []
         again = CODECS[format].render_prompt(deepcopy(prompt), target)
         assert orjson.dumps(again.body) == raw
         assert replace(again, body={}) == replace(rendering, body={})
@@ -141,7 +141,7 @@ def test_a_budget_leaves_room_for_the_answer(
         if thinking["type"] == "enabled":
             assert 1024 <= thinking["budget_tokens"] < body["max_tokens"]
         assert target.max_output is None or body["max_tokens"] <= target.max_output
-        assert list(RULES[Format.MESSAGES](body, Issued())) == []
+        assert list(RULES[Format.MESSAGES](body, IssuedIds())) == []
 
 
 def _said_again(prompt: Prompt, target: Target) -> Prompt:
@@ -183,7 +183,7 @@ def _assert_calls_survive(went: list[ToolCall], came: list[ToolCall], format: Fo
     for call, back in zip(went, came, strict=True):
         assert (back.name, back.namespace) == _named(call, format)
         _assert_says(call, back, format)
-        sent = legal(call.id)
+        sent = sanitize_name(call.id)
         assert back.id not in taken
         assert back.id == sent or not call.id or sent in taken
         taken.add(back.id)
@@ -211,7 +211,7 @@ def _tale(events: Sequence[Event], format: Format) -> Any:
     its own for each kind of things, and streams what proves its reasoning last: there only things
     of one kind have an order."""
     if format is not Format.CHAT:
-        tale = told(events)
+        tale = visible(events)
         for part in tale["parts"]:
             if format is Format.MESSAGES and "arguments" in part:
                 part["arguments"] = _parsed(part["arguments"])
@@ -223,13 +223,13 @@ def _tale(events: Sequence[Event], format: Format) -> Any:
         kind: _of_kind(kind, _said(events, format)) for kind in ("text", "refusal", "thinking")
     }
     proofs = [part.signature for part in parts if isinstance(part, Thinking) and part.signature]
-    return words, _calls(events), proofs, told(events)["end"]
+    return words, _calls(events), proofs, visible(events)["end"]
 
 
 def _parts(events: Iterable[Event]) -> tuple[Part, ...]:
     """The parts as far as they came."""
     arrived = [event for event in events if not isinstance(event, Begin | End | Fail)]
-    reply: Reply = fold([Begin("", ""), *arrived, End(StopReason.PAUSE, None)])
+    reply: Reply = collect_reply([Begin("", ""), *arrived, End(StopReason.PAUSE, None)])
     return reply.parts
 
 
@@ -266,14 +266,14 @@ def _calls(events: Iterable[Event]) -> list[ToolCall]:
 def _named(call: ToolCall, format: Format) -> tuple[str, str | None]:
     if format is Format.RESPONSES or call.namespace is None:
         return call.name, call.namespace
-    return sent_name(call.name, call.namespace), None
+    return upstream_name(call.name, call.namespace), None
 
 
 def _assert_says(call: ToolCall, came: ToolCall, format: Format) -> None:
     """To the byte. Messages clients cannot read what is no JSON object: they get one around it."""
     said = call.arguments
     if format is Format.MESSAGES and call.kind is CallKind.CUSTOM:
-        assert orjson.loads(came.arguments) == {WRAPPED: said}
+        assert orjson.loads(came.arguments) == {CUSTOM_TOOL_ARG: said}
     elif format is Format.MESSAGES and not isinstance(_parsed(said), dict):
         assert isinstance(orjson.loads(came.arguments or "{}"), dict)
     elif format is Format.MESSAGES:

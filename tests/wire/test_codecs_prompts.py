@@ -15,13 +15,13 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.wire.codecs import CODECS
-from tests.hinge import beside, write_prompt
-from tests.sdk.request_types import mistakes
+from tests.hinge import expected_file, write_prompt
+from tests.sdk.request_types import violations
 from tests.sdk.rules import chat, messages, responses
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.wire.goldens import PROMPTS, files_of_prompt, prompts_of, rendered, targets
 
-RULES: dict[Format, Callable[[Any, Issued], Iterator[str]]] = {
+RULES: dict[Format, Callable[[Any, IssuedIds], Iterator[str]]] = {
     Format.CHAT: chat.refusals,
     Format.MESSAGES: messages.refusals,
     Format.RESPONSES: responses.refusals,
@@ -50,7 +50,7 @@ def test_there_are_enough_of_them() -> None:
 @each_case
 def test_means_the_same_in_every_format(case: Path) -> None:
     for format, prompt in prompts_of(case).items():
-        meant = beside(case / f"{format}.json", format, "prompt")
+        meant = expected_file(case / f"{format}.json", format, "prompt")
         assert write_prompt(prompt) == meant.read_bytes(), meant
 
 
@@ -90,6 +90,6 @@ def test_upstreams_take_what_they_get(case: Path) -> None:
 
 def _refusals(format: Format, body: dict[str, Any]) -> Iterator[str]:
     raw = orjson.dumps(body)
-    yield from mistakes(format, raw, streamed=bool(body.get("stream")), old=True, extended=True)
-    issued = Issued(thoughts=SIGNED, items={"rs_1": "ZW5j", "rs_9": "ZW5j"})
+    yield from violations(format, raw, streamed=bool(body.get("stream")), old=True, extended=True)
+    issued = IssuedIds(thoughts=SIGNED, items={"rs_1": "ZW5j", "rs_9": "ZW5j"})
     yield from RULES[format](body, issued)

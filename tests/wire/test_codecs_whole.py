@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from gateway.core.events import Event
 from gateway.core.failure import Failure
 from gateway.core.formats import Format
-from gateway.core.reply import Reply, ReplyFailed, fold, unfold
+from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.wire.codecs import CODECS
 from gateway.wire.fields import Payload
 from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, odd_usages, usages
-from tests.wire.goldens import STAMP, answer, client, counted
-from tests.wire.streams import WHOLE, damaged, frames_of
+from tests.wire.goldens import METADATA, answer, client, with_usage
+from tests.wire.streams import WITH_BODY, damaged_json, frames_of
 
 law = examples(3)
 
@@ -38,7 +38,7 @@ _STATUSES = {"incomplete": "incomplete", "failed": "failed", "cancelled": "faile
 @law
 def test_what_was_written_whole_is_read_like_its_frames(events: list[Event]) -> None:
     for format in Format:
-        body, _ = answer(fold(counted(events)), format)
+        body, _ = answer(collect_reply(with_usage(events)), format)
         _assert_read_alike(format, orjson.loads(orjson.dumps(body)))
 
 
@@ -46,10 +46,10 @@ def test_what_was_written_whole_is_read_like_its_frames(events: list[Event]) -> 
 @examples(15)
 def test_bodies_of_upstreams_are_read_like_their_frames(data: st.DataObject) -> None:
     """Sound and damaged ones."""
-    format, path = data.draw(st.sampled_from(WHOLE))
+    format, path = data.draw(st.sampled_from(WITH_BODY))
     body = orjson.loads(path.with_suffix(".json").read_bytes())
     for _ in range(data.draw(st.integers(0, 2))):
-        body = data.draw(damaged(body))
+        body = data.draw(damaged_json(body))
         if not isinstance(body, dict):
             return
     _assert_read_alike(format, body)
@@ -60,12 +60,12 @@ def test_bodies_of_upstreams_are_read_like_their_frames(data: st.DataObject) -> 
 def test_what_is_written_whole_is_what_the_frames_add_up_to(
     events: list[Event], counts: bool
 ) -> None:
-    reply = fold(counted(events) if counts else events)
+    reply = collect_reply(with_usage(events) if counts else events)
     for format, added_up in ((Format.MESSAGES, _message), (Format.RESPONSES, _response)):
         asked = client(format)
         body, lost = answer(reply, format)
-        encoder = CODECS[format].encoder(asked, STAMP)
-        raw = b"".join(map(encoder.encode, unfold(reply)))
+        encoder = CODECS[format].encoder(asked, METADATA)
+        raw = b"".join(map(encoder.encode, reply_events(reply)))
         frames = [orjson.loads(frame.data or b"") for frame in frames_of([raw])]
         assert orjson.dumps(body) == orjson.dumps(added_up(frames))
         assert lost == encoder.dropped
@@ -74,14 +74,14 @@ def test_what_is_written_whole_is_what_the_frames_add_up_to(
 def _assert_read_alike(format: Format, body: Payload) -> None:
     codec = CODECS[format]
     try:
-        meant: Reply | Failure = fold(_told(format, body))
+        meant: Reply | Failure = collect_reply(_told(format, body))
     except ReplyFailed as failed:
         meant = failed.failure
     except ValueError:
         return  # no body of the format at all
     assert _outcome(codec.parse_reply, body) == meant
     measured = (meant.stop, meant.usage) if isinstance(meant, Reply) else meant
-    assert _outcome(codec.measure_reply, body) == measured
+    assert _outcome(codec.read_usage, body) == measured
 
 
 def _outcome(read: Any, body: Payload) -> Any:

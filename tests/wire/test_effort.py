@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.prompt import Reasoning
 from gateway.core.target import EFFORTS
-from gateway.wire.effort import LEAST_BUDGET, budget_of, effort_of, nearest
+from gateway.wire.effort import MIN_BUDGET, budget_of, effort_of, nearest_effort
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_one_word_for_every_way_of_asking(
     ],
 )
 def test_the_nearest_word(effort: str, known: tuple[str, ...], expected: str | None) -> None:
-    assert nearest(effort, known) == expected
+    assert nearest_effort(effort, known) == expected
 
 
 @given(st.sampled_from(EFFORTS), st.sets(st.sampled_from(EFFORTS)))
 def test_there_is_a_nearest_word_wherever_any_is_known(effort: str, known: set[str]) -> None:
-    word = nearest(effort, sorted(known))
+    word = nearest_effort(effort, sorted(known))
     assert (word in known) if known else (word is None)
     if effort in known:
         assert word == effort
@@ -73,7 +73,7 @@ def test_there_is_a_nearest_word_wherever_any_is_known(effort: str, known: set[s
     [
         (Reasoning(budget=5000), 32000, 5000),
         (Reasoning(budget=5000), 4000, 4000),
-        (Reasoning(budget=1), 4000, LEAST_BUDGET),
+        (Reasoning(budget=1), 4000, MIN_BUDGET),
         (Reasoning(effort="minimal"), 32000, 1024),
         (Reasoning(effort="low"), 32000, 1024),
         (Reasoning(effort="medium"), 32000, 8192),
@@ -94,7 +94,7 @@ def test_budgets(reasoning: Reasoning, most: int, expected: int) -> None:
         budget=st.integers(0, 10**6) | st.none(),
         mode=st.sampled_from(["adaptive", "between_tools"]) | st.none(),
     ),
-    st.integers(LEAST_BUDGET, 10**6),
+    st.integers(MIN_BUDGET, 10**6),
 )
 def test_a_budget_is_always_legal(reasoning: Reasoning, most: int) -> None:
-    assert LEAST_BUDGET <= budget_of(reasoning, most) <= most
+    assert MIN_BUDGET <= budget_of(reasoning, most) <= most

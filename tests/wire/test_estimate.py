@@ -17,8 +17,8 @@ from gateway.core.parts import (
     Audio,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -31,7 +31,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Tool, ToolKind, Turn
 from gateway.wire.codecs import CODECS
-from gateway.wire.estimate import _PRICE_OF, PER_CALL, PER_TOOL, PER_TURN, estimate, text_tokens
+from gateway.wire.estimate import _PRICE_OF, PER_CALL, PER_TOOL, PER_TURN, estimate_tokens, text_tokens
 from tests.simulator.pictures import PNG
 from tests.support.hypothesis_profiles import examples
 from tests.support.paths import STREAMS
@@ -77,7 +77,7 @@ def prompt(*parts: Part, spoken: Format = Format.MESSAGES, **fields: Any) -> Pro
 
 def tokens(*parts: Part, spoken: Format = Format.MESSAGES) -> int:
     """What the parts cost beside the turn that they stand in."""
-    return estimate(prompt(*parts, spoken=spoken)) - PER_TURN
+    return estimate_tokens(prompt(*parts, spoken=spoken)) - PER_TURN
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_characters_for_a_token(text: str, least: float, most: float) -> None:
 
 def test_nothing_costs_something() -> None:
     nobody = Prompt(format=Format.CHAT, model="beta-5.4", turns=())
-    assert estimate(nobody) == 1
-    assert estimate(prompt()) == PER_TURN
+    assert estimate_tokens(nobody) == 1
+    assert estimate_tokens(prompt()) == PER_TURN
 
 
 def test_every_byte_is_summed_exactly() -> None:
@@ -117,7 +117,7 @@ def test_every_byte_is_summed_exactly() -> None:
 PARTS = {
     "text": Text("x" * 1000),
     "refusal": Refusal("x" * 1000),
-    "thinking": Thinking("x" * 1000, signature=Opaque(Format.MESSAGES, "s" * 5000)),
+    "thinking": Thinking("x" * 1000, signature=ProviderData(Format.MESSAGES, "s" * 5000)),
 }
 
 
@@ -127,10 +127,10 @@ def test_words(part: Part) -> None:
 
 
 def test_reasoning_that_cannot_be_read_counts_by_its_size() -> None:
-    sealed = Thinking(signature=Opaque(Format.MESSAGES, "s" * 6000), redacted=True)
+    sealed = Thinking(signature=ProviderData(Format.MESSAGES, "s" * 6000), redacted=True)
     assert tokens(sealed) == 1000
     item = {"id": "rs_1", "encrypted_content": "s" * 6000}
-    assert tokens(Thinking(signature=Opaque(Format.RESPONSES, item))) == pytest.approx(1000, abs=10)
+    assert tokens(Thinking(signature=ProviderData(Format.RESPONSES, item))) == pytest.approx(1000, abs=10)
 
 
 def test_calls_and_results() -> None:
@@ -139,12 +139,12 @@ def test_calls_and_results() -> None:
     assert tokens(call) == PER_CALL + 210
     assert tokens(result) == PER_CALL + 105 + 1600
     assert tokens(ServerToolCall("srv_1", "x" * 100, "x" * 900)) == PER_CALL + 210
-    found = ServerToolResult("srv_1", "web_search", Opaque(Format.MESSAGES, ["x" * 1000]))
+    found = ServerToolResult("srv_1", "web_search", ProviderData(Format.MESSAGES, ["x" * 1000]))
     assert tokens(found) == PER_CALL + 210 + 2
 
 
 def test_what_has_no_word_counts_as_json() -> None:
-    assert tokens(OpaquePart("search_result", Opaque(Format.MESSAGES, ["x" * 1000]))) == 212
+    assert tokens(UnknownPart("search_result", ProviderData(Format.MESSAGES, ["x" * 1000]))) == 212
 
 
 def test_images() -> None:
@@ -175,46 +175,46 @@ def test_tools_count_with_their_schemas() -> None:
     search = Tool(
         kind=ToolKind.SERVER,
         name="web_search",
-        definition=Opaque(Format.MESSAGES, {"type": "web_search_20250305", "max_uses": 3}),
+        definition=ProviderData(Format.MESSAGES, {"type": "web_search_20250305", "max_uses": 3}),
     )
-    none = estimate(prompt())
-    assert estimate(prompt(tools=(function,))) - none == pytest.approx(
+    none = estimate_tokens(prompt())
+    assert estimate_tokens(prompt(tools=(function,))) - none == pytest.approx(
         PER_TOOL + 210 + 2 + written, abs=1
     )
-    assert estimate(prompt(tools=(search,))) > none + PER_TOOL + 10
+    assert estimate_tokens(prompt(tools=(search,))) > none + PER_TOOL + 10
 
 
 def test_the_form_of_the_answer_counts() -> None:
     form = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"enum": ["x" * 1000]})
-    assert estimate(prompt(output=form)) > PER_TURN + 210
+    assert estimate_tokens(prompt(output=form)) > PER_TURN + 210
 
 
 def test_what_nobody_could_send_is_not_a_fault() -> None:
     deep: list[Any] = []
     for _ in range(400):
         deep = [deep]
-    assert tokens(OpaquePart("odd", Opaque(Format.MESSAGES, deep))) == 0
+    assert tokens(UnknownPart("odd", ProviderData(Format.MESSAGES, deep))) == 0
     assert tokens(Text("\ud800")) > 0
 
 
 @pytest.mark.parametrize("path", BODIES, ids=lambda path: f"{path.parent.name}, {path.stem}")
 def test_every_prompt_has_its_tokens(path: Path) -> None:
     body = path.read_bytes()
-    guess = estimate(CODECS[Format(path.stem)].parse_prompt(orjson.loads(body)))
+    guess = estimate_tokens(CODECS[Format(path.stem)].parse_prompt(orjson.loads(body)))
     assert 0 < guess < len(body) + 20_000
 
 
 @given(before=st.text(), added=st.text(), after=st.text())
 def test_more_text_never_counts_less(before: str, added: str, after: str) -> None:
-    shorter = estimate(prompt(Text(before), Text(after)))
-    longer = estimate(prompt(Text(before + added), Text(after)))
+    shorter = estimate_tokens(prompt(Text(before), Text(after)))
+    longer = estimate_tokens(prompt(Text(before + added), Text(after)))
     assert PER_TURN <= shorter <= longer
 
 
 @given(texts=st.lists(st.text(), max_size=8))
 def test_how_text_is_cut_does_not_matter(texts: list[str]) -> None:
-    cut = estimate(prompt(*(Text(text) for text in texts)))
-    assert cut == estimate(prompt(Text("".join(texts))))
+    cut = estimate_tokens(prompt(*(Text(text) for text in texts)))
+    assert cut == estimate_tokens(prompt(Text("".join(texts))))
 
 
 def test_a_megabyte_takes_a_moment() -> None:
@@ -227,7 +227,7 @@ def test_a_megabyte_takes_a_moment() -> None:
 
 def _seconds(agent: Prompt) -> float:
     started = time.perf_counter()
-    estimate(agent)
+    estimate_tokens(agent)
     return time.perf_counter() - started
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from gateway.core.failure import FailureKind
 from gateway.wire.failures import (
     MAX_BODY,
-    broken_off,
+    truncated_failure,
     parse_http_error,
     parse_stream_error,
 )
@@ -43,7 +43,7 @@ from tests.wire.streams import JSON
 )
 def test_http_errors(body: bytes, message: str, type: str | None, code: str | None) -> None:
     failure = parse_http_error(502, {}, body)
-    assert failure.kind is FailureKind.SAID
+    assert failure.kind is FailureKind.RESPONSE
     assert (failure.status, failure.message) == (502, message)
     assert (failure.type, failure.code) == (type, code)
     assert failure.body == body.decode("utf-8", "replace")
@@ -101,7 +101,7 @@ def test_an_error_within_a_stream_may_say_so_too() -> None:
 )
 def test_stream_errors(data: dict[str, Any], status: int, message: str) -> None:
     failure = parse_stream_error(data)
-    assert failure.kind is FailureKind.SAID
+    assert failure.kind is FailureKind.RESPONSE
     assert (failure.status, failure.message) == (status, message)
     assert failure.body == orjson.dumps(data).decode()
 
@@ -116,8 +116,8 @@ def test_any_json_is_an_error_of_some_kind(value: Any) -> None:
 
 
 def test_broken_off() -> None:
-    assert broken_off(begun=True).kind is FailureKind.CUT
-    assert broken_off(begun=False).kind is FailureKind.EMPTY
+    assert truncated_failure(started=True).kind is FailureKind.TRUNCATED
+    assert truncated_failure(started=False).kind is FailureKind.EMPTY
 
 
 def test_errors_that_are_nested_too_deeply_to_be_written_again() -> None:

@@ -11,14 +11,14 @@ from gateway.errors import InvalidRequest, MissingField
 from gateway.wire import fields
 
 READERS: list[tuple[Callable[..., Any], Any, Any, str]] = [
-    (fields.string, "x", 5, "Input should be a string"),
-    (fields.boolean, False, 0, "Input should be true or false"),
-    (fields.integer, 0, 1.0, "Input should be an integer"),
-    (fields.integer, 7, True, "Input should be an integer"),
-    (fields.number, 1.5, "1", "Input should be a number"),
-    (fields.number, 2, False, "Input should be a number"),
-    (fields.object_, {}, [], "Input should be an object"),
-    (fields.list_, [], {}, "Input should be an array"),
+    (fields.optional_str, "x", 5, "Input should be a string"),
+    (fields.optional_bool, False, 0, "Input should be true or false"),
+    (fields.optional_int, 0, 1.0, "Input should be an integer"),
+    (fields.optional_int, 7, True, "Input should be an integer"),
+    (fields.optional_number, 1.5, "1", "Input should be a number"),
+    (fields.optional_number, 2, False, "Input should be a number"),
+    (fields.optional_object, {}, [], "Input should be an object"),
+    (fields.optional_list, [], {}, "Input should be an array"),
 ]
 
 
@@ -44,14 +44,14 @@ def test_required(body: dict[str, Any]) -> None:
 
 
 def test_the_least_integer() -> None:
-    assert fields.integer({"n": 1}, "n", least=1) == 1
+    assert fields.optional_int({"n": 1}, "n", minimum=1) == 1
     with pytest.raises(InvalidRequest, match="n: Input should be greater than or equal to 1"):
-        fields.integer({"n": 0}, "n", least=1)
+        fields.optional_int({"n": 0}, "n", minimum=1)
 
 
 def test_paths() -> None:
-    assert fields.join("", "a") == "a"
-    assert fields.join("a", 0) == "a.0"
+    assert fields.join_path("", "a") == "a"
+    assert fields.join_path("a", 0) == "a.0"
     with pytest.raises(InvalidRequest, match="body: Input should be an object"):
         fields.as_object([], "")
 
@@ -73,4 +73,4 @@ def test_paths() -> None:
     ],
 )
 def test_counts_are_never_nonsense(counts: object, counted: int) -> None:
-    assert fields.count(counts, "n") == counted
+    assert fields.token_count(counts, "n") == counted

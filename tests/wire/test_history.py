@@ -13,7 +13,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
     Image,
-    Opaque,
+    ProviderData,
     Source,
     Text,
     Thinking,
@@ -21,8 +21,8 @@ from gateway.core.parts import (
     ToolResult,
 )
 from gateway.core.prompt import Role, Turn
-from gateway.wire.crossing import Losses
-from gateway.wire.history import NO_RESULT, introduced, joined, leading_system, paired
+from gateway.wire.crossing import Dropped
+from gateway.wire.history import NO_RESULT, inline_names, merge_adjacent, split_leading_system, pair_tool_results
 
 
 def says(role: Role, *texts: str) -> Turn:
@@ -55,14 +55,14 @@ def missing(id: str) -> ToolResult:
 
 def test_what_is_in_order_stays() -> None:
     turns = [user("hi"), calls("a", "b"), results("a", "b"), says(Role.ASSISTANT, "done")]
-    assert paired(turns) == turns
+    assert pair_tool_results(turns) == turns
 
 
 def test_results_come_first_and_in_the_order_of_the_calls() -> None:
     between = says(Role.DEVELOPER, "be brief")
     mixed = Turn(Role.USER, (Text("wait"), result("b"), Text("go on")))
     turns = [calls("a", "b"), user("one moment"), mixed, between, results("a")]
-    assert paired(turns) == [
+    assert pair_tool_results(turns) == [
         calls("a", "b"),
         results("a", "b"),
         user("one moment"),
@@ -81,46 +81,46 @@ def test_neighbouring_turns_of_the_assistant_are_answered_together() -> None:
         results("b"),
         results("a"),
     ]
-    assert paired(turns) == [*turns[:4], results("a", "b")]
+    assert pair_tool_results(turns) == [*turns[:4], results("a", "b")]
 
 
 def test_a_call_that_nobody_answered_failed() -> None:
-    assert paired([calls("a"), user("stop")]) == [
+    assert pair_tool_results([calls("a"), user("stop")]) == [
         calls("a"),
         Turn(Role.USER, (missing("a"),)),
         user("stop"),
     ]
-    assert paired([calls("a", "b"), results("b")])[1].parts == (missing("a"), result("b"))
+    assert pair_tool_results([calls("a", "b"), results("b")])[1].parts == (missing("a"), result("b"))
 
 
 def test_a_call_at_the_very_end_is_answered_too() -> None:
-    assert paired([user("hi"), calls("a")])[-1] == Turn(Role.USER, (missing("a"),))
+    assert pair_tool_results([user("hi"), calls("a")])[-1] == Turn(Role.USER, (missing("a"),))
 
 
 def test_a_result_that_nobody_asked_for_is_text() -> None:
     told = user("[tool result for x]", "ok")
-    assert paired([results("x")]) == [told]
-    assert paired([calls("a"), results("a"), results("a")])[2] == user("[tool result for a]", "ok")
+    assert pair_tool_results([results("x")]) == [told]
+    assert pair_tool_results([calls("a"), results("a"), results("a")])[2] == user("[tool result for a]", "ok")
     late = [calls("a"), user("hi"), says(Role.ASSISTANT, "ho"), results("a")]
-    assert paired(late)[-1] == user("[tool result for a]", "ok")
+    assert pair_tool_results(late)[-1] == user("[tool result for a]", "ok")
 
 
 def test_results_are_of_the_kind_of_their_calls() -> None:
     call = ToolCall("a", "patch", "text", CallKind.CUSTOM)
-    turns = paired(
+    turns = pair_tool_results(
         [Turn(Role.ASSISTANT, (call, ToolCall("b", "f"))), results("b", "a"), calls("c")]
     )
     assert [part.kind for part in turns[1].parts if isinstance(part, ToolResult)] == [
         CallKind.CUSTOM,
         CallKind.FUNCTION,
     ]
-    lost = paired([Turn(Role.ASSISTANT, (call,))])[1].parts[0]
+    lost = pair_tool_results([Turn(Role.ASSISTANT, (call,))])[1].parts[0]
     assert isinstance(lost, ToolResult)
     assert lost.kind is CallKind.CUSTOM
 
 
 def test_ids_that_come_again_are_told_apart() -> None:
-    again = paired([calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")])
+    again = pair_tool_results([calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")])
     assert again == [
         calls("c", "c_2"),
         Turn(Role.USER, (result("c"), missing("c_2"))),
@@ -131,7 +131,7 @@ def test_ids_that_come_again_are_told_apart() -> None:
 
 def test_calls_without_ids_are_told_apart_in_order() -> None:
     one, two = result("", "one"), result("", "two")
-    turns = paired([calls("", ""), Turn(Role.USER, (one, two))])
+    turns = pair_tool_results([calls("", ""), Turn(Role.USER, (one, two))])
     assert turns == [
         calls("", "_2"),
         Turn(Role.USER, (one, ToolResult("_2", two.parts))),
@@ -139,12 +139,12 @@ def test_calls_without_ids_are_told_apart_in_order() -> None:
 
 
 def test_turns_keep_what_else_they_are() -> None:
-    pocket = Opaque(Format.CHAT, {"x": 1})
+    pocket = ProviderData(Format.CHAT, {"x": 1})
     turn = Turn(Role.USER, (Text("hi"), result("x")), name="ann", extra=pocket)
-    (kept,) = paired([turn])
+    (kept,) = pair_tool_results([turn])
     assert (kept.name, kept.extra) == ("ann", pocket)
     empty = Turn(Role.USER, ())
-    assert paired([empty]) == [empty]
+    assert pair_tool_results([empty]) == [empty]
 
 
 IDS = st.sampled_from(["a", "b", "a_2", ""])
@@ -167,7 +167,7 @@ def conversations(draw: st.DrawFn) -> list[Turn]:
 
 @given(conversations())
 def test_every_call_is_answered_once_and_at_once(turns: list[Turn]) -> None:
-    ordered = joined(paired(turns), Role.ASSISTANT)
+    ordered = merge_adjacent(pair_tool_results(turns), Role.ASSISTANT)
     seen: Counter[str] = Counter()
     for turn, after in pairwise([*ordered, None]):
         assert turn is not None
@@ -185,8 +185,8 @@ def test_every_call_is_answered_once_and_at_once(turns: list[Turn]) -> None:
 
 @given(conversations())
 def test_order_once_made_stays(turns: list[Turn]) -> None:
-    once = paired(turns)
-    assert paired(once) == once
+    once = pair_tool_results(turns)
+    assert pair_tool_results(once) == once
 
 
 @given(conversations())
@@ -194,19 +194,19 @@ def test_no_word_is_lost(turns: list[Turn]) -> None:
     def words(turns: list[Turn]) -> Counter[str]:
         return Counter(part.text for turn in turns for part in turn.parts if isinstance(part, Text))
 
-    assert words(turns) <= words(paired(turns))
+    assert words(turns) <= words(pair_tool_results(turns))
 
 
 def test_the_system_speaks_first() -> None:
     leading = [says(Role.SYSTEM, "a"), says(Role.DEVELOPER, "b")]
     rest = [user("hi"), says(Role.SYSTEM, "c")]
-    assert leading_system([*leading, *rest]) == (tuple(leading), tuple(rest))
-    assert leading_system(leading) == (tuple(leading), ())
-    assert leading_system([]) == ((), ())
+    assert split_leading_system([*leading, *rest]) == (tuple(leading), tuple(rest))
+    assert split_leading_system(leading) == (tuple(leading), ())
+    assert split_leading_system([]) == ((), ())
 
 
 def test_neighbours_are_joined_by_role() -> None:
-    pocket = Opaque(Format.CHAT, {"x": 1})
+    pocket = ProviderData(Format.CHAT, {"x": 1})
     turns = [
         user("a"),
         Turn(Role.USER, (Text("b"),), extra=pocket),
@@ -214,22 +214,22 @@ def test_neighbours_are_joined_by_role() -> None:
         says(Role.ASSISTANT, "d"),
     ]
     first = Turn(Role.USER, (Text("a"), Text("b")), extra=pocket)
-    assert joined(turns, Role.USER) == [first, *turns[2:]]
-    assert joined(turns, Role.USER, Role.ASSISTANT) == [first, says(Role.ASSISTANT, "c", "d")]
-    assert joined([], Role.USER) == []
+    assert merge_adjacent(turns, Role.USER) == [first, *turns[2:]]
+    assert merge_adjacent(turns, Role.USER, Role.ASSISTANT) == [first, says(Role.ASSISTANT, "c", "d")]
+    assert merge_adjacent([], Role.USER) == []
 
 
 @given(conversations())
 def test_joining_keeps_all_parts_in_order(turns: list[Turn]) -> None:
-    together = joined(turns, *Role)
+    together = merge_adjacent(turns, *Role)
     assert [p for turn in together for p in turn.parts] == [p for turn in turns for p in turn.parts]
     assert all(a.role is not b.role for a, b in pairwise(together))
 
 
 def test_several_people_are_introduced() -> None:
-    losses = Losses(Format.MESSAGES)
+    losses = Dropped(Format.MESSAGES)
     turns = [named(user("Hi"), "Ann"), says(Role.ASSISTANT, "Yes?"), named(user("Me too"), "Bob")]
-    told = [turn.parts for turn in introduced(turns, losses)]
+    told = [turn.parts for turn in inline_names(turns, losses)]
     assert told == [(Text("Ann: Hi"),), (Text("Yes?"),), (Text("Bob: Me too"),)]
     assert losses.names == set()
 
@@ -237,12 +237,12 @@ def test_several_people_are_introduced() -> None:
 def test_a_name_that_tells_nothing_is_lost_wherever_it_stands() -> None:
     picture = Turn(Role.USER, (Image(Source(url="https://example.org/a.png")),), name="Ann")
     for turn in (named(user("Hi"), "Ann"), named(says(Role.SYSTEM, "Be brief."), "house"), picture):
-        losses = Losses(Format.MESSAGES)
-        assert [each.parts for each in introduced([turn], losses)] == [turn.parts]
+        losses = Dropped(Format.MESSAGES)
+        assert [each.parts for each in inline_names([turn], losses)] == [turn.parts]
         assert losses.names == {"name"}
 
 
 def test_the_name_of_a_function_is_told_by_its_call() -> None:
-    losses = Losses(Format.MESSAGES)
-    assert [*introduced([named(results("a"), "f")], losses)] == [named(results("a"), "f")]
+    losses = Dropped(Format.MESSAGES)
+    assert [*inline_names([named(results("a"), "f")], losses)] == [named(results("a"), "f")]
     assert losses.names == set()

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.identity import conversation, legal, short_user
+from gateway.wire.identity import conversation_key, sanitize_name, shorten_user
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 
 @pytest.mark.parametrize("name", ["call_1", "a", "A-b_9", "x" * 64])
 def test_what_fits_stays(name: str) -> None:
-    assert legal(name) == name
+    assert sanitize_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -28,31 +28,31 @@ def test_what_fits_stays(name: str) -> None:
     ],
 )
 def test_what_does_not_is_rewritten_with_a_digest(name: str, expected: str) -> None:
-    assert legal(name) == expected
+    assert sanitize_name(name) == expected
 
 
 @given(st.text() | st.text("abc.:|/", min_size=50, max_size=80))
 def test_every_name_becomes_legal_once_and_for_all(name: str) -> None:
-    assert LEGAL.match(legal(name))
-    assert legal(legal(name)) == legal(name)
-    assert len(legal(name, 40)) <= 40
+    assert LEGAL.match(sanitize_name(name))
+    assert sanitize_name(sanitize_name(name)) == sanitize_name(name)
+    assert len(sanitize_name(name, 40)) <= 40
 
 
 @given(
     st.lists(st.text("a.:|_", max_size=4) | st.text("ab", min_size=63, max_size=67), unique=True)
 )
 def test_names_that_differ_stay_different(names: list[str]) -> None:
-    assert len({legal(name) for name in names}) == len(names)
+    assert len({sanitize_name(name) for name in names}) == len(names)
 
 
 def test_lone_surrogates_are_names_too() -> None:
-    assert LEGAL.match(legal("\ud800"))
+    assert LEGAL.match(sanitize_name("\ud800"))
 
 
 def test_users_are_short_and_nobody_in_particular() -> None:
-    assert short_user("u-1") == "u-1"
+    assert shorten_user("u-1") == "u-1"
     for user in ("x" * 65, "ann@example.test", '{"device_id":"d"}'):
-        assert re.fullmatch(r"[0-9a-f]{32}", short_user(user))
+        assert re.fullmatch(r"[0-9a-f]{32}", shorten_user(user))
 
 
 SESSION = "7b1c2a52-9f0d-4c8e-8a53-0d7c7b1f2a11"
@@ -67,8 +67,8 @@ SESSION = "7b1c2a52-9f0d-4c8e-8a53-0d7c7b1f2a11"
     ],
 )
 def test_a_conversation_has_one_name_however_it_is_hidden(user: str) -> None:
-    name = conversation(user)
-    assert name == conversation(f'{{"session_id":"{SESSION}"}}')
+    name = conversation_key(user)
+    assert name == conversation_key(f'{{"session_id":"{SESSION}"}}')
     assert name is not None
     assert LEGAL.match(name)
     assert SESSION not in name
@@ -78,4 +78,4 @@ def test_a_conversation_has_one_name_however_it_is_hidden(user: str) -> None:
     "user", [None, "", "u-1", "{", "{}", '{"session_id":7}', '{"session_id":""}', "a_session_"]
 )
 def test_most_users_name_none(user: str | None) -> None:
-    assert conversation(user) is None
+    assert conversation_key(user) is None

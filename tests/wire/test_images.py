@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.parts import Source
-from gateway.wire.images import parse_url
+from gateway.wire.images import parse_source
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from gateway.wire.images import parse_url
     ],
 )
 def test_where_the_bytes_are(url: str, source: Source) -> None:
-    assert parse_url(url) == source
+    assert parse_source(url) == source

@@ -7,26 +7,26 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.wire.lenient import read_object, read_objects, read_text, write_json
+from gateway.wire.lenient import lenient_object, lenient_objects, lenient_str, dump_json
 
 ODD: list[Any] = [None, True, 0, 1.5, "text", [], ["a"], {}, {"a": 1}]
 
 
 @pytest.mark.parametrize("value", ODD)
 def test_only_what_fits_is_read(value: Any) -> None:
-    assert read_text(value) == (value if isinstance(value, str) else "")
-    assert read_object(value) == (value if isinstance(value, dict) else {})
+    assert lenient_str(value) == (value if isinstance(value, str) else "")
+    assert lenient_object(value) == (value if isinstance(value, dict) else {})
 
 
 def test_a_list_keeps_the_places_of_what_is_no_object() -> None:
-    assert read_objects([{"a": 1}, None, "b", {}]) == [{"a": 1}, {}, {}, {}]
-    assert read_objects({"a": 1}) == read_objects("ab") == read_objects(None) == []
+    assert lenient_objects([{"a": 1}, None, "b", {}]) == [{"a": 1}, {}, {}, {}]
+    assert lenient_objects({"a": 1}) == lenient_objects("ab") == lenient_objects(None) == []
 
 
 def test_json_is_written_as_it_was_parsed() -> None:
     for value in ODD:
-        assert orjson.loads(write_json(value)) == value
+        assert orjson.loads(dump_json(value)) == value
 
 
 def test_what_is_nested_too_deeply_is_null() -> None:
-    assert write_json(orjson.loads("[" * 300 + "]" * 300)) == "null"
+    assert dump_json(orjson.loads("[" * 300 + "]" * 300)) == "null"

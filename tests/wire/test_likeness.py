@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.formats import Format
 from gateway.wire.codecs import CODECS
-from gateway.wire.likeness import Likeness
+from gateway.wire.likeness import FrameTemplate
 from gateway.wire.sse import read_frame
 from gateway.wire.translator import NativeTranslator
 from tests.support.hypothesis_profiles import examples
@@ -18,24 +18,24 @@ HEAD, TAIL = b'data: {"model":"up","text":"', b'","n":1}\n\n'
 NEW_HEAD = b'data: {"model":"shown","text":"'
 
 
-def taught() -> Likeness:
-    likeness = Likeness()
+def taught() -> FrameTemplate:
+    likeness = FrameTemplate()
     likeness.learn(HEAD + b"Hello" + TAIL, NEW_HEAD + b"Hello" + TAIL, "Hello")
     return likeness
 
 
-def rewrite(likeness: Likeness, frames: bytes) -> tuple[int, bytes] | None:
-    return edited(likeness, frames, likeness.run(frames, 0)) if likeness.fits(frames, 0) else None
+def rewrite(likeness: FrameTemplate, frames: bytes) -> tuple[int, bytes] | None:
+    return edited(likeness, frames, likeness.match_run(frames, 0)) if likeness.matches(frames, 0) else None
 
 
-def rewrite_one(likeness: Likeness, frames: bytes) -> tuple[int, bytes] | None:
-    return edited(likeness, frames, likeness.one(frames, 0))
+def rewrite_one(likeness: FrameTemplate, frames: bytes) -> tuple[int, bytes] | None:
+    return edited(likeness, frames, likeness.match_one(frames, 0))
 
 
 def edited(
-    likeness: Likeness, frames: bytes, run: tuple[int, list[bytes]] | None
+    likeness: FrameTemplate, frames: bytes, run: tuple[int, list[bytes]] | None
 ) -> tuple[int, bytes] | None:
-    return run and (run[0], likeness.edited(frames, 0, *run))
+    return run and (run[0], likeness.apply(frames, 0, *run))
 
 
 def test_a_repeat_is_edited_as_its_model_was() -> None:
@@ -59,12 +59,12 @@ def test_what_may_be_something_else_is_not_recognised() -> None:
         assert rewrite(likeness, HEAD + text + TAIL) is None
         assert rewrite_one(likeness, HEAD + text + TAIL) is None
     assert rewrite(likeness, b"data: [DONE]\n\n") is None
-    likeness.forget()
+    likeness.reset()
     assert rewrite(likeness, HEAD + b"world" + TAIL) is None
 
 
 def test_a_text_that_stands_twice_teaches_nothing() -> None:
-    likeness = Likeness()
+    likeness = FrameTemplate()
     likeness.learn(HEAD + b"up" + TAIL, HEAD + b"up" + TAIL, "up")
     assert rewrite(likeness, HEAD + b"world" + TAIL) is None
 
@@ -78,7 +78,7 @@ def numbered(number: int, text: bytes, model: bytes = b"up") -> bytes:
 
 
 def test_numbers_and_padding_may_pass() -> None:
-    likeness = Likeness()
+    likeness = FrameTemplate()
     raw = numbered(9, b"Hello")
     assert likeness.learn(raw, numbered(9, b"Hello", b"shown"), "Hello")
     texts = [b" a", b"b", rb"\",\"sequence_number\":7", b"", b"c"]
@@ -89,7 +89,7 @@ def test_numbers_and_padding_may_pass() -> None:
     texts[2] = b"\\n"
     run = b"".join(numbered(at, text) for at, text in enumerate(texts, 99))
     new = b"".join(numbered(at, text, b"shown") for at, text in enumerate(texts, 99))
-    assert likeness.run(run, 0) == (len(run), texts)
+    assert likeness.match_run(run, 0) == (len(run), texts)
     assert rewrite(likeness, run) == (len(run), new)
     more = run + b"data: [DONE]\n\n"
     assert rewrite(likeness, more) == (len(run), new)
@@ -98,26 +98,26 @@ def test_numbers_and_padding_may_pass() -> None:
 
 
 def test_a_frame_by_itself_is_recognised_as_it_would_be_among_others() -> None:
-    for number, known in ((None, taught()), (9, Likeness())):
+    for number, known in ((None, taught()), (9, FrameTemplate())):
         if number is not None:
             known.learn(numbered(9, b"Hello"), numbered(9, b"Hello", b"shown"), "Hello")
         for text in (b"", b" w\xc3\xb6rld", b"\\n", b'a","b":"c', b"a\\", b"a\nb", b"a\x07"):
             frame = HEAD + text + TAIL if number is None else numbered(12, text)
-            alone, among = known.single(frame), known.one(frame, 0)
+            alone, among = known.match_chunk(frame), known.match_one(frame, 0)
             plain = not text.strip(b" w\xc3\xb6rld")
             assert alone == (text if plain else None)
             assert alone is None or among == (len(frame), [alone])
             for more in (frame, b"data: [DONE]\n\n", b"data: ", b"\n"):
-                assert known.single(frame + more) is None
-            assert known.single(frame[:-1]) is None
-        known.forget()
-        assert known.single(HEAD + b"x" + TAIL) is None
-        assert known.single(numbered(12, b"x")) is None
+                assert known.match_chunk(frame + more) is None
+            assert known.match_chunk(frame[:-1]) is None
+        known.reset()
+        assert known.match_chunk(HEAD + b"x" + TAIL) is None
+        assert known.match_chunk(numbered(12, b"x")) is None
 
 
 def test_an_edit_that_cannot_be_told_from_the_text_is_not_learned() -> None:
     """What is edited has to stand once and to have a quote that no text can have."""
-    likeness = Likeness()
+    likeness = FrameTemplate()
     twice = b'data: {"model":"up","and":{"model":"up"},"text":"'
     new = twice.replace(b'"model":"up"', b'"model":"shown"', 1)
     assert not likeness.learn(twice + b"Hello" + TAIL, new + b"Hello" + TAIL, "Hello")
@@ -162,11 +162,11 @@ def test_nothing_depends_on_it_but_speed(
         translator.receive(b"".join(sent[cut:]))
     ]
     assert b"".join(got) == b"".join(expected)
-    assert translator.fault is None
+    assert translator.decode_error is None
 
 
 def test_a_text_that_begins_as_what_is_edited_stays() -> None:
-    likeness = Likeness()
+    likeness = FrameTemplate()
     raw = numbered(9, b"Hello")
     assert likeness.learn(raw, numbered(9, b"Hello", b"shown"), "Hello")
     assert rewrite(likeness, numbered(10, b"up and on")) == (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.model_name import ModelName
+from gateway.wire.model_name import ModelNamePatcher
 from tests.support.hypothesis_profiles import examples
 from tests.wire.streams import JSON
 
@@ -31,7 +31,7 @@ from tests.wire.streams import JSON
     ],
 )
 def test_the_top_level(payload: bytes, written: bytes) -> None:
-    assert ModelName("shown").write(payload, "up") == written
+    assert ModelNamePatcher("shown").patch(payload, "up") == written
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def test_the_top_level(payload: bytes, written: bytes) -> None:
     ],
 )
 def test_inside_a_parent(payload: bytes, written: bytes) -> None:
-    assert ModelName("shown", "message").write(payload, "up") == written
+    assert ModelNamePatcher("shown", "message").patch(payload, "up") == written
 
 
 @pytest.mark.parametrize("named", ["shown", None, 5, {"model": "up"}])
 def test_nothing_to_write(named: object) -> None:
     payload = b'{"model":"up"}'
-    assert ModelName("shown").write(payload, named) is payload
+    assert ModelNamePatcher("shown").patch(payload, named) is payload
 
 
 def test_what_was_learned_is_not_trusted_blindly() -> None:
-    name = ModelName("shown")
-    assert name.write(b'{"model":"up"}', "up") == b'{"model":"shown"}'
-    assert name.write(b'{"x":{"model":"up"},"model":"up"}', "up") == (
+    name = ModelNamePatcher("shown")
+    assert name.patch(b'{"model":"up"}', "up") == b'{"model":"shown"}'
+    assert name.patch(b'{"x":{"model":"up"},"model":"up"}', "up") == (
         b'{"x":{"model":"up"},"model":"shown"}'
     )
-    assert name.write(b'{"model":"other"}', "other") == b'{"model":"shown"}'
+    assert name.patch(b'{"model":"other"}', "other") == b'{"model":"shown"}'
 
 
 @examples(4)
@@ -75,10 +75,10 @@ def test_what_was_learned_is_not_trusted_blindly() -> None:
 def test_parsed_bodies_differ_in_the_name_alone(
     shown: str, named: str, parent: str, bodies: list[dict[str, Any]], indented: bool
 ) -> None:
-    name = ModelName(shown, parent)
+    name = ModelNamePatcher(shown, parent)
     for body in bodies:
         holder = body | {"model": named}
         whole = {"z": {"model": named}, parent: holder} if parent else holder
         after = {**whole, parent: holder | {"model": shown}} if parent else body | {"model": shown}
         raw = orjson.dumps(whole, option=orjson.OPT_INDENT_2 if indented else None)
-        assert orjson.loads(name.write(raw, named)) == after
+        assert orjson.loads(name.patch(raw, named)) == after

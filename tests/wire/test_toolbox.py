@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Opaque, Text, ToolCall
+from gateway.core.parts import CallKind, ProviderData, Text, ToolCall
 from gateway.core.prompt import (
     ChoiceMode,
     Prompt,
@@ -21,8 +21,8 @@ from gateway.core.prompt import (
     Turn,
     WebSearch,
 )
-from gateway.errors import CannotConvert
-from gateway.wire.toolbox import Toolbox, asked_as, sent_name, tools_by_sent_name
+from gateway.errors import UnsupportedField
+from gateway.wire.toolbox import UpstreamTools, tool_type_name, upstream_name, tools_by_upstream_name
 
 READ = Tool(kind=ToolKind.FUNCTION, name="read")
 PATCH = Tool(kind=ToolKind.CUSTOM, name="patch")
@@ -36,19 +36,19 @@ def prompt(*tools: Tool, choice: ToolChoice | None = None, calls: Any = ()) -> P
 
 
 def test_names_as_sent() -> None:
-    assert sent_name("read") == "read"
-    assert sent_name("list", "files") == "files__list"
-    assert sent_name("mcp.read:file") == "mcp_read_file_a4ae4507"
-    assert len(sent_name("x" * 60, "y" * 60)) == 64
+    assert upstream_name("read") == "read"
+    assert upstream_name("list", "files") == "files__list"
+    assert upstream_name("mcp.read:file") == "mcp_read_file_a4ae4507"
+    assert len(upstream_name("x" * 60, "y" * 60)) == 64
 
 
 @given(st.text(), st.none() | st.text())
 def test_every_name_can_be_sent(name: str, namespace: str | None) -> None:
-    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", sent_name(name, namespace))
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", upstream_name(name, namespace))
 
 
 def test_every_tool_has_its_sent_name() -> None:
-    box = Toolbox(prompt(READ, PATCH, SEARCH, LIST))
+    box = UpstreamTools(prompt(READ, PATCH, SEARCH, LIST))
     assert box.tools == {"read": READ, "patch": PATCH, "web_search": SEARCH, "files__list": LIST}
     assert box.choice is None
 
@@ -56,27 +56,27 @@ def test_every_tool_has_its_sent_name() -> None:
 def test_of_two_with_one_name_the_first_stays() -> None:
     other = Tool(kind=ToolKind.CUSTOM, name="read")
     flat = Tool(kind=ToolKind.FUNCTION, name="files__list")
-    assert Toolbox(prompt(READ, other, LIST, flat)).tools == {"read": READ, "files__list": LIST}
+    assert UpstreamTools(prompt(READ, other, LIST, flat)).tools == {"read": READ, "files__list": LIST}
 
 
 def test_the_way_back_knows_what_the_client_runs() -> None:
-    assert tools_by_sent_name([READ, SEARCH, LIST]) == {"read": READ, "files__list": LIST}
+    assert tools_by_upstream_name([READ, SEARCH, LIST]) == {"read": READ, "files__list": LIST}
 
 
 @pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE, ChoiceMode.REQUIRED])
 def test_an_open_choice_stays(mode: ChoiceMode) -> None:
     choice = ToolChoice(mode)
-    assert Toolbox(prompt(READ, choice=choice)).choice is choice
+    assert UpstreamTools(prompt(READ, choice=choice)).choice is choice
 
 
 @pytest.mark.parametrize("name", ["list", "files__list"])
 def test_a_named_choice_gets_the_sent_name(name: str) -> None:
-    box = Toolbox(prompt(READ, LIST, choice=ToolChoice(ChoiceMode.NAMED, name)))
+    box = UpstreamTools(prompt(READ, LIST, choice=ToolChoice(ChoiceMode.NAMED, name)))
     assert box.choice == ToolChoice(ChoiceMode.NAMED, "files__list")
 
 
 def test_a_named_choice_gets_the_kind_of_its_tool() -> None:
-    box = Toolbox(prompt(PATCH, choice=ToolChoice(ChoiceMode.NAMED, "patch")))
+    box = UpstreamTools(prompt(PATCH, choice=ToolChoice(ChoiceMode.NAMED, "patch")))
     assert box.choice == ToolChoice(ChoiceMode.NAMED, "patch", kind=ToolKind.CUSTOM)
 
 
@@ -91,28 +91,28 @@ def test_a_named_choice_gets_the_kind_of_its_tool() -> None:
     ],
 )
 def test_what_is_forced_must_be_there(tools: list[Tool], choice: ToolChoice) -> None:
-    with pytest.raises(CannotConvert) as refused:
-        Toolbox(prompt(*tools, choice=choice))
+    with pytest.raises(UnsupportedField) as refused:
+        UpstreamTools(prompt(*tools, choice=choice))
     assert refused.value.param == "tool_choice"
 
 
 @pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE])
 def test_without_tools_there_is_nothing_to_choose(mode: ChoiceMode) -> None:
-    box = Toolbox(prompt(choice=ToolChoice(mode)))
+    box = UpstreamTools(prompt(choice=ToolChoice(mode)))
     assert (box.tools, box.choice) == ({}, None)
 
 
 def test_a_choice_that_only_its_format_knows_passes() -> None:
-    choice = ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, {"type": "x"}))
-    assert Toolbox(prompt(choice=choice)).choice is choice
+    choice = ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "x"}))
+    assert UpstreamTools(prompt(choice=choice)).choice is choice
 
 
 def test_tools_are_narrowed_to_what_is_allowed() -> None:
     choice = ToolChoice(ChoiceMode.REQUIRED, allowed=("files__list", "patch", "gone"))
-    box = Toolbox(prompt(READ, PATCH, LIST, choice=choice))
+    box = UpstreamTools(prompt(READ, PATCH, LIST, choice=choice))
     assert box.tools == {"patch": PATCH, "files__list": LIST}
     assert box.choice is choice
-    assert Toolbox(prompt(READ, PATCH, choice=choice), keep_all=True).tools.keys() == {
+    assert UpstreamTools(prompt(READ, PATCH, choice=choice), keep_all=True).tools.keys() == {
         "read",
         "patch",
     }
@@ -125,10 +125,10 @@ def test_a_history_of_calls_gets_stubs_that_must_not_be_called() -> None:
         ToolCall("3", "patch", "x", CallKind.CUSTOM),
         ToolCall("4", "read"),
     ]
-    box = Toolbox(prompt(calls=calls))
+    box = UpstreamTools(prompt(calls=calls))
     assert box.tools == {"read": READ, "files__list": LIST, "patch": PATCH}
     assert box.choice == ToolChoice(ChoiceMode.NONE)
-    assert Toolbox(prompt(READ, calls=calls)).tools == {"read": READ}
+    assert UpstreamTools(prompt(READ, calls=calls)).tools == {"read": READ}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,6 @@ def test_a_history_of_calls_gets_stubs_that_must_not_be_called() -> None:
 def test_what_a_client_calls_a_tool_that_the_upstream_runs(
     definition: Any, search: WebSearch | None, asked: str
 ) -> None:
-    own = Opaque(Format.RESPONSES, definition) if definition else None
+    own = ProviderData(Format.RESPONSES, definition) if definition else None
     tool = Tool(kind=ToolKind.SERVER, name="x", search=search, definition=own)
-    assert asked_as(tool) == asked
+    assert tool_type_name(tool) == asked

@@ -17,18 +17,18 @@ from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt, Tool, ToolKind
-from gateway.core.reply import Reply, fold
+from gateway.core.reply import Reply, collect_reply
 from gateway.core.usage import Usage
 from gateway.errors import ServiceUnavailable
-from gateway.wire.codec import Encoder, Rendering, Stamp
+from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
 from gateway.wire.codecs import CODECS
-from gateway.wire.restore import restorer
+from gateway.wire.restore import event_transformer
 from gateway.wire.sse import MAX_FRAME, write_frame
-from gateway.wire.translated import TranslatedTranslator, synthesise, with_usage
-from tests.wire.streams import STREAMS, decode, decode_frames, frames_of, name
+from gateway.wire.translated import CrossFormatTranslator, encode_reply, with_estimated_usage
+from tests.wire.streams import STREAMS, decode, decode_frames, frames_of, param_id
 
-STAMP = Stamp(reply_id="01", created=1, origin="here", input_tokens=7)
-CLIENTS = pytest.mark.parametrize("to", list(Format), ids=name)
+STAMP = ReplyMetadata(reply_id="01", created=1, origin="here", input_tokens=7)
+CLIENTS = pytest.mark.parametrize("to", list(Format), ids=param_id)
 
 
 def prompt(format: Format, *tools: Tool) -> Prompt:
@@ -43,11 +43,11 @@ def encoder(to: Format, *tools: Tool) -> Encoder:
 
 def translator(
     to: Format = Format.MESSAGES, *tools: Tool, source: Format = Format.CHAT, **emulated: Any
-) -> TranslatedTranslator:
-    return TranslatedTranslator(
+) -> CrossFormatTranslator:
+    return CrossFormatTranslator(
         CODECS[source].decoder(),
         encoder(to, *tools),
-        restorer(prompt(to, *tools), Rendering(body={}, **emulated)),
+        event_transformer(prompt(to, *tools), Rendering(body={}, **emulated)),
         input_tokens=STAMP.input_tokens,
     )
 
@@ -74,7 +74,7 @@ def names(raw: bytes) -> list[str]:
 
 
 def final(raw: bytes, to: Format = Format.MESSAGES) -> Reply:
-    return fold(decode(CODECS[to].decoder(), raw))
+    return collect_reply(decode(CODECS[to].decoder(), raw))
 
 
 def test_a_reply_is_told_as_it_arrives() -> None:
@@ -90,7 +90,7 @@ def test_a_reply_is_told_as_it_arrives() -> None:
     assert stream.end is not None
     assert stream.end.stop is StopReason.END_TURN
     assert stream.usage == Usage(input_tokens=3, output_tokens=2)
-    assert (stream.failure, stream.fault, stream.dropped) == (None, None, frozenset())
+    assert (stream.failure, stream.decode_error, stream.dropped) == (None, None, frozenset())
     assert stream.receive(said("more")) == stream.close() == b""
     assert stream.abort(ServiceUnavailable()) == b""
 
@@ -150,7 +150,7 @@ def test_a_cut_is_never_a_success(to: Format, whole: bool) -> None:
     raw = stream.receive(ROLE + said("Hi") + said(" you")[: None if whole else -9])
     assert stream.close() == b""
     assert stream.failure is not None
-    assert (stream.failure.kind, stream.end) == (FailureKind.CUT, None)
+    assert (stream.failure.kind, stream.end) == (FailureKind.TRUNCATED, None)
     raw += stream.abort(ServiceUnavailable())
     events = decode(CODECS[to].decoder(), raw)
     assert isinstance(events[-1], Fail)
@@ -170,7 +170,7 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
     assert stream.receive(said("Hi")) == stream.close() == b""
     assert not stream.begun
     assert stream.failure is not None
-    assert (stream.failure.kind, stream.failure.status) == (FailureKind.SAID, 429)
+    assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
 
 
 def test_an_error_that_must_be_spoken_comes_after_what_was_held() -> None:
@@ -187,7 +187,7 @@ def test_an_error_in_the_middle_closes_what_is_open(to: Format, cut: bool) -> No
     pieces = [ROLE, said("Hi"), ERROR, said("more"), DONE]
     raw = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
     assert stream.failure is not None
-    assert stream.failure.kind is FailureKind.SAID
+    assert stream.failure.kind is FailureKind.RESPONSE
     assert not isinstance(decode(CODECS[to].decoder(), raw)[-1], End)
     raw += stream.abort(ServiceUnavailable())
     events = decode(CODECS[to].decoder(), raw)
@@ -204,8 +204,8 @@ def test_what_cannot_be_read_ends_the_reply(garbage: bytes) -> None:
         "content_block_delta"
     )
     assert stream.failure is not None
-    assert stream.failure.kind is FailureKind.GARBAGE
-    assert stream.fault is not None
+    assert stream.failure.kind is FailureKind.MALFORMED
+    assert stream.decode_error is not None
     assert stream.end is None
     assert stream.close() == b""
     assert names(stream.abort(ServiceUnavailable())) == ["content_block_stop", "error"]
@@ -216,7 +216,7 @@ def test_json_that_is_no_object_says_nothing(nothing: bytes) -> None:
     stream = translator()
     frames = ROLE + said("Hi") + b"data: %b\n\n" % nothing + said("more") + STOP + USAGE + DONE
     assert names(stream.receive(frames))[-1] == "message_stop"
-    assert (stream.failure, stream.fault) == (None, None)
+    assert (stream.failure, stream.decode_error) == (None, None)
 
 
 def test_a_frame_too_large_ends_the_reply() -> None:
@@ -329,18 +329,18 @@ def _counted(event: Event) -> Event:
 
 
 @CLIENTS
-@pytest.mark.parametrize(("format", "path"), STREAMS, ids=name)
+@pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
 def test_every_stream_leaves_as_its_events_one_by_one(
     format: Format, path: Path, to: Format
 ) -> None:
     raw = path.read_bytes()
-    plain = partial(TranslatedTranslator, CODECS[format].decoder(), encoder(to))
+    plain = partial(CrossFormatTranslator, CODECS[format].decoder(), encoder(to))
     stream = plain()
     whole = stream.receive(raw) + stream.close()
     if stream.end is not None and stream.end.usage is not None:
         assert whole == slowly(format, to, [raw])
     for size in (1, 7, 301):
-        again = TranslatedTranslator(CODECS[format].decoder(), encoder(to))
+        again = CrossFormatTranslator(CODECS[format].decoder(), encoder(to))
         pieces = [again.receive(raw[at : at + size]) for at in range(0, len(raw), size)]
         assert b"".join(pieces) + again.close() == whole
 
@@ -382,11 +382,11 @@ def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
         for number, text in enumerate(texts)
     ]
     raw = b"".join([*frames, STOP, USAGE, DONE])
-    stream = TranslatedTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
+    stream = CrossFormatTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
     at = data.draw(st.integers(0, len(raw)))
     expected = slowly(Format.CHAT, to, [raw])
     assert stream.receive(raw[:at]) + stream.receive(raw[at:]) == expected
-    one_by_one = TranslatedTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
+    one_by_one = CrossFormatTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
     alone = [*frames, STOP, USAGE, DONE]
     assert b"".join(map(one_by_one.receive, alone)) == expected
     assert (one_by_one.said, one_by_one.end) == (stream.said, stream.end)
@@ -401,7 +401,7 @@ def test_recognised_frames_must_be_json_all_the_same(text: bytes) -> None:
         "content_block_delta",
     ]
     assert stream.failure is not None
-    assert stream.failure.kind is FailureKind.GARBAGE
+    assert stream.failure.kind is FailureKind.MALFORMED
 
 
 def test_pieces_of_calls_side_by_side_stay_apart() -> None:
@@ -446,11 +446,11 @@ LONG = Reply(
 
 @CLIENTS
 def test_a_whole_reply_is_told_in_pieces(to: Format) -> None:
-    raw = synthesise(LONG, encoder(to))
+    raw = encode_reply(LONG, encoder(to))
     events = decode(CODECS[to].decoder(), raw)
     pieces = [event.piece for event in events if isinstance(event, Delta)]
     assert max(len(piece) for piece in pieces if isinstance(piece, str)) <= 3000
-    told = fold(events)
+    told = collect_reply(events)
     assert (told.stop, told.usage) == (LONG.stop, LONG.usage)
     assert [getattr(part, "text", "") for part in told.parts][:2] == ["hm " * 3000, "é😀" * 4000]
     assert isinstance(told.parts[2], ToolCall)
@@ -459,5 +459,5 @@ def test_a_whole_reply_is_told_in_pieces(to: Format) -> None:
 
 def test_a_whole_reply_without_counts_is_estimated() -> None:
     reply = Reply(id="r", model="up", parts=(Text("x" * 40),), stop=StopReason.END_TURN, usage=None)
-    raw = synthesise(with_usage(reply, 11), encoder(Format.MESSAGES))
+    raw = encode_reply(with_estimated_usage(reply, 11), encoder(Format.MESSAGES))
     assert final(raw).usage == Usage(input_tokens=11, output_tokens=10)

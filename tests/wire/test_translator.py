@@ -53,9 +53,9 @@ ERROR = b'data: {"error":{"message":"bad sk-1","code":"rate_limit_exceeded"}}\n\
 def test_nothing_leaves_before_the_first_real_event() -> None:
     stream = translator()
     assert stream.receive(ROLE) == b""
-    assert not stream.begun
+    assert not stream.started
     assert stream.receive(HELLO) == ROLE + HELLO
-    assert stream.begun
+    assert stream.started
     assert stream.receive(STOP) == STOP
 
 
@@ -66,7 +66,7 @@ def test_a_complete_reply_is_known_at_the_end() -> None:
     assert stream.end is not None
     assert stream.end.stop is StopReason.END_TURN
     assert stream.usage == Usage(input_tokens=3, output_tokens=2)
-    assert (stream.failure, stream.fault) == (None, None)
+    assert (stream.failure, stream.decode_error) == (None, None)
 
 
 def test_only_whole_frames_leave() -> None:
@@ -98,7 +98,7 @@ def test_an_empty_reply_without_terminator_leaves_at_the_end_of_the_bytes() -> N
 def test_a_reply_without_words_and_without_cost_is_none() -> None:
     stream = translator()
     assert stream.receive(ROLE + STOP + DONE) == b""
-    assert (stream.begun, stream.end) == (False, None)
+    assert (stream.started, stream.end) == (False, None)
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EMPTY
 
@@ -108,9 +108,9 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
     assert stream.receive(ROLE + ERROR + HELLO) == b""
     assert stream.receive(HELLO) == b""
     assert stream.close() == b""
-    assert not stream.begun
+    assert not stream.started
     assert stream.failure is not None
-    assert (stream.failure.kind, stream.failure.status) == (FailureKind.SAID, 429)
+    assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
 
 
 def test_an_error_that_never_left_is_spoken_when_it_must_be() -> None:
@@ -222,14 +222,14 @@ def test_a_decoder_that_has_stumbled_may_miss_the_end(decoder: type[ChatDecoder]
     stream = translator(decoder())
     relayed = ROLE + chunk({"content": "Hello"}, usage={"prompt_tokens": 3}) + b"data: {oops\n\n"
     assert stream.receive(relayed) + stream.close() == relayed
-    assert stream.fault is not None
+    assert stream.decode_error is not None
     assert (stream.end, stream.failure) == (None, None)
 
 
 def test_a_fault_at_the_very_end_breaks_nothing() -> None:
     stream = translator(Stumbling())
     assert stream.receive(ROLE + HELLO) + stream.close() == ROLE + HELLO
-    assert stream.fault == "KeyError: 'index'"
+    assert stream.decode_error == "KeyError: 'index'"
     assert (stream.end, stream.failure) == (None, None)
 
 
@@ -237,8 +237,8 @@ def test_a_fault_at_the_very_end_breaks_nothing() -> None:
     ("received", "kind"),
     [
         (b"data: {oops\n\n", FailureKind.EMPTY),
-        (ROLE + b"data: {oops\n\n", FailureKind.CUT),
-        (ROLE + HELLO + b"data: {oops\n\n" + STOP[:20], FailureKind.CUT),
+        (ROLE + b"data: {oops\n\n", FailureKind.TRUNCATED),
+        (ROLE + HELLO + b"data: {oops\n\n" + STOP[:20], FailureKind.TRUNCATED),
     ],
 )
 def test_what_is_certain_is_reported_even_after_a_stumble(
@@ -258,7 +258,7 @@ def test_a_clean_end_of_the_bytes_proves_nothing() -> None:
     assert stream.close() == b""
     assert stream.end is None
     assert stream.failure is not None
-    assert stream.failure.kind is FailureKind.CUT
+    assert stream.failure.kind is FailureKind.TRUNCATED
     assert b'"error"' in stream.abort(ServiceUnavailable())
 
 
@@ -282,7 +282,7 @@ def test_half_a_frame_is_thrown_away() -> None:
     stream.receive(ROLE + HELLO + STOP[:-9])
     assert stream.close() == b""
     assert stream.failure is not None
-    assert stream.failure.kind is FailureKind.CUT
+    assert stream.failure.kind is FailureKind.TRUNCATED
 
 
 @pytest.mark.parametrize("garbage", [b"data: {oops\n\n", b"data: [1]\n\n", b"data: 5\n\n"])
@@ -291,7 +291,7 @@ def test_what_cannot_be_read_is_noted_and_relayed(garbage: bytes) -> None:
     assert stream.receive(ROLE + HELLO + garbage + STOP + DONE) == (
         ROLE + HELLO + garbage + STOP + DONE
     )
-    assert stream.fault is not None
+    assert stream.decode_error is not None
     assert stream.end is not None
     assert stream.failure is None
 
@@ -317,21 +317,21 @@ def test_endless_openings_leave_in_the_end() -> None:
     comment = b": " + b"x" * (MAX_HELD // 2) + b"\n\n"
     assert stream.receive(comment) == b""
     assert stream.receive(comment) == comment * 2
-    assert stream.begun
+    assert stream.started
 
 
 def test_usage_is_kept_when_the_reply_breaks_off() -> None:
     stream = translator()
     stream.receive(ROLE + chunk({"content": "x"}, usage={"prompt_tokens": 3}) + ERROR)
     assert stream.usage == Usage(input_tokens=3)
-    assert not stream.counted
+    assert not stream.usage_is_final
 
 
 def test_what_a_reply_came_to_counts_also_where_it_breaks_off() -> None:
     stream = translator()
     counts = {"prompt_tokens": 3, "completion_tokens": 2}
     stream.receive(ROLE + chunk({"content": "x"}, usage=counts) + ERROR)
-    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=2), True)
+    assert (stream.usage, stream.usage_is_final) == (Usage(input_tokens=3, output_tokens=2), True)
 
 
 def test_what_opens_a_reply_does_not_count_it() -> None:
@@ -343,7 +343,7 @@ def test_what_opens_a_reply_does_not_count_it() -> None:
     start = {"type": "message_start", "message": {"id": "r", "usage": usage}}
     stream.receive(write_frame(b"message_start", orjson.dumps(start)))
     stream.close()
-    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=1), False)
+    assert (stream.usage, stream.usage_is_final) == (Usage(input_tokens=3, output_tokens=1), False)
 
 
 @pytest.mark.parametrize(("words", "counted"), [("Hi!", True), ("many words " * 9, False)])
@@ -369,7 +369,7 @@ def test_an_end_that_repeats_the_beginning_counts_what_can_be_true(
     ):
         stream.receive(write_frame(str(event["type"]).encode(), orjson.dumps(event)))
     assert stream.end is not None
-    assert (stream.usage, stream.counted) == (Usage(input_tokens=3, output_tokens=1), counted)
+    assert (stream.usage, stream.usage_is_final) == (Usage(input_tokens=3, output_tokens=1), counted)
 
 
 @pytest.mark.parametrize("text", ["plain", 'a "quote"', "ö", "漢字", "\n", "👋", "\\"])

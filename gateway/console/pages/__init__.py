@@ -22,13 +22,13 @@ from gateway.console.pages import (
 )
 
 PAGES: Final[tuple[Callable[[web.Application], None], ...]] = (
-    signin.add,
-    overview.add,
-    tokens.add,
-    token_forms.add,
-    groups.add,
-    channels.add,
-    logs.add,
-    request.add,
-    connect.add,
+    signin.add_routes,
+    overview.add_routes,
+    tokens.add_routes,
+    token_forms.add_routes,
+    groups.add_routes,
+    channels.add_routes,
+    logs.add_routes,
+    request.add_routes,
+    connect.add_routes,
 )

@@ -13,44 +13,44 @@ import orjson
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
-from gateway.console.office import OFFICE
-from gateway.console.rendering import hand, render, say, see, taken
-from gateway.console.upstreams import channels
-from gateway.routing.gate import State
-from gateway.routing.health import Place
+from gateway.console.office import CONTEXT
+from gateway.console.rendering import stash_once, render, flash, redirect, pop_stash
+from gateway.console.upstreams import channel_health
+from gateway.routing.gate import HealthState
+from gateway.routing.health import AccountRef
 
-LIST: Final = "/console/channels"
+LIST_PATH: Final = "/console/channels"
 
 _TRIED: Final = "tried"
 
-_STANDINGS: Final = {
-    State.OPEN: "ok",
-    State.PROBING: "info",
-    State.COOLING: "warn",
-    State.BROKEN: "bad",
-    State.BANNED: "bad",
-    State.DISABLED: "off",
+_STATE_STYLES: Final = {
+    HealthState.HEALTHY: "ok",
+    HealthState.HALF_OPEN: "info",
+    HealthState.RATE_LIMITED: "warn",
+    HealthState.CIRCUIT_OPEN: "bad",
+    HealthState.AUTH_FAILED: "bad",
+    HealthState.DISABLED: "off",
 }
 """How each looks."""
 
 
-def add(app: web.Application) -> None:
+def add_routes(app: web.Application) -> None:
     account = "/channels/{channel}/{account}"
     app.router.add_get("/channels", list_channels)
     app.router.add_post(f"{account}/reset", reset)
     app.router.add_post(f"{account}/disable", disable)
     app.router.add_post(f"{account}/enable", enable)
-    app.router.add_post(f"{account}/try", try_account)
+    app.router.add_post(f"{account}/try", probe_account)
 
 
 async def list_channels(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
-    tried = taken(request, _TRIED)
+    office = request.app[CONTEXT]
+    tried = pop_stash(request, _TRIED)
     return render(
         request,
         "channels.html",
-        channels=channels(office.runtime, office.accounts),
-        standings=_STANDINGS,
+        channels=channel_health(office.runtime, office.accounts),
+        standings=_STATE_STYLES,
         tried=None if tried is None else orjson.loads(tried),
     )
 
@@ -67,11 +67,11 @@ async def enable(request: web.Request) -> web.StreamResponse:
     return _change(request, Accounts.enable, "{} may be asked again.")
 
 
-async def try_account(request: web.Request) -> web.StreamResponse:
+async def probe_account(request: web.Request) -> web.StreamResponse:
     """What came of it is on the next page, once."""
     place = _place(request)
     model = str((await request.post()).get("model", "")) or None
-    candidate, tried = await request.app[OFFICE].accounts.try_(place, model)
+    candidate, tried = await request.app[CONTEXT].accounts.probe(place, model)
     asked = {
         "channel": candidate.channel,
         "account": candidate.account,
@@ -79,18 +79,18 @@ async def try_account(request: web.Request) -> web.StreamResponse:
         "upstream_model": candidate.target.model,
         "format": candidate.format,
     }
-    hand(request, _TRIED, orjson.dumps(asked | asdict(tried)).decode())
-    return see(f"{LIST}#tried")
+    stash_once(request, _TRIED, orjson.dumps(asked | asdict(tried)).decode())
+    return redirect(f"{LIST_PATH}#tried")
 
 
 def _change(
-    request: web.Request, change: Callable[[Accounts, Place], Any], done: str
+    request: web.Request, change: Callable[[Accounts, AccountRef], Any], done: str
 ) -> web.StreamResponse:
     place = _place(request)
-    change(request.app[OFFICE].accounts, place)
-    say(request, done.format("/".join(place)))
-    return see(LIST)
+    change(request.app[CONTEXT].accounts, place)
+    flash(request, done.format("/".join(place)))
+    return redirect(LIST_PATH)
 
 
-def _place(request: web.Request) -> Place:
+def _place(request: web.Request) -> AccountRef:
     return request.match_info["channel"], request.match_info["account"]

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.config import Lifecycle
-from gateway.console.office import OFFICE
+from gateway.console.office import CONTEXT
 from gateway.console.rendering import render
 from gateway.console.snippets import snippets
 from gateway.core.formats import Family
@@ -20,7 +20,7 @@ _ALL: Final = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
-class Astray:
+class BadPathRow:
     """Requests of one kind of client for one path that does not exist."""
 
     path: str
@@ -28,13 +28,13 @@ class Astray:
     count: int
 
 
-def add(app: web.Application) -> None:
+def add_routes(app: web.Application) -> None:
     router = app.router
     router.add_get("/connect", show_connect)
 
 
 async def show_connect(request: web.Request) -> web.Response:
-    runtime = request.app[OFFICE].runtime
+    runtime = request.app[CONTEXT].runtime
     server = runtime.config.server
     public = server.public_url
     address = public or str(request.url.origin())
@@ -50,14 +50,14 @@ async def show_connect(request: web.Request) -> web.Response:
             chat_model=beta or alpha,
             messages_model=alpha or beta,
         ),
-        astray=[Astray(*of, count) for of, count in runtime.misdirected.most_common()],
+        astray=[BadPathRow(*of, count) for of, count in runtime.bad_paths.most_common()],
     )
 
 
 def _model(runtime: Runtime, family: Family) -> str:
     """The first active model of a family that some channel has; "" without any."""
     current = runtime.current
-    reached = current.router.reach(_ALL).members
+    reached = current.router.access_for(_ALL).model_ids
     return next(
         (
             model.id

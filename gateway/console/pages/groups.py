@@ -10,152 +10,152 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.admin.group_forms import GroupChange, GroupForm
-from gateway.admin.refusals import DeskError
-from gateway.console.allowances import Budget, budgets_of, counts_of, spent_by
-from gateway.console.entries import Texts, Wrong, read, texts_of_group
-from gateway.console.office import OFFICE, Office
-from gateway.console.pages.token_forms import mistakes_of, terms_form, typed
-from gateway.console.rendering import render, say, see
+from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
+from gateway.admin.refusals import AdminError
+from gateway.console.allowances import BudgetRow, budget_rows, limit_rows, spend_of
+from gateway.console.entries import Texts, FormInputError, parse_form, group_to_texts
+from gateway.console.office import CONTEXT, ConsoleContext
+from gateway.console.pages.token_forms import errors_by_input, render_settings_form, submitted_texts
+from gateway.console.rendering import render, flash, redirect
 from gateway.quota.limits import HolderKind
-from gateway.store.records import AgentMode, Group, TokenState
+from gateway.store.records import UserAgentMode, Group, TokenState
 
-LIST: Final = "/console/groups"
+LIST_PATH: Final = "/console/groups"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GroupRow:
     """A group as the list has it: `models` are the ids that its keys reach now, `keys` counts
     those that are not revoked."""
 
     group: Group
     models: tuple[str, ...]
     keys: int
-    budgets: tuple[Budget, ...]
-    month: int
+    budgets: tuple[BudgetRow, ...]
+    month_spend: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class PatternMatch:
     """What one pattern of a group names: ids of the catalog, and those of them that some channel
     has."""
 
     pattern: str
-    named: tuple[str, ...]
+    models: tuple[str, ...]
     served: frozenset[str]
 
 
-def add(app: web.Application) -> None:
+def add_routes(app: web.Application) -> None:
     router = app.router
     router.add_get("/groups", list_groups)
     # Beside the groups, not among them: a group may have any name.
-    router.add_get("/groups-new", ask_new)
+    router.add_get("/groups-new", new_form)
     router.add_post("/groups-new", add_group)
     router.add_get("/groups/{name}", show_group)
-    router.add_get("/groups/{name}/edit", ask_changes)
-    router.add_post("/groups/{name}/edit", change)
-    router.add_get("/groups/{name}/remove", ask_removal)
+    router.add_get("/groups/{name}/edit", edit_form)
+    router.add_post("/groups/{name}/edit", save)
+    router.add_get("/groups/{name}/remove", removal_form)
     router.add_post("/groups/{name}/remove", remove)
 
 
 async def list_groups(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     keys = await _keys(office)
-    lines = [_line(office, group, keys.count(group.name)) for group in office.desk.groups()]
+    lines = [_line(office, group, keys.count(group.name)) for group in office.operations.list_groups()]
     return render(request, "groups.html", lines=lines)
 
 
 async def show_group(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     group = _group_of(request)
     keys = await _keys(office)
     return render(
         request,
         "group.html",
         line=_line(office, group, keys.count(group.name)),
-        spent=spent_by(office.runtime.quota, HolderKind.GROUP, group.name, office.now()),
-        counts=list(counts_of(group.limits)),
+        spent=spend_of(office.runtime.quota, HolderKind.GROUP, group.name, office.now()),
+        counts=list(limit_rows(group.limits)),
         reached=[_reached(office, pattern) for pattern in group.patterns],
     )
 
 
-async def ask_new(request: web.Request) -> web.Response:
-    return _form(request, {"multiplier": "1", "user_agent_mode": AgentMode.ENFORCE})
+async def new_form(request: web.Request) -> web.Response:
+    return _form(request, {"multiplier": "1", "user_agent_mode": UserAgentMode.ENFORCE})
 
 
 async def add_group(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
-    texts = await typed(request)
+    office = request.app[CONTEXT]
+    texts = await submitted_texts(request)
     try:
-        form = read(GroupForm, texts, {}, office.now())
-        group = await office.desk.add_group(form.name, form.patterns, **form.terms())
-    except (Wrong, DeskError) as error:
-        return _form(request, texts, mistakes_of(error))
-    say(request, f"Group {group.name} is made.")
-    return see(_path(group))
+        form = parse_form(CreateGroupForm, texts, {}, office.now())
+        group = await office.operations.create_group(form.name, form.patterns, **form.settings())
+    except (FormInputError, AdminError) as error:
+        return _form(request, texts, errors_by_input(error))
+    flash(request, f"Group {group.name} is made.")
+    return redirect(_path(group))
 
 
-async def ask_changes(request: web.Request) -> web.Response:
+async def edit_form(request: web.Request) -> web.Response:
     group = _group_of(request)
-    return _form(request, texts_of_group(group), group=group)
+    return _form(request, group_to_texts(group), group=group)
 
 
-async def change(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
+async def save(request: web.Request) -> web.Response:
+    office = request.app[CONTEXT]
     group = _group_of(request)
-    texts = await typed(request)
-    shown = texts_of_group(group)
+    texts = await submitted_texts(request)
+    shown = group_to_texts(group)
     try:
-        form = read(GroupChange, {**texts, "name": group.name}, shown, office.now())
+        form = parse_form(UpdateGroupForm, {**texts, "name": group.name}, shown, office.now())
         if form.model_fields_set:
-            group = await office.desk.set_group(group.name, form.patterns, **form.terms())
-    except (Wrong, DeskError) as error:
-        return _form(request, texts, mistakes_of(error), group)
+            group = await office.operations.update_group(group.name, form.patterns, **form.settings())
+    except (FormInputError, AdminError) as error:
+        return _form(request, texts, errors_by_input(error), group)
     words = f"Group {group.name} is changed: its keys go by it from the next request on."
-    say(request, words if form.model_fields_set else "Nothing was changed.")
-    return see(_path(group))
+    flash(request, words if form.model_fields_set else "Nothing was changed.")
+    return redirect(_path(group))
 
 
-async def ask_removal(request: web.Request) -> web.Response:
+async def removal_form(request: web.Request) -> web.Response:
     group = _group_of(request)
-    tokens = await request.app[OFFICE].desk.keys()
+    tokens = await request.app[CONTEXT].operations.list_keys()
     users = [token for token in tokens if token.group == group.name]
     return render(request, "group_remove.html", group=group, users=users)
 
 
 async def remove(request: web.Request) -> web.Response:
     group = _group_of(request)
-    await request.app[OFFICE].desk.remove_group(group.name)
-    say(request, f"Group {group.name} is removed.")
-    return see(LIST)
+    await request.app[CONTEXT].operations.delete_group(group.name)
+    flash(request, f"Group {group.name} is removed.")
+    return redirect(LIST_PATH)
 
 
 def _group_of(request: web.Request) -> Group:
     """The group that the path names. Raises UnknownGroup."""
-    return request.app[OFFICE].desk.group(request.match_info["name"])
+    return request.app[CONTEXT].operations.get_group(request.match_info["name"])
 
 
-async def _keys(office: Office) -> list[str]:
+async def _keys(office: ConsoleContext) -> list[str]:
     """The group of every key that is not revoked."""
-    tokens = await office.desk.keys()
+    tokens = await office.operations.list_keys()
     return [token.group for token in tokens if token.state is not TokenState.REVOKED]
 
 
-def _line(office: Office, group: Group, keys: int) -> Line:
-    spent = spent_by(office.runtime.quota, HolderKind.GROUP, group.name, office.now())
-    models = office.runtime.current.router.reach(group.patterns).models
-    return Line(group, models, keys, budgets_of(group.limits, spent), spent.month)
+def _line(office: ConsoleContext, group: Group, keys: int) -> GroupRow:
+    spent = spend_of(office.runtime.quota, HolderKind.GROUP, group.name, office.now())
+    models = office.runtime.current.router.access_for(group.patterns).models
+    return GroupRow(group, models, keys, budget_rows(group.limits, spent), spent.month)
 
 
-def _reached(office: Office, pattern: str) -> Reached:
+def _reached(office: ConsoleContext, pattern: str) -> PatternMatch:
     current = office.runtime.current
-    named = current.catalog.reachable([pattern])
+    named = current.catalog.matching_ids([pattern])
     ordered = tuple(model.id for model in current.catalog if model.id in named)
-    return Reached(pattern, ordered, current.router.reach([pattern]).members)
+    return PatternMatch(pattern, ordered, current.router.access_for([pattern]).model_ids)
 
 
 def _path(group: Group) -> str:
-    return f"{LIST}/{quote(group.name)}"
+    return f"{LIST_PATH}/{quote(group.name)}"
 
 
 def _form(
@@ -164,5 +164,5 @@ def _form(
     mistakes: Texts | None = None,
     group: Group | None = None,
 ) -> web.Response:
-    modes = tuple(AgentMode)
-    return terms_form(request, "group_form.html", texts, mistakes, group=group, modes=modes)
+    modes = tuple(UserAgentMode)
+    return render_settings_form(request, "group_form.html", texts, mistakes, group=group, modes=modes)

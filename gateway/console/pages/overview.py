@@ -15,17 +15,17 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.console.charts import HEIGHT, WIDTH
-from gateway.console.office import OFFICE
-from gateway.console.plots import PLOTS
+from gateway.console.office import CONTEXT
+from gateway.console.plots import CHARTS
 from gateway.console.rendering import render
-from gateway.console.upstreams import channels
-from gateway.quota.periods import spelled
-from gateway.store.overview import DAY, Amounts, Failing, Overview, Part
+from gateway.console.upstreams import channel_health
+from gateway.quota.periods import format_utc
+from gateway.store.overview import DAY_US, Totals, FailureGroup, Overview, Breakdown
 from gateway.store.records import ExchangeState
 
-LOGS: Final = "/console/logs"
+LOGS_PATH: Final = "/console/logs"
 
-_RANGES: Final = {"24h": ("24 hours", DAY), "7d": ("7 days", 7 * DAY), "30d": ("30 days", 30 * DAY)}
+_RANGES: Final = {"24h": ("24 hours", DAY_US), "7d": ("7 days", 7 * DAY_US), "30d": ("30 days", 30 * DAY_US)}
 _SHORTEST: Final = "24h"
 
 _IMAGE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
@@ -33,34 +33,34 @@ _IMAGE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
 @dataclass(frozen=True, slots=True)
-class Top:
+class TopRow:
     """A key or a model, with a whole percentage of all units; `address` leads to its requests,
     where there is a name to look for."""
 
     name: str
     address: str | None
-    amounts: Amounts
+    amounts: Totals
     share: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureRow:
     """What the client got how often; `address` leads to all of them."""
 
-    failing: Failing
+    failing: FailureGroup
     address: str
 
 
-def add(app: web.Application) -> None:
+def add_routes(app: web.Application) -> None:
     app.router.add_get("", show_overview)
     app.router.add_get("/charts/{name}.svg", draw_chart)
 
 
 async def show_overview(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     span = _span(request)
     overview = await _overview(request, span)
-    names = {token.id: token.name for token in await office.desk.keys()}
+    names = {token.id: token.name for token in await office.operations.list_keys()}
     return render(
         request,
         "overview.html",
@@ -69,23 +69,23 @@ async def show_overview(request: web.Request) -> web.Response:
         overview=overview,
         whole=overview.whole,
         size=(WIDTH, HEIGHT),
-        running=office.runtime.running,
-        plots=[(name, plot.title, plot.in_all(overview.whole)) for name, plot in PLOTS.items()],
+        running=office.runtime.active_requests,
+        plots=[(name, plot.title, plot.total(overview.whole)) for name, plot in CHARTS.items()],
         failures=list(_failures(overview)),
         tops=(
             ("Keys", list(_tops(overview, overview.keys, "key", names)), ""),
             ("Models", list(_tops(overview, overview.models, "model", {})), "no model"),
         ),
-        channels=channels(office.runtime, office.accounts),
+        channels=channel_health(office.runtime, office.accounts),
     )
 
 
 async def draw_chart(request: web.Request) -> web.Response:
     """Beside the loop: drawing takes a while."""
-    plot = PLOTS.get(request.match_info["name"])
+    plot = CHARTS.get(request.match_info["name"])
     if plot is None:
         raise web.HTTPNotFound
-    image = await asyncio.to_thread(plot.drawn, await _overview(request, _span(request)))
+    image = await asyncio.to_thread(plot.render, await _overview(request, _span(request)))
     headers = {"Content-Security-Policy": _IMAGE_POLICY}
     return web.Response(body=image, content_type="image/svg+xml", headers=headers)
 
@@ -97,17 +97,17 @@ def _span(request: web.Request) -> str:
 
 
 async def _overview(request: web.Request, span: str) -> Overview:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     now = office.now()
-    return await office.desk.overview(now - _RANGES[span][1], now)
+    return await office.operations.get_overview(now - _RANGES[span][1], now)
 
 
 def _tops(
-    overview: Overview, parts: Sequence[Part], field: str, names: dict[str, str]
-) -> Iterator[Top]:
+    overview: Overview, parts: Sequence[Breakdown], field: str, names: dict[str, str]
+) -> Iterator[TopRow]:
     whole = overview.whole.cost_micro
     for part in parts:
-        yield Top(
+        yield TopRow(
             name=names.get(part.name, part.name),
             address=_rows(overview, **{field: part.name}) if part.name else None,
             amounts=part,
@@ -115,12 +115,12 @@ def _tops(
         )
 
 
-def _failures(overview: Overview) -> Iterator[Failure]:
+def _failures(overview: Overview) -> Iterator[FailureRow]:
     for failing in overview.failures:
         field = "state" if failing.what in set(ExchangeState) else "code"
-        yield Failure(failing, _rows(overview, **{field: failing.what}))
+        yield FailureRow(failing, _rows(overview, **{field: failing.what}))
 
 
 def _rows(overview: Overview, **fields: str) -> str:
     """Where the requests of the span are that match."""
-    return f"{LOGS}?{urlencode({**fields, 'since': spelled(overview.since)})}"
+    return f"{LOGS_PATH}?{urlencode({**fields, 'since': format_utc(overview.since)})}"

@@ -10,58 +10,58 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.figures import lasting, units
-from gateway.admin.story import Chapter, Fields, chapters, opening
-from gateway.console.office import OFFICE, Office
-from gateway.console.rendering import render, when
-from gateway.console.timeline import Stretch, spans
-from gateway.quota.periods import spelled
-from gateway.store.records import Attempted, ExchangeState, RequestRow
+from gateway.admin.figures import format_duration, format_units
+from gateway.admin.story import Section, RowFields, sections, headline
+from gateway.console.office import CONTEXT, ConsoleContext
+from gateway.console.rendering import render, format_time
+from gateway.console.timeline import SpanKind, spans
+from gateway.quota.periods import format_utc
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 
 _COLOURS = {
-    Stretch.GATEWAY: "c6",
-    Stretch.FAILED: "c5",
-    Stretch.WAITING: "c2",
-    Stretch.REPLY: "c1",
-    Stretch.PAUSE: "c3",
+    SpanKind.GATEWAY: "c6",
+    SpanKind.FAILED: "c5",
+    SpanKind.WAITING: "c2",
+    SpanKind.REPLY: "c1",
+    SpanKind.PAUSE: "c3",
 }
 _SPENT = {
-    Stretch.GATEWAY: "in the gateway",
-    Stretch.FAILED: "on an attempt that failed",
-    Stretch.WAITING: "waiting for the first event",
-    Stretch.REPLY: "receiving the reply",
-    Stretch.PAUSE: "pausing before the next attempt",
+    SpanKind.GATEWAY: "in the gateway",
+    SpanKind.FAILED: "on an attempt that failed",
+    SpanKind.WAITING: "waiting for the first event",
+    SpanKind.REPLY: "receiving the reply",
+    SpanKind.PAUSE: "pausing before the next attempt",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TimelineBar:
     """A part of the bar: percent of the whole, a colour of the style sheet, what it was."""
 
     start: float
     width: float
     colour: str
-    told: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UpstreamMessage:
     """What an upstream really said, and in which attempt."""
 
-    who: str
-    words: str
+    source: str
+    text: str
 
 
-def add(app: web.Application) -> None:
+def add_routes(app: web.Application) -> None:
     app.router.add_get("/logs/{id:req_[^/]+}", show_request)
 
 
 async def show_request(request: web.Request) -> web.Response:
-    office = request.app[OFFICE]
-    row = await office.desk.request(request.match_info["id"])
+    office = request.app[CONTEXT]
+    row = await office.operations.get_request(request.match_info["id"])
     # Only where the row knows of them: a story must not have attempts and no end.
-    attempts = await office.desk.attempts(row.id) if row.attempts else []
-    names = {token.id: token.name for token in await office.desk.keys()}
+    attempts = await office.operations.list_attempts(row.id) if row.attempts else []
+    names = {token.id: token.name for token in await office.operations.list_keys()}
     name = names.get(row.token_id, row.token_id)
     first, story = _story(office, row, attempts, name)
     return render(
@@ -69,7 +69,7 @@ async def show_request(request: web.Request) -> web.Response:
         "request.html",
         row=row,
         key=name,
-        is_open=row.state is ExchangeState.OPEN,
+        is_open=row.state is ExchangeState.RUNNING,
         opening=first,
         story=story,
         pieces=_pieces(row, attempts),
@@ -83,42 +83,42 @@ async def show_request(request: web.Request) -> web.Response:
 
 
 def _story(
-    office: Office, row: RequestRow, attempts: Sequence[Attempted], name: str
-) -> tuple[str, list[Chapter]]:
+    office: ConsoleContext, row: RequestRow, attempts: Sequence[AttemptRow], name: str
+) -> tuple[str, list[Section]]:
     """Without the upstreams' own words: those are long, and have a place of their own."""
-    told: list[Fields] = [each._replace(error=None)._asdict() for each in attempts]
+    told: list[RowFields] = [each._replace(error=None)._asdict() for each in attempts]
     fields = asdict(row)
-    at = spelled(row.started_at)
-    return opening(fields, name, at), list(chapters(fields, told, office.runtime.config.money))
+    at = format_utc(row.started_at)
+    return headline(fields, name, at), list(sections(fields, told, office.runtime.config.money))
 
 
-def _pieces(row: RequestRow, attempts: Sequence[Attempted]) -> list[Piece]:
+def _pieces(row: RequestRow, attempts: Sequence[AttemptRow]) -> list[TimelineBar]:
     return [
-        Piece(
+        TimelineBar(
             span.start,
             span.width,
-            _COLOURS[span.stretch],
-            f"{lasting(span.took_us)} {_SPENT[span.stretch]}"
-            + (f" of {span.who}" if span.who else ""),
+            _COLOURS[span.kind],
+            f"{format_duration(span.duration_us)} {_SPENT[span.kind]}"
+            + (f" of {span.account}" if span.account else ""),
         )
         for span in spans(row.total_us, attempts)
     ]
 
 
-def _said(row: RequestRow, attempts: Sequence[Attempted]) -> list[Said]:
+def _said(row: RequestRow, attempts: Sequence[AttemptRow]) -> list[UpstreamMessage]:
     """Each attempt's error; the row's own where no attempt has it."""
     told = list(_errors(attempts))
-    known = {each.words for each in told}
+    known = {each.text for each in told}
     if row.upstream_error and row.upstream_error not in known:
-        told.append(Said(_who(row.channel, row.account, row.upstream_status), row.upstream_error))
+        told.append(UpstreamMessage(_who(row.channel, row.account, row.upstream_status), row.upstream_error))
     return told
 
 
-def _errors(attempts: Sequence[Attempted]) -> Iterator[Said]:
+def _errors(attempts: Sequence[AttemptRow]) -> Iterator[UpstreamMessage]:
     for number, each in enumerate(attempts, 1):
         if each.error:
             who = _who(each.channel, each.account, each.status)
-            yield Said(f"{number}. {who}", each.error)
+            yield UpstreamMessage(f"{number}. {who}", each.error)
 
 
 def _who(channel: str | None, account: str | None, status: int | None) -> str:
@@ -134,9 +134,9 @@ def _spelled(name: str, value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_at"):
-        return when(value)
+        return format_time(value)
     if name.endswith("_us"):
-        return f"{value} ({lasting(value)})"
+        return f"{value} ({format_duration(value)})"
     if name.endswith("_micro"):
-        return f"{value} ({units(value)} units)"
+        return f"{value} ({format_units(value)} units)"
     return str(value)

@@ -6,21 +6,21 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from gateway.console import CONSOLE
-from gateway.console.guard import SESSION, SIGN_IN, cookie_of
-from gateway.console.knocks import Knocks
-from gateway.console.office import OFFICE
-from gateway.console.origin import address_of, confidential, declares_tls
-from gateway.console.rendering import render, see
+from gateway.console import CONSOLE_PATH
+from gateway.console.guard import SESSION, SIGN_IN, cookie_name
+from gateway.console.knocks import LoginThrottle
+from gateway.console.office import CONTEXT
+from gateway.console.origin import client_address, is_secure_transport, has_tls
+from gateway.console.rendering import render, redirect
 
-KNOCKS: Final = web.AppKey("knocks", Knocks)
+THROTTLE: Final = web.AppKey("knocks", LoginThrottle)
 
 _FIELD = "password"
 _NEXT = "next"
 
 
-def add(app: web.Application) -> None:
-    app[KNOCKS] = Knocks()
+def add_routes(app: web.Application) -> None:
+    app[THROTTLE] = LoginThrottle()
     app.router.add_get("/sign-in", show)
     app.router.add_post("/sign-in", sign_in)
     app.router.add_post("/sign-out", sign_out)
@@ -28,21 +28,21 @@ def add(app: web.Application) -> None:
 
 async def show(request: web.Request) -> web.StreamResponse:
     if SESSION in request:
-        return see(CONSOLE)
+        return redirect(CONSOLE_PATH)
     return _page(request, _inside(request.query.get(_NEXT)))
 
 
 async def sign_in(request: web.Request) -> web.StreamResponse:
     """The same time passes for a wrong password and for none that is set."""
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     server = office.runtime.config.server
     form = await request.post()
     password, leading = str(form.get(_FIELD, "")), _inside(str(form.get(_NEXT, "")))
-    if not confidential(request, server):
+    if not is_secure_transport(request, server):
         return _page(request, leading, status=403)
-    address = address_of(request, server)
-    knocks = request.app[KNOCKS]
-    if seconds := knocks.wait(address, office.now()):
+    address = client_address(request, server)
+    knocks = request.app[THROTTLE]
+    if seconds := knocks.check(address, office.now()):
         page = _page(request, leading, f"Too many tries. Try again in {seconds} s.", status=429)
         page.headers[hdrs.RETRY_AFTER] = str(seconds)
         return page
@@ -51,13 +51,13 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     id_ = await office.sessions.sign_in(password, address, agent, instead_of)
     if id_ is None:
         return _page(request, leading, "That is not the password.", status=403)
-    knocks.forget(address)
-    answer = see(leading)
+    knocks.reset(address)
+    answer = redirect(leading)
     answer.set_cookie(
-        cookie_of(office),
+        cookie_name(office),
         id_,
         path="/",
-        secure=declares_tls(server),
+        secure=has_tls(server),
         httponly=True,
         samesite="Strict",
     )
@@ -65,25 +65,25 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
 
 
 async def sign_out(request: web.Request) -> web.StreamResponse:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     await office.sessions.sign_out(request[SESSION])
-    answer = see(SIGN_IN)
-    tls = declares_tls(office.runtime.config.server)
-    answer.del_cookie(cookie_of(office), path="/", secure=tls, httponly=True, samesite="Strict")
+    answer = redirect(SIGN_IN)
+    tls = has_tls(office.runtime.config.server)
+    answer.del_cookie(cookie_name(office), path="/", secure=tls, httponly=True, samesite="Strict")
     return answer
 
 
 def _page(
     request: web.Request, leading: str, wrong: str | None = None, status: int = 200
 ) -> web.Response:
-    office = request.app[OFFICE]
+    office = request.app[CONTEXT]
     return render(
         request,
         "signin.html",
         status=status,
         wrong=wrong,
         leading=leading,
-        confidential=confidential(request, office.runtime.config.server),
+        confidential=is_secure_transport(request, office.runtime.config.server),
         has_password=office.sessions.has_password,
     )
 
@@ -91,5 +91,5 @@ def _page(
 def _inside(path: str | None) -> str:
     """A page of the console to go on to, whatever was asked for."""
     if path is None or not path.isprintable() or "\\" in path or path.startswith(SIGN_IN):
-        return CONSOLE
-    return path if path.startswith((f"{CONSOLE}/", f"{CONSOLE}?")) else CONSOLE
+        return CONSOLE_PATH
+    return path if path.startswith((f"{CONSOLE_PATH}/", f"{CONSOLE_PATH}?")) else CONSOLE_PATH

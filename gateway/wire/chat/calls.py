@@ -9,75 +9,75 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Opaque, ToolCall
-from gateway.wire.assembly import Assembly
+from gateway.core.parts import CallKind, ProviderData, ToolCall
+from gateway.wire.assembly import EventBuilder
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text, write_json
+from gateway.wire.lenient import lenient_object, lenient_str, dump_json
 
-_READ: Final = {"index", "id", "type", "function", "custom"}
+_CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
 
 
-class _Call:
+class _PendingCall:
     """One call, and what came of it before it had a name."""
 
-    __slots__ = ("extra", "id", "kind", "named", "number", "waiting")
+    __slots__ = ("extra", "id", "kind", "is_open", "index", "buffered")
 
     def __init__(self, number: int | None, id: str, kind: CallKind, entry: Payload) -> None:
-        self.extra = _beyond(entry)
-        self.number = number
+        self.extra = _unknown_call_fields(entry)
+        self.index = number
         self.id = id
         self.kind = kind
-        self.named = False
-        self.waiting: list[str] = []
+        self.is_open = False
+        self.buffered: list[str] = []
 
 
-class Calls:
+class ToolCallAssembler:
     """The calls of one reply so far."""
 
-    __slots__ = ("_assembly", "_calls")
+    __slots__ = ("_builder", "_calls")
 
-    def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
-        self._calls: list[_Call] = []
+    def __init__(self, assembly: EventBuilder) -> None:
+        self._builder = assembly
+        self._calls: list[_PendingCall] = []
 
     def add(self, entry: Payload) -> None:
         """One entry of `tool_calls`: the start of a call, a piece of one, or all of it."""
         kind = CallKind.CUSTOM if isinstance(entry.get("custom"), dict) else CallKind.FUNCTION
-        said = read_object(entry.get(kind))
+        said = lenient_object(entry.get(kind))
         number, id, name = (
             entry.get("index"),
-            read_text(entry.get("id")),
-            read_text(said.get("name")),
+            lenient_str(entry.get("id")),
+            lenient_str(said.get("name")),
         )
         call = self._find(number, id, name)
         if call is None:
-            call = _Call(number if isinstance(number, int) else None, id, kind, entry)
+            call = _PendingCall(number if isinstance(number, int) else None, id, kind, entry)
             self._calls.append(call)
-        piece = _arguments(said.get("arguments" if kind is CallKind.FUNCTION else "input"))
-        if call.named:
-            self._assembly.add(call, piece)
+        piece = _arguments_text(said.get("arguments" if kind is CallKind.FUNCTION else "input"))
+        if call.is_open:
+            self._builder.add(call, piece)
             return
         call.id = call.id or id
-        call.waiting.append(piece)
+        call.buffered.append(piece)
         if name:
-            self._open(call, name)
+            self._open_call(call, name)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """At the end: a call that was never named still shows."""
         for call in self._calls:
-            if not call.named and call.id:
-                self._open(call, "")
+            if not call.is_open and call.id:
+                self._open_call(call, "")
 
-    def _open(self, call: _Call, name: str) -> None:
-        call.named = True
-        self._assembly.open(call, ToolCall(call.id, name, kind=call.kind, extra=call.extra))
-        self._assembly.add(call, "".join(call.waiting))
+    def _open_call(self, call: _PendingCall, name: str) -> None:
+        call.is_open = True
+        self._builder.open(call, ToolCall(call.id, name, kind=call.kind, extra=call.extra))
+        self._builder.add(call, "".join(call.buffered))
 
-    def _find(self, number: Any, id: str, name: str) -> _Call | None:
+    def _find(self, number: Any, id: str, name: str) -> _PendingCall | None:
         """The call that a piece goes on with, None where it begins a new one."""
         for call in reversed(self._calls):
             if isinstance(number, int):
-                found = call.number == number
+                found = call.index == number
             else:
                 found = call.id == id if id else not name
             if found:
@@ -93,20 +93,20 @@ def parse_call(entry: object) -> ToolCall | None:
     kind, field = CallKind.FUNCTION, "arguments"
     if isinstance(entry.get("custom"), dict):
         kind, field = CallKind.CUSTOM, "input"
-    said = read_object(entry.get(kind))
-    if not (name := read_text(said.get("name"))):
+    said = lenient_object(entry.get(kind))
+    if not (name := lenient_str(said.get("name"))):
         return None
-    id, arguments = read_text(entry.get("id")), _arguments(said.get(field))
-    return ToolCall(id, name, arguments, kind, extra=_beyond(entry))
+    id, arguments = lenient_str(entry.get("id")), _arguments_text(said.get(field))
+    return ToolCall(id, name, arguments, kind, extra=_unknown_call_fields(entry))
 
 
-def _beyond(entry: Payload) -> Opaque | None:
-    if entry.keys() <= _READ:
+def _unknown_call_fields(entry: Payload) -> ProviderData | None:
+    if entry.keys() <= _CALL_FIELDS:
         return None
-    rest = {name: value for name, value in entry.items() if name not in _READ and value}
-    return Opaque(Format.CHAT, rest) if rest else None
+    rest = {name: value for name, value in entry.items() if name not in _CALL_FIELDS and value}
+    return ProviderData(Format.CHAT, rest) if rest else None
 
 
-def _arguments(value: object) -> str:
+def _arguments_text(value: object) -> str:
     """Some upstreams send the arguments as the object that they should spell."""
-    return write_json(value) if isinstance(value, dict) else read_text(value)
+    return dump_json(value) if isinstance(value, dict) else lenient_str(value)

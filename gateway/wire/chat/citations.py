@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque
+from gateway.core.parts import Citation, ProviderData
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_text
+from gateway.wire.lenient import lenient_str
 
 
 def parse_citation(annotation: Payload) -> Citation:
     said = annotation.get("url_citation")
     if not isinstance(said, dict):
-        return Citation(extra=Opaque(Format.CHAT, annotation))
+        return Citation(extra=ProviderData(Format.CHAT, annotation))
     return Citation(
-        url=read_text(said.get("url")) or None,
-        title=read_text(said.get("title")) or None,
-        start=_offset(said.get("start_index")),
-        end=_offset(said.get("end_index")),
+        url=lenient_str(said.get("url")) or None,
+        title=lenient_str(said.get("title")) or None,
+        start=_integer_or_none(said.get("start_index")),
+        end=_integer_or_none(said.get("end_index")),
     )
 
 
@@ -37,5 +37,5 @@ def render_citation(citation: Citation, start: int, end: int) -> Payload | None:
     return {"type": "url_citation", "url_citation": cited}
 
 
-def _offset(value: object) -> int | None:
+def _integer_or_none(value: object) -> int | None:
     return value if type(value) is int else None

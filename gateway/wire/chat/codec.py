@@ -15,7 +15,7 @@ from gateway.wire.chat import reply as replies
 from gateway.wire.chat.encoder import ChatEncoder
 from gateway.wire.chat.rewrite import ChatRewriter
 from gateway.wire.chat.stream import ChatDecoder
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
 from gateway.wire.fields import Payload
 
 
@@ -23,7 +23,7 @@ class ChatCodec(Codec):
     """Public format: Chat Completions (Specification, "Chat completions")."""
 
     format = Format.CHAT
-    path = "/chat/completions"
+    upstream_path = "/chat/completions"
 
     def parse_prompt(self, body: object) -> Prompt:
         return request.parse_prompt(body)
@@ -37,8 +37,8 @@ class ChatCodec(Codec):
     def decoder(self) -> Decoder:
         return ChatDecoder()
 
-    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
-        return ChatEncoder(prompt, stamp)
+    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder:
+        return ChatEncoder(prompt, metadata)
 
     def rewriter(self, prompt: Prompt) -> Rewriter:
         return ChatRewriter(prompt)
@@ -46,11 +46,11 @@ class ChatCodec(Codec):
     def parse_reply(self, body: Payload) -> Reply:
         return replies.parse_reply(body)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
-        return replies.render_reply(reply, prompt, stamp)
+    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+        return replies.render_reply(reply, prompt, metadata)
 
-    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return replies.measure_reply(body)
+    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return replies.read_usage(body)
 
 
 CODEC = ChatCodec()

@@ -11,10 +11,10 @@ from typing import Final
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
-    CacheMark,
+    CacheBreakpoint,
     Document,
     Image,
-    OpaquePart,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -26,98 +26,98 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target
-from gateway.wire.chat.media import OWN_LIFETIMES, render_audio, render_document, render_image
-from gateway.wire.crossing import Losses
+from gateway.wire.chat.media import CACHE_TTLS, render_audio, render_document, render_image
+from gateway.wire.crossing import Dropped
 from gateway.wire.fields import Payload
 
-PARAGRAPHS: Final = "\n\n"
+PARAGRAPH_BREAK: Final = "\n\n"
 
 
-class Content:
+class ContentRenderer:
     """Renders parts. `own`: the prompt speaks this format itself, so what it says in its own way
     goes back as it came; everything else is counted in `losses`."""
 
-    __slots__ = ("_marks", "losses", "own")
+    __slots__ = ("_takes_breakpoints", "dropped", "same_format")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Losses) -> None:
-        self.losses = losses
-        self.own = prompt.format is Format.CHAT
-        self._marks = target.cache_marks
+    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
+        self.dropped = losses
+        self.same_format = prompt.format is Format.CHAT
+        self._takes_breakpoints = target.cache_marks
 
-    def whole(self, parts: Iterable[Part]) -> str | list[Payload]:
+    def render(self, parts: Iterable[Part]) -> str | list[Payload]:
         """The parts as one content; empty where nothing is left of them."""
-        return self.joined(self.rendered(parts))
+        return self.as_content(self.render_parts(parts))
 
-    def rendered(self, parts: Iterable[Part]) -> list[Payload]:
-        return [entry for part in parts if (entry := self._render(part)) is not None]
+    def render_parts(self, parts: Iterable[Part]) -> list[Payload]:
+        return [entry for part in parts if (entry := self._render_part(part)) is not None]
 
-    def joined(self, entries: list[Payload], between: str = PARAGRAPHS) -> str | list[Payload]:
+    def as_content(self, entries: list[Payload], separator: str = PARAGRAPH_BREAK) -> str | list[Payload]:
         """One string where all entries are bare texts. A client's own list of texts stays one."""
         plain = all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
-        if not plain or (self.own and len(entries) > 1):
+        if not plain or (self.same_format and len(entries) > 1):
             return entries
-        return between.join(entry["text"] for entry in entries if entry["text"])
+        return separator.join(entry["text"] for entry in entries if entry["text"])
 
-    def _render(self, part: Part) -> Payload | None:
+    def _render_part(self, part: Part) -> Payload | None:
         match part:
             case Text():
-                return self._text(part)
+                return self._render_text(part)
             case Image():
-                return render_image(part) | self.losses.rest(part.extra) | self.mark(part.cache)
+                return render_image(part) | self.dropped.remaining_fields(part.extra) | self.cache_field(part.cache)
             case Document():
-                return self._document(part)
+                return self._render_document(part)
             case Audio():
                 return render_audio(part)
             case Refusal(text):
                 return {"type": "text", "text": text}
-            case OpaquePart():
-                entry: Payload | None = self.losses.own_part(part)
+            case UnknownPart():
+                entry: Payload | None = self.dropped.native_part(part)
                 return entry
             case ServerToolCall() | ServerToolResult():
-                self.losses.lose(part.name)
+                self.dropped.drop(part.name)
             case Thinking():
-                self.losses.lose("thinking")
+                self.dropped.drop("thinking")
             case ToolCall() | ToolResult():
-                self.losses.lose("tool_calls")
+                self.dropped.drop("tool_calls")
         return None
 
-    def _text(self, part: Text) -> Payload:
+    def _render_text(self, part: Text) -> Payload:
         if part.citations:
-            self.losses.lose("citations")
+            self.dropped.drop("citations")
         entry: Payload = {"type": "text", "text": part.text}
         if part.extra is None and part.cache is None:
             return entry
-        return entry | self.losses.rest(part.extra) | self.mark(part.cache)
+        return entry | self.dropped.remaining_fields(part.extra) | self.cache_field(part.cache)
 
-    def _document(self, part: Document) -> Payload:
+    def _render_document(self, part: Document) -> Payload:
         if part.source is not None and part.context:
-            self.losses.lose("document_context")
-        entry = render_document(part, own=self.own)
-        return entry | self.losses.rest(part.extra) | self.mark(part.cache)
+            self.dropped.drop("document_context")
+        entry = render_document(part, same_format=self.same_format)
+        return entry | self.dropped.remaining_fields(part.extra) | self.cache_field(part.cache)
 
-    def mark(self, cache: CacheMark | None) -> Payload:
+    def cache_field(self, cache: CacheBreakpoint | None) -> Payload:
         """The field of an entry that says so, if any. A client's own mark goes back in the words
         that its lifetime belongs to."""
         if cache is None:
             return {}
-        if self.own and cache.ttl not in OWN_LIFETIMES.values():
+        if self.same_format and cache.ttl not in CACHE_TTLS.values():
             mark = {"type": "ephemeral"}
             return {"cache_control": mark if cache.ttl is None else mark | {"ttl": cache.ttl}}
-        if not (self.own or self._marks):
-            self.losses.lose("cache_marks")
+        if not (self.same_format or self._takes_breakpoints):
+            self.dropped.drop("cache_marks")
             return {}
         breakpoint = {"mode": "explicit"}
         if cache.ttl is not None:
-            breakpoint["ttl"] = OWN_LIFETIMES.get(cache.ttl, cache.ttl)
+            breakpoint["ttl"] = CACHE_TTLS.get(cache.ttl, cache.ttl)
         return {"prompt_cache_breakpoint": breakpoint}
 
 
-def flowing(parts: Iterable[Part]) -> Iterator[Part]:
+def merge_texts(parts: Iterable[Part]) -> Iterator[Part]:
     """The parts, with neighbouring plain texts as the one text that they were said as."""
     held: Text | None = None
     for part in parts:
         if isinstance(part, Text) and part.cache is None and part.extra is None:
-            held = part if held is None else _both(held, part)
+            held = part if held is None else _concat(held, part)
             continue
         if held is not None:
             yield held
@@ -127,5 +127,5 @@ def flowing(parts: Iterable[Part]) -> Iterator[Part]:
         yield held
 
 
-def _both(first: Text, second: Text) -> Text:
+def _concat(first: Text, second: Text) -> Text:
     return Text(first.text + second.text, first.citations + second.citations)

@@ -20,7 +20,7 @@ from gateway.core.parts import (
     CallKind,
     Document,
     Image,
-    OpaquePart,
+    UnknownPart,
     Part,
     Refusal,
     Text,
@@ -31,43 +31,43 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.core.value import replace
-from gateway.wire.chat.content import PARAGRAPHS, Content, flowing
+from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, merge_texts
 from gateway.wire.chat.reasoning import render_reasoning
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.fields import Payload
-from gateway.wire.history import PlainDialogue, leading_system, paired
-from gateway.wire.identity import legal
-from gateway.wire.toolbox import WRAPPED, sent_name
+from gateway.wire.history import PlainDialogue, split_leading_system, pair_tool_results
+from gateway.wire.identity import sanitize_name
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG, upstream_name
 
-_SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
-_BILLING: Final = re.compile(r"x-[a-z]+-billing-header:")
+_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
+_BILLING_HEADER: Final = re.compile(r"x-[a-z]+-billing-header:")
 """How a text begins that is no instruction: it changes with every request of some agents."""
-_ERROR: Final = "Error: "
-_NOTHING: Final[Payload] = {"role": "user", "content": "(empty)"}
+_ERROR_PREFIX: Final = "Error: "
+_EMPTY_MESSAGE: Final[Payload] = {"role": "user", "content": "(empty)"}
 """Where there has to be a message and nothing is left to say."""
 
 
 def render_messages(
-    prompt: Prompt, target: Target, losses: Losses, instruction: str | None = None
+    prompt: Prompt, target: Target, losses: Dropped, instruction: str | None = None
 ) -> list[Payload]:
     """`instruction` is what the model has to be told beyond the prompt's own words."""
-    dialogue = _Dialogue(prompt, target, losses)
-    opening, turns = leading_system([_without_billing(turn) for turn in paired(prompt.turns)])
+    dialogue = _MessageRenderer(prompt, target, losses)
+    opening, turns = split_leading_system([_strip_billing_header(turn) for turn in pair_tool_results(prompt.turns)])
     if instruction is not None:
         opening = (*opening, Turn(Role.SYSTEM, (Text(instruction),)))
     if not target.system_turns:
-        opening, turns = _one_system(opening), tuple(map(_reminder, turns))
-    messages = [*dialogue.system(opening)]
+        opening, turns = _merge_system(opening), tuple(map(_as_reminder, turns))
+    messages = [*dialogue.render_system(opening)]
     for role, run in groupby(turns, key=lambda turn: turn.role):
-        messages += dialogue.speak(role, list(run))
-    return messages or [dict(_NOTHING)]
+        messages += dialogue.render(role, list(run))
+    return messages or [dict(_EMPTY_MESSAGE)]
 
 
-def render_plain(plain: PlainDialogue, prompt: Prompt, target: Target) -> list[Payload] | None:
+def render_plain_dialogue(plain: PlainDialogue, prompt: Prompt, target: Target) -> list[Payload] | None:
     """The messages of a conversation of words alone, in one step; None where some of them have to
     be put together or left out."""
     own = prompt.format is Format.CHAT
-    if len(plain.system) > 1 or (plain.system and _BILLING.match(plain.system[0])):
+    if len(plain.system) > 1 or (plain.system and _BILLING_HEADER.match(plain.system[0])):
         return None
     messages: list[Payload] = []
     if plain.system:
@@ -76,7 +76,7 @@ def render_plain(plain: PlainDialogue, prompt: Prompt, target: Target) -> list[P
             role = prompt.turns[0].role
         messages.append({"role": role, "content": plain.system[0]})
     before = None
-    for speaker, text in plain.said:
+    for speaker, text in plain.messages:
         if speaker is before and not own:
             return None
         before = speaker
@@ -84,23 +84,23 @@ def render_plain(plain: PlainDialogue, prompt: Prompt, target: Target) -> list[P
     return messages
 
 
-def _without_billing(turn: Turn) -> Turn:
-    if turn.role not in _SYSTEM:
+def _strip_billing_header(turn: Turn) -> Turn:
+    if turn.role not in _SYSTEM_ROLES:
         return turn
-    parts = [p for p in turn.parts if not (isinstance(p, Text) and _BILLING.match(p.text))]
+    parts = [p for p in turn.parts if not (isinstance(p, Text) and _BILLING_HEADER.match(p.text))]
     return turn if len(parts) == len(turn.parts) else replace(turn, parts=tuple(parts))
 
 
-def _one_system(opening: Sequence[Turn]) -> tuple[Turn, ...]:
+def _merge_system(opening: Sequence[Turn]) -> tuple[Turn, ...]:
     """Who takes no system messages further on takes no second one either."""
     if len(opening) < 2:
         return tuple(opening)
     return (replace(opening[0], parts=tuple(part for turn in opening for part in turn.parts)),)
 
 
-def _reminder(turn: Turn) -> Turn:
+def _as_reminder(turn: Turn) -> Turn:
     """System text within the conversation, in a person's mouth and marked as what it is."""
-    if turn.role not in _SYSTEM:
+    if turn.role not in _SYSTEM_ROLES:
         return turn
     return Turn(
         Role.USER,
@@ -114,49 +114,49 @@ def _reminder(turn: Turn) -> Turn:
 
 
 @dataclass(slots=True)
-class _Said:
+class _AssistantDraft:
     """An assistant's message as its parts add up to it."""
 
     content: list[Payload] = field(default_factory=list)
-    thoughts: list[Thinking] = field(default_factory=list)
+    thinking: list[Thinking] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    calls: list[Payload] = field(default_factory=list)
+    tool_calls: list[Payload] = field(default_factory=list)
     audio: Payload | None = None
 
 
-class _Dialogue:
-    __slots__ = ("_content", "_losses", "_own", "_target")
+class _MessageRenderer:
+    __slots__ = ("_content", "_dropped", "_same_format", "_target")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Losses) -> None:
-        self._content = Content(prompt, target, losses)
-        self._losses = losses
-        self._own = prompt.format is Format.CHAT
+    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
+        self._content = ContentRenderer(prompt, target, losses)
+        self._dropped = losses
+        self._same_format = prompt.format is Format.CHAT
         self._target = target
 
-    def speak(self, role: Role, turns: Sequence[Turn]) -> Iterator[Payload]:
+    def render(self, role: Role, turns: Sequence[Turn]) -> Iterator[Payload]:
         """The messages of neighbouring turns of one role. Other formats cut one speaker's words
         into several turns, so those become one message; a chat client's own stay as they are."""
-        if role in _SYSTEM:
-            yield from self.system(turns)
+        if role in _SYSTEM_ROLES:
+            yield from self.render_system(turns)
             return
-        render = self._assistant if role is Role.ASSISTANT else self._user
-        for run in [[turn] for turn in turns] if self._own else [turns]:
+        render = self._render_assistant if role is Role.ASSISTANT else self._render_user
+        for run in [[turn] for turn in turns] if self._same_format else [turns]:
             yield from render(run)
 
-    def system(self, turns: Iterable[Turn]) -> Iterator[Payload]:
+    def render_system(self, turns: Iterable[Turn]) -> Iterator[Payload]:
         for turn in turns:
             role: str = turn.role
-            if not self._own:
+            if not self._same_format:
                 role = "developer" if self._target.developer else "system"
-            if content := self._content.whole(turn.parts):
-                yield {"role": role, "content": content} | self._around(turn)
+            if content := self._content.render(turn.parts):
+                yield {"role": role, "content": content} | self._message_fields(turn)
 
-    def _around(self, turn: Turn) -> Payload:
+    def _message_fields(self, turn: Turn) -> Payload:
         """What stands in the message beside its content."""
         fields: Payload = {} if turn.name is None else {"name": turn.name}
-        return fields | self._losses.rest(turn.extra)
+        return fields | self._dropped.remaining_fields(turn.extra)
 
-    def _user(self, turns: Sequence[Turn]) -> Iterator[Payload]:
+    def _render_user(self, turns: Sequence[Turn]) -> Iterator[Payload]:
         results: list[Payload] = []
         shown: list[Payload] = []
         fields: Payload = {}
@@ -164,96 +164,96 @@ class _Dialogue:
             others: list[Part] = []
             for part in turn.parts:
                 if isinstance(part, ToolResult):
-                    message, media = self._result(part)
+                    message, media = self._render_result(part)
                     results.append(message)
                     shown += media
                 else:
                     others.append(part)
             if others or not turn.parts:
-                shown += self._content.rendered(others)
-                fields |= self._around(turn)
+                shown += self._content.render_parts(others)
+                fields |= self._message_fields(turn)
         yield from results
-        content = self._content.joined(shown)
-        if content or (self._own and not results):
+        content = self._content.as_content(shown)
+        if content or (self._same_format and not results):
             yield {"role": "user", "content": content} | fields
 
-    def _result(self, result: ToolResult) -> tuple[Payload, list[Payload]]:
+    def _render_result(self, result: ToolResult) -> tuple[Payload, list[Payload]]:
         """A `tool` message, and what else of the result has to be shown."""
         content = self._content
         said: list[Payload] = []
         shown: list[Payload] = []
         for part in result.parts:
-            entries = content.rendered([part])
-            if not self._own and entries and entries[0]["type"] != "text":
+            entries = content.render_parts([part])
+            if not self._same_format and entries and entries[0]["type"] != "text":
                 shown += entries
                 kind = type(part).__name__.lower()
                 entries = [{"type": "text", "text": f"[{kind} attached below]"}]
             said += entries
         if result.is_error:
-            _begin_with_error(said)
-        if mark := content.mark(result.cache):
+            _mark_as_error(said)
+        if mark := content.cache_field(result.cache):
             said = said or [{"type": "text", "text": ""}]
             said[-1] |= mark
-        message: Payload = {"role": "tool", "tool_call_id": legal(result.call_id)}
-        message["content"] = content.joined(said, "\n")
-        return message | self._losses.rest(result.extra), shown
+        message: Payload = {"role": "tool", "tool_call_id": sanitize_name(result.call_id)}
+        message["content"] = content.as_content(said, "\n")
+        return message | self._dropped.remaining_fields(result.extra), shown
 
-    def _assistant(self, turns: Sequence[Turn]) -> Iterator[Payload]:
-        said = _Said()
+    def _render_assistant(self, turns: Sequence[Turn]) -> Iterator[Payload]:
+        said = _AssistantDraft()
         message: Payload = {"role": "assistant", "content": None}
         for turn in turns:
-            for part in turn.parts if self._own else flowing(turn.parts):
-                self._say(part, said)
-            message |= self._around(turn)
-        content = self._content.joined(said.content)
-        silent = said.calls or said.refusals or said.audio
+            for part in turn.parts if self._same_format else merge_texts(turn.parts):
+                self._add_part(part, said)
+            message |= self._message_fields(turn)
+        content = self._content.as_content(said.content)
+        silent = said.tool_calls or said.refusals or said.audio
         message["content"] = None if silent and not content else content
         if said.refusals:
-            message["refusal"] = PARAGRAPHS.join(said.refusals)
-        reasoning, lost = render_reasoning(said.thoughts, self._target, own=self._own)
+            message["refusal"] = PARAGRAPH_BREAK.join(said.refusals)
+        reasoning, lost = render_reasoning(said.thinking, self._target, same_format=self._same_format)
         if lost:
-            self._losses.lose("thinking")
+            self._dropped.drop("thinking")
         message |= reasoning
-        if said.calls:
-            message["tool_calls"] = said.calls
+        if said.tool_calls:
+            message["tool_calls"] = said.tool_calls
         if said.audio:
             message["audio"] = said.audio
-        if self._own or content or silent:
+        if self._same_format or content or silent:
             yield message
 
-    def _say(self, part: Part, said: _Said) -> None:
+    def _add_part(self, part: Part, said: _AssistantDraft) -> None:
         match part:
             case ToolCall():
-                said.calls.append(self._call(part))
+                said.tool_calls.append(self._render_call(part))
             case Thinking():
-                said.thoughts.append(part)
+                said.thinking.append(part)
             case Refusal(text):
                 said.refusals.append(text)
-            case Image() | Document() | Audio() if not self._own:
-                self._losses.lose(type(part).__name__.lower())
-            case OpaquePart(kind, data) if self._own and (kind == "audio" or "id" in data.data):
+            case Image() | Document() | Audio() if not self._same_format:
+                self._dropped.drop(type(part).__name__.lower())
+            case UnknownPart(kind, data) if self._same_format and (kind == "audio" or "id" in data.data):
                 if kind == "audio":
                     said.audio = data.data
                 else:
-                    said.calls.append(data.data)
+                    said.tool_calls.append(data.data)
             case _:
-                said.content += self._content.rendered([part])
+                said.content += self._content.render_parts([part])
 
-    def _call(self, call: ToolCall) -> Payload:
+    def _render_call(self, call: ToolCall) -> Payload:
         if call.cache:
-            self._losses.lose("cache_marks")
-        name = sent_name(call.name, call.namespace)
-        entry: Payload = {"id": legal(call.id), "type": "function"}
+            self._dropped.drop("cache_marks")
+        name = upstream_name(call.name, call.namespace)
+        entry: Payload = {"id": sanitize_name(call.id), "type": "function"}
         if call.kind is CallKind.FUNCTION:
-            arguments = call.arguments if self._own else _object_text(call.arguments)
+            arguments = call.arguments if self._same_format else _object_text(call.arguments)
             entry["function"] = {"name": name, "arguments": arguments or "{}"}
-        elif self._own or self._target.custom_tools:
+        elif self._same_format or self._target.custom_tools:
             entry["type"] = "custom"
             entry["custom"] = {"name": name, "input": call.arguments}
         else:
-            wrapped = orjson.dumps({WRAPPED: call.arguments}).decode()
+            wrapped = orjson.dumps({CUSTOM_TOOL_ARG: call.arguments}).decode()
             entry["function"] = {"name": name, "arguments": wrapped}
-        return entry | self._losses.rest(call.extra)
+        return entry | self._dropped.remaining_fields(call.extra)
 
 
 def _object_text(arguments: str) -> str:
@@ -265,9 +265,9 @@ def _object_text(arguments: str) -> str:
         return orjson.dumps({"_raw": arguments}).decode()
 
 
-def _begin_with_error(said: list[Payload]) -> None:
+def _mark_as_error(said: list[Payload]) -> None:
     """The format has no other sign for a tool that failed."""
     if not said or said[0]["type"] != "text":
-        said.insert(0, {"type": "text", "text": _ERROR.rstrip()})
-    elif not said[0]["text"].startswith(_ERROR.rstrip()):
-        said[0] |= {"text": _ERROR + said[0]["text"]}
+        said.insert(0, {"type": "text", "text": _ERROR_PREFIX.rstrip()})
+    elif not said[0]["text"].startswith(_ERROR_PREFIX.rstrip()):
+        said[0] |= {"text": _ERROR_PREFIX + said[0]["text"]}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gateway.errors import GatewayError
-from gateway.wire.envelope import chat_envelope
+from gateway.wire.envelope import chat_error_body
 from gateway.wire.sse import write_frame
 
 
 def error_frame(error: GatewayError) -> bytes:
     """The error as the last frame of a stream; no `[DONE]` follows it."""
-    return write_frame(b"", chat_envelope(error))
+    return write_frame(b"", chat_error_body(error))

@@ -9,35 +9,35 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.prompt import AS_USUAL, OutputFormat, OutputKind, Prompt
+from gateway.core.prompt import DEFAULT_SAMPLING, OutputFormat, OutputKind, Prompt
 from gateway.core.target import SamplingStyle, Target, ToolEffort
-from gateway.errors import CannotConvert
-from gateway.wire.chat.dialogue import render_messages, render_plain
+from gateway.errors import UnsupportedField
+from gateway.wire.chat.dialogue import render_messages, render_plain_dialogue
 from gateway.wire.chat.toolset import render_tools
 from gateway.wire.codec import Rendering
-from gateway.wire.crossing import Losses
-from gateway.wire.effort import effort_of, nearest
+from gateway.wire.crossing import Dropped
+from gateway.wire.effort import effort_of, nearest_effort
 from gateway.wire.fields import Payload, as_json
 from gateway.wire.history import plain_dialogue
-from gateway.wire.identity import conversation, short_user
+from gateway.wire.identity import conversation_key, shorten_user
 from gateway.wire.json_schema import is_strict
 
-_MOST_STOPS: Final = 4
-_TIERS: Final = {"standard_only": "default"}
-_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt", "background", "thread")
+_MAX_STOPS: Final = 4
+_SERVICE_TIERS: Final = {"standard_only": "default"}
+_STATEFUL_FIELDS: Final = ("previous_response_id", "conversation", "prompt", "background", "thread")
 """Fields of other formats that stand for words or work which only their own upstream has."""
-_SCHEMA_IN_WORDS: Final = (
+_SCHEMA_INSTRUCTION: Final = (
     "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
 )
 
 
 def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     """Raises `CannotConvert`."""
-    _check(prompt)
-    losses = Losses(Format.CHAT)
-    in_words = _schema_in_words(prompt.output, target)
+    _check_supported(prompt)
+    losses = Dropped(Format.CHAT)
+    in_words = _schema_instruction(prompt.output, target)
     plain = plain_dialogue(prompt.turns)
-    messages = render_plain(plain, prompt, target) if plain and in_words is None else None
+    messages = render_plain_dialogue(plain, prompt, target) if plain and in_words is None else None
     if messages is None:
         messages = render_messages(prompt, target, losses, in_words)
     uncalled = plain and not prompt.tools and prompt.tool_choice is None
@@ -45,14 +45,14 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     stops = [text for text in prompt.stop if text]
     body: Payload = {"model": target.model, "messages": messages}
     body |= tools
-    body |= _answer(prompt, target, losses)
+    body |= _render_output_limits(prompt, target, losses)
     if prompt.output and in_words is None:
-        body["response_format"] = _response_format(prompt.output, losses, own=_is_own(prompt))
+        body["response_format"] = _render_response_format(prompt.output, losses, same_format=_is_same_format(prompt))
     if stops:
-        body["stop"] = stops[:_MOST_STOPS]
-    body |= _sampling(prompt, target, losses)
-    body |= _reasoning(prompt, target, losses, calling="tools" in tools)
-    body |= _who(prompt, losses)
+        body["stop"] = stops[:_MAX_STOPS]
+    body |= _render_sampling(prompt, target, losses)
+    body |= _render_effort(prompt, target, losses, has_tools="tools" in tools)
+    body |= _identity_fields(prompt, losses)
     body |= losses.request_fields(prompt)
     if prompt.stream:
         body["stream"] = True
@@ -60,39 +60,39 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     return Rendering(
         body=body,
         dropped=frozenset(losses.names),
-        stop=tuple(stops[_MOST_STOPS:]),
+        stop=tuple(stops[_MAX_STOPS:]),
         fenced=in_words is not None,
     )
 
 
-def _is_own(prompt: Prompt) -> bool:
+def _is_same_format(prompt: Prompt) -> bool:
     return prompt.format is Format.CHAT
 
 
-def _check(prompt: Prompt) -> None:
+def _check_supported(prompt: Prompt) -> None:
     """A translated reply is one choice and has no sound, whoever asks."""
     extra: Any = prompt.extra.data if prompt.extra else {}
     if (prompt.sampling.choices or 1) > 1:
-        raise CannotConvert("n", "a translated reply has one choice")
+        raise UnsupportedField("n", "a translated reply has one choice")
     modalities = extra.get("modalities")
     if isinstance(modalities, list) and "audio" in modalities:
-        raise CannotConvert("modalities", "a translated reply has no sound")
+        raise UnsupportedField("modalities", "a translated reply has no sound")
     if prompt.previous_response_id:
-        raise CannotConvert("previous_response_id", "only its own upstream knows that response")
-    if _is_own(prompt):
+        raise UnsupportedField("previous_response_id", "only its own upstream knows that response")
+    if _is_same_format(prompt):
         return
-    for field in _ELSEWHERE:
+    for field in _STATEFUL_FIELDS:
         if extra.get(field):
-            raise CannotConvert(field, "only an upstream of the client's own format knows it")
+            raise UnsupportedField(field, "only an upstream of the client's own format knows it")
 
 
-def _schema_in_words(output: OutputFormat | None, target: Target) -> str | None:
+def _schema_instruction(output: OutputFormat | None, target: Target) -> str | None:
     if output is None or output.kind is not OutputKind.JSON_SCHEMA or target.structured:
         return None
-    return _SCHEMA_IN_WORDS + as_json(output.schema, "schema")
+    return _SCHEMA_INSTRUCTION + as_json(output.schema, "schema")
 
 
-def _response_format(output: OutputFormat, losses: Losses, *, own: bool) -> Payload:
+def _render_response_format(output: OutputFormat, losses: Dropped, *, same_format: bool) -> Payload:
     """A schema of a format that does not know `strict` is enforced where it may be."""
     if output.kind is OutputKind.JSON_OBJECT:
         return {"type": "json_object"}
@@ -102,16 +102,16 @@ def _response_format(output: OutputFormat, losses: Losses, *, own: bool) -> Payl
     if output.schema is not None:
         described["schema"] = output.schema
     strict = output.strict
-    if not own:
+    if not same_format:
         strict = strict is not False and is_strict(output.schema)
         if output.strict and not strict:
-            losses.lose("output.strict")
+            losses.drop("output.strict")
     if strict is not None:
         described["strict"] = strict
     return {"type": "json_schema", "json_schema": described}
 
 
-def _answer(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+def _render_output_limits(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
     """How long the answer may be, and how wordy."""
     fields: Payload = {}
     if prompt.max_tokens is not None:
@@ -119,7 +119,7 @@ def _answer(prompt: Prompt, target: Target, losses: Losses) -> Payload:
         if target.max_output is not None:
             most = min(most, target.max_output)
         if most != prompt.max_tokens:
-            losses.lose("max_tokens")
+            losses.drop("max_tokens")
         name = "max_tokens" if target.plain_max_tokens else "max_completion_tokens"
         fields[name] = most
     if prompt.verbosity is not None:
@@ -127,60 +127,60 @@ def _answer(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     return fields
 
 
-def _sampling(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+def _render_sampling(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
     asked = prompt.sampling
-    if asked is AS_USUAL:
+    if asked is DEFAULT_SAMPLING:
         return {}
     fields: Payload = {"temperature": asked.temperature, "top_p": asked.top_p}
     if target.sampling is SamplingStyle.NEITHER:
-        losses.lose_all(**fields)
+        losses.drop_set(**fields)
         fields = {}
     elif target.sampling is SamplingStyle.ONE and None not in fields.values():
-        losses.lose("top_p")
+        losses.drop("top_p")
         del fields["top_p"]
     if asked.top_logprobs is not None:
-        losses.lose("logprobs")  # a translated reply has no place for them
+        losses.drop("logprobs")  # a translated reply has no place for them
     own = {
         "top_k": asked.top_k,
         "seed": asked.seed,
         "frequency_penalty": asked.frequency_penalty,
         "presence_penalty": asked.presence_penalty,
     }
-    if _is_own(prompt):
+    if _is_same_format(prompt):
         fields |= own | {"n": asked.choices}
     else:
-        losses.lose_all(**own)
+        losses.drop_set(**own)
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _reasoning(prompt: Prompt, target: Target, losses: Losses, *, calling: bool) -> Payload:
+def _render_effort(prompt: Prompt, target: Target, losses: Dropped, *, has_tools: bool) -> Payload:
     """`calling`: tools are sent along, which some models do not take together with an effort."""
-    own, reasoning = _is_own(prompt), prompt.reasoning
-    if reasoning is None and not calling:
+    own, reasoning = _is_same_format(prompt), prompt.reasoning
+    if reasoning is None and not has_tools:
         return {}
     if own and reasoning and reasoning.extra:  # in the words of compatible servers, which it keeps
         return dict(reasoning.extra.data)
     asked = effort_of(reasoning)
-    word = nearest(asked, target.efforts) if asked else None
+    word = nearest_effort(asked, target.efforts) if asked else None
     if asked is None and reasoning and reasoning.effort:  # a word that nobody here knows
         asked, word = reasoning.effort, reasoning.effort if own else None
-    if calling and target.tool_effort is not ToolEffort.KEEP:
+    if has_tools and target.tool_effort is not ToolEffort.KEEP:
         word = "none" if target.tool_effort is ToolEffort.NONE else None
     if asked not in (word, None) and not (asked == "none" and word is None):
-        losses.lose("reasoning_effort")
+        losses.drop("reasoning_effort")
     return {} if word is None else {"reasoning_effort": word}
 
 
-def _who(prompt: Prompt, losses: Losses) -> Payload:
+def _identity_fields(prompt: Prompt, losses: Dropped) -> Payload:
     """Who asks and in which conversation, how urgently, and what is noted beside it."""
-    own = _is_own(prompt)
+    own = _is_same_format(prompt)
     fields: Payload = {}
-    if key := prompt.cache_key or conversation(prompt.user):
+    if key := prompt.cache_key or conversation_key(prompt.user):
         fields["prompt_cache_key"] = key
     if prompt.user:
-        fields["user"] = prompt.user if own else short_user(prompt.user)
+        fields["user"] = prompt.user if own else shorten_user(prompt.user)
     if prompt.service_tier:
-        fields["service_tier"] = _TIERS.get(prompt.service_tier, prompt.service_tier)
+        fields["service_tier"] = _SERVICE_TIERS.get(prompt.service_tier, prompt.service_tier)
     if own:
         if prompt.extra and "user" in prompt.extra.data:
             fields["safety_identifier"] = fields["user"]
@@ -189,5 +189,5 @@ def _who(prompt: Prompt, losses: Losses) -> Payload:
         if prompt.store is not None:
             fields["store"] = prompt.store
     else:
-        losses.lose_all(metadata=prompt.metadata)  # it has a place only beside what is stored
+        losses.drop_set(metadata=prompt.metadata)  # it has a place only beside what is stored
     return fields

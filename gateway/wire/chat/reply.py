@@ -11,64 +11,64 @@ from typing import Any, Final
 from gateway.core.events import StopReason
 from gateway.core.parts import CallKind, Part, Refusal, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, fold
+from gateway.core.reply import Reply, collect_reply
 from gateway.core.usage import Usage
-from gateway.wire.assembly import settled
+from gateway.wire.assembly import normalize_stop
 from gateway.wire.chat.calls import parse_call
-from gateway.wire.chat.reasoning import Details
+from gateway.wire.chat.reasoning import ReasoningDetails
 from gateway.wire.chat.spoken import (
     Annotations,
-    Calls,
+    CallRenderer,
     finish_reason,
-    knows_functions_alone,
-    lost_part,
+    uses_legacy_functions,
+    part_name,
     reply_id,
 )
-from gateway.wire.chat.stream import ChatDecoder, plain_stop
+from gateway.wire.chat.stream import ChatDecoder, parse_finish_reason
 from gateway.wire.chat.usage import parse_usage, render_usage
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_text
+from gateway.wire.lenient import lenient_str
 
-_RARE: Final = ("function_call", "refusal", "reasoning_details", "annotations")
+_RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
 
 
 def parse_reply(body: Payload) -> Reply:
     """Raises `ReplyFailed` where the body is an error or has no choice in it."""
-    message = _usual_message(body)
-    parts = _usual_parts(message) if message is not None else None
+    message = _simple_message(body)
+    parts = _simple_parts(message) if message is not None else None
     if parts is None:
-        return _parse_any(body)
+        return _parse_with_decoder(body)
     called = any([type(part) is ToolCall for part in parts])
     return Reply(
-        id=read_text(body.get("id")),
-        model=read_text(body.get("model")),
+        id=lenient_str(body.get("id")),
+        model=lenient_str(body.get("model")),
         parts=tuple(parts),
-        stop=settled(plain_stop(body["choices"][0].get("finish_reason")), called),
+        stop=normalize_stop(parse_finish_reason(body["choices"][0].get("finish_reason")), called),
         usage=parse_usage(body.get("usage") or None),
     )
 
 
-def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
+def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
     """Raises `ReplyFailed` like `parse_reply`."""
-    message = _usual_message(body)
+    message = _simple_message(body)
     if message is not None and message.get("content") and not message.get("tool_calls"):
-        stop = plain_stop(body["choices"][0].get("finish_reason"))
+        stop = parse_finish_reason(body["choices"][0].get("finish_reason"))
         return stop, parse_usage(body.get("usage") or None)
     reply = parse_reply(body)
     return reply.stop, reply.usage
 
 
-def _parse_any(body: Payload) -> Reply:
+def _parse_with_decoder(body: Payload) -> Reply:
     choices = body.get("choices")
     chunk = body
     if isinstance(choices, list):
         chunk = body | {"choices": [_as_delta(choice) for choice in choices]}
     decoder = ChatDecoder()
-    return fold([*decoder.decode(b"", chunk), *decoder.done()])
+    return collect_reply([*decoder.decode(b"", chunk), *decoder.done()])
 
 
-def _usual_message(body: Payload) -> Payload | None:
+def _simple_message(body: Payload) -> Payload | None:
     """The message of a body that holds nothing but one choice, and in it nothing but thoughts, text
     and calls; None of any other."""
     choices = body.get("choices")
@@ -77,10 +77,10 @@ def _usual_message(body: Payload) -> Payload | None:
     if body.get("error") or body.get("object") == "error" or choices[0].get("index"):
         return None
     message = choices[0].get("message")
-    return message if type(message) is dict and not any(map(message.get, _RARE)) else None
+    return message if type(message) is dict and not any(map(message.get, _RARE_FIELDS)) else None
 
 
-def _usual_parts(message: Payload) -> list[Part] | None:
+def _simple_parts(message: Payload) -> list[Part] | None:
     """What the decoder makes of such a message; None where that has to be left to it."""
     thoughts = message.get("reasoning_content") or message.get("reasoning")
     content, calls = message.get("content"), message.get("tool_calls")
@@ -113,9 +113,9 @@ def _as_delta(choice: Any) -> Any:
     return choice | {"delta": message}
 
 
-def render_reply(reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, set[str]]:
+def render_reply(reply: Reply, prompt: Prompt, stamp: ReplyMetadata) -> tuple[Payload, set[str]]:
     """The body, and the names of what the format could not say."""
-    spoken = _Spoken(prompt, stamp)
+    spoken = _MessageBuilder(prompt, stamp)
     for part in reply.parts:
         spoken.add(part)
     usage = reply.usage or Usage(input_tokens=stamp.input_tokens)
@@ -131,22 +131,22 @@ def render_reply(reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, s
     return body, spoken.dropped
 
 
-class _Spoken:
+class _MessageBuilder:
     """The one choice of a reply as its parts add up to it."""
 
     __slots__ = (
-        *("_annotations", "_calls", "_content", "_details", "_functions", "_refusals"),
-        *("_thoughts", "_tool_calls", "dropped"),
+        *("_annotations", "_calls", "_content", "_reasoning_details", "_legacy_functions", "_refusals"),
+        *("_reasoning", "_tool_calls", "dropped"),
     )
 
-    def __init__(self, prompt: Prompt, stamp: Stamp) -> None:
-        self._functions = knows_functions_alone(prompt)
-        self._calls = Calls(stamp)
+    def __init__(self, prompt: Prompt, stamp: ReplyMetadata) -> None:
+        self._legacy_functions = uses_legacy_functions(prompt)
+        self._calls = CallRenderer(stamp)
         self._tool_calls: list[Payload] = []
-        self._details = Details(stamp.origin)
+        self._reasoning_details = ReasoningDetails(stamp.origin)
         self._annotations = Annotations()
         self._content: list[str] = []
-        self._thoughts: list[str] = []
+        self._reasoning: list[str] = []
         self._refusals: list[str] = []
         self.dropped: set[str] = set()
 
@@ -156,18 +156,18 @@ class _Spoken:
                 self._content.append(text)
                 self._annotations.add(citations, len(text), self.dropped)
             case Thinking(text, signature, redacted):
-                self._thoughts.append(text)
-                self._details.add(text, signature, redacted=redacted)
+                self._reasoning.append(text)
+                self._reasoning_details.add(text, signature, redacted=redacted)
             case Refusal(text):
                 self._refusals.append(text)
-            case ToolCall() if self._functions and self._tool_calls:
+            case ToolCall() if self._legacy_functions and self._tool_calls:
                 self.dropped.add("tool_calls")
             case ToolCall(arguments=arguments, kind=kind):
                 if kind is CallKind.FUNCTION:
                     arguments = arguments or "{}"
                 self._tool_calls.append(self._calls.render(part, arguments))
             case _:
-                self.dropped.add(lost_part(part))
+                self.dropped.add(part_name(part))
 
     def choice(self, stop: StopReason) -> Payload:
         content, refusal = "".join(self._content), "".join(self._refusals)
@@ -178,18 +178,18 @@ class _Spoken:
             "refusal": refusal or None,
             "annotations": self._annotations.entries,
         }
-        if thoughts := "\n\n".join(filter(None, self._thoughts)):
+        if thoughts := "\n\n".join(filter(None, self._reasoning)):
             message["reasoning_content"] = thoughts
-        if details := self._details.entries:
+        if details := self._reasoning_details.entries:
             message["reasoning_details"] = details
-        if self._tool_calls and self._functions:
+        if self._tool_calls and self._legacy_functions:
             message["function_call"] = self._tool_calls[0]["function"]
         elif self._tool_calls:
             message["tool_calls"] = self._tool_calls
         finish = finish_reason(
             stop,
-            called=bool(self._tool_calls),
-            refused=bool(refusal),
-            functions=self._functions,
+            has_calls=bool(self._tool_calls),
+            has_refusal=bool(refusal),
+            legacy_functions=self._legacy_functions,
         )
         return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}

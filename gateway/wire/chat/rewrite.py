@@ -13,52 +13,52 @@ from gateway.core.prompt import Prompt
 from gateway.errors import GatewayError
 from gateway.wire.chat.errors import error_frame
 from gateway.wire.fields import Payload
-from gateway.wire.model_name import ModelName
+from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame, replace_data
 
 PING: Final = b": keepalive\n\n"
 """A sign of life is a comment: the format has no event for it, and its clients break on any."""
 
-_USUAL_NULL: Final = b',"usage":null'
-_NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
+_NULL_USAGE: Final = b',"usage":null'
+_NULL_USAGE_PATTERN: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
 
 class ChatRewriter:
     """See `gateway.wire.codec.Rewriter`."""
 
-    __slots__ = ("_keeps_usage", "_model")
+    __slots__ = ("_include_usage", "_model_name")
 
     def __init__(self, prompt: Prompt) -> None:
-        self._model = ModelName(prompt.model)
-        self._keeps_usage = prompt.include_usage
+        self._model_name = ModelNamePatcher(prompt.model)
+        self._include_usage = prompt.include_usage
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
             return frame.raw
         written = frame.data
-        if not self._keeps_usage and "usage" in data:
+        if not self._include_usage and "usage" in data:
             usage = data["usage"]
             if usage and not data.get("choices") and not data.get("error"):
                 return b""
             if usage is None:
-                written = _without_null_usage(written)
+                written = _strip_null_usage(written)
         if "model" in data:
-            written = self._model.write(written, data["model"])
+            written = self._model_name.patch(written, data["model"])
         return frame.raw if written is frame.data else replace_data(frame, written)
 
-    def pass_by(self, frames: bytes) -> None:
+    def skip(self, frames: bytes) -> None:
         """Nothing is remembered of them."""
 
     def ping(self) -> bytes:
         return PING
 
-    def fail(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
 
 
-def _without_null_usage(payload: bytes) -> bytes:
+def _strip_null_usage(payload: bytes) -> bytes:
     """Where the member stands twice, one of them is another object's: then both stay."""
-    if payload.count(_USUAL_NULL) == 1 and payload.count(b'"usage"') == 1:
-        return payload.replace(_USUAL_NULL, b"")
-    cut, count = _NULL_USAGE.subn(b"", payload)
+    if payload.count(_NULL_USAGE) == 1 and payload.count(b'"usage"') == 1:
+        return payload.replace(_NULL_USAGE, b"")
+    cut, count = _NULL_USAGE_PATTERN.subn(b"", payload)
     return cut if count == 1 else payload

@@ -13,8 +13,8 @@ from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
     Citation,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     ServerToolCall,
     ServerToolResult,
@@ -22,51 +22,51 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, ToolKind
 from gateway.wire.chat.citations import render_citation
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.fields import Payload
-from gateway.wire.identity import legal
-from gateway.wire.toolbox import sent_name
+from gateway.wire.identity import sanitize_name
+from gateway.wire.toolbox import upstream_name
 
-_CUT: Final = {
+_FINISH_REASONS: Final = {
     StopReason.MAX_TOKENS: "length",
     StopReason.CONTEXT_WINDOW: "length",
     StopReason.REFUSAL: "content_filter",
 }
-ARGUMENTS: Final = {CallKind.FUNCTION: "arguments", CallKind.CUSTOM: "input"}
+ARGUMENT_FIELDS: Final = {CallKind.FUNCTION: "arguments", CallKind.CUSTOM: "input"}
 """The field with what the model says to the tool."""
 
 
-def reply_id(stamp: Stamp) -> str:
+def reply_id(stamp: ReplyMetadata) -> str:
     return f"chatcmpl-{stamp.reply_id}"
 
 
-def finish_reason(stop: StopReason, *, called: bool, refused: bool, functions: bool) -> str:
+def finish_reason(stop: StopReason, *, has_calls: bool, has_refusal: bool, legacy_functions: bool) -> str:
     """`called`: a tool was called; `refused`: the model said so in words; `functions`: the client
     knows the deprecated functions alone. Calls decide, for agents go on by this word."""
-    said_no = stop is StopReason.REFUSAL and refused and not called
-    if stop in _CUT and not said_no:
-        return _CUT[stop]
-    if not called:
+    said_no = stop is StopReason.REFUSAL and has_refusal and not has_calls
+    if stop in _FINISH_REASONS and not said_no:
+        return _FINISH_REASONS[stop]
+    if not has_calls:
         return "stop"
-    return "function_call" if functions else "tool_calls"
+    return "function_call" if legacy_functions else "tool_calls"
 
 
-def knows_functions_alone(prompt: Prompt) -> bool:
+def uses_legacy_functions(prompt: Prompt) -> bool:
     """Whether the client declared its tools in the deprecated way, which has one call a reply."""
     functions = [tool.definition for tool in prompt.tools if tool.kind is ToolKind.FUNCTION]
-    return bool(functions) and all(map(_is_bare, functions))
+    return bool(functions) and all(map(_is_legacy_function, functions))
 
 
-def _is_bare(definition: Opaque | None) -> bool:
+def _is_legacy_function(definition: ProviderData | None) -> bool:
     if definition is None or definition.format is not Format.CHAT:
         return False
     return "function" not in definition.data
 
 
-def lost_part(part: Part) -> str:
+def part_name(part: Part) -> str:
     """The name of a part that the format has no place for in replies."""
     match part:
-        case OpaquePart(kind):
+        case UnknownPart(kind):
             return kind
         case ServerToolCall(name=name) | ServerToolResult(name=name):
             return name
@@ -94,12 +94,12 @@ class Annotations:
                 self.entries.append(annotation)
 
 
-class Calls:
+class CallRenderer:
     """The calls of one reply, each with an id that is legal and no other's."""
 
     __slots__ = ("_ids", "_suffix")
 
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: ReplyMetadata) -> None:
         self._suffix = stamp.reply_id
         self._ids: set[str] = set()
 
@@ -108,14 +108,14 @@ class Calls:
 
     def render(self, call: ToolCall, arguments: str) -> Payload:
         """The next entry of `tool_calls`."""
-        call_id = legal(call.id) if call.id else ""
+        call_id = sanitize_name(call.id) if call.id else ""
         if not call_id or call_id in self._ids:
-            call_id = legal(f"call_{self._suffix}_{len(self._ids)}")
+            call_id = sanitize_name(f"call_{self._suffix}_{len(self._ids)}")
         self._ids.add(call_id)
         entry: Payload = {"id": call_id, "type": str(call.kind)}
         # Without a namespace it is the client's own name already, whatever upstreams make of it.
-        name = sent_name(call.name, call.namespace) if call.namespace else call.name
-        entry[str(call.kind)] = {"name": name, ARGUMENTS[call.kind]: arguments}
+        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
+        entry[str(call.kind)] = {"name": name, ARGUMENT_FIELDS[call.kind]: arguments}
         if call.extra is not None and call.extra.format is Format.CHAT:
             entry |= call.extra.data
         return entry

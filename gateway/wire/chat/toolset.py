@@ -10,27 +10,27 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.chat.tools import SEARCH_FIELD
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.fields import Payload
-from gateway.wire.json_schema import is_strict, object_schema
-from gateway.wire.toolbox import WRAPPED, Toolbox, asked_as
+from gateway.wire.json_schema import is_strict, parameters_schema
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG, UpstreamTools, tool_type_name
 
-_TEXT: Final = {"type": "string"}
-_QUERY: Final = {
+_STRING_SCHEMA: Final = {"type": "string"}
+_QUERY_SCHEMA: Final = {
     "type": "object",
-    "properties": {"query": _TEXT | {"description": "What to search for."}},
+    "properties": {"query": _STRING_SCHEMA | {"description": "What to search for."}},
     "required": ["query"],
 }
-_FREE_TEXT: Final = f"Put the whole input, as plain text, into `{WRAPPED}`."
+_CUSTOM_INSTRUCTION: Final = f"Put the whole input, as plain text, into `{CUSTOM_TOOL_ARG}`."
 
 
-def render_tools(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+def render_tools(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
     """The fields `tools`, `tool_choice` and `parallel_tool_calls`, as far as there is anything to
     say in them. Raises `CannotConvert` where a tool is forced that cannot be sent."""
     own = prompt.format is Format.CHAT
-    box = Toolbox(prompt, keep_all=own)
+    box = UpstreamTools(prompt, keep_all=own)
     fields: Payload = {}
     tools: dict[str, Payload] = {}
     for name, tool in box.tools.items():
@@ -41,25 +41,25 @@ def render_tools(prompt: Prompt, target: Target, losses: Losses) -> Payload:
             rendered = None
             fields |= definition.data
         else:
-            rendered = _named(name, tool, definition.data)
+            rendered = _native_definition(name, tool, definition.data)
         if rendered is not None:
             tools[name] = rendered
     if not own:
-        _check_left(box, tools)
+        _check_any_tools(box, tools)
     if box.choice and SEARCH_FIELD not in fields:
-        _check_choice(box.choice, tools, own=own)
+        _check_choice(box.choice, tools, same_format=own)
     if not tools:
         return fields
     fields["tools"] = list(tools.values())
     if box.choice:
         allowed = box.choice.allowed if own else None  # else the tools are narrowed to these
-        fields["tool_choice"] = _render_choice(box.choice, tools, allowed, box.tools)
+        fields["tool_choice"] = _render_tool_choice(box.choice, tools, allowed, box.tools)
     if prompt.parallel_tool_calls is False or (own and prompt.parallel_tool_calls):
         fields["parallel_tool_calls"] = prompt.parallel_tool_calls
     return fields
 
 
-def _named(name: str, tool: Tool, definition: Payload) -> Payload:
+def _native_definition(name: str, tool: Tool, definition: Payload) -> Payload:
     """The format's own definition; deprecated functions become tools."""
     kind = tool.kind
     if kind is ToolKind.SERVER:
@@ -71,23 +71,23 @@ def _named(name: str, tool: Tool, definition: Payload) -> Payload:
     return definition
 
 
-def _render_tool(name: str, tool: Tool, target: Target, losses: Losses) -> Payload | None:
+def _render_tool(name: str, tool: Tool, target: Target, losses: Dropped) -> Payload | None:
     if tool.kind is ToolKind.SERVER:
         return _render_search(name, tool, losses)
-    losses.own_fields(tool.extra, "tools.")
+    losses.native_fields(tool.extra, "tools.")
     if tool.cache:
-        losses.lose("cache_marks")
+        losses.drop("cache_marks")
     if tool.kind is ToolKind.CUSTOM:
         return _render_custom(name, tool, target)
     function: Payload = {"name": name}
     if tool.description is not None:
         function["description"] = tool.description
-    function["parameters"] = object_schema(tool.schema)
+    function["parameters"] = parameters_schema(tool.schema)
     if tool.strict:
         if is_strict(function["parameters"]):
             function["strict"] = True
         else:
-            losses.lose("tools.strict")
+            losses.drop("tools.strict")
     return {"type": "function", "function": function}
 
 
@@ -100,34 +100,34 @@ def _render_custom(name: str, tool: Tool, target: Target) -> Payload:
         if tool.grammar is not None:
             custom["format"] = {"type": "grammar", "grammar": tool.grammar}
         return {"type": "custom", "custom": custom}
-    description = [tool.description, _FREE_TEXT]
+    description = [tool.description, _CUSTOM_INSTRUCTION]
     if tool.grammar is not None:
         syntax, definition = tool.grammar.get("syntax"), tool.grammar.get("definition")
         description.append(f"It must fit this {syntax} grammar:\n{definition}")
     function = {
         "name": name,
         "description": "\n\n".join(filter(None, description)),
-        "parameters": {"type": "object", "properties": {WRAPPED: _TEXT}, "required": [WRAPPED]},
+        "parameters": {"type": "object", "properties": {CUSTOM_TOOL_ARG: _STRING_SCHEMA}, "required": [CUSTOM_TOOL_ARG]},
     }
     return {"type": "function", "function": function}
 
 
-def _render_search(name: str, tool: Tool, losses: Losses) -> Payload | None:
+def _render_search(name: str, tool: Tool, losses: Dropped) -> Payload | None:
     """A web search that the client also takes as a call of its own becomes one; every other tool
     that an upstream would have to run is lost."""
     search = tool.search
-    if search is None or not search.handed_back:
-        losses.lose(asked_as(tool))
+    if search is None or not search.client_executable:
+        losses.drop(tool_type_name(tool))
         return None
-    _lose_wishes(search, losses)
+    _drop_search_options(search, losses)
     if tool.cache:
-        losses.lose("cache_marks")
+        losses.drop("cache_marks")
     description = tool.description or "Searches the web."
-    function = {"name": name, "description": description, "parameters": _QUERY}
+    function = {"name": name, "description": description, "parameters": _QUERY_SCHEMA}
     return {"type": "function", "function": function}
 
 
-def _lose_wishes(search: WebSearch, losses: Losses) -> None:
+def _drop_search_options(search: WebSearch, losses: Dropped) -> None:
     wishes: dict[str, Any] = {
         "allowed_domains": search.allowed_domains or None,
         "blocked_domains": search.blocked_domains or None,
@@ -138,44 +138,44 @@ def _lose_wishes(search: WebSearch, losses: Losses) -> None:
     losses.names.update(f"tools.{wish}" for wish, value in wishes.items() if value is not None)
 
 
-def _check_left(box: Toolbox, tools: dict[str, Payload]) -> None:
+def _check_any_tools(box: UpstreamTools, tools: dict[str, Payload]) -> None:
     """A model that can only search answers without; one whose only tools are others' work cannot
     do what it is asked for."""
     if box.choice and box.choice.mode is ChoiceMode.NONE:
         return
     if box.tools and not tools and not any(tool.search for tool in box.tools.values()):
-        raise CannotConvert("tools", "none of them can be sent to this upstream")
+        raise UnsupportedField("tools", "none of them can be sent to this upstream")
 
 
-def _check_choice(choice: ToolChoice, tools: dict[str, Payload], *, own: bool) -> None:
-    if choice.mode is ChoiceMode.OPAQUE and not own:
-        raise CannotConvert("tool_choice", "this upstream knows no such choice")
+def _check_choice(choice: ToolChoice, tools: dict[str, Payload], *, same_format: bool) -> None:
+    if choice.mode is ChoiceMode.PROVIDER_SPECIFIC and not same_format:
+        raise UnsupportedField("tool_choice", "this upstream knows no such choice")
     if choice.mode is ChoiceMode.NAMED and choice.name not in tools:
-        raise CannotConvert("tool_choice", f"the tool '{choice.name}' cannot be sent")
+        raise UnsupportedField("tool_choice", f"the tool '{choice.name}' cannot be sent")
     if choice.mode is ChoiceMode.REQUIRED and not tools:
-        raise CannotConvert("tool_choice", "none of the tools can be sent")
+        raise UnsupportedField("tool_choice", "none of the tools can be sent")
 
 
-def _render_choice(
+def _render_tool_choice(
     choice: ToolChoice,
     tools: dict[str, Payload],
     allowed: tuple[str, ...] | None,
     box: dict[str, Tool],
 ) -> Any:
-    if choice.mode is ChoiceMode.OPAQUE:
+    if choice.mode is ChoiceMode.PROVIDER_SPECIFIC:
         return choice.extra.data if choice.extra else "auto"
     if choice.mode is ChoiceMode.NAMED:
-        return _pointer(tools[choice.name or ""])
+        return _tool_ref(tools[choice.name or ""])
     if allowed is None:
         return str(choice.mode)
     pointers = [
-        _pointer(tools[name])
+        _tool_ref(tools[name])
         for name, tool in box.items()
         if name in tools and (name in allowed or tool.name in allowed)
     ]
     return {"type": "allowed_tools", "allowed_tools": {"mode": str(choice.mode), "tools": pointers}}
 
 
-def _pointer(tool: Payload) -> Payload:
+def _tool_ref(tool: Payload) -> Payload:
     kind = tool["type"]
     return {"type": kind, kind: {"name": tool[kind]["name"]}} if kind in tool else {"type": kind}

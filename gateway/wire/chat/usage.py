@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.usage import Usage
-from gateway.wire.fields import Payload, count
+from gateway.wire.fields import Payload, token_count
 
-_NOTHING: Final = Usage()
+_NO_USAGE: Final = Usage()
 
 
 def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
@@ -20,17 +20,17 @@ def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
     counts nothing."""
     if not isinstance(counts, dict):
         return before
-    known = before or _NOTHING
+    known = before or _NO_USAGE
     prompt = counts.get("prompt_tokens_details")
     completion = counts.get("completion_tokens_details")
     usage = Usage(
-        input_tokens=count(counts, "prompt_tokens") or known.input_tokens,
-        cache_read_tokens=count(prompt, "cached_tokens") or known.cache_read_tokens,
-        cache_write_tokens=count(prompt, "cache_write_tokens") or known.cache_write_tokens,
-        output_tokens=count(counts, "completion_tokens") or known.output_tokens,
-        reasoning_tokens=count(completion, "reasoning_tokens") or known.reasoning_tokens,
+        input_tokens=token_count(counts, "prompt_tokens") or known.input_tokens,
+        cache_read_tokens=token_count(prompt, "cached_tokens") or known.cache_read_tokens,
+        cache_write_tokens=token_count(prompt, "cache_write_tokens") or known.cache_write_tokens,
+        output_tokens=token_count(counts, "completion_tokens") or known.output_tokens,
+        reasoning_tokens=token_count(completion, "reasoning_tokens") or known.reasoning_tokens,
     )
-    return before if usage == _NOTHING else usage
+    return before if usage == _NO_USAGE else usage
 
 
 def render_usage(usage: Usage) -> Payload:

@@ -4,8 +4,8 @@ Nothing here changes what it is given. What is too deep or too large to be taken
 what cannot be said. Sources: JSON Schema 2020-12, and the vendors' pages on structured outputs.
 """
 
-from gateway.wire.json_schema.closing import for_messages
-from gateway.wire.json_schema.parameters import object_schema
+from gateway.wire.json_schema.closing import messages_schema
+from gateway.wire.json_schema.parameters import parameters_schema
 from gateway.wire.json_schema.strictness import is_strict
 
-__all__ = ["for_messages", "is_strict", "object_schema"]
+__all__ = ["messages_schema", "is_strict", "parameters_schema"]

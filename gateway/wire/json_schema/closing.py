@@ -11,10 +11,10 @@ from typing import Any, Final
 import orjson
 
 from gateway.wire.fields import Payload
-from gateway.wire.identity import legal
-from gateway.wire.json_schema.flattening import SILENT, Flattening, Unsayable
+from gateway.wire.identity import sanitize_name
+from gateway.wire.json_schema.flattening import IGNORED, RefResolver, UnsupportedSchema
 from gateway.wire.json_schema.words import (
-    NOTES,
+    ANNOTATIONS,
     choice_of,
     list_of,
     mapping_of,
@@ -28,11 +28,11 @@ _FORMATS: Final = (
     *("date-time", "time", "date", "duration"),
     *("email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
 )
-_ELABORATE: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
+_COMPLEX_PATTERN: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
 """What a pattern may not hold that is enforced while the answer is written."""
 
 
-def for_messages(schema: object) -> Payload | None:
+def messages_schema(schema: object) -> Payload | None:
     """The schema as the messages format's structured outputs take it, or None where they cannot.
 
     Every object is closed, choices are `anyOf`, references lead to `$defs`, and limits that are not
@@ -40,44 +40,44 @@ def for_messages(schema: object) -> Payload | None:
     is only told. None: recursion, foreign references, objects of any shape, values of any kind.
     """
     try:
-        return _Closing(schema).whole() if isinstance(schema, dict) else None
-    except Unsayable:
+        return _MessagesSchema(schema).convert() if isinstance(schema, dict) else None
+    except UnsupportedSchema:
         return None
 
 
-class _Closing(Flattening):
+class _MessagesSchema(RefResolver):
     def __init__(self, root: Payload) -> None:
         super().__init__(root)
         self._definitions: dict[str, Payload | None] = {}
 
-    def whole(self) -> Payload:
-        closed = self._closed(self.root, 0)
+    def convert(self) -> Payload:
+        closed = self._convert(self.root, 0)
         return closed | {"$defs": self._definitions} if self._definitions else closed
 
-    def _closed(self, schema: object, depth: int) -> Payload:
-        node = self.looked_at(schema, depth)
-        if "$ref" in node and not without(node, "$ref", *NOTES, *SILENT):
+    def _convert(self, schema: object, depth: int) -> Payload:
+        node = self.visit(schema, depth)
+        if "$ref" in node and not without(node, "$ref", *ANNOTATIONS, *IGNORED):
             reference = self._reference(node["$ref"], depth)
-            notes = only(node, NOTES)
+            notes = only(node, ANNOTATIONS)
             return notes | {"anyOf": [reference]} if notes else reference
-        flat = self.flat(node, depth)
-        notes = only(flat, NOTES)
+        flat = self.resolve(node, depth)
+        notes = only(flat, ANNOTATIONS)
         if branches := _branches(flat):
-            return notes | {"anyOf": [self._closed(branch, depth + 1) for branch in branches]}
+            return notes | {"anyOf": [self._convert(branch, depth + 1) for branch in branches]}
         said = self._plain(flat, depth)
-        if unsaid := without(flat, *said, *NOTES):
-            notes["description"] = _told(notes.get("description"), unsaid)
+        if unsaid := without(flat, *said, *ANNOTATIONS):
+            notes["description"] = _describe_constraints(notes.get("description"), unsaid)
         return notes | said
 
     def _reference(self, pointer: object, depth: int) -> Payload:
-        target = self.target(pointer)
+        target = self.look_up(pointer)
         section = "$defs" if "$defs" in self.root else "definitions"
-        name = legal(str(pointer).removeprefix(f"#/{section}/"))
+        name = sanitize_name(str(pointer).removeprefix(f"#/{section}/"))
         if name not in self._definitions:
             self._definitions[name] = None
-            self._definitions[name] = self._closed(target, depth + 1)
+            self._definitions[name] = self._convert(target, depth + 1)
         if self._definitions[name] is None:  # still being closed: it refers to itself
-            raise Unsayable
+            raise UnsupportedSchema
         return {"$ref": f"#/$defs/{name}"}
 
     def _plain(self, flat: Payload, depth: int) -> Payload:
@@ -87,11 +87,11 @@ class _Closing(Flattening):
         if types:
             said = {"type": types[0] if len(types) == 1 else [*types]} | said
         elif not said:
-            raise Unsayable
+            raise UnsupportedSchema
         if "object" in types:
             said |= self._object(flat, depth)
         if "array" in types and flat.get("items") not in (None, True, {}):
-            said["items"] = self._closed(flat["items"], depth + 1)
+            said["items"] = self._convert(flat["items"], depth + 1)
         return said | {
             word: flat[word] for word in _LIMITS if word in flat and _LIMITS[word](flat[word])
         }
@@ -99,10 +99,10 @@ class _Closing(Flattening):
     def _object(self, flat: Payload, depth: int) -> Payload:
         properties = mapping_of(flat, "properties")
         if not properties and flat.get("additionalProperties") is not False:
-            raise Unsayable  # closed, it would be empty
+            raise UnsupportedSchema  # closed, it would be empty
         return {
             "properties": {
-                name: self._closed(schema, depth + 1) for name, schema in properties.items()
+                name: self._convert(schema, depth + 1) for name, schema in properties.items()
             },
             "required": [name for name in required_of(flat) if name in properties],
             "additionalProperties": False,
@@ -114,7 +114,7 @@ def _branches(flat: Payload) -> list[Any]:
     word = choice_of(flat)
     if word is None:
         return []
-    beside = without(flat, word, *NOTES)
+    beside = without(flat, word, *ANNOTATIONS)
     if not beside:
         return list_of(flat, word)
     inherited = list_of(beside, "allOf")
@@ -128,7 +128,7 @@ def _is_literal(schema: Payload, word: str) -> bool:
 
 
 def _is_simple(pattern: object) -> bool:
-    return isinstance(pattern, str) and not _ELABORATE.search(pattern)
+    return isinstance(pattern, str) and not _COMPLEX_PATTERN.search(pattern)
 
 
 _LIMITS: Final = {
@@ -139,6 +139,6 @@ _LIMITS: Final = {
 """Which limits are enforced, and with which values."""
 
 
-def _told(description: object, unsaid: Payload) -> str:
+def _describe_constraints(description: object, unsaid: Payload) -> str:
     words = ", ".join(f"{word}: {orjson.dumps(value).decode()}" for word, value in unsaid.items())
     return f"{description}\n\n({words})" if description else f"({words})"

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.wire.fields import Payload
-from gateway.wire.json_schema.flattening import Flattening, Unsayable
+from gateway.wire.json_schema.flattening import RefResolver, UnsupportedSchema
 from gateway.wire.json_schema.words import (
     CHOICES,
-    SECTIONS,
+    DEFINITIONS,
     choice_of,
     list_of,
     mapping_of,
@@ -22,7 +22,7 @@ from gateway.wire.json_schema.words import (
 _COMPOSING = (*CHOICES, "allOf", "$ref")
 
 
-def object_schema(schema: Mapping[str, Any] | None) -> Payload:
+def parameters_schema(schema: Mapping[str, Any] | None) -> Payload:
     """An object with properties and nothing composed at its top.
 
     A choice there becomes one object with the properties of all branches, of which those are
@@ -31,8 +31,8 @@ def object_schema(schema: Mapping[str, Any] | None) -> Payload:
     whole = without(dict(schema or {}), "$schema")
     if any(word in whole for word in _COMPOSING):
         try:
-            whole = _one_object(Flattening(whole), whole, 0) | only(whole, SECTIONS)
-        except Unsayable:
+            whole = _one_object(RefResolver(whole), whole, 0) | only(whole, DEFINITIONS)
+        except UnsupportedSchema:
             whole = without(whole, *_COMPOSING)
     if not isinstance(whole.get("required", []), list):
         del whole["required"]
@@ -40,18 +40,18 @@ def object_schema(schema: Mapping[str, Any] | None) -> Payload:
     return {"type": "object"} | whole | fixed
 
 
-def _one_object(flattening: Flattening, schema: object, depth: int) -> Payload:
-    flat = flattening.flat(schema, depth)
+def _one_object(flattening: RefResolver, schema: object, depth: int) -> Payload:
+    flat = flattening.resolve(schema, depth)
     whole = without(flat, *_COMPOSING)
     word = choice_of(flat)
     if word is None:
         return whole
     branches = [_one_object(flattening, branch, depth + 1) for branch in list_of(flat, word)]
     objects = [one for one in branches if "object" in types_of(one) or "required" in one]
-    return _united(whole, objects) if objects else whole
+    return _union_object(whole, objects) if objects else whole
 
 
-def _united(whole: Payload, objects: Sequence[Payload]) -> Payload:
+def _union_object(whole: Payload, objects: Sequence[Payload]) -> Payload:
     """The object with the properties of all the objects, any one of which it may be."""
     properties = _properties([whole, *objects])
     required = [required_of(one).keys() & properties.keys() for one in objects]

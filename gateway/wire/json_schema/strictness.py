@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gateway.wire.fields import Payload
-from gateway.wire.json_schema.words import SECTIONS, list_of, mapping_of, required_of, types_of
+from gateway.wire.json_schema.words import DEFINITIONS, list_of, mapping_of, required_of, types_of
 
 _KNOWN: Final = frozenset(
     {
-        *("$schema", "$ref", *SECTIONS, "title", "description"),
+        *("$schema", "$ref", *DEFINITIONS, "title", "description"),
         *("type", "anyOf", "enum", "const"),
         *("properties", "required", "additionalProperties"),
         *("items", "minItems", "maxItems"),
@@ -45,7 +45,7 @@ def _is_closed(node: Payload) -> bool:
 
 
 def _inner(node: Payload) -> Iterator[Any]:
-    for word in ("properties", *SECTIONS):
+    for word in ("properties", *DEFINITIONS):
         yield from mapping_of(node, word).values()
     yield from list_of(node, "anyOf")
     if "items" in node:

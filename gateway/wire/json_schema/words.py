@@ -8,9 +8,9 @@ from typing import Any, Final
 from gateway.wire.fields import Payload
 
 CHOICES: Final = ("anyOf", "oneOf")
-NOTES: Final = ("title", "description", "default")
+ANNOTATIONS: Final = ("title", "description", "default")
 """Words that say something about a value without narrowing it."""
-SECTIONS: Final = ("$defs", "definitions")
+DEFINITIONS: Final = ("$defs", "definitions")
 
 
 def types_of(schema: Payload) -> Sequence[str]:

@@ -14,44 +14,44 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target, ThinkingStyle
 from gateway.core.value import value
 from gateway.wire.fields import Payload, as_json
-from gateway.wire.json_schema import for_messages
-from gateway.wire.toolbox import JSON_ANSWER
+from gateway.wire.json_schema import messages_schema
+from gateway.wire.toolbox import JSON_OUTPUT_TOOL
 
-_WORDS: Final = "Answer with one JSON object only, no prose, no code fence."
+_JSON_INSTRUCTION: Final = "Answer with one JSON object only, no prose, no code fence."
 
 
 @value(kw_only=True)
-class AnswerForm:
+class OutputConstraint:
     """At most one of three: a `format` that is enforced, a `tool` whose input is the answer, or
     `words` for the system's text."""
 
     format: Payload | None = None
     tool: Payload | None = None
-    words: str | None = None
+    instruction: str | None = None
 
 
-_AS_IT_COMES: Final = AnswerForm()
+_UNCONSTRAINED: Final = OutputConstraint()
 
 
-def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> AnswerForm:
+def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputConstraint:
     asked = prompt.output
     if asked is None:
-        return _AS_IT_COMES
+        return _UNCONSTRAINED
     schema = asked.schema
     if schema is None:
-        return AnswerForm(words=_WORDS)
+        return OutputConstraint(instruction=_JSON_INSTRUCTION)
     if target.structured:
-        enforced = schema if prompt.format is Format.MESSAGES else for_messages(schema)
+        enforced = schema if prompt.format is Format.MESSAGES else messages_schema(schema)
         if enforced is not None:
-            return AnswerForm(format={"type": "json_schema", "schema": enforced})
+            return OutputConstraint(format={"type": "json_schema", "schema": enforced})
     callable = not has_tools and target.thinking is not ThinkingStyle.ALWAYS
     if callable and schema.get("type") == "object":
         description = asked.description or "The answer, and the only way to give it."
-        tool = {"name": JSON_ANSWER, "description": description, "input_schema": schema}
-        return AnswerForm(tool=tool)
-    return AnswerForm(words=_told(schema))
+        tool = {"name": JSON_OUTPUT_TOOL, "description": description, "input_schema": schema}
+        return OutputConstraint(tool=tool)
+    return OutputConstraint(instruction=_schema_instruction(schema))
 
 
-def _told(schema: Mapping[str, Any]) -> str:
+def _schema_instruction(schema: Mapping[str, Any]) -> str:
     text = as_json(schema, "schema")
-    return f"{_WORDS} It must fit this JSON Schema:\n{text}"
+    return f"{_JSON_INSTRUCTION} It must fit this JSON Schema:\n{text}"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.wire.fields import Payload
 
-_DATED: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
+_DATED_TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 
@@ -23,9 +23,9 @@ class ClientTool(NamedTuple):
     schema: Mapping[str, Any]
 
 
-def find(kind: str, tool: Payload) -> ClientTool | None:
+def find_client_tool(kind: str, tool: Payload) -> ClientTool | None:
     """What a typed tool is to a model that has never heard of it; None for other types."""
-    if not (match := _DATED.match(kind)):
+    if not (match := _DATED_TYPE.match(kind)):
         return None
     known = _TOOLS[match[1]]
     width, height = tool.get("display_width_px"), tool.get("display_height_px")

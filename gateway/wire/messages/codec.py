@@ -12,29 +12,29 @@ from gateway.core.reply import Reply
 from gateway.core.target import Target
 from gateway.core.usage import Usage
 from gateway.errors import GatewayError
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
 from gateway.wire.fields import Payload
 from gateway.wire.messages.body import render_prompt
 from gateway.wire.messages.encoder import MessagesEncoder
 from gateway.wire.messages.errors import render_error
 from gateway.wire.messages.patch import patch_prompt
-from gateway.wire.messages.reply import measure_reply, parse_reply, render_reply
-from gateway.wire.messages.request import parse_count, parse_prompt
+from gateway.wire.messages.reply import read_usage, parse_reply, render_reply
+from gateway.wire.messages.request import parse_count_tokens, parse_prompt
 from gateway.wire.messages.rewrite import MessagesRewriter
 from gateway.wire.messages.stream import MessagesDecoder
 
 
 class MessagesCodec(Codec):
     format = Format.MESSAGES
-    path = "/v1/messages"
+    upstream_path = "/v1/messages"
 
     def parse_prompt(self, body: object) -> Prompt:
         return parse_prompt(body)
 
-    def parse_count(self, body: object) -> Prompt:
+    def parse_count_tokens(self, body: object) -> Prompt:
         """The prompt of a request that only wants its tokens counted: `max_tokens` may be absent.
         Raises `InvalidRequest` naming the field."""
-        return parse_count(body)
+        return parse_count_tokens(body)
 
     def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
         return patch_prompt(body, prompt, target)
@@ -42,11 +42,11 @@ class MessagesCodec(Codec):
     def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
         return render_prompt(prompt, target)
 
-    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
-        return MessagesEncoder(prompt, stamp)
+    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder:
+        return MessagesEncoder(prompt, metadata)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
-        return render_reply(reply, prompt, stamp)
+    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+        return render_reply(reply, prompt, metadata)
 
     def decoder(self) -> Decoder:
         return MessagesDecoder()
@@ -57,8 +57,8 @@ class MessagesCodec(Codec):
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
 
-    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return measure_reply(body)
+    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return read_usage(body)
 
     def render_error(self, error: GatewayError, request_id: str) -> bytes:
         return render_error(error, request_id)

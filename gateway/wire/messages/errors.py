@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gateway.errors import GatewayError
-from gateway.wire.envelope import messages_envelope
+from gateway.wire.envelope import messages_error_body
 from gateway.wire.sse import write_frame
 
 
 def render_error(error: GatewayError, request_id: str) -> bytes:
     """The body of an HTTP error."""
-    return messages_envelope(error, request_id)
+    return messages_error_body(error, request_id)
 
 
 def error_frame(error: GatewayError) -> bytes:
     """The error as the last frame of a stream."""
-    return write_frame(b"error", messages_envelope(error, None))
+    return write_frame(b"error", messages_error_body(error, None))

@@ -8,36 +8,36 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.core.parts import CacheMark
+from gateway.core.parts import CacheBreakpoint
 from gateway.wire.fields import Payload
 
-MOST: Final = 4
+MAX_BREAKPOINTS: Final = 4
 _FIELD: Final = "cache_control"
 _TTLS: Final = {"5m": "5m", "30m": "5m", "1h": "1h", "12h": "1h"}
 """The lifetimes that clients ask for, and the nearest that this format has."""
 
 
-def render_mark(mark: CacheMark) -> Payload:
+def render_cache_breakpoint(mark: CacheBreakpoint) -> Payload:
     control = {"type": "ephemeral"}
     if ttl := _TTLS.get(mark.ttl or ""):
         control["ttl"] = ttl
     return control
 
 
-def is_marked(body: Payload) -> bool:
-    return _FIELD in body or bool(_marked(body))
+def has_breakpoints(body: Payload) -> bool:
+    return _FIELD in body or bool(_breakpoints(body))
 
 
-def trim(body: Payload) -> bool:
+def enforce_limit(body: Payload) -> bool:
     """Takes the earliest marks out where there are too many; whether it did."""
-    marked = _marked(body)
-    spare = len(marked) + (_FIELD in body) - MOST
+    marked = _breakpoints(body)
+    spare = len(marked) + (_FIELD in body) - MAX_BREAKPOINTS
     for blocks, at in marked[: max(0, spare)]:
         blocks[at] = {name: value for name, value in blocks[at].items() if name != _FIELD}
     return spare > 0
 
 
-def mark_stable(body: Payload) -> None:
+def add_default_breakpoints(body: Payload) -> None:
     """Marks what the next turn will begin with, for clients whose own format caches unasked: the
     tools, the system's text, and the conversation up to here."""
     lists = [body.get("tools"), body.get("system")]
@@ -49,7 +49,7 @@ def mark_stable(body: Payload) -> None:
             blocks[-1] = blocks[-1] | {_FIELD: {"type": "ephemeral"}}
 
 
-def _marked(body: Payload) -> list[tuple[list[Any], int]]:
+def _breakpoints(body: Payload) -> list[tuple[list[Any], int]]:
     """Where the marks stand."""
     lists = [body.get("tools") or [], body.get("system") or []]
     lists += [message["content"] for message in body["messages"]]

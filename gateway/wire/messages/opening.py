@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.core.events import Signature
 from gateway.core.parts import (
     CallKind,
-    OpaquePart,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -16,53 +16,53 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
 )
-from gateway.wire.messages.arguments import JsonArguments, WrappedArguments
-from gateway.wire.messages.mouth import Block, Mouth, Piece
-from gateway.wire.messages.search import NAME as SEARCH
+from gateway.wire.messages.arguments import JsonObjectStream, JsonStringStream
+from gateway.wire.messages.mouth import StreamBlock, BlockWriter, Piece
+from gateway.wire.messages.search import WEB_SEARCH as SEARCH
 from gateway.wire.messages.shown import (
-    own_pocket,
-    shown_call,
-    shown_server_call,
-    shown_server_result,
+    native_data,
+    render_call,
+    render_server_call,
+    render_server_result,
 )
 from gateway.wire.messages.spoken import (
     RedactedBlock,
-    SilentBlock,
+    NullBlock,
     TextBlock,
     ThinkingBlock,
-    WholeBlock,
+    CompleteBlock,
 )
-from gateway.wire.messages.spoken_calls import CallBlock, FoundBlock, SearchBlock, Searches
+from gateway.wire.messages.spoken_calls import CallBlock, SearchResultBlock, SearchBlock, SearchesById
 
 
-def open_call(call: ToolCall, mouth: Mouth) -> CallBlock:
+def open_call(call: ToolCall, writer: BlockWriter) -> CallBlock:
     custom = call.kind is CallKind.CUSTOM
-    arguments = WrappedArguments() if custom else JsonArguments()
-    return CallBlock(mouth, shown_call(call, mouth), arguments)
+    arguments = JsonStringStream() if custom else JsonObjectStream()
+    return CallBlock(writer, render_call(call, writer), arguments)
 
 
-def open_block(part: Part, mouth: Mouth, searches: Searches) -> Block:
+def open_block(part: Part, writer: BlockWriter, searches: SearchesById) -> StreamBlock:
     match part:
         case Text() | Refusal():
-            return TextBlock(mouth)
+            return TextBlock(writer)
         case Thinking(redacted=True):
-            return RedactedBlock(mouth)
+            return RedactedBlock(writer)
         case Thinking():
-            return ThinkingBlock(mouth)
+            return ThinkingBlock(writer)
         case ServerToolCall():
-            return _server_call(part, mouth, searches)
+            return _open_server_call(part, writer, searches)
         case ServerToolResult():
-            return _server_result(part, mouth, searches)
-        case OpaquePart() if (own := own_pocket(part.data)) is not None:
-            return WholeBlock(mouth, own)
-        case OpaquePart():
-            mouth.lost.add(part.kind)
+            return _open_server_result(part, writer, searches)
+        case UnknownPart() if (own := native_data(part.data)) is not None:
+            return CompleteBlock(writer, own)
+        case UnknownPart():
+            writer.dropped.add(part.kind)
         case _:
-            mouth.lost.add(type(part).__name__.lower())
-    return SilentBlock()
+            writer.dropped.add(type(part).__name__.lower())
+    return NullBlock()
 
 
-def first_pieces(part: Part) -> Sequence[Piece]:
+def initial_deltas(part: Part) -> Sequence[Piece]:
     """What a part already says as it opens."""
     match part:
         case Text(text, citations):
@@ -76,19 +76,19 @@ def first_pieces(part: Part) -> Sequence[Piece]:
             return []
 
 
-def _server_call(part: ServerToolCall, mouth: Mouth, searches: Searches) -> Block:
-    if (block := shown_server_call(part, mouth)) is not None:
-        return CallBlock(mouth, block, JsonArguments())
+def _open_server_call(part: ServerToolCall, writer: BlockWriter, searches: SearchesById) -> StreamBlock:
+    if (block := render_server_call(part, writer)) is not None:
+        return CallBlock(writer, block, JsonObjectStream())
     if part.name == SEARCH:
-        return SearchBlock(mouth, searches, part.id)
-    mouth.lost.add(part.name)
-    return SilentBlock()
+        return SearchBlock(writer, searches, part.id)
+    writer.dropped.add(part.name)
+    return NullBlock()
 
 
-def _server_result(part: ServerToolResult, mouth: Mouth, searches: Searches) -> Block:
-    if (block := shown_server_result(part, mouth)) is not None:
-        return WholeBlock(mouth, block)
+def _open_server_result(part: ServerToolResult, writer: BlockWriter, searches: SearchesById) -> StreamBlock:
+    if (block := render_server_result(part, writer)) is not None:
+        return CompleteBlock(writer, block)
     if part.name == SEARCH:
-        return FoundBlock(mouth, searches, part.call_id)
-    mouth.lost.add(part.name)
-    return SilentBlock()
+        return SearchResultBlock(writer, searches, part.call_id)
+    writer.dropped.add(part.name)
+    return NullBlock()

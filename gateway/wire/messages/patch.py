@@ -13,50 +13,50 @@ from gateway.core.parts import Part, ServerToolCall, ServerToolResult, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.wire.fields import Payload
-from gateway.wire.messages.content import restored_thinking
-from gateway.wire.messages.conversation import lacks_leading_thinking
-from gateway.wire.messages.reasoning import forget_clearing
-from gateway.wire.messages.search import was_foreign
+from gateway.wire.messages.content import restore_thinking
+from gateway.wire.messages.conversation import missing_leading_thinking
+from gateway.wire.messages.reasoning import remove_clear_thinking
+from gateway.wire.messages.search import is_foreign_search
 
 
 def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A shallow copy; only messages that hold such parts are copied too."""
     patched = body | {"model": target.model}
-    if not any(_holds_travelled(turn) for turn in prompt.turns if turn.role is Role.ASSISTANT):
+    if not any(_has_foreign_parts(turn) for turn in prompt.turns if turn.role is Role.ASSISTANT):
         return patched
-    patched["messages"] = list(_restored(body["messages"], prompt.turns, target))
+    patched["messages"] = list(_restore_messages(body["messages"], prompt.turns, target))
     thinking = body.get("thinking")
     fixed = thinking is not None and thinking["type"] == "enabled"
-    if fixed and lacks_leading_thinking(patched["messages"]):
+    if fixed and missing_leading_thinking(patched["messages"]):
         patched["thinking"] = {"type": "disabled"}
-        forget_clearing(patched)
+        remove_clear_thinking(patched)
     return patched
 
 
-def _holds_travelled(turn: Turn) -> bool:
-    return any(map(_has_travelled, turn.parts))
+def _has_foreign_parts(turn: Turn) -> bool:
+    return any(map(_is_foreign, turn.parts))
 
 
-def _has_travelled(part: Part) -> bool:
+def _is_foreign(part: Part) -> bool:
     if isinstance(part, Thinking):
         return part.origin is not None
-    return isinstance(part, ServerToolCall | ServerToolResult) and was_foreign(part)
+    return isinstance(part, ServerToolCall | ServerToolResult) and is_foreign_search(part)
 
 
-def _restored(
+def _restore_messages(
     messages: Sequence[Payload], turns: Sequence[Turn], target: Target
 ) -> Iterator[Payload]:
     """The messages without what this upstream never said; one that is nothing else is left out."""
     for message, turn in zip(messages, turns[-len(messages) :], strict=True):
-        if not _holds_travelled(turn):
+        if not _has_foreign_parts(turn):
             yield message
-        elif content := list(_kept(message["content"], turn.parts, target)):
+        elif content := list(_restore_blocks(message["content"], turn.parts, target)):
             yield message | {"content": content}
 
 
-def _kept(blocks: Sequence[Any], parts: Sequence[Part], target: Target) -> Iterator[Any]:
+def _restore_blocks(blocks: Sequence[Any], parts: Sequence[Part], target: Target) -> Iterator[Any]:
     for block, part in zip(blocks, parts, strict=True):
-        if not _has_travelled(part):
+        if not _is_foreign(part):
             yield block
-        elif isinstance(part, Thinking) and (thinking := restored_thinking(part, target)):
+        elif isinstance(part, Thinking) and (thinking := restore_thinking(part, target)):
             yield thinking

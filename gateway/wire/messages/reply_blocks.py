@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     ServerToolCall,
     ServerToolResult,
@@ -20,75 +20,75 @@ from gateway.core.parts import (
     ToolCall,
 )
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text, write_json
+from gateway.wire.lenient import lenient_object, lenient_str, dump_json
 from gateway.wire.messages.citations import parse_citation
 
-CALL: Final = "tool_use"
-SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
-_READ_OF_CALL: Final = frozenset({"type", "id", "name", "input"})
-_READ_OF_SERVER_CALL: Final = frozenset({"id", "name", "input"})
+TOOL_USE: Final = "tool_use"
+SERVER_TOOL_USES: Final = ("server_tool_use", "mcp_tool_use")
+_CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
+_SERVER_CALL_FIELDS: Final = frozenset({"id", "name", "input"})
 
 
-def complete_part(block: Payload) -> Part:
+def parse_block(block: Payload) -> Part:
     """The part of a block that is complete."""
-    kind = read_text(block.get("type"))
+    kind = lenient_str(block.get("type"))
     if kind == "text":
         citations = block.get("citations")
         if not citations or not isinstance(citations, list):
-            return Text(read_text(block.get("text")))
-        read = [parse_citation(read_object(citation)) for citation in citations]
-        return Text(read_text(block.get("text")), tuple(read))
+            return Text(lenient_str(block.get("text")))
+        read = [parse_citation(lenient_object(citation)) for citation in citations]
+        return Text(lenient_str(block.get("text")), tuple(read))
     if kind == "thinking":
-        signature = read_text(block.get("signature"))
-        proof = Opaque(Format.MESSAGES, signature) if signature else None
-        return Thinking(read_text(block.get("thinking")), proof)
-    if kind == CALL:
-        return read_call(block, read_input(block))
-    if kind in SERVER_CALLS:
-        return read_server_call(block, read_input(block))
-    return whole_part(kind, block)
+        signature = lenient_str(block.get("signature"))
+        proof = ProviderData(Format.MESSAGES, signature) if signature else None
+        return Thinking(lenient_str(block.get("thinking")), proof)
+    if kind == TOOL_USE:
+        return parse_call(block, arguments_text(block))
+    if kind in SERVER_TOOL_USES:
+        return parse_server_call(block, arguments_text(block))
+    return parse_complete_block(kind, block)
 
 
-def read_call(block: Payload, arguments: str = "") -> ToolCall:
+def parse_call(block: Payload, arguments: str = "") -> ToolCall:
     """A call; as it opens it has no arguments."""
-    more = _beyond(block, _READ_OF_CALL)
+    more = _unknown_fields(block, _CALL_FIELDS)
     return ToolCall(
-        id=read_text(block.get("id")),
-        name=read_text(block.get("name")),
+        id=lenient_str(block.get("id")),
+        name=lenient_str(block.get("name")),
         arguments=arguments,
-        extra=Opaque(Format.MESSAGES, more) if more else None,
+        extra=ProviderData(Format.MESSAGES, more) if more else None,
     )
 
 
-def read_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
+def parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
     """The same for a call that the upstream runs."""
     return ServerToolCall(
-        id=read_text(block.get("id")),
-        name=read_text(block.get("name")),
+        id=lenient_str(block.get("id")),
+        name=lenient_str(block.get("name")),
         arguments=arguments,
-        extra=Opaque(Format.MESSAGES, _beyond(block, _READ_OF_SERVER_CALL)),
+        extra=ProviderData(Format.MESSAGES, _unknown_fields(block, _SERVER_CALL_FIELDS)),
     )
 
 
-def read_input(block: Payload) -> str:
+def arguments_text(block: Payload) -> str:
     """The arguments of a call as JSON text."""
-    return write_json(block.get("input") or {})
+    return dump_json(block.get("input") or {})
 
 
-def whole_part(kind: str, block: Payload) -> Part:
+def parse_complete_block(kind: str, block: Payload) -> Part:
     """The part of a block that streams give whole at its start."""
     if kind == "redacted_thinking":
-        signature = Opaque(Format.MESSAGES, read_text(block.get("data")))
+        signature = ProviderData(Format.MESSAGES, lenient_str(block.get("data")))
         return Thinking(signature=signature, redacted=True)
-    pocket = Opaque(Format.MESSAGES, block)
+    pocket = ProviderData(Format.MESSAGES, block)
     if kind.endswith("_tool_result"):
         return ServerToolResult(
-            read_text(block.get("tool_use_id")), kind.removesuffix("_tool_result"), pocket
+            lenient_str(block.get("tool_use_id")), kind.removesuffix("_tool_result"), pocket
         )
-    return OpaquePart(kind, pocket)
+    return UnknownPart(kind, pocket)
 
 
-def _beyond(block: Payload, known: frozenset[str]) -> dict[str, Any]:
+def _unknown_fields(block: Payload, known: frozenset[str]) -> dict[str, Any]:
     if block.keys() <= known:
         return {}
     return {name: value for name, value in block.items() if name not in known}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Part, Text
+from gateway.core.parts import ProviderData, Part, Text
 from gateway.core.prompt import (
-    AS_USUAL,
+    DEFAULT_SAMPLING,
     OutputFormat,
     OutputKind,
     Prompt,
@@ -21,100 +21,100 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
-from gateway.wire.effort import LEAST_BUDGET
+from gateway.wire.effort import MIN_BUDGET
 from gateway.wire.fields import (
     Payload,
     as_list,
     as_object,
     as_str,
-    boolean,
-    integer,
-    invalid,
-    join,
-    list_,
-    missing,
-    model_id,
-    number,
-    object_,
+    optional_bool,
+    optional_int,
+    invalid_field,
+    join_path,
+    optional_list,
+    missing_field,
+    parse_model,
+    optional_number,
+    optional_object,
     required,
     required_str,
-    string,
+    optional_str,
 )
-from gateway.wire.messages.blocks import beyond, parse_content
+from gateway.wire.messages.blocks import unknown_fields, parse_content
 from gateway.wire.messages.tools import parse_tool_choice, parse_tools
 
-_KNOWN: Final = {
+_KNOWN_FIELDS: Final = {
     *("model", "max_tokens", "messages", "system", "stream", "stop_sequences", "temperature"),
     *("top_p", "top_k", "thinking", "output_config", "output_format", "tools", "tool_choice"),
     *("metadata", "service_tier"),
 }
-_KNOWN_INSIDE: Final = {
+_KNOWN_SUBFIELDS: Final = {
     "thinking": {"type", "budget_tokens", "display"},
     "output_config": {"effort", "format"},
     "metadata": {"user_id"},
 }
-_PLAIN: Final = _KNOWN - _KNOWN_INSIDE.keys()
-_SAMPLED: Final = frozenset({"temperature", "top_p", "top_k"})
-_MESSAGE: Final = frozenset({"role", "content"})
+_FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
+_SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k"})
+_MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
-    prompt = parse_count(body)
+    prompt = parse_count_tokens(body)
     if prompt.max_tokens is None:
-        raise missing("max_tokens")
+        raise missing_field("max_tokens")
     return prompt
 
 
-def parse_count(body: object) -> Prompt:
+def parse_count_tokens(body: object) -> Prompt:
     """The same for a request that only wants its tokens counted: `max_tokens` may be absent."""
     body = as_object(body, "")
-    model = model_id(body)
-    max_tokens = integer(body, "max_tokens", least=0)
+    model = parse_model(body)
+    max_tokens = optional_int(body, "max_tokens", minimum=0)
     choice, parallel = parse_tool_choice(body)
-    metadata = object_(body, "metadata") or {}
+    metadata = optional_object(body, "metadata") or {}
     return Prompt(
         format=Format.MESSAGES,
         model=model,
-        turns=(*_system(body), *_messages(body)),
-        stream=boolean(body, "stream") or False,
+        turns=(*_parse_system(body), *_parse_messages(body)),
+        stream=optional_bool(body, "stream") or False,
         max_tokens=max_tokens,
-        stop=_stop_sequences(body),
+        stop=_parse_stop(body),
         tools=parse_tools(body),
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        reasoning=_reasoning(body, max_tokens),
-        output=_output(body),
-        sampling=AS_USUAL if body.keys().isdisjoint(_SAMPLED) else _sampling(body),
-        user=string(metadata, "user_id", "metadata"),
-        service_tier=string(body, "service_tier"),
-        extra=_extra(body),
+        reasoning=_parse_thinking_config(body, max_tokens),
+        output=_parse_output(body),
+        sampling=DEFAULT_SAMPLING if body.keys().isdisjoint(_SAMPLING_FIELDS) else _parse_sampling(body),
+        user=optional_str(metadata, "user_id", "metadata"),
+        service_tier=optional_str(body, "service_tier"),
+        extra=_parse_extra(body),
     )
 
 
-def _sampling(body: Payload) -> Sampling:
+def _parse_sampling(body: Payload) -> Sampling:
     return Sampling(
-        temperature=number(body, "temperature"),
-        top_p=number(body, "top_p"),
-        top_k=integer(body, "top_k"),
+        temperature=optional_number(body, "temperature"),
+        top_p=optional_number(body, "top_p"),
+        top_k=optional_int(body, "top_k"),
     )
 
 
-def _system(body: Payload) -> tuple[Turn, ...]:
+def _parse_system(body: Payload) -> tuple[Turn, ...]:
     system = body.get("system")
     parts: tuple[Part, ...] = () if system is None else parse_content(system, "system")
     return (Turn(Role.SYSTEM, parts),) if parts else ()
 
 
-def _messages(body: Payload) -> list[Turn]:
+def _parse_messages(body: Payload) -> list[Turn]:
     messages = as_list(required(body, "messages"), "messages")
     if not messages:
-        raise invalid("messages", "at least one message is required")
-    return [_turn(message, index) for index, message in enumerate(messages)]
+        raise invalid_field("messages", "at least one message is required")
+    return [_parse_message(message, index) for index, message in enumerate(messages)]
 
 
-def _turn(message: Any, index: int) -> Turn:
+def _parse_message(message: Any, index: int) -> Turn:
     if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
         role, said = message.get("role"), message.get("content")
         if type(said) is str and type(role) is str and role in _ROLES:
@@ -123,27 +123,27 @@ def _turn(message: Any, index: int) -> Turn:
     message = as_object(message, path)
     role = _ROLES.get(required_str(message, "role", path))
     if role is None:
-        raise invalid(join(path, "role"), "Input should be 'user', 'assistant' or 'system'")
+        raise invalid_field(join_path(path, "role"), "Input should be 'user', 'assistant' or 'system'")
     parts = parse_content(required(message, "content", path), f"{path}.content")
-    return Turn(role, parts, extra=beyond(message, _MESSAGE))
+    return Turn(role, parts, extra=unknown_fields(message, _MESSAGE_FIELDS))
 
 
-def _stop_sequences(body: Payload) -> tuple[str, ...]:
-    sequences = list_(body, "stop_sequences")
+def _parse_stop(body: Payload) -> tuple[str, ...]:
+    sequences = optional_list(body, "stop_sequences")
     if not sequences:
         return ()
     return tuple(as_str(text, f"stop_sequences.{index}") for index, text in enumerate(sequences))
 
 
-def _reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
+def _parse_thinking_config(body: Payload, max_tokens: int | None) -> Reasoning | None:
     if "thinking" not in body and "output_config" not in body:
         return None
-    thinking = object_(body, "thinking")
-    effort = string(object_(body, "output_config") or {}, "effort", "output_config")
+    thinking = optional_object(body, "thinking")
+    effort = optional_str(optional_object(body, "output_config") or {}, "effort", "output_config")
     if thinking is None:
         return Reasoning(effort=effort) if effort else None
     kind = required_str(thinking, "type", "thinking")
-    budget = integer(thinking, "budget_tokens", "thinking")
+    budget = optional_int(thinking, "budget_tokens", "thinking")
     if kind == "enabled":
         _check_budget(budget, max_tokens)
     return Reasoning(
@@ -151,16 +151,16 @@ def _reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
         effort=effort,
         budget=budget,
         mode=None if kind in ("enabled", "disabled") else kind,
-        summary=string(thinking, "display", "thinking"),
+        summary=optional_str(thinking, "display", "thinking"),
     )
 
 
 def _check_budget(budget: int | None, max_tokens: int | None) -> None:
     if budget is None:
-        raise missing("thinking.budget_tokens")
-    if budget < LEAST_BUDGET:
-        raise invalid(
-            "thinking.budget_tokens", f"Input should be greater than or equal to {LEAST_BUDGET}"
+        raise missing_field("thinking.budget_tokens")
+    if budget < MIN_BUDGET:
+        raise invalid_field(
+            "thinking.budget_tokens", f"Input should be greater than or equal to {MIN_BUDGET}"
         )
     if max_tokens is not None and budget >= max_tokens:
         raise InvalidRequest(
@@ -168,26 +168,26 @@ def _check_budget(budget: int | None, max_tokens: int | None) -> None:
         )
 
 
-def _output(body: Payload) -> OutputFormat | None:
+def _parse_output(body: Payload) -> OutputFormat | None:
     """`output_format` is what `output_config.format` was called at first."""
     if "output_config" not in body and "output_format" not in body:
         return None
-    form = object_(object_(body, "output_config") or {}, "format", "output_config")
+    form = optional_object(optional_object(body, "output_config") or {}, "format", "output_config")
     path = "output_config.format"
     if form is None:
-        form, path = object_(body, "output_format"), "output_format"
+        form, path = optional_object(body, "output_format"), "output_format"
     if form is None or required_str(form, "type", path) != "json_schema":
         return None
-    schema = as_object(required(form, "schema", path), join(path, "schema"))
+    schema = as_object(required(form, "schema", path), join_path(path, "schema"))
     return OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=schema)
 
 
-def _extra(body: Payload) -> Opaque | None:
-    if body.keys() <= _PLAIN:
+def _parse_extra(body: Payload) -> ProviderData | None:
+    if body.keys() <= _FLAT_FIELDS:
         return None
-    extra = {name: value for name, value in body.items() if name not in _KNOWN}
-    for name, known in _KNOWN_INSIDE.items():
+    extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
+    for name, known in _KNOWN_SUBFIELDS.items():
         inside = body.get(name) or {}
         if rest := {inner: inside[inner] for inner in inside if inner not in known}:
             extra[name] = rest
-    return Opaque(Format.MESSAGES, extra) if extra else None
+    return ProviderData(Format.MESSAGES, extra) if extra else None

@@ -8,7 +8,7 @@ from gateway.core.prompt import Prompt
 from gateway.errors import GatewayError
 from gateway.wire.fields import Payload
 from gateway.wire.messages.errors import error_frame
-from gateway.wire.model_name import ModelName
+from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame, replace_data, write_frame
 
 _BOM = b"\xef\xbb\xbf"
@@ -18,32 +18,32 @@ _PING = write_frame(b"ping", b'{"type":"ping"}')
 class MessagesRewriter:
     """Client libraries skip frames without an `event:` line, so those get one."""
 
-    __slots__ = ("_model",)
+    __slots__ = ("_model_name",)
 
     def __init__(self, prompt: Prompt) -> None:
-        self._model = ModelName(prompt.model, parent="message")
+        self._model_name = ModelNamePatcher(prompt.model, parent="message")
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         raw = frame.raw
         if data is None or (frame.name and frame.name != b"message_start"):
             return raw
         if isinstance(message := data.get("message"), dict) and frame.data:
-            payload = self._model.write(frame.data, message.get("model"))
+            payload = self._model_name.patch(frame.data, message.get("model"))
             if payload is not frame.data:
                 raw = replace_data(frame, payload)
-        return raw if frame.name else _named(raw, data)
+        return raw if frame.name else _with_event_line(raw, data)
 
-    def pass_by(self, frames: bytes) -> None:
+    def skip(self, frames: bytes) -> None:
         """Nothing is remembered of them."""
 
     def ping(self) -> bytes:
         return _PING
 
-    def fail(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
 
 
-def _named(raw: bytes, data: Payload) -> bytes:
+def _with_event_line(raw: bytes, data: Payload) -> bytes:
     kind = data.get("type")
     if not (isinstance(kind, str) and kind.isidentifier()):
         if "error" not in data:

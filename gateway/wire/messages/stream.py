@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from gateway.core.events import Begin, Event, Signature, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    Opaque,
+    ProviderData,
     Part,
     Refusal,
     ServerToolCall,
@@ -20,22 +20,22 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
 )
-from gateway.wire.assembly import Assembly
+from gateway.wire.assembly import EventBuilder
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text
+from gateway.wire.lenient import lenient_object, lenient_str
 from gateway.wire.messages.citations import parse_citation
 from gateway.wire.messages.reply_blocks import (
-    CALL,
-    SERVER_CALLS,
-    read_call,
-    read_input,
-    read_server_call,
-    whole_part,
+    TOOL_USE,
+    SERVER_TOOL_USES,
+    parse_call,
+    arguments_text,
+    parse_server_call,
+    parse_complete_block,
 )
-from gateway.wire.messages.usage import merge_counts, parse_usage
+from gateway.wire.messages.usage import merge_usage, parse_usage
 
-STOPS: Final = {
+STOP_REASONS: Final = {
     "end_turn": StopReason.END_TURN,
     "max_tokens": StopReason.MAX_TOKENS,
     "stop_sequence": StopReason.STOP_SEQUENCE,
@@ -51,7 +51,7 @@ class MessagesDecoder:
     """Blocks are known by their `index`; where it is missing, the newest one is meant."""
 
     __slots__ = (
-        "_assembly",
+        "_builder",
         "_counts",
         "_explanation",
         "_index",
@@ -61,124 +61,124 @@ class MessagesDecoder:
     )
 
     def __init__(self) -> None:
-        self._assembly = Assembly()
+        self._builder = EventBuilder()
         self._counts: Payload | None = None
         self._index = -1
         self._stop: StopReason | None = None
         self._stop_sequence: str | None = None
-        self._last_delta: Opaque | None = None
+        self._last_delta: ProviderData | None = None
         self._explanation = ""
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
-        if self._assembly.over:
+        if self._builder.finished:
             return ()
-        handle = self._HANDLERS.get(read_text(data.get("type")) or name.decode("ascii", "replace"))
+        handle = self._HANDLERS.get(lenient_str(data.get("type")) or name.decode("ascii", "replace"))
         if handle is not None:
             handle(self, data)
         elif name == b"error" or data.get("error"):
             self._on_error(data)
-        return self._assembly.take()
+        return self._builder.take()
 
     def done(self) -> Sequence[Event]:
         return ()
 
     def close(self) -> Sequence[Event]:
         if self._stop is not None:
-            self._on_stop({})
+            self._on_message_stop({})
         else:
-            self._assembly.cut(parse_usage(self._counts))
-        return self._assembly.take()
+            self._builder.truncate(parse_usage(self._counts))
+        return self._builder.take()
 
-    def _on_start(self, data: Payload) -> None:
-        message = read_object(data.get("message"))
-        self._counts = merge_counts(self._counts, message.get("usage"))
-        self._assembly.begin(
+    def _on_message_start(self, data: Payload) -> None:
+        message = lenient_object(data.get("message"))
+        self._counts = merge_usage(self._counts, message.get("usage"))
+        self._builder.begin(
             Begin(
-                id=read_text(message.get("id")),
-                model=read_text(message.get("model")),
+                id=lenient_str(message.get("id")),
+                model=lenient_str(message.get("model")),
                 usage=parse_usage(self._counts),
-                extra=Opaque(Format.MESSAGES, message),
+                extra=ProviderData(Format.MESSAGES, message),
             )
         )
 
     def _on_block_start(self, data: Payload) -> None:
-        block = read_object(data.get("content_block"))
+        block = lenient_object(data.get("content_block"))
         given = data.get("index")
         self._index = given if isinstance(given, int) else self._index + 1
-        kind = read_text(block.get("type"))
+        kind = lenient_str(block.get("type"))
         if kind == "text":
             self._open_text(block)
         elif kind == "thinking":
             self._open_thinking(block)
-        elif kind == CALL:
-            self._assembly.open(self._index, read_call(block), read_input(block))
-        elif kind in SERVER_CALLS:
-            self._assembly.open(self._index, read_server_call(block), read_input(block))
+        elif kind == TOOL_USE:
+            self._builder.open(self._index, parse_call(block), arguments_text(block))
+        elif kind in SERVER_TOOL_USES:
+            self._builder.open(self._index, parse_server_call(block), arguments_text(block))
         else:
-            self._assembly.open(self._index, whole_part(kind, block))
+            self._builder.open(self._index, parse_complete_block(kind, block))
 
     def _open_text(self, block: Payload) -> None:
-        self._assembly.open(self._index, Text())
-        self._assembly.add(self._index, read_text(block.get("text")))
+        self._builder.open(self._index, Text())
+        self._builder.add(self._index, lenient_str(block.get("text")))
         citations = block.get("citations")
         for citation in citations if isinstance(citations, list) else ():
-            self._assembly.add(self._index, parse_citation(read_object(citation)))
+            self._builder.add(self._index, parse_citation(lenient_object(citation)))
 
     def _open_thinking(self, block: Payload) -> None:
-        self._assembly.open(self._index, Thinking())
-        self._assembly.add(self._index, read_text(block.get("thinking")))
-        self._sign(self._index, block)
+        self._builder.open(self._index, Thinking())
+        self._builder.add(self._index, lenient_str(block.get("thinking")))
+        self._add_signature(self._index, block)
 
     def _on_block_delta(self, data: Payload) -> None:
-        delta = read_object(data.get("delta"))
+        delta = lenient_object(data.get("delta"))
         index = data.get("index")
         if not isinstance(index, int):
             index = self._index
         kind = delta.get("type")
         if kind == "text_delta":
-            self._grow(index, _TEXT, delta.get("text"))
+            self._append_text(index, _EMPTY_TEXT, delta.get("text"))
         elif kind == "thinking_delta":
-            self._grow(index, _THINKING, delta.get("thinking"))
+            self._append_text(index, _EMPTY_THINKING, delta.get("thinking"))
         elif kind == "input_json_delta":
-            if isinstance(self._assembly.part(index), ToolCall | ServerToolCall):
-                self._assembly.add(index, read_text(delta.get("partial_json")))
+            if isinstance(self._builder.open_part(index), ToolCall | ServerToolCall):
+                self._builder.add(index, lenient_str(delta.get("partial_json")))
         elif kind == "signature_delta":
-            self._sign(index, delta)
-        elif kind == "citations_delta" and isinstance(self._assembly.part(index), Text):
-            self._assembly.add(index, parse_citation(read_object(delta.get("citation"))))
+            self._add_signature(index, delta)
+        elif kind == "citations_delta" and isinstance(self._builder.open_part(index), Text):
+            self._builder.add(index, parse_citation(lenient_object(delta.get("citation"))))
 
-    def _grow(self, index: int, opening: Part, text: Any) -> None:
+    def _append_text(self, index: int, opening: Part, text: Any) -> None:
         """A piece without its open block opens one, so that late text is not lost."""
         if not isinstance(text, str) or not text:
             return
-        if type(self._assembly.part(index)) is not type(opening):
-            self._assembly.open(index, opening)
-        self._assembly.add(index, text)
+        if type(self._builder.open_part(index)) is not type(opening):
+            self._builder.open(index, opening)
+        self._builder.add(index, text)
 
-    def _sign(self, index: int, holder: Payload) -> None:
-        signature = read_text(holder.get("signature"))
-        if signature and isinstance(self._assembly.part(index), Thinking):
-            self._assembly.add(index, Signature(Opaque(Format.MESSAGES, signature)))
+    def _add_signature(self, index: int, holder: Payload) -> None:
+        signature = lenient_str(holder.get("signature"))
+        if signature and isinstance(self._builder.open_part(index), Thinking):
+            self._builder.add(index, Signature(ProviderData(Format.MESSAGES, signature)))
 
     def _on_block_stop(self, data: Payload) -> None:
         index = data.get("index")
-        self._assembly.close(index if isinstance(index, int) else self._index)
+        self._builder.close(index if isinstance(index, int) else self._index)
 
-    def _on_delta(self, data: Payload) -> None:
-        delta = read_object(data.get("delta"))
-        self._counts = merge_counts(self._counts, data.get("usage"))
-        self._last_delta = Opaque(Format.MESSAGES, data)
-        self._stop_sequence = read_text(delta.get("stop_sequence")) or self._stop_sequence
-        self._explanation = read_text(read_object(delta.get("stop_details")).get("explanation"))
-        if said := read_text(delta.get("stop_reason")):
-            self._stop = STOPS.get(said, StopReason.END_TURN)
+    def _on_message_delta(self, data: Payload) -> None:
+        delta = lenient_object(data.get("delta"))
+        self._counts = merge_usage(self._counts, data.get("usage"))
+        self._last_delta = ProviderData(Format.MESSAGES, data)
+        self._stop_sequence = lenient_str(delta.get("stop_sequence")) or self._stop_sequence
+        self._explanation = lenient_str(lenient_object(delta.get("stop_details")).get("explanation"))
+        if said := lenient_str(delta.get("stop_reason")):
+            self._stop = STOP_REASONS.get(said, StopReason.END_TURN)
         if self._stop is StopReason.END_TURN and self._stop_sequence:
             self._stop = StopReason.STOP_SEQUENCE
 
-    def _on_stop(self, data: Payload) -> None:
+    def _on_message_stop(self, data: Payload) -> None:
         if self._stop is StopReason.REFUSAL and self._index < 0:  # else its words were told
-            self._grow(0, _REFUSAL, self._explanation)
-        self._assembly.end(
+            self._append_text(0, _EMPTY_REFUSAL, self._explanation)
+        self._builder.end(
             self._stop or StopReason.END_TURN,
             parse_usage(self._counts),
             self._stop_sequence,
@@ -186,23 +186,23 @@ class MessagesDecoder:
         )
 
     def _on_ping(self, data: Payload) -> None:
-        self._assembly.ping()
+        self._builder.ping()
 
     def _on_error(self, data: Payload) -> None:
-        self._assembly.fail(parse_stream_error(data), parse_usage(self._counts))
+        self._builder.fail(parse_stream_error(data), parse_usage(self._counts))
 
     _HANDLERS: ClassVar[dict[str, Callable[[MessagesDecoder, Payload], None]]] = {
-        "message_start": _on_start,
+        "message_start": _on_message_start,
         "content_block_start": _on_block_start,
         "content_block_delta": _on_block_delta,
         "content_block_stop": _on_block_stop,
-        "message_delta": _on_delta,
-        "message_stop": _on_stop,
+        "message_delta": _on_message_delta,
+        "message_stop": _on_message_stop,
         "ping": _on_ping,
         "error": _on_error,
     }
 
 
-_TEXT = Text()
-_REFUSAL = Refusal()
-_THINKING = Thinking()
+_EMPTY_TEXT = Text()
+_EMPTY_REFUSAL = Refusal()
+_EMPTY_THINKING = Thinking()

@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.usage import Usage
-from gateway.wire.fields import Payload, count
+from gateway.wire.fields import Payload, token_count
 
-_NOTHING: Final = Usage()
-_PROMPT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_NO_USAGE: Final = Usage()
+_PROMPT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-def merge_counts(known: Payload | None, report: Any) -> Payload | None:
+def merge_usage(known: Payload | None, report: Any) -> Payload | None:
     """The counts after one more `usage` object. The last count of a field wins, but a report in
     which the whole prompt, or the output, is zero has no news of it."""
     if not isinstance(report, dict) or not report:
         return known
     news = {name: value for name, value in report.items() if value is not None}
-    if not any(count(news, name) for name in _PROMPT):
-        news = {name: value for name, value in news.items() if name not in _PROMPT}
-    if not count(news, "output_tokens"):
+    if not any(token_count(news, name) for name in _PROMPT_COUNTS):
+        news = {name: value for name, value in news.items() if name not in _PROMPT_COUNTS}
+    if not token_count(news, "output_tokens"):
         news.pop("output_tokens", None)
     return news if known is None else known | news
 
@@ -33,21 +33,21 @@ def parse_usage(counts: Payload | None) -> Usage | None:
     reported."""
     if counts is None:
         return None
-    fresh, read = count(counts, "input_tokens"), count(counts, "cache_read_input_tokens")
-    written = count(counts, "cache_creation_input_tokens")
+    fresh, read = token_count(counts, "input_tokens"), token_count(counts, "cache_read_input_tokens")
+    written = token_count(counts, "cache_creation_input_tokens")
     details = counts.get("cache_creation")
-    an_hour = count(details, "ephemeral_1h_input_tokens")
-    written = max(written, an_hour + count(details, "ephemeral_5m_input_tokens"))
+    an_hour = token_count(details, "ephemeral_1h_input_tokens")
+    written = max(written, an_hour + token_count(details, "ephemeral_5m_input_tokens"))
     usage = Usage(
         input_tokens=fresh + written + read,
         cache_read_tokens=read,
         cache_write_tokens=written,
         cache_write_1h_tokens=an_hour,
-        output_tokens=count(counts, "output_tokens"),
-        reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
-        web_searches=count(counts.get("server_tool_use"), "web_search_requests"),
+        output_tokens=token_count(counts, "output_tokens"),
+        reasoning_tokens=token_count(counts.get("output_tokens_details"), "thinking_tokens"),
+        web_searches=token_count(counts.get("server_tool_use"), "web_search_requests"),
     )
-    return usage if usage != _NOTHING else None
+    return usage if usage != _NO_USAGE else None
 
 
 def render_usage(usage: Usage) -> Payload:

@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque
+from gateway.core.parts import Citation, ProviderData
 from gateway.wire.fields import Payload
 
 
 def parse_citation(annotation: Payload) -> Citation:
     return Citation(
-        url=_typed(annotation.get("url"), str),
-        title=_typed(annotation.get("title"), str),
-        start=_typed(annotation.get("start_index"), int),
-        end=_typed(annotation.get("end_index"), int),
-        extra=Opaque(Format.RESPONSES, annotation),
+        url=_of_type(annotation.get("url"), str),
+        title=_of_type(annotation.get("title"), str),
+        start=_of_type(annotation.get("start_index"), int),
+        end=_of_type(annotation.get("end_index"), int),
+        extra=ProviderData(Format.RESPONSES, annotation),
     )
 
 
-def own_citation(citation: Citation) -> Payload | None:
+def echo_citation(citation: Citation) -> Payload | None:
     """The annotation as this format once told it; None where another format did."""
     extra = citation.extra
     if extra is not None and extra.format is Format.RESPONSES:
         own: Payload = extra.data
         return own
-    return web_citation(citation, citation.start or 0, citation.end or 0)
+    return render_citation(citation, citation.start or 0, citation.end or 0)
 
 
-def web_citation(citation: Citation, start: int, end: int) -> Payload | None:
+def render_citation(citation: Citation, start: int, end: int) -> Payload | None:
     """The annotation for a page of the web, over these characters of the text; None for sources
     of other kinds, which have no name here."""
     if citation.url is None:
@@ -42,5 +42,5 @@ def web_citation(citation: Citation, start: int, end: int) -> Payload | None:
     }
 
 
-def _typed(value: Any, kind: type[Any]) -> Any:
+def _of_type(value: Any, kind: type[Any]) -> Any:
     return value if type(value) is kind else None  # true is no offset

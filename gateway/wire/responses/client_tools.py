@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway.wire.fields import Payload, as_json, join
-from gateway.wire.lenient import read_object
+from gateway.wire.fields import Payload, as_json, join_path
+from gateway.wire.lenient import lenient_object
 
-_TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_NUMBER: Final = {"type": "integer"}
+_STRING: Final = {"type": "string"}
+_STRINGS: Final = {"type": "array", "items": _STRING}
+_INTEGER: Final = {"type": "integer"}
 
 
 class ClientTool(NamedTuple):
@@ -28,23 +28,23 @@ class ClientTool(NamedTuple):
     prefix: str
     call: str
     output: str
-    field: str
-    least: Mapping[str, Any]
-    fixed: Mapping[str, Any]
+    arguments_field: str
+    defaults: Mapping[str, Any]
+    constants: Mapping[str, Any]
     description: str
     schema: Mapping[str, Any]
 
     def arguments(self, item: Payload) -> Payload:
         """What the function is called with in a call that stands in the history."""
-        return read_object(item.get(self.field))
+        return lenient_object(item.get(self.arguments_field))
 
     def call_item(self, arguments: str) -> Payload:
         """The item of a call, but for its ids; arguments that are no object tell nothing."""
         try:
-            told = read_object(orjson.loads(arguments))
+            told = lenient_object(orjson.loads(arguments))
         except orjson.JSONDecodeError:
             told = {}
-        return {"type": self.call, **self.fixed, self.field: {**self.least, **told}}
+        return {"type": self.call, **self.constants, self.arguments_field: {**self.defaults, **told}}
 
 
 def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -56,64 +56,64 @@ CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
         prefix="lsh",
         call="local_shell_call",
         output="local_shell_call_output",
-        field="action",
-        least={"type": "exec", "command": [], "env": {}},
-        fixed={},
+        arguments_field="action",
+        defaults={"type": "exec", "command": [], "env": {}},
+        constants={},
         description="Runs one command on the user's machine, without a shell around it.",
         schema=_schema(
             ("command",),
-            command=_TEXTS | {"description": "The program and its arguments."},
-            env={"type": "object", "additionalProperties": _TEXT},
-            working_directory=_TEXT,
-            timeout_ms=_NUMBER,
-            user=_TEXT,
+            command=_STRINGS | {"description": "The program and its arguments."},
+            env={"type": "object", "additionalProperties": _STRING},
+            working_directory=_STRING,
+            timeout_ms=_INTEGER,
+            user=_STRING,
         ),
     ),
     "shell": ClientTool(
         prefix="sh",
         call="shell_call",
         output="shell_call_output",
-        field="action",
-        least={"commands": []},
-        fixed={},
+        arguments_field="action",
+        defaults={"commands": []},
+        constants={},
         description="Runs shell commands on the user's machine, one after another.",
         schema=_schema(
             ("commands",),
-            commands=_TEXTS,
-            timeout_ms=_NUMBER,
-            max_output_length=_NUMBER | {"description": "Characters of output to keep."},
+            commands=_STRINGS,
+            timeout_ms=_INTEGER,
+            max_output_length=_INTEGER | {"description": "Characters of output to keep."},
         ),
     ),
     "apply_patch": ClientTool(
         prefix="apc",
         call="apply_patch_call",
         output="apply_patch_call_output",
-        field="operation",
-        least={"type": "update_file", "path": "", "diff": ""},
-        fixed={},
+        arguments_field="operation",
+        defaults={"type": "update_file", "path": "", "diff": ""},
+        constants={},
         description="Creates, changes or deletes one file of the user's workspace.",
         schema=_schema(
             ("type", "path"),
             type={"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-            path=_TEXT | {"description": "Relative to the root of the workspace."},
-            diff=_TEXT | {"description": "A unified diff; not for delete_file."},
+            path=_STRING | {"description": "Relative to the root of the workspace."},
+            diff=_STRING | {"description": "A unified diff; not for delete_file."},
         ),
     ),
     "tool_search": ClientTool(
         prefix="tsc",
         call="tool_search_call",
         output="tool_search_output",
-        field="arguments",
-        least={},
-        fixed={"execution": "client"},
+        arguments_field="arguments",
+        defaults={},
+        constants={"execution": "client"},
         description="Finds more tools, which can be called once they were found.",
-        schema=_schema(("query",), query=_TEXT),
+        schema=_schema(("query",), query=_STRING),
     ),
 }
 """By the type of the tool, which is also the name of its function."""
 
-_CALLS: Final = {tool.call: name for name, tool in CLIENT_TOOLS.items()}
-_OUTPUTS: Final = {tool.output: tool for tool in CLIENT_TOOLS.values()}
+_NAMES_BY_CALL: Final = {tool.call: name for name, tool in CLIENT_TOOLS.items()}
+_OUTPUT_TYPES: Final = {tool.output: tool for tool in CLIENT_TOOLS.values()}
 
 
 def find(tool: Payload) -> ClientTool | None:
@@ -127,27 +127,27 @@ def find(tool: Payload) -> ClientTool | None:
     return CLIENT_TOOLS.get(str(tool.get("type")))
 
 
-def called(item: Payload) -> str | None:
+def called_tool(item: Payload) -> str | None:
     """The name of the client's tool that an item is a call of."""
     if item.get("type") == "tool_search_call" and item.get("execution") == "server":
         return None
-    return _CALLS.get(str(item.get("type")))
+    return _NAMES_BY_CALL.get(str(item.get("type")))
 
 
-def answers(item: Payload) -> bool:
+def is_call_output(item: Payload) -> bool:
     """Whether an item is what a client's tool has answered."""
     if item.get("type") == "tool_search_output" and item.get("execution") == "server":
         return False
-    return item.get("type") in _OUTPUTS
+    return item.get("type") in _OUTPUT_TYPES
 
 
-def answer_text(item: Payload, path: str) -> str:
+def output_text(item: Payload, path: str) -> str:
     """What a client's tool has answered, in words. Raises `InvalidRequest`."""
     if item.get("type") == "tool_search_output":
         tools = item.get("tools")
-        names = [str(read_object(tool).get("name")) for tool in tools or () if tool]
+        names = [str(lenient_object(tool).get("name")) for tool in tools or () if tool]
         return f"Tools found: {', '.join(names)}" if names else "No tools found"
     output = item.get("output")
     if isinstance(output, str):
         return output
-    return as_json(output, join(path, "output")) if output else str(item.get("status") or "")
+    return as_json(output, join_path(path, "output")) if output else str(item.get("status") or "")

@@ -11,12 +11,12 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
 from gateway.core.usage import Usage
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, Stamp
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
 from gateway.wire.fields import Payload
 from gateway.wire.responses.encoder import ResponsesEncoder
 from gateway.wire.responses.patch import patch_prompt
 from gateway.wire.responses.rendering import render_prompt
-from gateway.wire.responses.reply import measure_reply, parse_reply, render_reply
+from gateway.wire.responses.reply import read_usage, parse_reply, render_reply
 from gateway.wire.responses.request import parse_prompt
 from gateway.wire.responses.rewrite import ResponsesRewriter
 from gateway.wire.responses.stream import ResponsesDecoder
@@ -24,7 +24,7 @@ from gateway.wire.responses.stream import ResponsesDecoder
 
 class ResponsesCodec(Codec):
     format = Format.RESPONSES
-    path = "/responses"
+    upstream_path = "/responses"
 
     def parse_prompt(self, body: object) -> Prompt:
         return parse_prompt(body)
@@ -38,8 +38,8 @@ class ResponsesCodec(Codec):
     def decoder(self) -> Decoder:
         return ResponsesDecoder()
 
-    def encoder(self, prompt: Prompt, stamp: Stamp) -> Encoder:
-        return ResponsesEncoder(prompt, stamp)
+    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder:
+        return ResponsesEncoder(prompt, metadata)
 
     def rewriter(self, prompt: Prompt) -> Rewriter:
         return ResponsesRewriter(prompt)
@@ -47,11 +47,11 @@ class ResponsesCodec(Codec):
     def parse_reply(self, body: Payload) -> Reply:
         return parse_reply(body)
 
-    def measure_reply(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return measure_reply(body)
+    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
+        return read_usage(body)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
-        return render_reply(reply, prompt, stamp)
+    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+        return render_reply(reply, prompt, metadata)
 
 
 CODEC: Final = ResponsesCodec()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -19,64 +19,64 @@ from gateway.core.parts import (
     Thinking,
 )
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_objects, read_text, write_json
-from gateway.wire.responses.arrivals import CALLS, FUNCTION, MESSAGE, REASONING
+from gateway.wire.lenient import lenient_object, lenient_objects, lenient_str, dump_json
+from gateway.wire.responses.arrivals import CALLS, FUNCTION_CALL, MESSAGE, REASONING
 from gateway.wire.responses.citations import parse_citation
-from gateway.wire.responses.parts import parse_call, parse_signature, silent_reasoning
+from gateway.wire.responses.parts import parse_tool_call, parse_signature, reasoning_without_text
 
-_SEARCH = "web_search_call"
+_SEARCH_CALL = "web_search_call"
 
 
-def complete_parts(item: Payload) -> Sequence[Part]:
-    kind = read_text(item.get("type"))
+def parse_output_item(item: Payload) -> Sequence[Part]:
+    kind = lenient_str(item.get("type"))
     if kind == MESSAGE:
-        return _message(item)
+        return _message_parts(item)
     if kind in CALLS:
-        said = read_text(item.get("arguments" if kind == FUNCTION else "input"))
-        return (parse_call(item, said or ("{}" if kind == FUNCTION else "")),)
+        said = lenient_str(item.get("arguments" if kind == FUNCTION_CALL else "input"))
+        return (parse_tool_call(item, said or ("{}" if kind == FUNCTION_CALL else "")),)
     if kind == REASONING:
-        return (_reasoning(item),)
-    if kind == _SEARCH:
-        call_id, pocket = read_text(item.get("id")), Opaque(Format.RESPONSES, item)
-        action = write_json(read_object(item.get("action")))
+        return (_reasoning_part(item),)
+    if kind == _SEARCH_CALL:
+        call_id, pocket = lenient_str(item.get("id")), ProviderData(Format.RESPONSES, item)
+        action = dump_json(lenient_object(item.get("action")))
         return (
             ServerToolCall(call_id, "web_search", action, extra=pocket),
             ServerToolResult(call_id, "web_search", pocket),
         )
-    return (OpaquePart(kind, Opaque(Format.RESPONSES, item)),) if kind else ()
+    return (UnknownPart(kind, ProviderData(Format.RESPONSES, item)),) if kind else ()
 
 
-def _message(item: Payload) -> list[Part]:
+def _message_parts(item: Payload) -> list[Part]:
     parts: list[Part] = []
-    label = _label(item)
-    for part in read_objects(item.get("content")):
+    label = _item_metadata(item)
+    for part in lenient_objects(item.get("content")):
         kind = part.get("type")
         if kind == "output_text":
-            annotations = read_objects(part.get("annotations"))
+            annotations = lenient_objects(part.get("annotations"))
             citations = tuple([parse_citation(annotation) for annotation in annotations])
-            parts.append(Text(read_text(part.get("text")), citations, extra=label))
+            parts.append(Text(lenient_str(part.get("text")), citations, extra=label))
         elif kind == "refusal":
-            parts.append(Refusal(read_text(part.get("refusal"))))
+            parts.append(Refusal(lenient_str(part.get("refusal"))))
     return parts
 
 
-def _reasoning(item: Payload) -> Part:
+def _reasoning_part(item: Payload) -> Part:
     """Its summary, else its raw text: one of them is told."""
-    said = [read_text(part.get("text")) for part in read_objects(item.get("summary"))]
+    said = [lenient_str(part.get("text")) for part in lenient_objects(item.get("summary"))]
     if not any(said):
-        said = [read_text(part.get("text")) for part in read_objects(item.get("content"))]
+        said = [lenient_str(part.get("text")) for part in lenient_objects(item.get("content"))]
     text = "\n\n".join(filter(None, said))
     signature = parse_signature(item)
     if not text:
-        return silent_reasoning(item, signature)
-    return Thinking(text, signature, extra=_label(item))
+        return reasoning_without_text(item, signature)
+    return Thinking(text, signature, extra=_item_metadata(item))
 
 
-def _label(item: Payload) -> Opaque | None:
+def _item_metadata(item: Payload) -> ProviderData | None:
     """What this format's own encoder knows an item by."""
     label: Payload = {}
     if item_id := item.get("id"):
         label["id"] = item_id
-    if phase := read_text(item.get("phase")):
+    if phase := lenient_str(item.get("phase")):
         label["phase"] = phase
-    return Opaque(Format.RESPONSES, label) if label else None
+    return ProviderData(Format.RESPONSES, label) if label else None

@@ -13,7 +13,7 @@ def failed_frame(error: GatewayError, response: Payload, sequence: int) -> bytes
     """The error as the terminal event of a stream whose reply has begun as `response`."""
     failed = response | {
         "status": "failed",
-        "error": {"code": _code(error), "message": error.message},
+        "error": {"code": _error_code(error), "message": error.message},
     }
     event = {"type": "response.failed", "sequence_number": sequence, "response": failed}
     return write_frame(b"response.failed", orjson.dumps(event))
@@ -23,7 +23,7 @@ def error_frame(error: GatewayError, sequence: int) -> bytes:
     """The error as the only event of a stream."""
     event = {
         "type": "error",
-        "code": _code(error),
+        "code": _error_code(error),
         "message": error.message,
         "param": error.param,
         "sequence_number": sequence,
@@ -31,6 +31,6 @@ def error_frame(error: GatewayError, sequence: int) -> bytes:
     return write_frame(b"error", orjson.dumps(event))
 
 
-def _code(error: GatewayError) -> str:
+def _error_code(error: GatewayError) -> str:
     """Clients decide by the code whether to come back, so there is always one."""
     return error.code or error.type

@@ -8,44 +8,44 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.wire.identity import legal
+from gateway.wire.identity import sanitize_name
 
-_MARK: Final = "_gw_"
+_GENERATED_MARK: Final = "_gw_"
 
 
-def is_minted(id: object) -> bool:
+def is_generated(id: object) -> bool:
     """Whether an id was made here, in this reply or in another."""
-    return isinstance(id, str) and _MARK in id
+    return isinstance(id, str) and _GENERATED_MARK in id
 
 
-class Ids:
+class IdGenerator:
     """The ids of one reply: each is given out once."""
 
-    __slots__ = ("_given", "_reply_id")
+    __slots__ = ("_used", "_reply_id")
 
     def __init__(self, reply_id: str) -> None:
         self._reply_id = reply_id
-        self._given: set[str] = set()
+        self._used: set[str] = set()
 
-    def item(self, prefix: str, own: Any = None) -> str:
+    def item_id(self, prefix: str, native_id: Any = None) -> str:
         """The id of an item; `prefix` is what ids of its type begin with."""
-        if isinstance(own, str) and own.startswith(f"{prefix}_") and self._take(own):
-            return own
-        return self._mint(prefix)
+        if isinstance(native_id, str) and native_id.startswith(f"{prefix}_") and self._reserve(native_id):
+            return native_id
+        return self._generate(prefix)
 
-    def call(self, id: str) -> str:
+    def call_id(self, id: str) -> str:
         """The id that ties a call to its result."""
-        sent = legal(id)
-        return sent if id and self._take(sent) else self._mint("call")
+        sent = sanitize_name(id)
+        return sent if id and self._reserve(sent) else self._generate("call")
 
-    def _mint(self, prefix: str) -> str:
-        minted = f"{prefix}{_MARK}{self._reply_id}_{len(self._given)}"
-        self._given.add(minted)
+    def _generate(self, prefix: str) -> str:
+        minted = f"{prefix}{_GENERATED_MARK}{self._reply_id}_{len(self._used)}"
+        self._used.add(minted)
         return minted
 
-    def _take(self, id: str) -> bool:
+    def _reserve(self, id: str) -> bool:
         """False where the id was given out before."""
-        if id in self._given:
+        if id in self._used:
             return False
-        self._given.add(id)
+        self._used.add(id)
         return True

@@ -14,8 +14,8 @@ import orjson
 from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     ServerToolCall,
     ServerToolResult,
@@ -26,20 +26,20 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.wire import carrier
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.fields import Payload
-from gateway.wire.identity import legal
-from gateway.wire.responses.content import Content
-from gateway.wire.responses.ids import is_minted
-from gateway.wire.toolbox import WRAPPED, sent_name
+from gateway.wire.identity import sanitize_name
+from gateway.wire.responses.content import ContentRenderer
+from gateway.wire.responses.ids import is_generated
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG, upstream_name
 
-_NOTHING: Final = {"type": "input_text", "text": "(empty)"}
+_EMPTY_TEXT: Final = {"type": "input_text", "text": "(empty)"}
 
 
-def restored_reasoning(thinking: Thinking, target: Target) -> Payload | None:
+def restore_reasoning(thinking: Thinking, target: Target) -> Payload | None:
     """The item as its upstream gave it out; None where this upstream is not the one. The encrypted
     content is bound to its id, where it had one."""
-    proof = carrier.proof(thinking, Format.RESPONSES, target)
+    proof = carrier.signature_for(thinking, Format.RESPONSES, target)
     if not isinstance(proof, dict) or not isinstance(proof.get("encrypted_content"), str):
         return None
     item: Payload = {"type": "reasoning"}
@@ -49,161 +49,161 @@ def restored_reasoning(thinking: Thinking, target: Target) -> Payload | None:
     return item | {"encrypted_content": proof["encrypted_content"]}
 
 
-class Items:
+class InputItemRenderer:
     """Renders the turns of one prompt in their order: calls and results share their ids."""
 
-    __slots__ = ("_awaited", "_content", "_losses", "_own", "_target", "_times")
+    __slots__ = ("_pending_ids", "_content", "_dropped", "_same_format", "_target", "_id_counts")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Losses) -> None:
-        self._own = prompt.format is Format.RESPONSES
+    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
+        self._same_format = prompt.format is Format.RESPONSES
         self._target = target
-        self._losses = losses
-        self._content = Content(prompt, target, losses)
-        self._times: defaultdict[str, int] = defaultdict(int)
-        self._awaited: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._dropped = losses
+        self._content = ContentRenderer(prompt, target, losses)
+        self._id_counts: defaultdict[str, int] = defaultdict(int)
+        self._pending_ids: defaultdict[str, deque[str]] = defaultdict(deque)
 
-    def of(self, turns: Iterable[Turn]) -> list[Payload]:
-        return [item for turn in turns for item in self._turn(turn)]
+    def render(self, turns: Iterable[Turn]) -> list[Payload]:
+        return [item for turn in turns for item in self._render_turn(turn)]
 
-    def joined(self, turns: Iterable[Turn]) -> str:
+    def join_texts(self, turns: Iterable[Turn]) -> str:
         """The texts of turns that hold nothing else."""
         texts: list[str] = []
         for turn in turns:
-            self._losses.rest(turn.extra)
-            texts += (said["text"] for said in self._content.heard(turn.parts))
+            self._dropped.remaining_fields(turn.extra)
+            texts += (said["text"] for said in self._content.render_input(turn.parts))
         return "\n\n".join(texts)
 
-    def _turn(self, turn: Turn) -> Iterator[Payload]:
+    def _render_turn(self, turn: Turn) -> Iterator[Payload]:
         """Items of their own, and a message for what is said between them."""
-        self._losses.rest(turn.extra)
+        self._dropped.remaining_fields(turn.extra)
         said: list[Part] = []
         for part in turn.parts:
-            tell = self._teller(part, turn)
+            tell = self._item_renderer(part, turn)
             if tell is None:
                 said.append(part)
                 continue
             if said:
-                yield from self._messages(turn, said)
+                yield from self._render_message(turn, said)
                 said = []
             if (item := tell(self, part)) is not None:
                 yield item
         if said or not turn.parts:
-            yield from self._messages(turn, said)
+            yield from self._render_message(turn, said)
 
-    def _teller(self, part: Part, turn: Turn) -> Callable[[Items, Any], Payload | None] | None:
+    def _item_renderer(self, part: Part, turn: Turn) -> Callable[[InputItemRenderer, Any], Payload | None] | None:
         """None for parts of a message. An item of this format that the hub has no word for is all
         of its turn; the parser marks turns that are messages with such a part."""
-        if isinstance(part, OpaquePart):
-            return Items._opaque if self._own and "type" not in _own(turn.extra) else None
-        return self._ITEMS.get(type(part))
+        if isinstance(part, UnknownPart):
+            return InputItemRenderer._render_unknown if self._same_format and "type" not in _native_fields(turn.extra) else None
+        return self._RENDERERS.get(type(part))
 
-    def _messages(self, turn: Turn, parts: Sequence[Part]) -> Iterator[Payload]:
+    def _render_message(self, turn: Turn, parts: Sequence[Part]) -> Iterator[Payload]:
         """One message, or none where nothing is left of it."""
         assistant = turn.role is Role.ASSISTANT
-        content = self._content.spoken(parts) if assistant else self._content.heard(parts)
-        if not content and turn.role is Role.USER and not self._own:
-            content = [_NOTHING]
-        if content or self._own:
-            role = Role.DEVELOPER if turn.role is Role.SYSTEM and not self._own else turn.role
-            yield _message(role, content) | _known(_own(turn.extra))
+        content = self._content.render_output(parts) if assistant else self._content.render_input(parts)
+        if not content and turn.role is Role.USER and not self._same_format:
+            content = [_EMPTY_TEXT]
+        if content or self._same_format:
+            role = Role.DEVELOPER if turn.role is Role.SYSTEM and not self._same_format else turn.role
+            yield _message_item(role, content) | _without_generated_id(_native_fields(turn.extra))
 
-    def _thinking(self, part: Thinking) -> Payload | None:
-        if part.origin is None and (own := _own(part.extra)).get("type") == "reasoning":
-            return _known(own)
-        if (item := restored_reasoning(part, self._target)) is None:
-            self._losses.lose("thinking")
+    def _render_thinking(self, part: Thinking) -> Payload | None:
+        if part.origin is None and (own := _native_fields(part.extra)).get("type") == "reasoning":
+            return _without_generated_id(own)
+        if (item := restore_reasoning(part, self._target)) is None:
+            self._dropped.drop("thinking")
         return item
 
-    def _call(self, part: ToolCall) -> Payload:
-        self._finish(part)
-        own = _known(_own(part.extra))
+    def _render_call(self, part: ToolCall) -> Payload:
+        self._drop_unsupported(part)
+        own = _without_generated_id(_native_fields(part.extra))
         call_id = self._call_id(part.id)
         if "type" in own:
             return own
-        item: Payload = {"type": "function_call", "call_id": call_id} | self._named(part)
+        item: Payload = {"type": "function_call", "call_id": call_id} | self._name_fields(part)
         if part.kind is not CallKind.CUSTOM:
-            unsaid = "" if self._own else "{}"
+            unsaid = "" if self._same_format else "{}"
             return item | {"arguments": part.arguments or unsaid} | own
         if not self._target.custom_tools:
-            wrapped = orjson.dumps({WRAPPED: part.arguments}).decode()
+            wrapped = orjson.dumps({CUSTOM_TOOL_ARG: part.arguments}).decode()
             return item | {"arguments": wrapped} | own
         return item | {"type": "custom_tool_call", "input": part.arguments} | own
 
-    def _named(self, part: ToolCall) -> Payload:
-        if not self._own:
-            return {"name": sent_name(part.name, part.namespace)}
+    def _name_fields(self, part: ToolCall) -> Payload:
+        if not self._same_format:
+            return {"name": upstream_name(part.name, part.namespace)}
         if part.namespace is None:
             return {"name": part.name}
         return {"name": part.name, "namespace": part.namespace}
 
-    def _result(self, part: ToolResult) -> Payload:
-        self._losses.rest(part.extra)
-        awaited = self._awaited[part.call_id]
-        call_id = awaited.popleft() if awaited else self._legal(part.call_id)
-        own = _known(_own(part.extra))
+    def _render_result(self, part: ToolResult) -> Payload:
+        self._dropped.remaining_fields(part.extra)
+        awaited = self._pending_ids[part.call_id]
+        call_id = awaited.popleft() if awaited else self._sanitized(part.call_id)
+        own = _without_generated_id(_native_fields(part.extra))
         if "type" in own:
             return own
         custom = part.kind is CallKind.CUSTOM and self._target.custom_tools
         kind = "custom_tool_call_output" if custom else "function_call_output"
-        return {"type": kind, "call_id": call_id, "output": self._content.output(part)} | own
+        return {"type": kind, "call_id": call_id, "output": self._content.render_result(part)} | own
 
     def _call_id(self, id: str) -> str:
         """Some clients name a call by its function, again and again: here ids are unique."""
-        if self._own:
+        if self._same_format:
             return id
-        self._times[id] += 1
-        times = self._times[id]
-        sent = legal(id) if times == 1 else legal(f"{id}_{times}")
-        self._awaited[id].append(sent)
+        self._id_counts[id] += 1
+        times = self._id_counts[id]
+        sent = sanitize_name(id) if times == 1 else sanitize_name(f"{id}_{times}")
+        self._pending_ids[id].append(sent)
         return sent
 
-    def _legal(self, id: str) -> str:
-        return id if self._own else legal(id)
+    def _sanitized(self, id: str) -> str:
+        return id if self._same_format else sanitize_name(id)
 
-    def _server_call(self, part: ServerToolCall) -> Payload | None:
-        own = _known(_own(part.extra))
+    def _render_server_call(self, part: ServerToolCall) -> Payload | None:
+        own = _without_generated_id(_native_fields(part.extra))
         if "type" in own:
             return own
-        self._losses.lose(part.name)
+        self._dropped.drop(part.name)
         return None
 
-    def _server_result(self, part: ServerToolResult) -> None:
+    def _render_server_result(self, part: ServerToolResult) -> None:
         """Here a search is one item with what it found."""
-        if not self._own:
-            self._losses.lose(part.name)
+        if not self._same_format:
+            self._dropped.drop(part.name)
 
-    def _opaque(self, part: OpaquePart) -> Payload:
-        return _known(part.data.data)
+    def _render_unknown(self, part: UnknownPart) -> Payload:
+        return _without_generated_id(part.data.data)
 
-    def _finish(self, part: ToolCall) -> None:
-        self._losses.rest(part.extra)
-        self._content.lose_mark(part.cache)
+    def _drop_unsupported(self, part: ToolCall) -> None:
+        self._dropped.remaining_fields(part.extra)
+        self._content.drop_cache(part.cache)
 
-    _ITEMS: ClassVar[dict[type[Part], Callable[[Items, Any], Payload | None]]] = {
-        Thinking: _thinking,
-        ToolCall: _call,
-        ToolResult: _result,
-        ServerToolCall: _server_call,
-        ServerToolResult: _server_result,
+    _RENDERERS: ClassVar[dict[type[Part], Callable[[InputItemRenderer, Any], Payload | None]]] = {
+        Thinking: _render_thinking,
+        ToolCall: _render_call,
+        ToolResult: _render_result,
+        ServerToolCall: _render_server_call,
+        ServerToolResult: _render_server_result,
     }
 
 
-def nothing() -> Payload:
+def empty_user_message() -> Payload:
     """A message of the user's, where there has to be one."""
-    return _message(Role.USER, [_NOTHING])
+    return _message_item(Role.USER, [_EMPTY_TEXT])
 
 
-def _message(role: Role, content: Sequence[Payload]) -> Payload:
+def _message_item(role: Role, content: Sequence[Payload]) -> Payload:
     return {"type": "message", "role": role.value, "content": content}
 
 
-def _own(extra: Opaque | None) -> Payload:
+def _native_fields(extra: ProviderData | None) -> Payload:
     """The fields of a side pocket of this format."""
     return extra.data if extra is not None and extra.format is Format.RESPONSES else {}
 
 
-def _known(item: Payload) -> Payload:
+def _without_generated_id(item: Payload) -> Payload:
     """Without the ids that no upstream has given out."""
-    if is_minted(item.get("id")):
+    if is_generated(item.get("id")):
         return {name: value for name, value in item.items() if name != "id"}
     return item

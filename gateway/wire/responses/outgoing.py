@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from gateway.core.events import Signature
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque, Part
+from gateway.core.parts import Citation, ProviderData, Part
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object
-from gateway.wire.responses.pen import Pen
+from gateway.wire.lenient import lenient_object
+from gateway.wire.responses.pen import EventWriter
 
 Piece = str | Signature | Citation
 
@@ -22,21 +22,21 @@ COMPLETED = "completed"
 INCOMPLETE = "incomplete"
 
 
-class OutgoingItem(ABC):
+class ItemEncoder(ABC):
     """`body` is the item as it stands: whole once it is done."""
 
-    __slots__ = ("_index", "_pen", "body")
+    __slots__ = ("_index", "_writer", "body")
 
-    def __init__(self, pen: Pen, index: int, body: Payload) -> None:
-        self._pen = pen
+    def __init__(self, writer: EventWriter, index: int, body: Payload) -> None:
+        self._writer = writer
         self._index = index
         self.body = body
 
     def begin(self, part: Part) -> bytes:
         """The item as it opens, and what its part says from the start."""
-        return self._tell("output_item.added")
+        return self._emit("output_item.added")
 
-    def take(self, part: Part) -> bytes | None:
+    def continue_with(self, part: Part) -> bytes | None:
         """Goes on with a part that opens after the item's own has ended; None where that part
         belongs to another item."""
         return None
@@ -45,32 +45,32 @@ class OutgoingItem(ABC):
     def add(self, piece: Piece) -> bytes:
         """One more piece of the open part."""
 
-    def add_texts(self, texts: Sequence[str], spelled: Sequence[bytes]) -> bytes:
+    def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         """Several pieces of it, and how JSON spells each of them inside its quotes."""
         return b"".join(map(self.add, texts))
 
     @abstractmethod
-    def end(self) -> bytes:
+    def end_part(self) -> bytes:
         """The open part has closed."""
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """False where the part can be seen to have been cut off."""
         return True
 
-    def done(self, status: str) -> bytes:
+    def finish(self, status: str) -> bytes:
         self.body["status"] = status
-        return self._tell("output_item.done")
+        return self._emit("output_item.done")
 
-    def _tell(self, kind: str) -> bytes:
-        return self._pen.write(kind, {"output_index": self._index, "item": self.body})
+    def _emit(self, kind: str) -> bytes:
+        return self._writer.write(kind, {"output_index": self._index, "item": self.body})
 
-    def _place(self, **inside: int) -> Payload:
+    def _position(self, **inside: int) -> Payload:
         """Where in the output an event belongs."""
         return {"item_id": self.body["id"], "output_index": self._index, **inside}
 
 
-def own_fields(extra: Opaque | None) -> Payload:
+def native_fields(extra: ProviderData | None) -> Payload:
     """What an upstream of this format has said beyond the hub's words."""
     if extra is None or extra.format is not Format.RESPONSES:
         return {}
-    return read_object(extra.data)
+    return lenient_object(extra.data)

@@ -12,8 +12,8 @@ from typing import Any
 from gateway.core.target import Target
 from gateway.wire import carrier
 from gateway.wire.fields import Payload
-from gateway.wire.responses.ids import is_minted
-from gateway.wire.responses.input_items import restored_reasoning
+from gateway.wire.responses.ids import is_generated
+from gateway.wire.responses.input_items import restore_reasoning
 
 
 def patch_prompt(body: Payload, target: Target) -> Payload:
@@ -21,27 +21,27 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
     as it was written; that of others is left out."""
     patched = body | {"model": target.model}
     items = body.get("input")
-    if isinstance(items, list) and any(_is_ours(item) for item in items):
-        patched["input"] = [known for item in items for known in _known(item, target)]
+    if isinstance(items, list) and any(_is_generated_item(item) for item in items):
+        patched["input"] = [known for item in items for known in _restore_item(item, target)]
     return patched
 
 
-def _is_ours(item: Any) -> bool:
+def _is_generated_item(item: Any) -> bool:
     """Whether an item speaks of what was made here."""
     if not isinstance(item, dict):
         return False
     encrypted = item.get("encrypted_content")
-    packed = isinstance(encrypted, str) and carrier.is_packed(encrypted)
-    return packed or is_minted(item.get("id"))
+    packed = isinstance(encrypted, str) and carrier.is_wrapped(encrypted)
+    return packed or is_generated(item.get("id"))
 
 
-def _known(item: Any, target: Target) -> Iterator[Any]:
-    if not _is_ours(item):
+def _restore_item(item: Any, target: Target) -> Iterator[Any]:
+    if not _is_generated_item(item):
         yield item
         return
     encrypted = item.get("encrypted_content")
-    if isinstance(encrypted, str) and carrier.is_packed(encrypted):
-        restored = restored_reasoning(carrier.unpack(encrypted, ""), target)
+    if isinstance(encrypted, str) and carrier.is_wrapped(encrypted):
+        restored = restore_reasoning(carrier.unwrap(encrypted, ""), target)
         if restored is not None:
             del restored["summary"]
             yield _without_id(item) | restored

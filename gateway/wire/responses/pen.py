@@ -9,10 +9,10 @@ import orjson
 
 from gateway.wire.fields import Payload
 
-_HEAD: Final = b'event: %b\ndata: {"type":"%b","sequence_number":'
+_FRAME_HEAD: Final = b'event: %b\ndata: {"type":"%b","sequence_number":'
 
 
-class Pen:
+class EventWriter:
     """`sequence` is the number of the next event."""
 
     __slots__ = ("sequence",)
@@ -25,28 +25,28 @@ class Pen:
         name = b"response." + kind.encode()
         number = self.sequence
         self.sequence = number + 1
-        return b"%b%d,%b\n\n" % (_HEAD % (name, name), number, orjson.dumps(fields)[1:])
+        return b"%b%d,%b\n\n" % (_FRAME_HEAD % (name, name), number, orjson.dumps(fields)[1:])
 
-    def line(self, kind: str, place: Payload, more: Payload | None = None) -> Line:
+    def delta_writer(self, kind: str, position: Payload, trailer: Payload | None = None) -> DeltaWriter:
         """For events of one kind about one part; see `Line`."""
-        return Line(self, kind, place, more)
+        return DeltaWriter(self, kind, position, trailer)
 
 
-class Line:
+class DeltaWriter:
     """Writes events that differ in their piece alone: nearly all that a stream has."""
 
-    __slots__ = ("_after", "_before", "_end", "_pen")
+    __slots__ = ("_after", "_before", "_end", "_writer")
 
-    def __init__(self, pen: Pen, kind: str, place: Payload, more: Payload | None = None) -> None:
+    def __init__(self, writer: EventWriter, kind: str, position: Payload, trailer: Payload | None = None) -> None:
         """`place` says where the pieces belong; `more` stands behind each of them."""
         name = b"response." + kind.encode()
-        self._pen = pen
-        self._before = _HEAD % (name, name)
-        self._after = b',%b,"delta":' % orjson.dumps(place)[1:-1]
-        self._end = (b",%b\n\n" % orjson.dumps(more)[1:]) if more else b"}\n\n"
+        self._writer = writer
+        self._before = _FRAME_HEAD % (name, name)
+        self._after = b',%b,"delta":' % orjson.dumps(position)[1:-1]
+        self._end = (b",%b\n\n" % orjson.dumps(trailer)[1:]) if trailer else b"}\n\n"
 
     def write(self, piece: Any) -> bytes:
-        pen = self._pen
+        pen = self._writer
         number = pen.sequence
         pen.sequence = number + 1
         return b"%b%d%b%b%b" % (
@@ -57,17 +57,17 @@ class Line:
             self._end,
         )
 
-    def write_texts(self, spelled: Sequence[bytes]) -> bytes:
+    def write_run(self, json_texts: Sequence[bytes]) -> bytes:
         """Several pieces at once, each as JSON spells it inside its quotes."""
-        pen = self._pen
+        pen = self._writer
         number = pen.sequence
-        pen.sequence = number + len(spelled)
+        pen.sequence = number + len(json_texts)
         after, between = self._after + b'"', b'"' + self._end + self._before
-        numbered = (b"%d%b%b" % (at, after, text) for at, text in enumerate(spelled, number))
+        numbered = (b"%d%b%b" % (at, after, text) for at, text in enumerate(json_texts, number))
         return b'%b%b"%b' % (self._before, between.join(numbered), self._end)
 
 
-class SilentPen(Pen):
+class NullWriter(EventWriter):
     """Writes nothing, for those who only want the response that a stream ends with."""
 
     __slots__ = ()
@@ -75,11 +75,11 @@ class SilentPen(Pen):
     def write(self, kind: str, fields: Payload) -> bytes:
         return b""
 
-    def line(self, kind: str, place: Payload, more: Payload | None = None) -> Line:
-        return _SILENT
+    def delta_writer(self, kind: str, position: Payload, trailer: Payload | None = None) -> DeltaWriter:
+        return _NULL_DELTA_WRITER
 
 
-class _SilentLine(Line):
+class _NullDeltaWriter(DeltaWriter):
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -88,8 +88,8 @@ class _SilentLine(Line):
     def write(self, piece: Any) -> bytes:
         return b""
 
-    def write_texts(self, spelled: Sequence[bytes]) -> bytes:
+    def write_run(self, json_texts: Sequence[bytes]) -> bytes:
         return b""
 
 
-_SILENT: Final = _SilentLine()
+_NULL_DELTA_WRITER: Final = _NullDeltaWriter()

@@ -14,86 +14,86 @@ from gateway.core.events import End, StopReason
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Refusal, ToolCall
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, ReplyFailed, fold, unfold
+from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.core.usage import Usage
-from gateway.wire.assembly import settled
-from gateway.wire.codec import Stamp
+from gateway.wire.assembly import normalize_stop
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_objects, read_text
+from gateway.wire.lenient import lenient_objects, lenient_str
 from gateway.wire.responses.arrivals import CALLS, MESSAGE
-from gateway.wire.responses.complete import complete_parts
+from gateway.wire.responses.complete import parse_output_item
 from gateway.wire.responses.encoder import ResponsesEncoder, client_tools_of
-from gateway.wire.responses.ids import Ids
-from gateway.wire.responses.pen import SilentPen
-from gateway.wire.responses.response import ended_response, opening_response, reason_of
-from gateway.wire.responses.stream import ResponsesDecoder, incomplete_stop
+from gateway.wire.responses.ids import IdGenerator
+from gateway.wire.responses.pen import NullWriter
+from gateway.wire.responses.response import finished_response, opening_response, incomplete_reason
+from gateway.wire.responses.stream import ResponsesDecoder, incomplete_stop_reason
 from gateway.wire.responses.usage import parse_usage
-from gateway.wire.responses.whole import usual_items
+from gateway.wire.responses.whole import render_simple_items
 
-_COMPLETED: Final = "response.completed"
-_FAILED: Final = "response.failed"
-_TERMINAL: Final = {
+_COMPLETED_EVENT: Final = "response.completed"
+_FAILED_EVENT: Final = "response.failed"
+_TERMINAL_EVENTS: Final = {
     "incomplete": "response.incomplete",
-    "failed": _FAILED,
-    "cancelled": _FAILED,
+    "failed": _FAILED_EVENT,
+    "cancelled": _FAILED_EVENT,
 }
 
 
 def parse_reply(body: Payload) -> Reply:
     """Raises `ReplyFailed` where the body is a failure or no response at all."""
-    kind, items = _opened(body)
-    if kind == _FAILED or _repeats_ids(items):
-        return fold(ResponsesDecoder().decode(b"", {"type": kind, "response": body}))
-    parts = tuple([part for item in items for part in complete_parts(item)])
+    kind, items = _terminal_event(body)
+    if kind == _FAILED_EVENT or _has_duplicate_ids(items):
+        return collect_reply(ResponsesDecoder().decode(b"", {"type": kind, "response": body}))
+    parts = tuple([part for item in items for part in parse_output_item(item)])
     kinds = {type(part) for part in parts}
     return Reply(
-        id=read_text(body.get("id")),
-        model=read_text(body.get("model")),
+        id=lenient_str(body.get("id")),
+        model=lenient_str(body.get("model")),
         parts=parts,
-        stop=_stop(body, kind, called=ToolCall in kinds, refused=Refusal in kinds),
+        stop=_stop_reason(body, kind, called=ToolCall in kinds, refused=Refusal in kinds),
         usage=parse_usage(body),
     )
 
 
-def measure_reply(body: Payload) -> tuple[StopReason, Usage | None]:
+def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
     """Raises `ReplyFailed` like `parse_reply`."""
-    kind, items = _opened(body)
-    if kind == _FAILED or _repeats_ids(items):
+    kind, items = _terminal_event(body)
+    if kind == _FAILED_EVENT or _has_duplicate_ids(items):
         reply = parse_reply(body)
         return reply.stop, reply.usage
     called = any([item.get("type") in CALLS for item in items])
-    refused = any([item.get("type") == MESSAGE and _refuses(item) for item in items])
-    return _stop(body, kind, called=called, refused=refused), parse_usage(body)
+    refused = any([item.get("type") == MESSAGE and _has_refusal(item) for item in items])
+    return _stop_reason(body, kind, called=called, refused=refused), parse_usage(body)
 
 
-def render_reply(reply: Reply, prompt: Prompt, stamp: Stamp) -> tuple[Payload, Set[str]]:
+def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
     """The same reply as a stream would end with it."""
     end = End(reply.stop, reply.usage, reply.stop_sequence)
-    reason = reason_of(reply.stop, refused=False)
+    reason = incomplete_reason(reply.stop, refused=False)
     items = None
     if not client_tools_of(prompt.tools):
-        items = usual_items(reply.parts, Ids(stamp.reply_id), cut=reason is not None)
+        items = render_simple_items(reply.parts, IdGenerator(metadata.reply_id), truncated=reason is not None)
     if items is not None:
-        return ended_response(opening_response(prompt, stamp), items, end, reason), frozenset()
-    encoder = ResponsesEncoder(prompt, stamp, SilentPen())
-    for event in unfold(reply):
+        return finished_response(opening_response(prompt, metadata), items, end, reason), frozenset()
+    encoder = ResponsesEncoder(prompt, metadata, NullWriter())
+    for event in reply_events(reply):
         encoder.encode(event)
     return encoder.response, encoder.dropped
 
 
-def _opened(body: Payload) -> tuple[str, list[Payload]]:
+def _terminal_event(body: Payload) -> tuple[str, list[Payload]]:
     """The terminal event that would carry the body, and the output items."""
     if body.get("error"):
         raise ReplyFailed(parse_stream_error(body))
     if not isinstance(body.get("output"), list):
-        raise ReplyFailed(Failure(kind=FailureKind.GARBAGE, message="the reply is no response"))
+        raise ReplyFailed(Failure(kind=FailureKind.MALFORMED, message="the reply is no response"))
     status = body.get("status")
-    kind = _TERMINAL.get(status) if isinstance(status, str) else None
-    return kind or _COMPLETED, read_objects(body["output"])
+    kind = _TERMINAL_EVENTS.get(status) if isinstance(status, str) else None
+    return kind or _COMPLETED_EVENT, lenient_objects(body["output"])
 
 
-def _repeats_ids(items: Sequence[Payload]) -> bool:
+def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
     """Whether several items have one id: then they are one item to the decoder."""
     if len(items) < 2:
         return False
@@ -101,12 +101,12 @@ def _repeats_ids(items: Sequence[Payload]) -> bool:
     return len(set(ids)) < len(ids)
 
 
-def _refuses(message: Payload) -> bool:
-    return any([part.get("type") == "refusal" for part in read_objects(message.get("content"))])
+def _has_refusal(message: Payload) -> bool:
+    return any([part.get("type") == "refusal" for part in lenient_objects(message.get("content"))])
 
 
-def _stop(body: Payload, kind: str, *, called: bool, refused: bool) -> StopReason:
-    stop = StopReason.END_TURN if kind == _COMPLETED else incomplete_stop(body)
+def _stop_reason(body: Payload, kind: str, *, called: bool, refused: bool) -> StopReason:
+    stop = StopReason.END_TURN if kind == _COMPLETED_EVENT else incomplete_stop_reason(body)
     if refused and stop is StopReason.END_TURN:
         stop = StopReason.REFUSAL
-    return settled(stop, called)
+    return normalize_stop(stop, called)

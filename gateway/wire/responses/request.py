@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Text
+from gateway.core.parts import ProviderData, Text
 from gateway.core.prompt import (
-    AS_USUAL,
+    DEFAULT_SAMPLING,
     OutputFormat,
     OutputKind,
     Prompt,
@@ -27,21 +27,21 @@ from gateway.wire.fields import (
     as_list,
     as_object,
     as_str,
-    boolean,
-    integer,
-    join,
-    list_,
-    model_id,
-    number,
-    object_,
+    optional_bool,
+    optional_int,
+    join_path,
+    optional_list,
+    parse_model,
+    optional_number,
+    optional_object,
     required,
     required_str,
-    string,
+    optional_str,
 )
 from gateway.wire.responses.items import parse_item
 from gateway.wire.responses.tools import parse_tool_choice, parse_tools
 
-_KNOWN: Final = {
+_KNOWN_FIELDS: Final = {
     "model",
     "input",
     "instructions",
@@ -63,59 +63,59 @@ _KNOWN: Final = {
     "prompt_cache_key",
     "service_tier",
 }
-_KNOWN_INSIDE: Final = {
+_KNOWN_SUBFIELDS: Final = {
     "text": {"format", "verbosity"},
     "reasoning": {"effort", "summary", "generate_summary"},
 }
 
-_PLAIN: Final = _KNOWN - _KNOWN_INSIDE.keys()
-_SAMPLED: Final = frozenset({"temperature", "top_p", "top_logprobs"})
+_FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
+_SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_logprobs"})
 
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
-    model = model_id(body)
-    turns, added_tools = _input(body)
+    model = parse_model(body)
+    turns, added_tools = _parse_input(body)
     tools = body.get("tools")
     return Prompt(
         format=Format.RESPONSES,
         model=model,
         turns=turns,
-        stream=boolean(body, "stream") or False,
-        max_tokens=integer(body, "max_output_tokens", least=0),
+        stream=optional_bool(body, "stream") or False,
+        max_tokens=optional_int(body, "max_output_tokens", minimum=0),
         tools=(*(() if tools is None else parse_tools(tools, "tools")), *added_tools),
         tool_choice=parse_tool_choice(body.get("tool_choice")),
-        parallel_tool_calls=boolean(body, "parallel_tool_calls"),
-        reasoning=_reasoning(body),
-        output=_output(body),
-        sampling=AS_USUAL if body.keys().isdisjoint(_SAMPLED) else _sampling(body),
-        verbosity=string(object_(body, "text") or {}, "verbosity", "text"),
-        user=string(body, "user") or string(body, "safety_identifier"),
-        metadata=object_(body, "metadata"),
-        service_tier=string(body, "service_tier"),
-        cache_key=string(body, "prompt_cache_key"),
-        store=boolean(body, "store"),
-        previous_response_id=string(body, "previous_response_id"),
-        include=_include(body),
-        extra=_extra(body),
+        parallel_tool_calls=optional_bool(body, "parallel_tool_calls"),
+        reasoning=_parse_reasoning(body),
+        output=_parse_output_format(body),
+        sampling=DEFAULT_SAMPLING if body.keys().isdisjoint(_SAMPLING_FIELDS) else _parse_sampling(body),
+        verbosity=optional_str(optional_object(body, "text") or {}, "verbosity", "text"),
+        user=optional_str(body, "user") or optional_str(body, "safety_identifier"),
+        metadata=optional_object(body, "metadata"),
+        service_tier=optional_str(body, "service_tier"),
+        cache_key=optional_str(body, "prompt_cache_key"),
+        store=optional_bool(body, "store"),
+        previous_response_id=optional_str(body, "previous_response_id"),
+        include=_parse_include(body),
+        extra=_unknown_fields(body),
     )
 
 
-def _sampling(body: Payload) -> Sampling:
+def _parse_sampling(body: Payload) -> Sampling:
     return Sampling(
-        temperature=number(body, "temperature"),
-        top_p=number(body, "top_p"),
-        top_logprobs=integer(body, "top_logprobs", least=0),
+        temperature=optional_number(body, "temperature"),
+        top_p=optional_number(body, "top_p"),
+        top_logprobs=optional_int(body, "top_logprobs", minimum=0),
     )
 
 
-def _input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
+def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
     """The turns, and the tools that newer clients send within the input: as an item of their own,
     or as what a search for tools has found. Those have no definition, for the item stays a turn."""
     turns: list[Turn] = []
     tools: list[Tool] = []
-    if instructions := string(body, "instructions"):
+    if instructions := optional_str(body, "instructions"):
         turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
     given = required(body, "input")
     if isinstance(given, str):
@@ -124,33 +124,33 @@ def _input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "additional_tools":
-            tools += parse_tools(required(item, "tools", path), join(path, "tools"))
+            tools += parse_tools(required(item, "tools", path), join_path(path, "tools"))
             continue
         if kind == "tool_search_output":
-            found = parse_tools(list_(item, "tools", path) or [], join(path, "tools"))
+            found = parse_tools(optional_list(item, "tools", path) or [], join_path(path, "tools"))
             tools += (replace(tool, definition=None) for tool in found)
         turns.append(parse_item(item, path))
     return tuple(turns), tools
 
 
-def _reasoning(body: Payload) -> Reasoning | None:
-    reasoning = object_(body, "reasoning")
+def _parse_reasoning(body: Payload) -> Reasoning | None:
+    reasoning = optional_object(body, "reasoning")
     if not reasoning:
         return None
-    effort = string(reasoning, "effort", "reasoning")
-    summary = string(reasoning, "summary", "reasoning")
+    effort = optional_str(reasoning, "effort", "reasoning")
+    summary = optional_str(reasoning, "summary", "reasoning")
     return Reasoning(
         enabled=False if effort == "none" else None,
         effort=effort,
-        summary=summary or string(reasoning, "generate_summary", "reasoning"),
+        summary=summary or optional_str(reasoning, "generate_summary", "reasoning"),
     )
 
 
-def _output(body: Payload) -> OutputFormat | None:
+def _parse_output_format(body: Payload) -> OutputFormat | None:
     if "text" not in body:
         return None
     path = "text.format"
-    form = object_(object_(body, "text") or {}, "format", "text")
+    form = optional_object(optional_object(body, "text") or {}, "format", "text")
     if form is None:
         return None
     kind = required_str(form, "type", path)
@@ -160,24 +160,24 @@ def _output(body: Payload) -> OutputFormat | None:
         return None
     return OutputFormat(
         kind=OutputKind.JSON_SCHEMA,
-        schema=as_object(required(form, "schema", path), join(path, "schema")),
+        schema=as_object(required(form, "schema", path), join_path(path, "schema")),
         name=required_str(form, "name", path),
-        description=string(form, "description", path),
-        strict=boolean(form, "strict", path),
+        description=optional_str(form, "description", path),
+        strict=optional_bool(form, "strict", path),
     )
 
 
-def _include(body: Payload) -> tuple[str, ...]:
-    names = list_(body, "include") or ()
+def _parse_include(body: Payload) -> tuple[str, ...]:
+    names = optional_list(body, "include") or ()
     return tuple(as_str(name, f"include.{index}") for index, name in enumerate(names))
 
 
-def _extra(body: Payload) -> Opaque | None:
-    if body.keys() <= _PLAIN:
+def _unknown_fields(body: Payload) -> ProviderData | None:
+    if body.keys() <= _FLAT_FIELDS:
         return None
-    extra = {name: value for name, value in body.items() if name not in _KNOWN}
-    for name, known in _KNOWN_INSIDE.items():
+    extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
+    for name, known in _KNOWN_SUBFIELDS.items():
         inside = body.get(name)
         if inside and inside.keys() - known:
             extra[name] = inside
-    return Opaque(Format.RESPONSES, extra) if extra else None
+    return ProviderData(Format.RESPONSES, extra) if extra else None

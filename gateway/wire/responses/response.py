@@ -11,19 +11,19 @@ from typing import Any, Final
 from gateway.core.events import End, StopReason
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.fields import Payload
-from gateway.wire.responses.asked import own_settings
-from gateway.wire.responses.outgoing import own_fields
-from gateway.wire.responses.toolset import own_choice, own_tools
+from gateway.wire.responses.asked import echo_settings
+from gateway.wire.responses.outgoing import native_fields
+from gateway.wire.responses.toolset import echo_tool_choice, echo_tools
 from gateway.wire.responses.usage import render_usage
 
-_REASONS: Final = {
+_INCOMPLETE_REASONS: Final = {
     StopReason.MAX_TOKENS: "max_output_tokens",
     StopReason.CONTEXT_WINDOW: "max_output_tokens",
     StopReason.REFUSAL: "content_filter",
 }
-_UNSAID: Final[Payload] = {
+_DEFAULTS: Final[Payload] = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -47,33 +47,33 @@ _UNSAID: Final[Payload] = {
 }
 
 
-def opening_response(prompt: Prompt, stamp: Stamp) -> Payload:
+def opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
     """The response while nothing of it is there; `prompt` is the client's."""
     response: Payload = {
-        "id": f"resp_{stamp.reply_id}",
+        "id": f"resp_{metadata.reply_id}",
         "object": "response",
-        "created_at": stamp.created,
+        "created_at": metadata.created,
         "status": "in_progress",
         "model": prompt.model,
         "output": [],
         "error": None,
         "incomplete_details": None,
-        **_UNSAID,
+        **_DEFAULTS,
         "usage": None,
     }
-    for name, asked in _asked(prompt).items():
-        if name in _UNSAID:
-            response[name] = _told(_UNSAID[name], asked)
+    for name, asked in _requested_fields(prompt).items():
+        if name in _DEFAULTS:
+            response[name] = _merge_default(_DEFAULTS[name], asked)
     return response
 
 
-def reason_of(stop: StopReason, *, refused: bool) -> str | None:
+def incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:
     """Why a response is not complete; None where it is. A model that has declined in words has
     said all it has to say."""
-    return None if stop is StopReason.REFUSAL and refused else _REASONS.get(stop)
+    return None if stop is StopReason.REFUSAL and refused else _INCOMPLETE_REASONS.get(stop)
 
 
-def ended_response(
+def finished_response(
     opening: Payload, items: Sequence[Payload], end: End, reason: str | None
 ) -> Payload:
     """The response once it is over; `reason` as in `reason_of`."""
@@ -86,26 +86,26 @@ def ended_response(
         ended["completed_at"] = opening["created_at"]
     if end.usage is not None:
         ended |= render_usage(end.usage)
-    if tier := own_fields(end.extra).get("service_tier"):
+    if tier := native_fields(end.extra).get("service_tier"):
         ended["service_tier"] = tier
     return ended
 
 
-def _asked(prompt: Prompt) -> Payload:
+def _requested_fields(prompt: Prompt) -> Payload:
     """What the client asked for, as far as responses repeat it."""
-    asked = own_settings(prompt)
+    asked = echo_settings(prompt)
     if (instructions := _instructions(prompt.turns)) is not None:
         asked["instructions"] = instructions
     if prompt.tools:
-        asked["tools"] = own_tools(prompt.tools)
+        asked["tools"] = echo_tools(prompt.tools)
     if prompt.tool_choice is not None:
-        asked["tool_choice"] = own_choice(prompt.tool_choice)
+        asked["tool_choice"] = echo_tool_choice(prompt.tool_choice)
     if prompt.parallel_tool_calls is not None:
         asked["parallel_tool_calls"] = prompt.parallel_tool_calls
     return asked
 
 
-def _told(unsaid: Any, asked: Any) -> Any:
+def _merge_default(unsaid: Any, asked: Any) -> Any:
     return unsaid | asked if isinstance(unsaid, dict) and isinstance(asked, dict) else asked
 
 

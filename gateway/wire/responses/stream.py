@@ -11,73 +11,73 @@ from typing import ClassVar, Final
 
 from gateway.core.events import Begin, Event, StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
+from gateway.core.parts import ProviderData
 from gateway.core.usage import Usage
-from gateway.wire.assembly import Assembly
+from gateway.wire.assembly import EventBuilder
 from gateway.wire.failures import parse_stream_error
 from gateway.wire.fields import Payload
-from gateway.wire.lenient import read_object, read_text
-from gateway.wire.responses.output import Output
+from gateway.wire.lenient import lenient_object, lenient_str
+from gateway.wire.responses.output import OutputDecoder
 from gateway.wire.responses.usage import parse_usage
 
-_INCOMPLETE: Final = {
+_STOP_REASONS: Final = {
     "max_output_tokens": StopReason.MAX_TOKENS,
     "content_filter": StopReason.REFUSAL,
 }
 
 
-def incomplete_stop(response: Payload) -> StopReason:
+def incomplete_stop_reason(response: Payload) -> StopReason:
     """Why a response that is not complete has stopped."""
-    reason = read_text(read_object(response.get("incomplete_details")).get("reason"))
-    return _INCOMPLETE.get(reason, StopReason.END_TURN)
+    reason = lenient_str(lenient_object(response.get("incomplete_details")).get("reason"))
+    return _STOP_REASONS.get(reason, StopReason.END_TURN)
 
 
 class ResponsesDecoder:
     """Reads the events about the response as a whole; `Output` reads those about its items."""
 
-    __slots__ = ("_assembly", "_in_progress", "_output", "_usage")
+    __slots__ = ("_builder", "_in_progress", "_output", "_usage")
 
     def __init__(self) -> None:
-        self._assembly = Assembly()
-        self._output = Output(self._assembly)
+        self._builder = EventBuilder()
+        self._output = OutputDecoder(self._builder)
         self._usage: Usage | None = None
         self._in_progress = False
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
-        if self._assembly.over:
+        if self._builder.finished:
             return ()
-        kind = read_text(data.get("type")) or name.decode("ascii", "replace")
-        if self._output.tell(kind, data):
-            return self._assembly.take()
+        kind = lenient_str(data.get("type")) or name.decode("ascii", "replace")
+        if self._output.handle(kind, data):
+            return self._builder.take()
         if handle := self._HANDLERS.get(kind):
             handle(self, data)
         elif name == b"error" or data.get("error"):
             self._on_error(data)
-        return self._assembly.take()
+        return self._builder.take()
 
     def done(self) -> Sequence[Event]:
         return ()
 
     def close(self) -> Sequence[Event]:
-        self._assembly.cut(self._usage)
-        return self._assembly.take()
+        self._builder.truncate(self._usage)
+        return self._builder.take()
 
     def _on_started(self, data: Payload) -> None:
-        response = read_object(data.get("response"))
+        response = lenient_object(data.get("response"))
         self._usage = parse_usage(response, self._usage)
-        self._assembly.begin(
+        self._builder.begin(
             Begin(
-                id=read_text(response.get("id")),
-                model=read_text(response.get("model")),
+                id=lenient_str(response.get("id")),
+                model=lenient_str(response.get("model")),
                 usage=self._usage,
-                extra=Opaque(Format.RESPONSES, response),
+                extra=ProviderData(Format.RESPONSES, response),
             )
         )
 
     def _on_progress(self, data: Payload) -> None:
         """The first one belongs to the opening; a repeated one is a sign of life."""
         if self._in_progress:
-            self._assembly.ping()
+            self._builder.ping()
         self._in_progress = True
         self._on_started(data)
 
@@ -85,22 +85,22 @@ class ResponsesDecoder:
         self._finish(data, StopReason.END_TURN)
 
     def _on_incomplete(self, data: Payload) -> None:
-        self._finish(data, incomplete_stop(read_object(data.get("response"))))
+        self._finish(data, incomplete_stop_reason(lenient_object(data.get("response"))))
 
     def _finish(self, data: Payload, stop: StopReason) -> None:
         self._on_started(data)
-        response = read_object(data.get("response"))
+        response = lenient_object(data.get("response"))
         self._output.finish(response.get("output"))
         if self._output.refused and stop is StopReason.END_TURN:
             stop = StopReason.REFUSAL
-        self._assembly.end(stop, self._usage, extra=Opaque(Format.RESPONSES, response))
+        self._builder.end(stop, self._usage, extra=ProviderData(Format.RESPONSES, response))
 
     def _on_error(self, data: Payload) -> None:
-        self._usage = parse_usage(read_object(data.get("response")), self._usage)
-        self._assembly.fail(parse_stream_error(data), self._usage)
+        self._usage = parse_usage(lenient_object(data.get("response")), self._usage)
+        self._builder.fail(parse_stream_error(data), self._usage)
 
     def _on_keepalive(self, data: Payload) -> None:
-        self._assembly.ping()
+        self._builder.ping()
 
     _HANDLERS: ClassVar[dict[str, Callable[[ResponsesDecoder, Payload], None]]] = {
         "response.created": _on_started,

@@ -11,31 +11,31 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
-from gateway.wire.crossing import Losses
+from gateway.errors import UnsupportedField
+from gateway.wire.crossing import Dropped
 from gateway.wire.fields import Payload
-from gateway.wire.json_schema import is_strict, object_schema
-from gateway.wire.toolbox import WRAPPED, Toolbox, asked_as
+from gateway.wire.json_schema import is_strict, parameters_schema
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG, UpstreamTools, tool_type_name
 
 _SEARCH: Final = "web_search"
 
 
-def render_tools(prompt: Prompt, target: Target, losses: Losses) -> Payload:
+def render_tools(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
     """`tools`, `tool_choice` and `parallel_tool_calls`, as far as there is something to say.
 
     Raises `CannotConvert` where the choice is one that cannot be had, or none of the tools is.
     """
     if prompt.format is Format.RESPONSES:
-        return _own(prompt, target)
+        return _echo(prompt, target)
     if not prompt.tools:
         return {}
-    box = Toolbox(prompt, keep_all=True)
-    tools = {sent: _tool(sent, tool, target, losses) for sent, tool in box.tools.items()}
+    box = UpstreamTools(prompt, keep_all=True)
+    tools = {sent: _render_tool(sent, tool, target, losses) for sent, tool in box.tools.items()}
     known = {sent: tool for sent, tool in tools.items() if tool is not None}
-    choice = _choice(box, known)
+    choice = _render_tool_choice(box, known)
     if not known:
         if box.tools and (box.choice is None or box.choice.mode is not ChoiceMode.NONE):
-            raise CannotConvert("tools", "the model's upstream has none of these")
+            raise UnsupportedField("tools", "the model's upstream has none of these")
         return {}
     fields: Payload = {"tools": list(known.values())}
     if choice is not None:
@@ -45,7 +45,7 @@ def render_tools(prompt: Prompt, target: Target, losses: Losses) -> Payload:
     return fields
 
 
-def own_tools(tools: Iterable[Tool]) -> list[Payload]:
+def echo_tools(tools: Iterable[Tool]) -> list[Payload]:
     """The definitions as the client sent them, those of a namespace together again. Tools without
     one stand in an item of the input."""
     definitions: list[Payload] = []
@@ -64,7 +64,7 @@ def own_tools(tools: Iterable[Tool]) -> list[Payload]:
     return definitions
 
 
-def own_choice(choice: ToolChoice) -> str | Payload:
+def echo_tool_choice(choice: ToolChoice) -> str | Payload:
     """The choice as the client sent it."""
     if choice.extra is not None:
         own: str | Payload = choice.extra.data
@@ -74,15 +74,15 @@ def own_choice(choice: ToolChoice) -> str | Payload:
     return choice.mode.value
 
 
-def _own(prompt: Prompt, target: Target) -> Payload:
+def _echo(prompt: Prompt, target: Target) -> Payload:
     """As the client said it, but that tools for free text are wrapped where they are not known."""
     fields: Payload = {}
-    if tools := own_tools(prompt.tools):
+    if tools := echo_tools(prompt.tools):
         fields["tools"] = (
             tools if target.custom_tools else [_without_custom(tool) for tool in tools]
         )
     if prompt.tool_choice is not None:
-        choice = own_choice(prompt.tool_choice)
+        choice = echo_tool_choice(prompt.tool_choice)
         if prompt.tool_choice.kind is ToolKind.CUSTOM and not target.custom_tools:
             choice = {"type": "function", "name": prompt.tool_choice.name}
         fields["tool_choice"] = choice
@@ -93,48 +93,48 @@ def _own(prompt: Prompt, target: Target) -> Payload:
 
 def _without_custom(tool: Payload) -> Payload:
     if tool["type"] == "custom":
-        return _wrapped(tool["name"], tool.get("description"), tool.get("format"))
+        return _custom_as_function(tool["name"], tool.get("description"), tool.get("format"))
     if tool["type"] == "namespace":
         return tool | {"tools": [_without_custom(inner) for inner in tool["tools"]]}
     return tool
 
 
-def _tool(sent: str, tool: Tool, target: Target, losses: Losses) -> Payload | None:
+def _render_tool(sent: str, tool: Tool, target: Target, losses: Dropped) -> Payload | None:
     """None for tools of other formats' upstreams."""
-    losses.own_fields(tool.extra, "tools.")
+    losses.native_fields(tool.extra, "tools.")
     if tool.cache is not None:
-        losses.lose("cache_marks")
+        losses.drop("cache_marks")
     if tool.kind is ToolKind.SERVER:
         if tool.search is not None:
-            return _search(tool.search, losses)
-        losses.lose(asked_as(tool))
+            return _render_search(tool.search, losses)
+        losses.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.FUNCTION:
-        return _function(sent, tool, losses)
+        return _render_function(sent, tool, losses)
     form = {"type": "grammar", **tool.grammar} if tool.grammar else None
     if not target.custom_tools:
-        return _wrapped(sent, tool.description, form)
+        return _custom_as_function(sent, tool.description, form)
     custom: Payload = {"type": "custom", "name": sent}
     if tool.description:
         custom["description"] = tool.description
     return custom | {"format": form} if form else custom
 
 
-def _function(sent: str, tool: Tool, losses: Losses) -> Payload:
+def _render_function(sent: str, tool: Tool, losses: Dropped) -> Payload:
     """Silence about `strict` would mean that it is wanted."""
     function: Payload = {"type": "function", "name": sent}
     if tool.description:
         function["description"] = tool.description
     strict = tool.strict is True and is_strict(tool.schema)
     if tool.strict and not strict:
-        losses.lose("tools.strict")
-    return function | {"parameters": object_schema(tool.schema), "strict": strict}
+        losses.drop("tools.strict")
+    return function | {"parameters": parameters_schema(tool.schema), "strict": strict}
 
 
-def _wrapped(name: str, description: str | None, form: Mapping[str, Any] | None) -> Payload:
+def _custom_as_function(name: str, description: str | None, form: Mapping[str, Any] | None) -> Payload:
     """A tool for free text as a function of one string, with its grammar told in words."""
     told = [description] if description else []
-    told.append(f"'{WRAPPED}' is the tool's whole input, as plain text.")
+    told.append(f"'{CUSTOM_TOOL_ARG}' is the tool's whole input, as plain text.")
     if form and form.get("definition"):
         grammar = f"{form.get('syntax') or ''} grammar".strip()
         told.append(f"It must follow this {grammar}:\n{form['definition']}")
@@ -144,21 +144,21 @@ def _wrapped(name: str, description: str | None, form: Mapping[str, Any] | None)
         "description": "\n\n".join(told),
         "parameters": {
             "type": "object",
-            "properties": {WRAPPED: {"type": "string"}},
-            "required": [WRAPPED],
+            "properties": {CUSTOM_TOOL_ARG: {"type": "string"}},
+            "required": [CUSTOM_TOOL_ARG],
         },
         "strict": False,
     }
 
 
-def _search(search: WebSearch, losses: Losses) -> Payload:
+def _render_search(search: WebSearch, losses: Dropped) -> Payload:
     tool: Payload = {"type": _SEARCH}
     if search.allowed_domains:
         tool["filters"] = {"allowed_domains": list(search.allowed_domains)}
     if search.blocked_domains:
-        losses.lose("tools.blocked_domains")
+        losses.drop("tools.blocked_domains")
     if search.max_uses is not None:
-        losses.lose("tools.max_uses")
+        losses.drop("tools.max_uses")
     if search.location:
         tool["user_location"] = {"type": "approximate", **search.location}
     if search.context_size is not None:
@@ -166,43 +166,43 @@ def _search(search: WebSearch, losses: Losses) -> Payload:
     return tool
 
 
-def _choice(box: Toolbox, known: Mapping[str, Payload]) -> str | Payload | None:
+def _render_tool_choice(box: UpstreamTools, known: Mapping[str, Payload]) -> str | Payload | None:
     """The choice among the tools that are known here."""
     choice = box.choice
     if choice is None:
         return None
     if choice.allowed is not None:
-        return _among(choice.mode, [known[sent] for sent in known if _is_allowed(sent, box)])
+        return _allowed_tools(choice.mode, [known[sent] for sent in known if _is_allowed(sent, box)])
     match choice.mode:
-        case ChoiceMode.OPAQUE:
-            raise CannotConvert("tool_choice", "the model's upstream knows no such choice")
+        case ChoiceMode.PROVIDER_SPECIFIC:
+            raise UnsupportedField("tool_choice", "the model's upstream knows no such choice")
         case ChoiceMode.NAMED:
             if (tool := known.get(choice.name or "")) is None:
-                raise CannotConvert("tool_choice", f"the upstream has no tool '{choice.name}'")
-            return _forced(tool)
+                raise UnsupportedField("tool_choice", f"the upstream has no tool '{choice.name}'")
+            return _force_tool(tool)
         case ChoiceMode.REQUIRED if not known:
-            raise CannotConvert("tool_choice", "the model's upstream has none of these tools")
+            raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
         case _:
             return choice.mode.value
 
 
-def _forced(tool: Payload) -> Payload:
+def _force_tool(tool: Payload) -> Payload:
     """Tools without a name can only be forced as the one that is allowed."""
-    return _pointed(tool) if "name" in tool else _among(ChoiceMode.REQUIRED, [tool])
+    return _tool_ref(tool) if "name" in tool else _allowed_tools(ChoiceMode.REQUIRED, [tool])
 
 
-def _among(mode: ChoiceMode, tools: Sequence[Payload]) -> Payload:
+def _allowed_tools(mode: ChoiceMode, tools: Sequence[Payload]) -> Payload:
     if not tools:
-        raise CannotConvert("tool_choice", "the model's upstream has none of these tools")
-    pointed = [_pointed(tool) for tool in tools]
+        raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
+    pointed = [_tool_ref(tool) for tool in tools]
     return {"type": "allowed_tools", "mode": mode.value, "tools": pointed}
 
 
-def _is_allowed(sent: str, box: Toolbox) -> bool:
+def _is_allowed(sent: str, box: UpstreamTools) -> bool:
     allowed = box.choice.allowed if box.choice else None
     return allowed is not None and (sent in allowed or box.tools[sent].name in allowed)
 
 
-def _pointed(tool: Payload) -> Payload:
+def _tool_ref(tool: Payload) -> Payload:
     """What points at a tool: tools that the upstream runs have no name."""
     return {field: tool[field] for field in ("type", "name") if field in tool}

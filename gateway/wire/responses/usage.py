@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.usage import Usage
-from gateway.wire.fields import Payload, count
+from gateway.wire.fields import Payload, token_count
 
-_NOTHING: Final = Usage()
+_ZERO: Final = Usage()
 _NO_IMAGES: Final[Payload] = {
     "input_tokens": 0,
     "input_tokens_details": {"image_tokens": 0, "text_tokens": 0},
@@ -21,25 +21,25 @@ _NO_IMAGES: Final[Payload] = {
 """Kinds of tools that did nothing are told as well, where any did something."""
 
 
-def parse_usage(response: Payload, before: Usage | None = None) -> Usage | None:
+def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | None:
     """The usage that a response object reports; `before` where it reports none but zeros."""
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
-        return before
-    known = before or _NOTHING
+        return previous
+    known = previous or _ZERO
     read = counts.get("input_tokens_details")
     tools = response.get("tool_usage")
     searches = tools.get("web_search") if isinstance(tools, dict) else None
-    reasoning = count(counts.get("output_tokens_details"), "reasoning_tokens")
+    reasoning = token_count(counts.get("output_tokens_details"), "reasoning_tokens")
     usage = Usage(
-        input_tokens=count(counts, "input_tokens") or known.input_tokens,
-        cache_read_tokens=count(read, "cached_tokens") or known.cache_read_tokens,
-        cache_write_tokens=count(read, "cache_write_tokens") or known.cache_write_tokens,
-        output_tokens=count(counts, "output_tokens") or known.output_tokens,
+        input_tokens=token_count(counts, "input_tokens") or known.input_tokens,
+        cache_read_tokens=token_count(read, "cached_tokens") or known.cache_read_tokens,
+        cache_write_tokens=token_count(read, "cache_write_tokens") or known.cache_write_tokens,
+        output_tokens=token_count(counts, "output_tokens") or known.output_tokens,
         reasoning_tokens=reasoning or known.reasoning_tokens,
-        web_searches=count(searches, "num_requests") or known.web_searches,
+        web_searches=token_count(searches, "num_requests") or known.web_searches,
     )
-    return usage if usage != _NOTHING else None
+    return usage if usage != _ZERO else None
 
 
 def render_usage(usage: Usage) -> Payload:

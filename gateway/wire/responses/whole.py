@@ -10,35 +10,35 @@ from collections.abc import Sequence
 
 from gateway.core.parts import CallKind, Part, Text, ToolCall
 from gateway.wire.fields import Payload
-from gateway.wire.responses.ids import Ids
+from gateway.wire.responses.ids import IdGenerator
 from gateway.wire.responses.outgoing import COMPLETED, INCOMPLETE
 
 
-def usual_items(parts: Sequence[Part], ids: Ids, *, cut: bool) -> list[Payload] | None:
+def render_simple_items(parts: Sequence[Part], ids: IdGenerator, *, truncated: bool) -> list[Payload] | None:
     """The items, the last of them incomplete where the reply was `cut` off; None of a reply that
     holds anything else. `ids` may be used up then."""
     items: list[Payload] = []
     for number, part in enumerate(parts):
         if type(part) is Text and not number:
-            item = _message(part, ids)
+            item = _simple_message(part, ids)
         elif type(part) is ToolCall:
-            item = _call(part, ids)
+            item = _simple_call(part, ids)
         else:
             item = None
         if item is None:
             return None
         items.append(item)
-    if cut and items:
+    if truncated and items:
         items[-1]["status"] = INCOMPLETE
     return items
 
 
-def _message(part: Text, ids: Ids) -> Payload | None:
+def _simple_message(part: Text, ids: IdGenerator) -> Payload | None:
     if part.extra is not None or part.citations:
         return None
     text = {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
     return {
-        "id": ids.item("msg"),
+        "id": ids.item_id("msg"),
         "type": "message",
         "role": "assistant",
         "status": COMPLETED,
@@ -46,14 +46,14 @@ def _message(part: Text, ids: Ids) -> Payload | None:
     }
 
 
-def _call(part: ToolCall, ids: Ids) -> Payload | None:
+def _simple_call(part: ToolCall, ids: IdGenerator) -> Payload | None:
     if part.kind is not CallKind.FUNCTION or part.extra is not None or part.namespace is not None:
         return None
     return {
-        "id": ids.item("fc"),
+        "id": ids.item_id("fc"),
         "type": "function_call",
         "status": COMPLETED,
-        "call_id": ids.call(part.id),
+        "call_id": ids.call_id(part.id),
         "name": part.name,
         "arguments": part.arguments or "{}",
     }

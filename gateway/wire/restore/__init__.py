@@ -3,6 +3,6 @@
 Events go in and events come out, by the same grammar. It must not know any format.
 """
 
-from gateway.wire.restore.chain import Restorer, restore_reply, restorer
+from gateway.wire.restore.chain import EventTransformer, transform_reply, event_transformer
 
-__all__ = ["Restorer", "restore_reply", "restorer"]
+__all__ = ["EventTransformer", "transform_reply", "event_transformer"]

@@ -10,29 +10,29 @@ from gateway.core.events import Close, Delta, Event, Open
 from gateway.core.parts import CallKind, ToolCall
 from gateway.core.prompt import Tool, ToolKind
 from gateway.core.value import replace
-from gateway.wire.restore.free_text import FreeText
-from gateway.wire.toolbox import tools_by_sent_name
+from gateway.wire.restore.free_text import CustomToolArgReader
+from gateway.wire.toolbox import tools_by_upstream_name
 
 
 def changed_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
     """The tools, by sent name, whose calls may have to be changed."""
     return {
         sent: tool
-        for sent, tool in tools_by_sent_name(tools).items()
+        for sent, tool in tools_by_upstream_name(tools).items()
         if sent != tool.name or tool.namespace is not None or tool.kind is ToolKind.CUSTOM
     }
 
 
-class Calls:
+class ToolCallRestorer:
     __slots__ = ("_texts", "_tools")
 
     finished = False
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
-        self._texts: dict[int, FreeText] = {}
+        self._texts: dict[int, CustomToolArgReader] = {}
 
-    def restore(self, event: Event) -> Sequence[Event]:
+    def apply(self, event: Event) -> Sequence[Event]:
         if type(event) is Open and type(event.part) is ToolCall:
             return self._opened(event.index, event.part)
         if self._texts:
@@ -43,7 +43,7 @@ class Calls:
                 return [*_piece(event.index, text.close()), event]
         return (event,)
 
-    def minds(self, index: int) -> bool:
+    def transforms(self, index: int) -> bool:
         return index in self._texts
 
     def _opened(self, index: int, call: ToolCall) -> Sequence[Event]:
@@ -53,7 +53,7 @@ class Calls:
         call = replace(call, name=tool.name, namespace=tool.namespace)
         if tool.kind is not ToolKind.CUSTOM or call.kind is CallKind.CUSTOM:
             return (Open(index, call),)
-        text = self._texts[index] = FreeText()
+        text = self._texts[index] = CustomToolArgReader()
         opening = Open(index, replace(call, kind=CallKind.CUSTOM, arguments=""))
         return [opening, *_piece(index, text.add(call.arguments))]
 

@@ -7,16 +7,16 @@ from typing import Protocol
 
 from gateway.core.events import Event
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, fold, unfold
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.value import replace
 from gateway.wire.codec import Rendering
-from gateway.wire.restore.calls import Calls, changed_tools
-from gateway.wire.restore.fence import Fence
-from gateway.wire.restore.json_answer import JsonAnswer
-from gateway.wire.restore.stops import Stops
+from gateway.wire.restore.calls import ToolCallRestorer, changed_tools
+from gateway.wire.restore.fence import CodeFenceStripper
+from gateway.wire.restore.json_answer import JsonToolToText
+from gateway.wire.restore.stops import StopSequenceFilter
 
 
-class Restorer(Protocol):
+class EventTransformer(Protocol):
     """Turns the events of one reply into those that the client is to see.
 
     `finished`: the reply has come to its end, whatever the upstream still says; events that follow
@@ -26,40 +26,40 @@ class Restorer(Protocol):
     @property
     def finished(self) -> bool: ...
 
-    def restore(self, event: Event) -> Sequence[Event]: ...
+    def apply(self, event: Event) -> Sequence[Event]: ...
 
-    def minds(self, index: int) -> bool:
+    def transforms(self, index: int) -> bool:
         """Whether pieces of the part would not all pass as they are."""
         ...
 
 
-def restorer(prompt: Prompt, rendering: Rendering) -> Restorer | None:
+def event_transformer(prompt: Prompt, rendering: Rendering) -> EventTransformer | None:
     """What has to be done to the reply's events; None where nothing has."""
-    steps: list[Restorer] = []
+    steps: list[EventTransformer] = []
     if prompt.tools and (tools := changed_tools(prompt.tools)):
-        steps.append(Calls(tools))
+        steps.append(ToolCallRestorer(tools))
     if rendering.json_tool is not None:
-        steps.append(JsonAnswer(rendering.json_tool))
+        steps.append(JsonToolToText(rendering.json_tool))
     if rendering.fenced:
-        steps.append(Fence())
+        steps.append(CodeFenceStripper())
     if rendering.stop and (stops := [stop for stop in rendering.stop if stop]):
-        steps.append(Stops(stops))
+        steps.append(StopSequenceFilter(stops))
     if len(steps) > 1:
         return _Chain(steps)
     return steps[0] if steps else None
 
 
-def restore_reply(reply: Reply, prompt: Prompt, rendering: Rendering) -> Reply:
+def transform_reply(reply: Reply, prompt: Prompt, rendering: Rendering) -> Reply:
     """The same for a whole reply, whose usage is known and stays."""
-    chain = restorer(prompt, rendering)
+    chain = event_transformer(prompt, rendering)
     if chain is None:
         return reply
-    return replace(fold(_through(chain, reply)), usage=reply.usage)
+    return replace(collect_reply(_apply_to_reply(chain, reply)), usage=reply.usage)
 
 
-def _through(chain: Restorer, reply: Reply) -> Iterator[Event]:
-    for event in unfold(reply):
-        yield from chain.restore(event)
+def _apply_to_reply(chain: EventTransformer, reply: Reply) -> Iterator[Event]:
+    for event in reply_events(reply):
+        yield from chain.apply(event)
 
 
 class _Chain:
@@ -67,18 +67,18 @@ class _Chain:
 
     __slots__ = ("_steps",)
 
-    def __init__(self, steps: Sequence[Restorer]) -> None:
+    def __init__(self, steps: Sequence[EventTransformer]) -> None:
         self._steps = steps
 
     @property
     def finished(self) -> bool:
         return any(step.finished for step in self._steps)
 
-    def minds(self, index: int) -> bool:
-        return any(step.minds(index) for step in self._steps)
+    def transforms(self, index: int) -> bool:
+        return any(step.transforms(index) for step in self._steps)
 
-    def restore(self, event: Event) -> Sequence[Event]:
+    def apply(self, event: Event) -> Sequence[Event]:
         events: Sequence[Event] = (event,)
         for step in self._steps:
-            events = [after for before in events for after in step.restore(before)]
+            events = [after for before in events for after in step.apply(before)]
         return events

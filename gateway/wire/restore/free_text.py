@@ -10,10 +10,10 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from gateway.wire.toolbox import WRAPPED
+from gateway.wire.toolbox import CUSTOM_TOOL_ARG
 
-_HEAD: Final = re.compile(rf'\s*\{{\s*"(?:{WRAPPED}|content|patch)"\s*:\s*"')
-_LONGEST_HEAD: Final = 256
+_HEAD: Final = re.compile(rf'\s*\{{\s*"(?:{CUSTOM_TOOL_ARG}|content|patch)"\s*:\s*"')
+_MAX_HEAD: Final = 256
 _NOTHING: Final = re.compile(r"\s*(?:\{\s*\}\s*)?")
 _WHOLE_UNITS: Final = re.compile(
     r"""(?: [^"\\]++
@@ -35,41 +35,41 @@ _ESCAPE: Final = re.compile(
 _LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-class _At(Enum):
+class _Position(Enum):
     HEAD = auto()
     TEXT = auto()
     TAIL = auto()
-    ELSEWHERE = auto()
+    UNWRAPPED = auto()
 
 
-class FreeText:
+class CustomToolArgReader:
     """One text. What is not wrapped like that is given out as it stands, at the end."""
 
     __slots__ = ("_at", "_held", "_pieces")
 
     def __init__(self) -> None:
-        self._at = _At.HEAD
+        self._at = _Position.HEAD
         self._held = ""
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> str:
         """The text that a piece of the JSON brings, maybe none."""
-        if self._at is _At.TEXT:
+        if self._at is _Position.TEXT:
             return self._read(self._held + piece)
-        if self._at is _At.ELSEWHERE:
+        if self._at is _Position.UNWRAPPED:
             self._pieces.append(piece)
-        elif self._at is _At.HEAD:
+        elif self._at is _Position.HEAD:
             self._held += piece
             if head := _HEAD.match(self._held):
-                self._at = _At.TEXT
+                self._at = _Position.TEXT
                 return self._read(self._held[head.end() :])
-            if len(self._held) > _LONGEST_HEAD:
-                self._at = _At.ELSEWHERE
+            if len(self._held) > _MAX_HEAD:
+                self._at = _Position.UNWRAPPED
         return ""
 
     def close(self) -> str:
         """What there is left to say at the end of the JSON."""
-        if self._at in (_At.TEXT, _At.TAIL):
+        if self._at in (_Position.TEXT, _Position.TAIL):
             return ""  # half an escape says nothing
         whole = self._held + "".join(self._pieces)
         return "" if _NOTHING.fullmatch(whole) else whole
@@ -79,7 +79,7 @@ class FreeText:
         end = units.end() if units else 0
         self._held = raw[end:]
         if self._held.startswith('"'):
-            self._at = _At.TAIL
+            self._at = _Position.TAIL
         return _ESCAPE.sub(_character, raw[:end])
 
 

@@ -13,7 +13,7 @@ from gateway.core.parts import Part, Text, ToolCall
 from gateway.core.value import replace
 
 
-class JsonAnswer:
+class JsonToolToText:
     __slots__ = ("_answered", "_indexes", "_name")
 
     finished = False
@@ -23,10 +23,10 @@ class JsonAnswer:
         self._answered = False
         self._indexes: dict[int, int] = {}
 
-    def minds(self, index: int) -> bool:
+    def transforms(self, index: int) -> bool:
         return self._indexes.get(index) != index
 
-    def restore(self, event: Event) -> Sequence[Event]:
+    def apply(self, event: Event) -> Sequence[Event]:
         match event:
             case Open(index, ToolCall(name=name, arguments=arguments)):
                 if self._answered or name != self._name:

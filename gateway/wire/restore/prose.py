@@ -14,7 +14,7 @@ from gateway.core.parts import Text
 from gateway.core.value import replace
 
 
-class Prose(ABC):
+class TextFilter(ABC):
     __slots__ = ("_index",)
 
     finished = False
@@ -31,13 +31,13 @@ class Prose(ABC):
         """What may be said of the text that came so far, and was not yet."""
 
     @abstractmethod
-    def rest(self) -> str:
+    def flush(self) -> str:
         """What is left to say at the text's end."""
 
-    def minds(self, index: int) -> bool:
+    def transforms(self, index: int) -> bool:
         return index == self._index
 
-    def restore(self, event: Event) -> Sequence[Event]:
+    def apply(self, event: Event) -> Sequence[Event]:
         if type(event) is Delta:
             if event.index != self._index or not isinstance(event.piece, str):
                 return (event,)
@@ -49,7 +49,7 @@ class Prose(ABC):
             return [opening, *_piece(event.index, self.add(event.part.text))]
         if type(event) is Close and event.index == self._index:
             self._index = None
-            return [*_piece(event.index, self.rest()), event]
+            return [*_piece(event.index, self.flush()), event]
         return (event,)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from gateway.core.events import Begin, Close, End, Event, StopReason
 from gateway.core.usage import Usage
-from gateway.wire.restore.prose import Prose
+from gateway.wire.restore.prose import TextFilter
 
 
-class Stops(Prose):
+class StopSequenceFilter(TextFilter):
     """The sequence that is complete first ends the reply, wherever the pieces were cut. As many
     characters are held back as may belong to one that is not complete yet."""
 
@@ -27,15 +27,15 @@ class Stops(Prose):
         self._usage: Usage | None = None
         self.finished = False
 
-    def minds(self, index: int) -> bool:
-        return self.finished or super().minds(index)
+    def transforms(self, index: int) -> bool:
+        return self.finished or super().transforms(index)
 
-    def restore(self, event: Event) -> Sequence[Event]:
+    def apply(self, event: Event) -> Sequence[Event]:
         if self.finished:
             return ()
         if type(event) is Begin:
             self._usage = event.usage
-        events = super().restore(event)
+        events = super().apply(event)
         if self._hit is None or self._index is None:
             return events
         self.finished = True
@@ -55,5 +55,5 @@ class Stops(Prose):
         self._held = text[free:]
         return text[:free]
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         return self._held

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.console.visiting import Visitor, visiting
-from tests.house import House
+from tests.console.visiting import Visitor, signed_in_visitor
+from tests.house import RunningGateway
 
 
 @pytest.fixture
-async def visitor(house: House) -> AsyncIterator[Visitor]:
-    async with visiting(house) as visitor:
+async def visitor(house: RunningGateway) -> AsyncIterator[Visitor]:
+    async with signed_in_visitor(house) as visitor:
         yield visitor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.console.hostile import HOSTILE, SHOWN, harmless, preformatted
+from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT, is_harmless, preformatted_texts
 from tests.console.visiting import Visitor
-from tests.house import ACCOUNT, House
-from tests.scripted import ScriptedUpstream, reply, reply_stream, whole
+from tests.house import ACCOUNT, RunningGateway
+from tests.scripted import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 
 PAGE = "/console/channels"
 ADDRESS = f"{PAGE}/chat-main/{ACCOUNT}"
@@ -18,70 +18,70 @@ async def test_all_channels_are_there(visitor: Visitor) -> None:
     shown = await visitor.get(PAGE)
     assert shown.status == 200
     for spoken in Format:
-        assert f"{spoken}-main" in shown.words
-    assert shown.words.count("well") == 3
+        assert f"{spoken}-main" in shown.text
+    assert shown.text.count("well") == 3
 
 
 async def test_an_account_that_is_asked(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply_stream(Format.CHAT), whole(HOSTILE.encode(), 500))
-    await house.ask(Format.CHAT, stream=True)
-    await house.ask(Format.CHAT)
+    upstream.respond_with(fixture_stream(Format.CHAT), json_response(HOSTILE_TEXT.encode(), 500))
+    await house.post(Format.CHAT, stream=True)
+    await house.post(Format.CHAT)
     await house.rows(2)
     shown = await visitor.get(PAGE)
-    assert "beta-5.4 well" in shown.words
-    assert "HTTP status 500" in shown.words
-    assert harmless(shown.html)
+    assert "beta-5.4 well" in shown.text
+    assert "HTTP status 500" in shown.text
+    assert is_harmless(shown.html)
 
 
 async def test_a_spent_account_is_reset(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(whole({"error": {"message": "bad key"}}, 401))
-    await house.ask(Format.CHAT)
+    upstream.respond_with(json_response({"error": {"message": "bad key"}}, 401))
+    await house.post(Format.CHAT)
     shown = await visitor.get(PAGE)
-    banned = shown.words.count("banned")
+    banned = shown.text.count("banned")
     assert banned == 3
-    assert " UTC" in shown.words
+    assert " UTC" in shown.text
     shown = await visitor.post(f"{ADDRESS}/reset")
-    assert f"What was held against chat-main/{ACCOUNT} is forgotten." in shown.words
-    assert shown.words.count("banned") == banned - 1
+    assert f"What was held against chat-main/{ACCOUNT} is forgotten." in shown.text
+    assert shown.text.count("banned") == banned - 1
 
 
 async def test_disabled_and_enabled(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     for spoken in Format:
         await visitor.post(f"{PAGE}/{spoken}-main/{ACCOUNT}/disable")
     shown = await visitor.get(PAGE)
-    assert shown.words.count("Enable") == 3
-    assert (await house.ask(Format.CHAT)).status == 503
+    assert shown.text.count("Enable") == 3
+    assert (await house.post(Format.CHAT)).status == 503
     shown = await visitor.post(f"{ADDRESS}/enable")
-    assert "may be asked again" in shown.words
-    assert (await house.ask(Format.CHAT)).status == 200
+    assert "may be asked again" in shown.text
+    assert (await house.post(Format.CHAT)).status == 200
 
 
 async def test_a_test_that_works_is_told_once(upstream: ScriptedUpstream, visitor: Visitor) -> None:
-    upstream.play(reply_stream(Format.CHAT))
+    upstream.respond_with(fixture_stream(Format.CHAT))
     shown = await visitor.post(f"{ADDRESS}/try", model="alpha-sonnet-4-6")
     assert shown.path == PAGE
-    assert f"chat-main/{ACCOUNT}: it works" in shown.words
-    assert "alpha-sonnet-4-6 (upstream-model, chat)" in shown.words
-    assert "12 in, 4 out" in shown.words
-    assert len(upstream.seen) == 1
-    assert "it works" not in (await visitor.get(PAGE)).words
+    assert f"chat-main/{ACCOUNT}: it works" in shown.text
+    assert "alpha-sonnet-4-6 (upstream-model, chat)" in shown.text
+    assert "12 in, 4 out" in shown.text
+    assert len(upstream.requests) == 1
+    assert "it works" not in (await visitor.get(PAGE)).text
 
 
 async def test_a_test_that_fails_tells_the_real_error(
     upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(whole(HOSTILE.encode(), 500))
+    upstream.respond_with(json_response(HOSTILE_TEXT.encode(), 500))
     shown = await visitor.post(f"{ADDRESS}/try", model="beta-5.4")
-    assert f"chat-main/{ACCOUNT}: it failed" in shown.words
-    assert SHOWN in preformatted(shown.html)
-    assert harmless(shown.html)
+    assert f"chat-main/{ACCOUNT}: it failed" in shown.text
+    assert DISPLAYED_TEXT in preformatted_texts(shown.html)
+    assert is_harmless(shown.html)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_test_that_fails_tells_the_real_error(
 async def test_who_is_not_there(visitor: Visitor, address: str, fields: dict[str, str]) -> None:
     shown = await visitor.post(address, **fields)
     assert shown.status == 404
-    assert "no account" in shown.words or "no model" in shown.words
+    assert "no account" in shown.text or "no model" in shown.text
 
 
 async def test_looking_changes_nothing(visitor: Visitor) -> None:

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.console.snippets import KEY
-from tests.console.visiting import Shown, Visitor, visiting
-from tests.house import House, channels, open_house
+from tests.console.visiting import VisitedPage, Visitor, signed_in_visitor
+from tests.house import RunningGateway, channels, run_gateway
 
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-async def shown(simulated_house: House) -> Shown:
-    async with visiting(simulated_house) as visitor:
+async def shown(simulated_house: RunningGateway) -> VisitedPage:
+    async with signed_in_visitor(simulated_house) as visitor:
         return await visitor.get("/console/connect")
 
 
@@ -41,7 +41,7 @@ async def _run(*command: str) -> str:
     return printed.decode()
 
 
-def _filled(shown: Shown, id: str, house: House) -> str:
+def _filled(shown: VisitedPage, id: str, house: RunningGateway) -> str:
     text = shown.inside(id)
     assert text is not None
     assert house.address in text
@@ -50,20 +50,20 @@ def _filled(shown: Shown, id: str, house: House) -> str:
 
 @pytest.mark.parametrize("spoken", ["chat", "messages", "responses"])
 async def test_the_commands_work_as_they_stand(
-    shown: Shown, simulated_house: House, spoken: str
+    shown: VisitedPage, simulated_house: RunningGateway, spoken: str
 ) -> None:
     text = _filled(shown, f"{spoken}-curl", simulated_house)
     printed = await _run("sh", "-c", text.replace("curl -sS", "curl -sS --fail-with-body"))
     assert "usage" in printed
 
 
-async def test_the_programs_work_as_they_stand(shown: Shown, simulated_house: House) -> None:
+async def test_the_programs_work_as_they_stand(shown: VisitedPage, simulated_house: RunningGateway) -> None:
     for spoken in ("chat", "messages", "responses"):
         text = _filled(shown, f"{spoken}-python", simulated_house)
         assert (await _run(sys.executable, "-c", text)).strip()
 
 
-async def test_agents_get_the_address_that_they_want(shown: Shown, simulated_house: House) -> None:
+async def test_agents_get_the_address_that_they_want(shown: VisitedPage, simulated_house: RunningGateway) -> None:
     config = tomllib.loads(shown.inside("responses-agent") or "")
     provider = config["model_providers"][config["model_provider"]]
     assert provider["base_url"] == f"{simulated_house.address}/v1"
@@ -73,8 +73,8 @@ async def test_agents_get_the_address_that_they_want(shown: Shown, simulated_hou
     assert f"ANTHROPIC_BASE_URL='{simulated_house.address}'" in environment
 
 
-async def test_no_key_stands_on_the_page(shown: Shown, simulated_house: House) -> None:
-    assert KEY in shown.words
+async def test_no_key_stands_on_the_page(shown: VisitedPage, simulated_house: RunningGateway) -> None:
+    assert KEY in shown.text
     assert "sk-" not in shown.html
     assert shown.html.count("data-copy=") == 3 + 9
 
@@ -82,28 +82,28 @@ async def test_no_key_stands_on_the_page(shown: Shown, simulated_house: House) -
 async def test_the_public_address_goes_first(tmp_path: Path) -> None:
     public = "http://gateway.test/door"
     async with (
-        open_house(
+        run_gateway(
             tmp_path, channels("http://127.0.0.1:1"), server={"public_url": public}
         ) as house,
-        visiting(house) as visitor,
+        signed_in_visitor(house) as visitor,
     ):
         shown = await visitor.get("/console/connect")
         assert shown.inside("address-1") == f"{public}/v1"
         assert shown.inside("address-2") == public
-        assert str(urlsplit(house.address).port) not in shown.words
+        assert str(urlsplit(house.address).port) not in shown.text
 
 
 async def test_without_channels_no_model_is_named(tmp_path: Path) -> None:
-    async with open_house(tmp_path, []) as house, visiting(house) as visitor:
+    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
         assert '"MODEL"' in ((await visitor.get("/console/connect")).inside("chat-curl") or "")
 
 
 async def test_clients_that_call_a_wrong_address_are_counted(
-    visitor: Visitor, house: House
+    visitor: Visitor, house: RunningGateway
 ) -> None:
-    assert "None since the gateway started." in (await visitor.get("/console/connect")).words
+    assert "None since the gateway started." in (await visitor.get("/console/connect")).text
     for _ in range(2):
         await house.http.post("/v1/v1/messages", headers={"user-agent": "<b>agent/1.2"})
     shown = await visitor.get("/console/connect")
-    assert "/v1/v1/ <b>agent 2" in shown.words
+    assert "/v1/v1/ <b>agent 2" in shown.text
     assert "<b>" not in shown.html

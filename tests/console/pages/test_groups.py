@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from gateway.core.formats import Format
-from gateway.store.records import AgentMode
-from tests.console.visiting import Visitor, visiting
-from tests.house import ALPHA, BETA, House, open_house
-from tests.scripted import ScriptedUpstream, reply
+from gateway.store.records import UserAgentMode
+from tests.console.visiting import Visitor, signed_in_visitor
+from tests.house import ALPHA, BETA, RunningGateway, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
 
 pytestmark = pytest.mark.timeout(30)
 
 
 async def test_made_with_all_terms_and_used(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     shown = await visitor.post(
         "/console/groups-new",
@@ -29,45 +29,45 @@ async def test_made_with_all_terms_and_used(
         user_agent_mode="observe",
     )
     assert shown.path == "/console/groups/team.1"
-    group = house.desk.group("team.1")
+    group = house.operations.get_group("team.1")
     assert group.patterns == ("beta-*", "nothing-*")
-    assert (group.multiplier, group.user_agent_mode) == ("0.5", AgentMode.OBSERVE)
+    assert (group.multiplier, group.user_agent_mode) == ("0.5", UserAgentMode.OBSERVE)
     assert group.limits.budget_month == 5 * 10**12
     assert group.limits.requests_per_minute == 600
-    assert "no model of the catalog" in shown.words
-    assert "others pass and are noted" in shown.words
-    assert f"{BETA} ," in shown.words or f"{BETA} no channel" not in shown.words
+    assert "no model of the catalog" in shown.text
+    assert "others pass and are noted" in shown.text
+    assert f"{BETA} ," in shown.text or f"{BETA} no channel" not in shown.text
 
     made = await visitor.post("/console/tokens/new", name="member", group="team.1")
     key = made.inside("key")
-    upstream.play(reply("chat"))
-    assert (await house.ask(Format.CHAT, key=key)).status == 200
-    assert (await house.ask(Format.MESSAGES, key=key)).status == 503
+    upstream.respond_with(fixture_reply("chat"))
+    assert (await house.post(Format.CHAT, key=key)).status == 200
+    assert (await house.post(Format.MESSAGES, key=key)).status == 503
 
 
 async def test_a_change_binds_on_the_next_request(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    key = await house.key_of("beta-*")
-    (group,) = [each for each in house.desk.groups() if each.name != "default"]
-    upstream.play(reply("messages"))
-    assert (await house.ask(Format.MESSAGES, key=key)).status == 503
+    key = await house.key_for_models("beta-*")
+    (group,) = [each for each in house.operations.list_groups() if each.name != "default"]
+    upstream.respond_with(fixture_reply("messages"))
+    assert (await house.post(Format.MESSAGES, key=key)).status == 503
     path = f"/console/groups/{group.name}"
     form = await visitor.get(f"{path}/edit")
     assert form.value("patterns") == "beta-*"
     shown = await visitor.post(
         f"{path}/edit", patterns="family:alpha", multiplier="1", user_agent_mode="enforce"
     )
-    assert "is changed" in shown.words
-    assert ALPHA in shown.words
-    assert (await house.ask(Format.MESSAGES, key=key)).status == 200
+    assert "is changed" in shown.text
+    assert ALPHA in shown.text
+    assert (await house.post(Format.MESSAGES, key=key)).status == 200
     same = await visitor.post(
         f"{path}/edit", patterns="family:alpha", multiplier="1", user_agent_mode="enforce"
     )
-    assert "Nothing was changed." in same.words
+    assert "Nothing was changed." in same.text
 
 
-async def test_what_is_wrong_is_told(visitor: Visitor, house: House) -> None:
+async def test_what_is_wrong_is_told(visitor: Visitor, house: RunningGateway) -> None:
     shown = await visitor.post(
         "/console/groups-new",
         name="with blanks",
@@ -81,36 +81,36 @@ async def test_what_is_wrong_is_told(visitor: Visitor, house: House) -> None:
     assert shown.value("multiplier") == "-1"
     taken = await visitor.post("/console/groups-new", name="default", patterns="*", multiplier="1")
     assert taken.status == 422
-    assert "There is a group default already." in taken.words
-    assert len(house.desk.groups()) == 1
+    assert "There is a group default already." in taken.text
+    assert len(house.operations.list_groups()) == 1
 
 
-async def test_removed_only_when_no_key_names_it(visitor: Visitor, house: House) -> None:
-    await house.desk.add_group("lonely", ("*",))
+async def test_removed_only_when_no_key_names_it(visitor: Visitor, house: RunningGateway) -> None:
+    await house.operations.create_group("lonely", ("*",))
     asked = await visitor.get("/console/groups/lonely/remove")
-    assert "No key names it" in asked.words
+    assert "No key names it" in asked.text
     removed = await visitor.post("/console/groups/lonely/remove")
     assert removed.path == "/console/groups"
-    assert "lonely is removed" in removed.words
+    assert "lonely is removed" in removed.text
 
     asked = await visitor.get("/console/groups/default/remove")
-    assert "cannot be removed yet" in asked.words
+    assert "cannot be removed yet" in asked.text
     assert (await visitor.post("/console/groups/default/remove")).status == 409
-    assert house.desk.group("default")
+    assert house.operations.get_group("default")
 
 
-async def test_any_name_that_a_group_may_have_has_its_pages(visitor: Visitor, house: House) -> None:
+async def test_any_name_that_a_group_may_have_has_its_pages(visitor: Visitor, house: RunningGateway) -> None:
     for name in ("new", "edit", "Größe", "a.b-c"):
-        await house.desk.add_group(name, ("*",))
+        await house.operations.create_group(name, ("*",))
         listed = await visitor.get("/console/groups")
-        assert name in listed.words
+        assert name in listed.text
         for page in ("", "/edit", "/remove"):
-            assert name in (await visitor.get(f"/console/groups/{name}{page}")).words
+            assert name in (await visitor.get(f"/console/groups/{name}{page}")).text
     assert (await visitor.get("/console/groups/unknown")).status == 404
 
 
 async def test_models_that_no_channel_has(tmp_path: Path) -> None:
-    async with open_house(tmp_path, []) as house, visiting(house) as visitor:
+    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
         shown = await visitor.get("/console/groups/default")
-        assert f"{ALPHA} no channel has it" in shown.words
-        assert "none" in (await visitor.get("/console/groups")).words
+        assert f"{ALPHA} no channel has it" in shown.text
+        assert "none" in (await visitor.get("/console/groups")).text

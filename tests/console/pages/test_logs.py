@@ -9,10 +9,10 @@ from html import unescape
 import pytest
 
 from gateway.core.formats import Format
-from tests.console.hostile import HOSTILE, harmless
+from tests.console.hostile import HOSTILE_TEXT, is_harmless
 from tests.console.visiting import Visitor
-from tests.house import ALPHA, BETA, House
-from tests.scripted import Ending, ScriptedUpstream, by_frame, reply, reply_stream, whole
+from tests.house import ALPHA, BETA, RunningGateway
+from tests.scripted import Ending, ScriptedUpstream, by_frame, fixture_reply, fixture_stream, json_response
 
 LOGS = "/console/logs"
 
@@ -27,25 +27,25 @@ def link(html: str, words: str) -> str | None:
     return unescape(found[1]) if found else None
 
 
-async def ask(house: House, upstream: ScriptedUpstream, times: int = 1, **fields: str) -> None:
-    upstream.play(reply(Format.CHAT))
+async def ask(house: RunningGateway, upstream: ScriptedUpstream, times: int = 1, **fields: str) -> None:
+    upstream.respond_with(fixture_reply(Format.CHAT))
     for _ in range(times):
-        assert (await house.ask(Format.CHAT, **fields)).status == 200
+        assert (await house.post(Format.CHAT, **fields)).status == 200
 
 
-async def fail(house: House, upstream: ScriptedUpstream, said: str, status: int = 400) -> None:
-    upstream.play(whole(said.encode(), status))
-    assert (await house.ask(Format.CHAT)).status == status
+async def fail(house: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400) -> None:
+    upstream.respond_with(json_response(said.encode(), status))
+    assert (await house.post(Format.CHAT)).status == status
 
 
 async def test_nothing_has_come(visitor: Visitor) -> None:
     shown = await visitor.get(LOGS)
     assert shown.status == 200
-    assert "No request has come yet." in shown.words
+    assert "No request has come yet." in shown.text
 
 
 async def test_a_row_tells_what_happened(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(house, upstream)
     await fail(house, upstream, "too many cooks")
@@ -53,17 +53,17 @@ async def test_a_row_tells_what_happened(
     shown = await visitor.get(LOGS)
     assert ids(shown.html) == [newer.id, older.id]
     for words in ("tests", BETA, "chat-main", "error", "400", "too many cooks"):
-        assert words in shown.words
+        assert words in shown.text
     assert f'href="{LOGS}/{newer.id}"' in shown.html
 
 
 async def test_what_is_looked_for_is_found(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(house, upstream)
     await ask(house, upstream, model=ALPHA)
     await fail(house, upstream, "Too Many cooks")
-    await house.ask(Format.CHAT, model="nobody-has-it")
+    await house.post(Format.CHAT, model="nobody-has-it")
     beta, alpha, failed, refused = await house.rows(4)
     searches = {
         f"model={ALPHA}": [alpha],
@@ -88,7 +88,7 @@ async def test_what_is_looked_for_is_found(
         shown = await visitor.get(f"{LOGS}?{query}")
         assert (query, ids(shown.html)) == (query, [row.id for row in rows])
         if not rows:
-            assert "No request matches." in shown.words
+            assert "No request matches." in shown.text
 
 
 async def test_what_is_typed_stays_in_the_form(visitor: Visitor) -> None:
@@ -96,7 +96,7 @@ async def test_what_is_typed_stays_in_the_form(visitor: Visitor) -> None:
     assert shown.value("text") == 'a"<b>'
     assert shown.value("since") == "24h"
     assert '<option value="error" selected>' in shown.html
-    assert harmless(shown.html)
+    assert is_harmless(shown.html)
 
 
 @pytest.mark.parametrize(
@@ -113,20 +113,20 @@ async def test_what_cannot_be_read_is_told_beside_its_field(
 ) -> None:
     shown = await visitor.get(f"{LOGS}?{query}")
     assert shown.status == 400
-    assert words in shown.words
+    assert words in shown.text
     assert 'aria-invalid="true"' in shown.html
     assert ids(shown.html) == []
     assert (await visitor.get(f"{LOGS}/tail?{query}")).status == 400
 
 
-async def test_a_name_that_several_keys_have_is_no_answer(house: House, visitor: Visitor) -> None:
-    twins = [(await house.desk.mint_key("twin", "default"))[0].id for _ in range(2)]
+async def test_a_name_that_several_keys_have_is_no_answer(house: RunningGateway, visitor: Visitor) -> None:
+    twins = [(await house.operations.create_key("twin", "default"))[0].id for _ in range(2)]
     shown = await visitor.get(f"{LOGS}?key=twin")
-    assert f"Several keys have this name: {', '.join(twins)}." in shown.words
+    assert f"Several keys have this name: {', '.join(twins)}." in shown.text
 
 
 async def test_pages_lead_through_all_rows_and_back(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(house, upstream, 120)
     rows = [row.id for row in reversed(await house.rows(100))]
@@ -150,20 +150,20 @@ async def test_pages_lead_through_all_rows_and_back(
 
 
 async def test_what_upstreams_say_is_text(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await fail(house, upstream, HOSTILE)
-    await house.ask(Format.CHAT, model="<b>\u202ename")
+    await fail(house, upstream, HOSTILE_TEXT)
+    await house.post(Format.CHAT, model="<b>\u202ename")
     await house.rows(2)
     for path in (LOGS, f"{LOGS}/tail"):
         shown = await visitor.get(path)
-        assert "<script>alert(1)</script>" in shown.words
-        assert "\\u202ename" in shown.words
-        assert harmless(shown.html)
+        assert "<script>alert(1)</script>" in shown.text
+        assert "\\u202ename" in shown.text
+        assert is_harmless(shown.html)
 
 
 async def test_a_megabyte_is_cut(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await fail(house, upstream, "x" * 1_000_000)
     row = await house.row()
@@ -172,7 +172,7 @@ async def test_a_megabyte_is_cut(
 
 
 async def test_rows_arrive_and_end(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(house, upstream)
     first = await house.row()
@@ -182,11 +182,11 @@ async def test_rows_arrive_and_end(
     address, newest = map(unescape, tail.groups())
     assert newest == first.id
 
-    frames = by_frame(reply_stream(Format.CHAT))
-    upstream.play(frames.but(pieces=frames.pieces[:2], ending=Ending.SILENT))
-    running = asyncio.ensure_future(house.ask(Format.CHAT, stream=True))
+    frames = by_frame(fixture_stream(Format.CHAT))
+    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:2], ending=Ending.STALLED))
+    running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
     try:
-        await upstream.asked(2)
+        await upstream.wait_for_request(2)
         async with asyncio.timeout(5):
             while len(rows := ids((arrived := await visitor.get(address)).html)) < 2:
                 await asyncio.sleep(0.01)
@@ -200,11 +200,11 @@ async def test_rows_arrive_and_end(
             await asyncio.sleep(0.01)
     later = await visitor.get(f"{address}&after=req_{'f' * 24}&watched={rows[0]},req_unknown")
     assert ids(later.html) == [rows[0]]
-    assert "client gone" in later.words
+    assert "client gone" in later.text
 
 
 async def test_the_export_has_the_rows_that_are_looked_for(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(house, upstream)
     await ask(house, upstream, model=ALPHA)

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gateway.console.plots import PLOTS
+from gateway.console.plots import CHARTS
 from gateway.core.formats import Format
-from tests.console.hostile import harmless
-from tests.console.visiting import Visitor, visiting
-from tests.house import ALPHA, BETA, House, open_house
-from tests.scripted import ScriptedUpstream, reply
+from tests.console.hostile import is_harmless
+from tests.console.visiting import Visitor, signed_in_visitor
+from tests.house import ALPHA, BETA, RunningGateway, run_gateway
+from tests.scripted import ScriptedUpstream, fixture_reply
 
 PAGE = "/console"
 
@@ -28,18 +28,18 @@ def figure(html: str, name: str) -> str:
 async def test_nothing_has_happened(visitor: Visitor) -> None:
     shown = await visitor.get(PAGE)
     assert shown.status == 200
-    assert "No request has ended in this time." in shown.words
-    assert "Nothing has failed in this time." in shown.words
+    assert "No request has ended in this time." in shown.text
+    assert "Nothing has failed in this time." in shown.text
     assert figure(shown.html, "Requests") == "0"
 
 
 async def test_figures_of_what_happened(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
+    upstream.respond_with(fixture_reply(Format.CHAT))
     for model in (BETA, BETA, ALPHA):
-        await house.ask(Format.CHAT, model=model)
-    await house.ask(Format.CHAT, model="<b>nobody</b>")
+        await house.post(Format.CHAT, model=model)
+    await house.post(Format.CHAT, model="<b>nobody</b>")
     rows = await house.rows(4)
     shown = await visitor.get(f"{PAGE}?range=7d")
     assert figure(shown.html, "Requests") == "4"
@@ -48,16 +48,16 @@ async def test_figures_of_what_happened(
     assert figure(shown.html, "Output tokens") == str(sum(row.output_tokens for row in rows))
     assert 'alt="Requests: 4, 1 of them failed."' in shown.html
     for words in ("tests", BETA, ALPHA, "no model", "model_not_found", rows[-1].id):
-        assert words in shown.words
-    assert harmless(shown.html)
+        assert words in shown.text
+    assert is_harmless(shown.html)
 
 
 async def test_what_is_counted_leads_to_its_rows(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
-    await house.ask(Format.CHAT, model=ALPHA)
-    await house.ask(Format.CHAT, model="nobody-has-it")
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    await house.post(Format.CHAT, model=ALPHA)
+    await house.post(Format.CHAT, model="nobody-has-it")
     served, refused = await house.rows(2)
     shown = await visitor.get(PAGE)
     both = {served.id, refused.id}
@@ -69,14 +69,14 @@ async def test_what_is_counted_leads_to_its_rows(
 
 
 async def test_charts_are_images_with_a_policy_of_their_own(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
-    await house.ask(Format.CHAT)
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    await house.post(Format.CHAT)
     await house.rows()
     shown = await visitor.get(PAGE)
     images = [unescape(each) for each in re.findall(r'<img src="([^"]*)"', shown.html)]
-    assert images == [f"/console/charts/{name}.svg?range=24h" for name in PLOTS]
+    assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS]
     for image in images:
         async with visitor.http.get(image) as answer:
             assert answer.status == 200
@@ -94,7 +94,7 @@ async def test_each_range_is_told_whole(visitor: Visitor, asked: str, slices: in
     shown = await visitor.get(f"{PAGE}?range={asked}")
     table = shown.html.partition("These figures as a table")[2].partition("</table>")[0]
     assert slices - 1 <= table.count('<th scope="row">') <= slices
-    assert harmless(shown.html)
+    assert is_harmless(shown.html)
 
 
 async def test_a_chart_needs_no_page_before_it(visitor: Visitor) -> None:
@@ -106,16 +106,16 @@ async def test_a_chart_that_there_is_not(visitor: Visitor) -> None:
 
 
 async def test_the_channels_health(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await visitor.post("/console/channels/chat-main/account-of-the-house/disable")
     shown = await visitor.get(PAGE)
-    assert "chat-main chat 1 of 1 not well" in shown.words
-    assert "messages-main messages well" in shown.words
+    assert "chat-main chat 1 of 1 not well" in shown.text
+    assert "messages-main messages well" in shown.text
 
 
 async def test_a_gateway_without_channels(tmp_path: Path) -> None:
-    async with open_house(tmp_path, []) as house, visiting(house) as visitor:
+    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
         for path in (PAGE, "/console/channels"):
             shown = await visitor.get(path)
-            assert "The configuration names no channels" in shown.words
+            assert "The configuration names no channels" in shown.text

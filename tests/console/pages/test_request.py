@@ -6,17 +6,17 @@ from dataclasses import fields
 
 from gateway.core.formats import Format
 from gateway.store.records import RequestRow
-from tests.console.hostile import HOSTILE, SHOWN, harmless, preformatted
+from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT, is_harmless, preformatted_texts
 from tests.console.visiting import Visitor
-from tests.house import ALPHA, House
-from tests.scripted import ScriptedUpstream, reply, whole
+from tests.house import ALPHA, RunningGateway
+from tests.scripted import ScriptedUpstream, fixture_reply, json_response
 
 
 async def test_a_story_with_every_field(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
-    await house.ask(Format.CHAT)
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    await house.post(Format.CHAT)
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert shown.status == 200
@@ -26,44 +26,44 @@ async def test_a_story_with_every_field(
         "The client got 200 in",
         "waiting for the first event of chat-main/account-of-the-house",
     ):
-        assert words in shown.words
+        assert words in shown.text
     for field in fields(RequestRow):
         if field.name != "upstream_error":
             assert f"<dt>{field.name}</dt>" in shown.html
     assert '<svg class="bar" role="img"' in shown.html
-    assert "The real upstream error" not in shown.words
-    assert harmless(shown.html)
+    assert "The real upstream error" not in shown.text
+    assert is_harmless(shown.html)
 
 
 async def test_the_upstreams_own_words(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(whole(HOSTILE.encode(), 500))
-    assert (await house.ask(Format.CHAT)).status == 503
+    upstream.respond_with(json_response(HOSTILE_TEXT.encode(), 500))
+    assert (await house.post(Format.CHAT)).status == 503
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "1. chat-main/account-of-the-house answered 500" in shown.words
-    assert "on an attempt that failed of chat-main/account-of-the-house" in shown.words
-    assert SHOWN in preformatted(shown.html)
-    assert harmless(shown.html)
+    assert "1. chat-main/account-of-the-house answered 500" in shown.text
+    assert "on an attempt that failed of chat-main/account-of-the-house" in shown.text
+    assert DISPLAYED_TEXT in preformatted_texts(shown.html)
+    assert is_harmless(shown.html)
 
 
-async def test_what_clients_send_is_text(house: House, visitor: Visitor) -> None:
+async def test_what_clients_send_is_text(house: RunningGateway, visitor: Visitor) -> None:
     agent = "<script>alert(1)</script>\u202e"
-    await house.ask(Format.CHAT, model="<b>no\x1b[31m", headers={"user-agent": agent})
+    await house.post(Format.CHAT, model="<b>no\x1b[31m", headers={"user-agent": agent})
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "<b>no\\x1b[31m" in shown.words
-    assert harmless(shown.html)
+    assert "<b>no\\x1b[31m" in shown.text
+    assert is_harmless(shown.html)
 
 
 async def test_what_was_dropped_between_formats(
-    house: House, upstream: ScriptedUpstream, visitor: Visitor
+    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    upstream.play(reply(Format.CHAT))
-    only_chat = await house.key_of("beta-*")
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    only_chat = await house.key_for_models("beta-*")
     body = {"model": "beta-5.4", "max_tokens": 9, "top_k": 5}
-    await house.ask(
+    await house.post(
         Format.MESSAGES,
         messages=[{"role": "user", "content": "Hello"}],
         key=only_chat,
@@ -71,19 +71,19 @@ async def test_what_was_dropped_between_formats(
     )
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert ("Dropped in translation" in shown.words) == bool(row.dropped)
+    assert ("Dropped in translation" in shown.text) == bool(row.dropped)
 
 
 async def test_an_address_of_nobody(visitor: Visitor) -> None:
     for path in ("/console/logs/req_000000000000000000000000", "/console/logs/req_<b>"):
         shown = await visitor.get(path)
         assert shown.status == 404
-        assert harmless(shown.html)
+        assert is_harmless(shown.html)
 
 
-async def test_a_request_that_was_refused(house: House, visitor: Visitor) -> None:
-    await house.ask(Format.MESSAGES, model="no-such-model")
+async def test_a_request_that_was_refused(house: RunningGateway, visitor: Visitor) -> None:
+    await house.post(Format.MESSAGES, model="no-such-model")
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "No upstream was asked." in shown.words
-    assert ALPHA not in shown.words
+    assert "No upstream was asked." in shown.text
+    assert ALPHA not in shown.text

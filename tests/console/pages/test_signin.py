@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientResponse
 
-from gateway.console.knocks import OF_ALL, OF_ONE
-from tests.console.browsing import PASSWORD, Browser, browsing
-from tests.house import House, open_house
+from gateway.console.knocks import MAX_TOTAL, MAX_PER_ADDRESS
+from tests.console.browsing import PASSWORD, Browser, open_browser
+from tests.house import RunningGateway, run_gateway
 
 PUBLIC = "https://gateway.example.org"
 
@@ -25,8 +25,8 @@ def cookie(answer: ClientResponse) -> tuple[str, str, set[str]]:
     return name, value, set(rest)
 
 
-async def test_without_a_password_the_page_says_how_to_set_one(house: House) -> None:
-    async with browsing(house) as browser:
+async def test_without_a_password_the_page_says_how_to_set_one(house: RunningGateway) -> None:
+    async with open_browser(house) as browser:
         page = await browser.page("/console/sign-in")
         assert "gateway admin password" in page
         assert "<input" not in page
@@ -62,10 +62,10 @@ async def test_a_wrong_password_opens_nothing(stranger: Browser) -> None:
 
 async def test_where_tls_is_declared_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
     async with (
-        open_house(tmp_path, [], server={"public_url": PUBLIC}) as house,
-        browsing(house, host="gateway.example.org") as browser,
+        run_gateway(tmp_path, [], server={"public_url": PUBLIC}) as house,
+        open_browser(house, host="gateway.example.org") as browser,
     ):
-        await house.daemon.office.sessions.set_password(PASSWORD)
+        await house.daemon.console.sessions.set_password(PASSWORD)
         answer = await browser.sign_in()
         name, value, attributes = cookie(answer)
         assert name == "__Host-session"
@@ -75,7 +75,7 @@ async def test_where_tls_is_declared_the_cookie_is_for_tls_alone(tmp_path: Path)
         assert (await browser.get("/console/nowhere", cookie=f"session={value}")).status == 303
 
 
-async def test_an_open_line_is_no_way_in(house: House, stranger: Browser) -> None:
+async def test_an_open_line_is_no_way_in(house: RunningGateway, stranger: Browser) -> None:
     """The right password too is refused, without a look at it, and the page says what to do."""
     for host in ("gateway.example.org", "192.0.2.1:8080"):
         page = await stranger.get("/console/sign-in", host=host)
@@ -87,17 +87,17 @@ async def test_an_open_line_is_no_way_in(house: House, stranger: Browser) -> Non
         )
         assert answer.status == 403
         assert "set-cookie" not in answer.headers
-    assert house.daemon.office.sessions.all() == []
+    assert house.daemon.console.sessions.active() == []
 
 
-async def test_every_time_a_new_id_and_the_old_one_is_over(house: House, stranger: Browser) -> None:
+async def test_every_time_a_new_id_and_the_old_one_is_over(house: RunningGateway, stranger: Browser) -> None:
     seen = []
     for _ in range(3):
         _, value, _ = cookie(await stranger.sign_in())
         seen.append(value)
     assert len(set(seen)) == 3
-    assert len(house.daemon.office.sessions.all()) == 1
-    async with browsing(house) as other:  # who has no cookies of its own
+    assert len(house.daemon.console.sessions.active()) == 1
+    async with open_browser(house) as other:  # who has no cookies of its own
         statuses = [
             (await other.get("/console/nowhere", cookie=f"session={id_}")).status for id_ in seen
         ]
@@ -115,10 +115,10 @@ async def test_an_id_from_elsewhere_never_becomes_a_session(stranger: Browser) -
     assert cookie(answer)[1] != planted
 
 
-async def test_a_new_password_ends_every_session(house: House, browser: Browser) -> None:
-    async with browsing(house) as other:
+async def test_a_new_password_ends_every_session(house: RunningGateway, browser: Browser) -> None:
+    async with open_browser(house) as other:
         await other.sign_in()
-        assert await house.daemon.office.sessions.set_password("another password") == 2
+        assert await house.daemon.console.sessions.set_password("another password") == 2
         for each in (browser, other):
             assert (await each.get("/console/nowhere")).status == 303
         assert (await other.sign_in()).status == 403
@@ -154,7 +154,7 @@ async def test_who_looked_for_a_page_gets_there(stranger: Browser) -> None:
 
 
 async def test_five_tries_a_minute_also_from_loopback(stranger: Browser) -> None:
-    for _ in range(OF_ONE):
+    for _ in range(MAX_PER_ADDRESS):
         assert (await stranger.sign_in("wrong")).status == 403
     for typed in ("wrong", PASSWORD):
         answer = await stranger.sign_in(typed)
@@ -172,14 +172,14 @@ async def test_five_tries_a_minute_also_from_loopback(stranger: Browser) -> None
 
 async def test_who_signs_in_has_all_tries_again(stranger: Browser) -> None:
     for _ in range(3):
-        for _ in range(OF_ONE - 1):
+        for _ in range(MAX_PER_ADDRESS - 1):
             assert (await stranger.sign_in("wrong")).status == 403
         assert (await stranger.sign_in()).status == 303
 
 
 async def test_behind_a_proxy_tries_are_counted_by_client_and_in_all(tmp_path: Path) -> None:
     server = {"public_url": PUBLIC, "trusted_proxies": ["127.0.0.1/32"]}
-    async with open_house(tmp_path, [], server=server) as house, browsing(house) as browser:
+    async with run_gateway(tmp_path, [], server=server) as house, open_browser(house) as browser:
 
         async def knock(client: str) -> int:
             headers = {"x-forwarded-for": f"6.6.6.6, {client}", "Sec-Fetch-Site": "same-origin"}
@@ -187,30 +187,30 @@ async def test_behind_a_proxy_tries_are_counted_by_client_and_in_all(tmp_path: P
                 await browser.ask("POST", "/console/sign-in", headers, data={"password": "x"})
             ).status
 
-        statuses = await asyncio.gather(*(knock("203.0.113.7") for _ in range(OF_ONE + 3)))
-        assert sorted(statuses) == [403] * OF_ONE + [429] * 3
-        others = [f"198.51.100.{number}" for number in range(OF_ALL)]
+        statuses = await asyncio.gather(*(knock("203.0.113.7") for _ in range(MAX_PER_ADDRESS + 3)))
+        assert sorted(statuses) == [403] * MAX_PER_ADDRESS + [429] * 3
+        others = [f"198.51.100.{number}" for number in range(MAX_TOTAL)]
         statuses = [await knock(each) for each in others]
-        assert statuses == [403] * (OF_ALL - OF_ONE) + [429] * OF_ONE
+        assert statuses == [403] * (MAX_TOTAL - MAX_PER_ADDRESS) + [429] * MAX_PER_ADDRESS
 
 
-async def test_the_time_does_not_tell_whether_there_is_a_password(house: House) -> None:
+async def test_the_time_does_not_tell_whether_there_is_a_password(house: RunningGateway) -> None:
     async def took(browser: Browser) -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         assert (await browser.sign_in("wrong")).status == 403
         return loop.time() - begun
 
-    async with browsing(house) as browser:
+    async with open_browser(house) as browser:
         none = statistics.median([await took(browser) for _ in range(2)])
-        await house.daemon.office.sessions.set_password(PASSWORD)
+        await house.daemon.console.sessions.set_password(PASSWORD)
         wrong = statistics.median([await took(browser) for _ in range(2)])
     assert 0.3 < none / wrong < 3
     assert min(none, wrong) > 0.02
 
 
-async def test_a_browser_is_led_from_the_root(house: House) -> None:
-    async with browsing(house) as browser:
+async def test_a_browser_is_led_from_the_root(house: RunningGateway) -> None:
+    async with open_browser(house) as browser:
         answer = await browser.get("/", accept="text/html,application/xhtml+xml,*/*;q=0.8")
         assert (answer.status, answer.headers["location"]) == (303, "/console")
         client = await browser.get("/", accept="*/*")

@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
-from gateway.admin.terms import Wish
+from gateway.admin.terms import KeyRequest
 from gateway.console.consumption import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState
 from tests.console.visiting import Visitor
-from tests.house import ALPHA, House
-from tests.scripted import ScriptedUpstream, reply, whole
+from tests.house import ALPHA, RunningGateway
+from tests.scripted import ScriptedUpstream, fixture_reply, json_response
 
 pytestmark = pytest.mark.timeout(30)
 
 
 async def test_a_key_is_shown_once_and_opens_the_gateway(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     made = await visitor.post("/console/tokens/new", name="alice", group="default")
     key = made.inside("key")
@@ -28,12 +28,12 @@ async def test_a_key_is_shown_once_and_opens_the_gateway(
     again = await visitor.get(made.path)
     assert again.inside("key") is None
     assert key not in again.html
-    upstream.play(reply("chat"))
-    answer = await house.ask(Format.CHAT, key=key)
+    upstream.respond_with(fixture_reply("chat"))
+    answer = await house.post(Format.CHAT, key=key)
     assert answer.status == 200
 
 
-async def test_every_term_can_be_said(visitor: Visitor, house: House) -> None:
+async def test_every_term_can_be_said(visitor: Visitor, house: RunningGateway) -> None:
     made = await visitor.post(
         "/console/tokens/new",
         name="bob",
@@ -51,7 +51,7 @@ async def test_every_term_can_be_said(visitor: Visitor, house: House) -> None:
         budget_month="none",
         probe="yes",
     )
-    token = await house.desk.key(made.path.rpartition("/")[2])
+    token = await house.operations.get_key(made.path.rpartition("/")[2])
     assert token.note == "laptop"
     assert token.expires_at == 7229174400_000_000
     assert token.models == ("beta-*", "family:alpha")
@@ -63,11 +63,11 @@ async def test_every_term_can_be_said(visitor: Visitor, house: House) -> None:
     assert (limits.concurrent, limits.budget) == (3, 5_000_000_000_000)
     assert (limits.budget_day, limits.budget_month) == (500_000, None)
     for words in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 of 5"):
-        assert words.replace(" ", "") in made.words.replace(" ", "").replace("\u202f", "")
+        assert words.replace(" ", "") in made.text.replace(" ", "").replace("\u202f", "")
 
 
-async def test_what_is_wrong_stands_beside_what_was_typed(visitor: Visitor, house: House) -> None:
-    before = len(await house.desk.keys())
+async def test_what_is_wrong_stands_beside_what_was_typed(visitor: Visitor, house: RunningGateway) -> None:
+    before = len(await house.operations.list_keys())
     shown = await visitor.post(
         "/console/tokens/new",
         name="  carol  ",
@@ -80,12 +80,12 @@ async def test_what_is_wrong_stands_beside_what_was_typed(visitor: Visitor, hous
     assert shown.value("name") == "  carol  "
     assert shown.value("expires_at") == "soon"
     assert shown.value("budget") == "much"
-    assert "Must be a date such as 2026-12-31" in shown.words
-    assert "Number 1: Has an address inside its network" in shown.words
-    assert "Must be units such as 5M" in shown.words
-    assert "3 fields have a mistake" in shown.words
+    assert "Must be a date such as 2026-12-31" in shown.text
+    assert "Number 1: Has an address inside its network" in shown.text
+    assert "Must be units such as 5M" in shown.text
+    assert "3 fields have a mistake" in shown.text
     assert shown.html.count('aria-invalid="true"') == 3
-    assert len(await house.desk.keys()) == before
+    assert len(await house.operations.list_keys()) == before
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ async def test_what_the_desk_refuses_stands_there_too(
     assert words in (shown.inside(f"{name}-wrong") or "")
 
 
-async def test_only_what_is_typed_anew_is_changed(visitor: Visitor, house: House) -> None:
-    token, _ = await house.desk.mint_key(
+async def test_only_what_is_typed_anew_is_changed(visitor: Visitor, house: RunningGateway) -> None:
+    token, _ = await house.operations.create_key(
         "dora", "default", expires_at=7229174400_123_456, note="keep me", limits={"budget": 7}
     )
     path = f"/console/tokens/{token.id}/edit"
@@ -115,81 +115,81 @@ async def test_only_what_is_typed_anew_is_changed(visitor: Visitor, house: House
         for name in ("name", "note", "expires_at", "models", "addresses", "user_agents", "budget")
     }
     same = await visitor.post(path, **fields, group="default")
-    assert "Nothing was changed." in same.words
-    assert await house.desk.key(token.id) == token
+    assert "Nothing was changed." in same.text
+    assert await house.operations.get_key(token.id) == token
 
     changed = await visitor.post(path, **fields | {"name": "dora 2", "note": ""}, group="default")
-    assert "dora 2 is changed." in changed.words
-    now = await house.desk.key(token.id)
+    assert "dora 2 is changed." in changed.text
+    now = await house.operations.get_key(token.id)
     assert (now.name, now.note) == ("dora 2", None)
     assert (now.expires_at, now.limits) == (token.expires_at, token.limits)
 
 
-async def test_an_expired_key_can_still_be_renamed(visitor: Visitor, house: House) -> None:
-    token, _ = await house.desk.mint_key(
-        "brief", "default", expires_at=house.daemon.office.now() + 60_000
+async def test_an_expired_key_can_still_be_renamed(visitor: Visitor, house: RunningGateway) -> None:
+    token, _ = await house.operations.create_key(
+        "brief", "default", expires_at=house.daemon.console.now() + 60_000
     )
     await asyncio.sleep(0.1)
-    assert "expired" in (await visitor.get(f"/console/tokens/{token.id}")).words
+    assert "expired" in (await visitor.get(f"/console/tokens/{token.id}")).text
     fields = {"group": "default", "expires_at": "", "name": "brief"}
     form = await visitor.get(f"/console/tokens/{token.id}/edit")
     fields["expires_at"] = form.value("expires_at") or ""
     shown = await visitor.post(f"/console/tokens/{token.id}/edit", **fields | {"name": "late"})
-    assert "late is changed." in shown.words
+    assert "late is changed." in shown.text
 
 
 async def test_disabled_enabled_revoked(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     path = f"/console/tokens/{house.token.id}"
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
 
     shown = await visitor.post(f"{path}/disable")
-    assert "is disabled" in shown.words
-    assert (await house.ask(Format.CHAT)).status == 401
+    assert "is disabled" in shown.text
+    assert (await house.post(Format.CHAT)).status == 401
 
     shown = await visitor.post(f"{path}/enable")
-    assert "is enabled" in shown.words
-    assert (await house.ask(Format.CHAT)).status == 200
+    assert "is enabled" in shown.text
+    assert (await house.post(Format.CHAT)).status == 200
 
     asked = await visitor.get(f"{path}/revoke")
-    assert "This is for good" in asked.words
-    assert (await house.desk.key(house.token.id)).state is TokenState.ACTIVE
+    assert "This is for good" in asked.text
+    assert (await house.operations.get_key(house.token.id)).state is TokenState.ACTIVE
     shown = await visitor.post(f"{path}/revoke")
-    assert "is revoked" in shown.words
-    assert (await house.ask(Format.CHAT)).status == 401
-    assert "Rotate" not in shown.words
+    assert "is revoked" in shown.text
+    assert (await house.post(Format.CHAT)).status == 401
+    assert "Rotate" not in shown.text
 
     listed = await visitor.get("/console/tokens")
     assert house.token.id not in listed.html
-    assert "Show 1 revoked" in listed.words
+    assert "Show 1 revoked" in listed.text
     assert house.token.id in (await visitor.get("/console/tokens?revoked=")).html
     assert (await visitor.post(f"{path}/enable")).status == 409
 
 
 async def test_rotation_with_an_overlap(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     path = f"/console/tokens/{house.token.id}"
-    upstream.play(reply("chat"))
+    upstream.respond_with(fixture_reply("chat"))
     wrong = await visitor.post(f"{path}/rotate", overlap="a while")
     assert wrong.status == 422
     assert wrong.value("overlap") == "a while"
-    assert "Must be a duration" in wrong.words
+    assert "Must be a duration" in wrong.text
 
     shown = await visitor.post(f"{path}/rotate", overlap="1h")
     key = shown.inside("key")
     assert key is not None
-    assert "still works until" in shown.words
+    assert "still works until" in shown.text
     for each in (house.key, key):
-        assert (await house.ask(Format.CHAT, key=each)).status == 200
+        assert (await house.post(Format.CHAT, key=each)).status == 200
 
     ended = (await visitor.post(f"{path}/rotate", overlap="0")).inside("key")
-    assert (await house.ask(Format.CHAT, key=key)).status == 401
-    assert (await house.ask(Format.CHAT, key=ended)).status == 200
+    assert (await house.post(Format.CHAT, key=key)).status == 401
+    assert (await house.post(Format.CHAT, key=ended)).status == 200
 
 
-async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, house: House) -> None:
+async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, house: RunningGateway) -> None:
     made = await visitor.http.post(
         "/console/tokens/new",
         data={"name": "eve", "group": "default"},
@@ -202,21 +202,21 @@ async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, house: House)
 
 
 async def test_usage_by_day_and_model_and_budgets(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    await house.desk.change_key(house.token.id, limits={"budget": 10**9, "budget_month": 10**15})
-    upstream.play(reply("messages"))
-    await house.ask(Format.MESSAGES)
+    await house.operations.update_key(house.token.id, limits={"budget": 10**9, "budget_month": 10**15})
+    upstream.respond_with(fixture_reply("messages"))
+    await house.post(Format.MESSAGES)
     row = await house.row()
     assert row.cost_micro
 
     path = f"/console/tokens/{house.token.id}"
     shown = await visitor.get(path)
-    assert ALPHA in shown.words
-    assert f"The last {DAYS} days" in shown.words
+    assert ALPHA in shown.text
+    assert f"The last {DAYS} days" in shown.text
     percent = row.cost_micro * 100 // 10**9
     assert f'value="{percent}"' in shown.html
-    assert (await visitor.get("/console/tokens")).words.count("budget in all") == 1
+    assert (await visitor.get("/console/tokens")).text.count("budget in all") == 1
 
     image = await visitor.http.get(f"{path}/usage.svg")
     assert image.content_type == "image/svg+xml"
@@ -226,10 +226,10 @@ async def test_usage_by_day_and_model_and_budgets(
 
 
 async def test_hostile_words_are_text(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-    token, _ = await house.desk.mint_key(hostile, "default", note=hostile)
+    token, _ = await house.operations.create_key(hostile, "default", note=hostile)
     path = f"/console/tokens/{token.id}"
     for page in ("", "/edit", "/rotate", "/revoke"):
         shown = await visitor.get(path + page)
@@ -240,17 +240,17 @@ async def test_hostile_words_are_text(
 
 
 async def test_who_came_from_elsewhere_is_told_of(
-    visitor: Visitor, house: House, upstream: ScriptedUpstream
+    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.play(whole({}, status=400))
+    upstream.respond_with(json_response({}, status=400))
     for agent in ("curl/8", "agent<b>\u202e/1"):
-        await house.ask(Format.CHAT, headers={"user-agent": agent})
+        await house.post(Format.CHAT, headers={"user-agent": agent})
     async with asyncio.timeout(5):
-        while not (await house.desk.key(house.token.id)).changed:
+        while not (await house.operations.get_key(house.token.id)).changed:
             await asyncio.sleep(0.01)
-    assert "! changed" in (await visitor.get("/console/tokens")).words
+    assert "! changed" in (await visitor.get("/console/tokens")).text
     shown = await visitor.get(f"/console/tokens/{house.token.id}")
-    assert "stolen" in shown.words
+    assert "stolen" in shown.text
     assert "<b>" not in shown.html
     assert "\u202e" not in shown.html
 
@@ -261,21 +261,21 @@ async def test_an_unknown_key_has_no_page(visitor: Visitor, page: str) -> None:
     assert shown.status == 404
 
 
-async def test_many_keys_have_pages_and_can_be_looked_for(visitor: Visitor, house: House) -> None:
+async def test_many_keys_have_pages_and_can_be_looked_for(visitor: Visitor, house: RunningGateway) -> None:
     assert 'type="search"' not in (await visitor.get("/console/tokens")).html
     names = [f"key {number:03}" for number in range(150)]
-    await house.desk.import_keys([Wish(name, "default") for name in names])
+    await house.operations.import_keys([KeyRequest(name, "default") for name in names])
     first = await visitor.get("/console/tokens")
-    assert "key 099" in first.words
-    assert "key 100" not in first.words
-    assert "Page 1 of 2, 151 keys" in first.words
+    assert "key 099" in first.text
+    assert "key 100" not in first.text
+    assert "Page 1 of 2, 151 keys" in first.text
     for page in ("2", "9", "99999999"):
         last = await visitor.get(f"/console/tokens?page={page}")
-        assert "key 149 sk-" in last.words
-        assert "key 099" not in last.words
+        assert "key 149 sk-" in last.text
+        assert "key 099" not in last.text
     for page in ("0", "-1", "x", "\u0661", "9" * 5000):
-        assert "Page 1 of 2" in (await visitor.get(f"/console/tokens?page={page}")).words
+        assert "Page 1 of 2" in (await visitor.get(f"/console/tokens?page={page}")).text
 
     found = await visitor.get("/console/tokens?q=KEY+14")
-    assert found.words.count("sk-") == 10
-    assert "No key has this" in (await visitor.get("/console/tokens?q=%22%3Cb%3E")).words
+    assert found.text.count("sk-") == 10
+    assert "No key has this" in (await visitor.get("/console/tokens?q=%22%3Cb%3E")).text

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.sdk.rules.pictures import bad_image_url
 from tests.sdk.rules.schemas import not_strict, unlike_object
 
@@ -19,7 +19,7 @@ _LONGEST_ID: Final = 64
 _MOST_STOPS: Final = 4
 
 
-def refusals(body: Body, issued: Issued) -> Iterator[str]:
+def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
     del issued  # nothing is signed in this format
     turns = body["messages"]
     if not turns:

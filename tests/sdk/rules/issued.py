@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Issued:
+class IssuedIds:
     """`thoughts`: the readable text by its signature or ciphertext; `items`: the ciphertext of a
     reasoning item by its id; `ids`: of all other items."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.sdk.rules.pictures import bad_image
 from tests.sdk.rules.schemas import not_structured, unlike_object
 
@@ -19,7 +19,7 @@ _MOST_MARKS: Final = 4
 _LEAST_BUDGET: Final = 1024
 
 
-def refusals(body: Body, issued: Issued) -> Iterator[str]:
+def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
     turns = body["messages"]
     yield from _order(turns)
     yield from _pairing(turns)
@@ -76,7 +76,7 @@ def _pairing(turns: list[Body]) -> Iterator[str]:
         yield f"messages: calls {called} have no results"
 
 
-def _block(block: Body, place: str, issued: Issued) -> Iterator[str]:
+def _block(block: Body, place: str, issued: IssuedIds) -> Iterator[str]:
     match block["type"]:
         case "text" if not block["text"].strip():
             yield f"{place}: text content blocks must be non-empty"

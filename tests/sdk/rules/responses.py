@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from tests.sdk.rules.issued import Issued
+from tests.sdk.rules.issued import IssuedIds
 from tests.sdk.rules.pictures import bad_image_url
 from tests.sdk.rules.schemas import not_strict, unlike_object
 
@@ -21,7 +21,7 @@ _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 _LEAST_OUTPUT: Final = 16
 
 
-def refusals(body: Body, issued: Issued) -> Iterator[str]:
+def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
     items = body.get("input")
     if not items:
         yield "input: must not be empty"
@@ -58,7 +58,7 @@ def _pairing(items: list[Body]) -> Iterator[str]:
         yield f"input: no output for call {call_id!r}"
 
 
-def _reasoning(items: list[Body], issued: Issued) -> Iterator[str]:
+def _reasoning(items: list[Body], issued: IssuedIds) -> Iterator[str]:
     """Reasoning belongs to what it led to, and only whoever wrote it can read it."""
     for item, following in pairwise([*items, {"type": "nothing"}]):
         if _kind(item) != "reasoning":
@@ -76,7 +76,7 @@ def _reasoning(items: list[Body], issued: Issued) -> Iterator[str]:
             yield f"input: the encrypted content does not belong to item {item['id']!r}"
 
 
-def _item(item: Body, place: str, issued: Issued) -> Iterator[str]:
+def _item(item: Body, place: str, issued: IssuedIds) -> Iterator[str]:
     if "id" in item and _kind(item) != "reasoning" and item["id"] not in issued.ids:
         yield f"{place}: an item with id {item['id']!r} is not known"
     match _kind(item):

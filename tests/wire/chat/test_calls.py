@@ -8,18 +8,18 @@ import pytest
 
 from gateway.core.events import Begin, Close, Delta, Event, Open
 from gateway.core.parts import CallKind, ToolCall
-from gateway.wire.assembly import Assembly
-from gateway.wire.chat.calls import Calls
+from gateway.wire.assembly import EventBuilder
+from gateway.wire.chat.calls import ToolCallAssembler
 
 
 def told(*entries: dict[str, Any]) -> list[Event]:
     """The events of the entries, all told and closed, behind the beginning of a reply."""
-    assembly = Assembly()
+    assembly = EventBuilder()
     assembly.begin(Begin("", ""))
-    calls = Calls(assembly)
+    calls = ToolCallAssembler(assembly)
     for entry in entries:
         calls.add(entry)
-    calls.close()
+    calls.finish()
     assembly.close_all()
     return assembly.take()[1:]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque
+from gateway.core.parts import Citation, ProviderData
 from gateway.wire.chat.citations import parse_citation, render_citation
 
 OSLO = {"start_index": 3, "end_index": 7, "title": "Oslo", "url": "https://example.org/oslo"}
@@ -25,9 +25,9 @@ def test_what_is_odd_is_not_taken() -> None:
 def test_annotations_of_other_kinds_go_home_alone() -> None:
     annotation = {"type": "file_citation", "file_id": "file_1"}
     citation = parse_citation(annotation)
-    assert citation == Citation(extra=Opaque(Format.CHAT, annotation))
+    assert citation == Citation(extra=ProviderData(Format.CHAT, annotation))
     assert render_citation(citation, 0, 20) == annotation
-    foreign = Citation(extra=Opaque(Format.MESSAGES, {"type": "char_location"}))
+    foreign = Citation(extra=ProviderData(Format.MESSAGES, {"type": "char_location"}))
     assert render_citation(foreign, 0, 20) is None
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    CacheMark,
+    CacheBreakpoint,
     CallKind,
     Citation,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -28,7 +28,7 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.wire.chat.dialogue import render_messages
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 
 LATE = {"system_turns": True}
 
@@ -36,7 +36,7 @@ LATE = {"system_turns": True}
 def rendered(
     *turns: Turn, format: Format = Format.MESSAGES, lost: set[str] | None = None, **traits: Any
 ) -> list[dict[str, Any]]:
-    losses = Losses(Format.CHAT)
+    losses = Dropped(Format.CHAT)
     prompt = Prompt(format=format, model="m", turns=turns)
     messages = render_messages(prompt, Target(model="m", origin="here", **traits), losses)
     assert losses.names == (lost or set())
@@ -127,7 +127,7 @@ def test_neighbours_of_one_role_become_one_message() -> None:
 
 def test_a_chat_clients_messages_stay_apart() -> None:
     named = Turn(Role.USER, (Text("A"), Text("B")), name="ann")
-    extra = Turn(Role.ASSISTANT, (Text("C"),), extra=Opaque(Format.CHAT, {"annotations": []}))
+    extra = Turn(Role.ASSISTANT, (Text("C"),), extra=ProviderData(Format.CHAT, {"annotations": []}))
     assert rendered(named, user("B"), extra, assistant(), format=Format.CHAT) == [
         {
             "role": "user",
@@ -141,7 +141,7 @@ def test_a_chat_clients_messages_stay_apart() -> None:
 
 
 def test_an_assistant_who_only_thought_says_nothing() -> None:
-    turns = user("A"), assistant(Thinking("hm", Opaque(Format.MESSAGES, "sig"))), user("B")
+    turns = user("A"), assistant(Thinking("hm", ProviderData(Format.MESSAGES, "sig"))), user("B")
     assert rendered(*turns, lost={"thinking"}) == [
         {"role": "user", "content": "A"},
         {"role": "user", "content": "B"},
@@ -252,8 +252,8 @@ def test_what_a_call_says_beside_the_hubs_words() -> None:
     said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
 
     def turns(format: Format, pocket: dict[str, Any]) -> tuple[Turn, ...]:
-        call = ToolCall("a", "f", "{}", extra=Opaque(format, pocket))
-        return assistant(call), user(result("a", "1", extra=Opaque(format, {"took_ms": 5})))
+        call = ToolCall("a", "f", "{}", extra=ProviderData(format, pocket))
+        return assistant(call), user(result("a", "1", extra=ProviderData(format, {"took_ms": 5})))
 
     own = rendered(*turns(Format.CHAT, said), format=Format.CHAT)
     assert own[0]["tool_calls"][0]["extra_content"] == said["extra_content"]
@@ -279,7 +279,7 @@ def test_refusals_have_their_own_field() -> None:
 
 def test_parts_that_cannot_cross_are_named() -> None:
     turns = (
-        user(OpaquePart("search_result", Opaque(Format.MESSAGES, {})), "Hi"),
+        user(UnknownPart("search_result", ProviderData(Format.MESSAGES, {})), "Hi"),
         assistant(
             ServerToolCall("s", "web_search"),
             Text("So", citations=(Citation(url="https://a"),)),
@@ -297,10 +297,10 @@ def test_a_chat_clients_own_parts_go_home() -> None:
     video = {"type": "video_url", "video_url": {"url": "https://a"}}
     call = {"id": "x", "type": "search", "search": {}}
     turns = (
-        user(OpaquePart("video_url", Opaque(Format.CHAT, video))),
+        user(UnknownPart("video_url", ProviderData(Format.CHAT, video))),
         assistant(
-            OpaquePart("audio", Opaque(Format.CHAT, {"id": "audio_1"})),
-            OpaquePart("search", Opaque(Format.CHAT, call)),
+            UnknownPart("audio", ProviderData(Format.CHAT, {"id": "audio_1"})),
+            UnknownPart("search", ProviderData(Format.CHAT, call)),
         ),
     )
     assert rendered(*turns, format=Format.CHAT) == [
@@ -310,11 +310,11 @@ def test_a_chat_clients_own_parts_go_home() -> None:
 
 
 def test_cache_marks_where_the_upstream_takes_them() -> None:
-    mark = CacheMark("1h")
+    mark = CacheBreakpoint("1h")
     turns = (
         Turn(Role.SYSTEM, (Text("Long.", cache=mark), Text("Short."))),
         assistant(ToolCall("a", "f", "{}")),
-        user(result("a", "One", "Two", cache=CacheMark())),
+        user(result("a", "One", "Two", cache=CacheBreakpoint())),
     )
     assert rendered(*turns, cache_marks=True) == [
         {
@@ -353,7 +353,7 @@ def test_cache_marks_where_the_upstream_takes_them() -> None:
     ],
 )
 def test_a_clients_own_cache_marks_stay(ttl: str | None, field: dict[str, Any]) -> None:
-    turn = user(Text("Long.", cache=CacheMark(ttl)))
+    turn = user(Text("Long.", cache=CacheBreakpoint(ttl)))
     assert rendered(turn, format=Format.CHAT) == [
         {"role": "user", "content": [{"type": "text", "text": "Long."} | field]}
     ]
@@ -361,8 +361,8 @@ def test_a_clients_own_cache_marks_stay(ttl: str | None, field: dict[str, Any]) 
 
 def test_reasoning_goes_back_to_whom_it_belongs() -> None:
     details = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
-    here = Thinking("hm", Opaque(Format.CHAT, details), origin="here")
-    elsewhere = Thinking("hm", Opaque(Format.CHAT, details), origin="elsewhere")
+    here = Thinking("hm", ProviderData(Format.CHAT, details), origin="here")
+    elsewhere = Thinking("hm", ProviderData(Format.CHAT, details), origin="elsewhere")
     (message,) = rendered(assistant(here, "So"))
     assert message == {
         "role": "assistant",

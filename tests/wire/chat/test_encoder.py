@@ -29,8 +29,8 @@ from gateway.core.parts import (
     CallKind,
     Citation,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -41,18 +41,18 @@ from gateway.core.parts import (
     ToolCall,
 )
 from gateway.core.prompt import Prompt, Tool, ToolKind
-from gateway.core.reply import Reply, fold, unfold
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.usage import Usage
 from gateway.errors import ServiceUnavailable
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.chat.codec import CODEC
-from gateway.wire.codec import Encoder, Stamp
+from gateway.wire.codec import Encoder, ReplyMetadata
 from tests.hinge import from_json
 from tests.support.paths import FIXTURES
 from tests.wire.streams import decode, frames_of, stream_files
 
-STAMP = Stamp(reply_id="01", created=5, origin="here", input_tokens=9)
-SIGNED = Opaque(Format.MESSAGES, "c2ln")
+STAMP = ReplyMetadata(reply_id="01", created=5, origin="here", input_tokens=9)
+SIGNED = ProviderData(Format.MESSAGES, "c2ln")
 BEGIN = Begin("r", "upstream")
 END = End(StopReason.END_TURN, Usage(input_tokens=3, output_tokens=2))
 ROLE = {"role": "assistant", "content": ""}
@@ -148,7 +148,7 @@ def test_thinking_text_and_two_calls() -> None:
     def piece(index: int, text: str) -> dict[str, Any]:
         return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
-    detail = {"type": "reasoning.text", "index": 0, "signature": pack(SIGNED, "here")}
+    detail = {"type": "reasoning.text", "index": 0, "signature": wrap(SIGNED, "here")}
     assert told == [
         {"reasoning_content": "hm"},
         {"content": "Hi"},
@@ -202,7 +202,7 @@ def test_a_custom_call() -> None:
 
 
 def test_a_client_of_functions_gets_one_function_call() -> None:
-    definition = Opaque(Format.CHAT, {"name": "f"})
+    definition = ProviderData(Format.CHAT, {"name": "f"})
     tools = (Tool(kind=ToolKind.FUNCTION, name="f", definition=definition),)
     speaker = encoder(tools=tools)
     events = [
@@ -245,7 +245,7 @@ def test_thoughts_are_apart_by_a_blank_line_and_all_of_them_proven() -> None:
     )
     texts = [delta["reasoning_content"] for delta in told[:-1] if "reasoning_content" in delta]
     assert texts == ["One.", "\n\n", "Two", "."]
-    packed, redacted = pack(SIGNED, "here"), pack(SIGNED, "here", redacted=True)
+    packed, redacted = wrap(SIGNED, "here"), wrap(SIGNED, "here", redacted=True)
     assert told[-2]["reasoning_details"] == [
         {"type": "reasoning.text", "index": 0, "text": "One.", "signature": packed},
         {"type": "reasoning.encrypted", "index": 1, "data": packed},
@@ -284,8 +284,8 @@ def test_what_the_format_cannot_say_is_named() -> None:
     speaker = encoder()
     parts: list[Part] = [
         ServerToolCall("s", "web_search"),
-        ServerToolResult("s", "web_search", Opaque(Format.MESSAGES, {})),
-        OpaquePart("container_upload", Opaque(Format.MESSAGES, {})),
+        ServerToolResult("s", "web_search", ProviderData(Format.MESSAGES, {})),
+        UnknownPart("container_upload", ProviderData(Format.MESSAGES, {})),
         Image(Source(url="https://a")),
     ]
     events: list[Event] = [BEGIN]
@@ -342,13 +342,13 @@ def test_errors_end_the_stream_without_a_word_of_success() -> None:
         b'data: {"error":{"message":"no","type":"server_error","param":null,'
         b'"code":"server_is_overloaded"}}\n\n'
     )
-    assert encoder().fail(ServiceUnavailable("no")) == said
+    assert encoder().encode_error(ServiceUnavailable("no")) == said
     speaker = encoder()
-    failure = Fail(Failure(kind=FailureKind.CUT, message="cut"))
+    failure = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
     for event in (BEGIN, Open(0, ToolCall("c", "f")), failure):
         out = speaker.encode(event)
     assert out == b""
-    assert speaker.fail(ServiceUnavailable("no")) == said
+    assert speaker.encode_error(ServiceUnavailable("no")) == said
 
 
 def hinges() -> list[Path]:
@@ -362,7 +362,7 @@ def test_stock_clients_add_up_what_whole_replies_say(path: Path) -> None:
     if isinstance(events[-1], Fail) or custom:
         return  # the helper knows no custom calls at all
     prompt = asked(include_usage=True)
-    body, _ = CODEC.render_reply(fold(events), prompt, STAMP)
+    body, _ = CODEC.render_reply(collect_reply(events), prompt, STAMP)
     raw = encoded(*events, include_usage=True)
     state = ChatCompletionStreamState()
     for chunk in chunks(raw):
@@ -402,7 +402,7 @@ def test_chat_in_chat_out_is_the_same_reply(path: Path) -> None:
     if isinstance(events[-1], Fail):
         return
     again = decode(CODEC.decoder(), encoded(*events, include_usage=True))
-    before, after = fold(events), fold(again)
+    before, after = collect_reply(events), collect_reply(again)
     assert said(before) == said(after)
     assert (before.stop, before.usage or Usage(input_tokens=9)) == (after.stop, after.usage)
 
@@ -430,7 +430,7 @@ def test_streamed_and_whole_are_the_same() -> None:
             Thinking("hm"),
             Text("Hi", citations=(Citation(url="https://a", title="A", start=0, end=2),)),
             Refusal("no"),
-            ToolCall("c", "f", '{"a":1}', extra=Opaque(Format.CHAT, {"extra_content": {"x": 1}})),
+            ToolCall("c", "f", '{"a":1}', extra=ProviderData(Format.CHAT, {"extra_content": {"x": 1}})),
             ToolCall("d", "g", "text", CallKind.CUSTOM),
         ),
         stop=StopReason.TOOL_CALL,
@@ -440,7 +440,7 @@ def test_streamed_and_whole_are_the_same() -> None:
     assert dropped == set()
     whole = CODEC.parse_reply(orjson.loads(orjson.dumps(body)))
     assert without_names(whole) == without_names(reply)
-    streamed = fold(decode(CODEC.decoder(), encoded(*unfold(reply), include_usage=True)))
+    streamed = collect_reply(decode(CODEC.decoder(), encoded(*reply_events(reply), include_usage=True)))
     (text,) = [one for one in streamed.parts if isinstance(one, Text)]
     assert text == Text("Hi")  # annotations come last, when the text is long closed
     assert [one for one in streamed.parts if one != text] == [

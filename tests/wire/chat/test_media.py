@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.parts import Audio, Document, Image, Source
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.chat.media import render_audio, render_document, render_image
 
 PDF = Source(data="aGVsbG8=", media_type="application/pdf")
@@ -60,12 +60,12 @@ def test_sound() -> None:
     ],
 )
 def test_files(document: Document, own: bool, said: dict[str, Any]) -> None:
-    assert render_document(document, own=own) == {"type": "file", "file": said}
+    assert render_document(document, same_format=own) == {"type": "file", "file": said}
 
 
 def test_documents_of_text_are_text() -> None:
     document = Document(text="All is well.", title="Notes", context="From the archive.")
-    assert render_document(document, own=False) == {
+    assert render_document(document, same_format=False) == {
         "type": "text",
         "text": "Notes\n\nFrom the archive.\n\nAll is well.",
     }
@@ -79,12 +79,12 @@ def test_documents_of_text_are_text() -> None:
     ],
 )
 def test_files_that_cannot_be_sent(document: Document, param: str) -> None:
-    with pytest.raises(CannotConvert) as refused:
-        render_document(document, own=False)
+    with pytest.raises(UnsupportedField) as refused:
+        render_document(document, same_format=False)
     assert refused.value.param == param
 
 
 def test_images_that_cannot_be_sent() -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         render_image(Image(Source(file_id="file-1")))
     assert refused.value.param == "file_id"

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Thinking
+from gateway.core.parts import ProviderData, Thinking
 from gateway.core.target import Target
-from gateway.wire.carrier import pack
-from gateway.wire.chat.reasoning import Details, merge_details, parse_reasoning, render_reasoning
+from gateway.wire.carrier import wrap
+from gateway.wire.chat.reasoning import ReasoningDetails, merge_details, parse_reasoning, render_reasoning
 
 HERE = Target(model="m", origin="here")
-SIGNED = Opaque(Format.MESSAGES, "c2ln")
-ENCRYPTED = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
-OWN = Opaque(Format.CHAT, [{"type": "reasoning.encrypted", "index": 0, "data": "own"}])
+SIGNED = ProviderData(Format.MESSAGES, "c2ln")
+ENCRYPTED = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+OWN = ProviderData(Format.CHAT, [{"type": "reasoning.encrypted", "index": 0, "data": "own"}])
 
 
-def text(signature: Opaque | None, **more: Any) -> dict[str, Any]:
-    return {"type": "reasoning.text", "index": 0, "signature": pack(signature, "here")} | more
+def text(signature: ProviderData | None, **more: Any) -> dict[str, Any]:
+    return {"type": "reasoning.text", "index": 0, "signature": wrap(signature, "here")} | more
 
 
-def encrypted(signature: Opaque) -> dict[str, Any]:
-    packed = pack(signature, "here", redacted=True)
+def encrypted(signature: ProviderData) -> dict[str, Any]:
+    packed = wrap(signature, "here", redacted=True)
     return {"type": "reasoning.encrypted", "index": 1, "data": packed}
 
 
@@ -126,11 +126,11 @@ def test_what_was_damaged_on_its_way_goes_nowhere() -> None:
 def test_what_goes_upstream(
     thought: Thinking, own: bool, target: Target, fields: dict[str, Any], lost: bool
 ) -> None:
-    assert render_reasoning([thought], target, own=own) == (fields, lost)
+    assert render_reasoning([thought], target, same_format=own) == (fields, lost)
 
 
 def test_details_of_one_thought_leave_its_text_to_the_message() -> None:
-    details = Details("here")
+    details = ReasoningDetails("here")
     details.add("hm", SIGNED, redacted=False)
     details.add("", ENCRYPTED, redacted=True)
     assert details.entries == [text(SIGNED), encrypted(ENCRYPTED)]
@@ -142,7 +142,7 @@ def test_details_of_one_thought_leave_its_text_to_the_message() -> None:
 
 
 def test_details_of_several_thoughts_hold_their_texts() -> None:
-    details = Details("here")
+    details = ReasoningDetails("here")
     details.add("one", SIGNED, redacted=False)
     details.add("", SIGNED, redacted=False)
     details.add("two", None, redacted=False)
@@ -156,13 +156,13 @@ def test_details_of_several_thoughts_hold_their_texts() -> None:
 
 
 def test_reasoning_that_nobody_signed_has_no_details() -> None:
-    details = Details("here")
+    details = ReasoningDetails("here")
     details.add("hm", None, redacted=False)
     assert details.entries == []
 
 
 def test_the_formats_own_details_go_out_as_they_came() -> None:
-    details = Details("here")
+    details = ReasoningDetails("here")
     details.add("hm", OWN, redacted=False)
     assert details.entries == OWN.data
     details.add("", OWN, redacted=True)

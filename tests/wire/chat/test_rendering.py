@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, Text
+from gateway.core.parts import ProviderData, Text
 from gateway.core.prompt import (
     OutputFormat,
     OutputKind,
@@ -21,7 +21,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.target import SamplingStyle, Target, ToolEffort
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import Rendering
 from tests.support.paths import FIXTURES
@@ -156,7 +156,7 @@ def test_effort_beside_tools(
 
 
 def test_a_clients_own_words_for_reasoning_stay() -> None:
-    extra = Opaque(Format.CHAT, {"thinking": {"type": "enabled", "budget_tokens": 5000}})
+    extra = ProviderData(Format.CHAT, {"thinking": {"type": "enabled", "budget_tokens": 5000}})
     reasoning = Reasoning(enabled=True, budget=5000, extra=extra)
     assert said(rendered(Format.CHAT, reasoning=reasoning)) == extra.data
     assert said(rendered(Format.CHAT, reasoning=Reasoning(effort="ultra"))) == {
@@ -262,9 +262,9 @@ def test_a_schema_that_cannot_be_enforced_to_the_letter() -> None:
 
 def test_unknown_fields_go_home_or_are_named() -> None:
     extra = {"logit_bias": {"5": 1}, "prediction": None}
-    own = rendered(Format.CHAT, extra=Opaque(Format.CHAT, extra))
+    own = rendered(Format.CHAT, extra=ProviderData(Format.CHAT, extra))
     assert said(own) == extra
-    foreign = rendered(extra=Opaque(Format.MESSAGES, extra | {"container": "c"}))
+    foreign = rendered(extra=ProviderData(Format.MESSAGES, extra | {"container": "c"}))
     assert said(foreign) == {}
     assert foreign.dropped == {"logit_bias", "container"}
 
@@ -275,21 +275,21 @@ def test_unknown_fields_go_home_or_are_named() -> None:
         (Format.CHAT, {"sampling": Sampling(choices=2)}, "n"),
         (
             Format.CHAT,
-            {"extra": Opaque(Format.CHAT, {"modalities": ["text", "audio"]})},
+            {"extra": ProviderData(Format.CHAT, {"modalities": ["text", "audio"]})},
             "modalities",
         ),
         (Format.RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id"),
         (
             Format.RESPONSES,
-            {"extra": Opaque(Format.RESPONSES, {"conversation": "c"})},
+            {"extra": ProviderData(Format.RESPONSES, {"conversation": "c"})},
             "conversation",
         ),
-        (Format.RESPONSES, {"extra": Opaque(Format.RESPONSES, {"prompt": {"id": "p"}})}, "prompt"),
-        (Format.RESPONSES, {"extra": Opaque(Format.RESPONSES, {"background": True})}, "background"),
-        (Format.MESSAGES, {"extra": Opaque(Format.MESSAGES, {"thread": {}})}, None),
+        (Format.RESPONSES, {"extra": ProviderData(Format.RESPONSES, {"prompt": {"id": "p"}})}, "prompt"),
+        (Format.RESPONSES, {"extra": ProviderData(Format.RESPONSES, {"background": True})}, "background"),
+        (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"thread": {}})}, None),
         (
             Format.MESSAGES,
-            {"extra": Opaque(Format.MESSAGES, {"thread": {"type": "create"}})},
+            {"extra": ProviderData(Format.MESSAGES, {"thread": {"type": "create"}})},
             "thread",
         ),
     ],
@@ -298,7 +298,7 @@ def test_refusals(format: Format, fields: dict[str, Any], param: str | None) -> 
     if param is None:
         rendered(format, **fields)
         return
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(format, **fields)
     assert refused.value.param == param
     assert refused.value.code == "convert_request_failed"
@@ -366,6 +366,6 @@ def test_the_same_prompt_is_the_same_bytes() -> None:
             prompt = CODEC.parse_prompt(orjson.loads(path.read_bytes()))
             try:
                 bodies.add(orjson.dumps(CODEC.render_prompt(prompt, MOST).body))
-            except CannotConvert:
+            except UnsupportedField:
                 bodies.add(b"")
         assert len(bodies) == 1, path

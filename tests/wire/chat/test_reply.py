@@ -11,7 +11,7 @@ from gateway.core.failure import FailureKind
 from gateway.core.parts import Refusal, Text, Thinking, ToolCall
 from gateway.core.reply import Reply, ReplyFailed
 from gateway.core.usage import Usage
-from gateway.wire.chat.reply import measure_reply, parse_reply
+from gateway.wire.chat.reply import read_usage, parse_reply
 
 
 def body(message: Any, finish: str | None = "stop") -> dict[str, Any]:
@@ -68,8 +68,8 @@ def test_stop_reasons(finish: str | None, stop: StopReason) -> None:
         ({}, FailureKind.EMPTY),
         ({"choices": []}, FailureKind.EMPTY),
         ({"choices": "x"}, FailureKind.EMPTY),
-        ({"error": "no"}, FailureKind.SAID),
-        ({"object": "error", "message": "no"}, FailureKind.SAID),
+        ({"error": "no"}, FailureKind.RESPONSE),
+        ({"object": "error", "message": "no"}, FailureKind.RESPONSE),
     ],
 )
 def test_what_is_no_reply(wrong: dict[str, Any], kind: FailureKind) -> None:
@@ -86,11 +86,11 @@ def test_a_message_without_content_is_an_empty_reply(message: Any) -> None:
 def test_a_plain_answer_is_measured_like_any_other() -> None:
     for message in ({"content": "Hi"}, {"content": "Hi", "refusal": "no"}, {"content": None}):
         parsed = parse_reply(body(message))
-        assert measure_reply(body(message)) == (parsed.stop, parsed.usage)
+        assert read_usage(body(message)) == (parsed.stop, parsed.usage)
 
 
 @pytest.mark.parametrize("choice", [None, "Hi", ["Hi"], 7])
 def test_a_choice_that_is_no_object_is_measured_as_it_is_parsed(choice: Any) -> None:
     odd = body(None) | {"choices": [choice]}
     parsed = parse_reply(odd)
-    assert measure_reply(odd) == (parsed.stop, parsed.usage)
+    assert read_usage(odd) == (parsed.stop, parsed.usage)

@@ -11,12 +11,12 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
-    CacheMark,
+    CacheBreakpoint,
     CallKind,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     Source,
@@ -41,7 +41,7 @@ from gateway.core.prompt import (
 )
 from gateway.core.target import Target
 from gateway.errors import InvalidRequest
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.chat.request import parse_prompt, patch_prompt
 from tests.support.paths import FIXTURES
 
@@ -65,8 +65,8 @@ def parts(turns: tuple[Turn, ...]) -> list[tuple[Part, ...]]:
     return [turn.parts for turn in turns]
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.CHAT, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.CHAT, data)
 
 
 def test_the_least_prompt() -> None:
@@ -84,7 +84,7 @@ def test_a_tool_loop() -> None:
     assert prompt.tool_choice == ToolChoice(ChoiceMode.AUTO, allowed=("get_weather", "apply_patch"))
     assert prompt.extra is None
     assert prompt.turns == (
-        Turn(Role.DEVELOPER, (Text("Be brief.", cache=CacheMark("30m")),), name="house"),
+        Turn(Role.DEVELOPER, (Text("Be brief.", cache=CacheBreakpoint("30m")),), name="house"),
         Turn(Role.USER, (Text("Weather in Oslo, and patch it."),)),
         Turn(
             Role.ASSISTANT,
@@ -122,7 +122,7 @@ def test_media() -> None:
     (turn,) = parsed("media").turns
     assert turn.name == "ann"
     assert turn.parts == (
-        Text("What are these?", cache=CacheMark()),
+        Text("What are these?", cache=CacheBreakpoint()),
         Image(Source(url="https://example.com/cat.png"), detail="low"),
         Image(Source(data="aGVsbG8=", media_type="image/png")),
         Image(Source(url="data:text/plain,hello")),
@@ -130,11 +130,11 @@ def test_media() -> None:
         Document(Source(data="aGVsbG8=", media_type="application/pdf"), title="notes.pdf"),
         Document(Source(data="aGVsbG8=")),
         Document(Source(file_id="file-1")),
-        OpaquePart(
+        UnknownPart(
             "file",
             opaque({"type": "file", "file": {"file_url": "https://example.com/notes.pdf"}}),
         ),
-        OpaquePart(
+        UnknownPart(
             "video_url",
             opaque({"type": "video_url", "video_url": {"url": "https://example.com/cat.mp4"}}),
         ),
@@ -175,7 +175,7 @@ def test_every_field() -> None:
     )
     assert prompt.turns[2] == Turn(
         Role.ASSISTANT,
-        (Refusal("No."), OpaquePart("audio", opaque({"id": "audio_1"}))),
+        (Refusal("No."), UnknownPart("audio", opaque({"id": "audio_1"}))),
         extra=opaque({"annotations": []}),
     )
 
@@ -201,7 +201,7 @@ def test_deprecated_fields() -> None:
         ("auto", ToolChoice(ChoiceMode.AUTO)),
         ("none", ToolChoice(ChoiceMode.NONE)),
         ("required", ToolChoice(ChoiceMode.REQUIRED)),
-        ("any", ToolChoice(ChoiceMode.OPAQUE, extra=opaque("any"))),
+        ("any", ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque("any"))),
         (
             {"type": "function", "function": {"name": "f"}},
             ToolChoice(ChoiceMode.NAMED, name="f"),
@@ -216,7 +216,7 @@ def test_deprecated_fields() -> None:
         ),
         (
             {"type": "web_search"},
-            ToolChoice(ChoiceMode.OPAQUE, extra=opaque({"type": "web_search"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque({"type": "web_search"})),
         ),
     ],
 )
@@ -378,8 +378,8 @@ def test_a_body_without_foreign_reasoning_is_copied_shallowly() -> None:
 
 def test_reasoning_that_went_through_another_format_comes_home_or_stays_behind() -> None:
     own = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
-    packed = pack(Opaque(Format.CHAT, own), "here")
-    other = pack(Opaque(Format.MESSAGES, "sig"), "here")
+    packed = wrap(ProviderData(Format.CHAT, own), "here")
+    other = wrap(ProviderData(Format.MESSAGES, "sig"), "here")
     user = {"role": "user", "content": "2+2"}
     home = {
         "role": "assistant",
@@ -463,7 +463,7 @@ def test_what_tools_say_beside_the_hubs_words() -> None:
         tools=[{"type": "function", "function": function, "cache_control": {"ttl": "1h"}}]
     ).tools
     assert tool.extra == opaque({"response": {"type": "object"}})
-    assert tool.cache == CacheMark("1h")
+    assert tool.cache == CacheBreakpoint("1h")
 
 
 def test_an_unknown_form_of_answers_is_kept() -> None:

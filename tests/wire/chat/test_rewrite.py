@@ -11,7 +11,7 @@ from gateway.core.formats import Format
 from gateway.wire.chat.rewrite import ChatRewriter
 from gateway.wire.sse import Frame
 from tests.support.paths import FIXTURES
-from tests.wire.streams import UPSTREAM_MODEL, frames_of, name, prompt, stream_files
+from tests.wire.streams import UPSTREAM_MODEL, frames_of, param_id, prompt, stream_files
 
 
 def rewritten(payload: bytes, *, include_usage: bool = False) -> bytes:
@@ -34,7 +34,7 @@ def test_usage_that_nobody_asked_for_is_left_out() -> None:
     assert out.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("path", stream_files(Format.CHAT), ids=name)
+@pytest.mark.parametrize("path", stream_files(Format.CHAT), ids=param_id)
 def test_without_usage_the_rest_is_the_same(path: Path) -> None:
     """Whatever the dialect: parsed chunks differ by the usage alone."""
     rewriter = ChatRewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=False))

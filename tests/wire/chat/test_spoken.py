@@ -7,17 +7,17 @@ from typing import Any
 
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, OpaquePart, Text, ToolCall
+from gateway.core.parts import ProviderData, UnknownPart, Text, ToolCall
 from gateway.core.prompt import Tool, ToolKind
 from gateway.core.reply import Reply
 from gateway.core.usage import Usage
 from gateway.wire.chat.codec import CODEC
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from tests.wire.streams import prompt
 
-STAMP = Stamp(reply_id="0123", created=1, origin="here")
+STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here")
 OF_OLD = Tool(
-    kind=ToolKind.FUNCTION, name="f", definition=Opaque(Format.CHAT, {"name": "f"}), schema={}
+    kind=ToolKind.FUNCTION, name="f", definition=ProviderData(Format.CHAT, {"name": "f"}), schema={}
 )
 
 
@@ -39,7 +39,7 @@ def test_who_declares_functions_as_of_old_gets_one_call_as_of_old() -> None:
 
 
 def test_parts_without_a_place_are_named() -> None:
-    strange = OpaquePart("container_upload", Opaque(Format.MESSAGES, {"type": "container_upload"}))
+    strange = UnknownPart("container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"}))
     choice, dropped = told(Text("Hello"), strange)
     assert choice["message"]["content"] == "Hello"
     assert dropped == {"container_upload"}

@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.core.events import Begin, End, Fail, StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque, Part, Refusal, Text, Thinking, ToolCall
-from gateway.core.reply import fold
+from gateway.core.parts import Citation, ProviderData, Part, Refusal, Text, Thinking, ToolCall
+from gateway.core.reply import collect_reply
 from gateway.core.usage import Usage
 from gateway.wire.chat.stream import ChatDecoder
 from tests.grammar import assert_grammar
@@ -18,7 +18,7 @@ HELLO = {"id": "r", "model": "m", "created": 5, "choices": [{"delta": {"content"
 def test_the_opening_keeps_what_is_the_formats_own() -> None:
     begin = ChatDecoder().decode(b"", HELLO)[0]
     assert begin == Begin(
-        "r", "m", extra=Opaque(Format.CHAT, {"id": "r", "model": "m", "created": 5})
+        "r", "m", extra=ProviderData(Format.CHAT, {"id": "r", "model": "m", "created": 5})
     )
 
 
@@ -69,11 +69,11 @@ def parts(*deltas: dict[str, Any]) -> tuple[Part, ...]:
     ]
     events += decoder.done()
     assert_grammar(events)
-    return fold(events).parts
+    return collect_reply(events).parts
 
 
-def proof(*entries: dict[str, Any]) -> Opaque:
-    return Opaque(Format.CHAT, list(entries))
+def proof(*entries: dict[str, Any]) -> ProviderData:
+    return ProviderData(Format.CHAT, list(entries))
 
 
 def test_details_complete_the_thinking_that_they_come_with() -> None:
@@ -117,7 +117,7 @@ def test_thoughts_in_a_list_of_content() -> None:
 def test_what_a_call_says_beside_the_hubs_words() -> None:
     said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
     (call,) = parts({"tool_calls": [CALL | said]})
-    assert call == ToolCall("c", "f", "{}", extra=Opaque(Format.CHAT, said))
+    assert call == ToolCall("c", "f", "{}", extra=ProviderData(Format.CHAT, said))
 
 
 def test_annotations_in_one_delta_with_a_refusal() -> None:

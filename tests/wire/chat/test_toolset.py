@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, Opaque, Text, ToolCall
+from gateway.core.parts import CacheBreakpoint, ProviderData, Text, ToolCall
 from gateway.core.prompt import (
     ChoiceMode,
     Prompt,
@@ -19,9 +19,9 @@ from gateway.core.prompt import (
     WebSearch,
 )
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.chat.toolset import render_tools
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 
 EMPTY = {"type": "object", "properties": {}}
 SCHEMA = EMPTY | {"required": [], "additionalProperties": False}
@@ -30,7 +30,7 @@ G = Tool(kind=ToolKind.FUNCTION, name="g")
 SEARCH = Tool(
     kind=ToolKind.SERVER,
     name="web_search",
-    search=WebSearch(allowed_domains=("a.org",), max_uses=5, handed_back=True),
+    search=WebSearch(allowed_domains=("a.org",), max_uses=5, client_executable=True),
 )
 CODE = Tool(kind=ToolKind.SERVER, name="code_execution")
 
@@ -43,7 +43,7 @@ def rendered(
     custom_tools: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
-    losses = Losses(Format.CHAT)
+    losses = Dropped(Format.CHAT)
     prompt = Prompt(format=format, model="m", turns=turns, tools=tools, **fields)
     said = render_tools(prompt, Target(model="m", custom_tools=custom_tools), losses)
     assert losses.names == (lost or set())
@@ -66,8 +66,8 @@ def test_functions() -> None:
         description="Lists files",
         schema=SCHEMA,
         strict=True,
-        cache=CacheMark(),
-        extra=Opaque(Format.MESSAGES, {"defer_loading": True}),
+        cache=CacheBreakpoint(),
+        extra=ProviderData(Format.MESSAGES, {"defer_loading": True}),
     )
     said = rendered(F, described, lost={"cache_marks", "tools.defer_loading"})
     (plain, named) = said["tools"]
@@ -156,7 +156,7 @@ def test_tools_that_the_upstream_would_have_to_run_are_lost() -> None:
         ((F,), ToolChoice(ChoiceMode.NAMED, name="g"), "tool_choice"),
         (
             (F,),
-            ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.RESPONSES, {"type": "mcp"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.RESPONSES, {"type": "mcp"})),
             "tool_choice",
         ),
         (
@@ -169,7 +169,7 @@ def test_tools_that_the_upstream_would_have_to_run_are_lost() -> None:
 def test_forced_tools_that_cannot_be_had(
     tools: tuple[Tool, ...], choice: ToolChoice | None, param: str
 ) -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(*tools, tool_choice=choice)
     assert refused.value.param == param
 
@@ -227,7 +227,7 @@ def test_a_history_of_calls_without_tools_gets_stubs() -> None:
 def test_a_chat_clients_own_definitions_go_home() -> None:
     def own(data: dict[str, Any], kind: ToolKind, name: str) -> Tool:
         search = WebSearch() if name == "web_search" else None
-        definition = Opaque(Format.CHAT, data)
+        definition = ProviderData(Format.CHAT, data)
         return Tool(kind=kind, name=name, search=search, definition=definition)
 
     odd = function("my.tool") | {"cache_control": {"type": "ephemeral"}}
@@ -263,5 +263,5 @@ def test_a_chat_clients_own_definitions_go_home() -> None:
 
 
 def test_a_chat_clients_own_choice_goes_home() -> None:
-    choice = ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, {"type": "browser"}))
+    choice = ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "browser"}))
     assert rendered(F, format=Format.CHAT, tool_choice=choice)["tool_choice"] == {"type": "browser"}

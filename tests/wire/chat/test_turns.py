@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, OpaquePart
+from gateway.core.parts import ProviderData, UnknownPart
 from gateway.core.prompt import Role, Turn
 from gateway.errors import GatewayError
-from gateway.wire.chat.turns import parse_turns
+from gateway.wire.chat.turns import parse_messages
 
 
 def calling(*calls: Any) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def calling(*calls: Any) -> dict[str, Any]:
 
 def test_a_call_of_an_unknown_kind_is_kept_as_it_stands() -> None:
     call = {"id": "call_1", "type": "mcp", "mcp": {"name": "f"}}
-    part = OpaquePart("mcp", Opaque(Format.CHAT, call))
-    assert parse_turns(calling(call)) == (Turn(Role.ASSISTANT, (part,)),)
+    part = UnknownPart("mcp", ProviderData(Format.CHAT, call))
+    assert parse_messages(calling(call)) == (Turn(Role.ASSISTANT, (part,)),)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_a_call_of_an_unknown_kind_is_kept_as_it_stands() -> None:
 )
 def test_a_wrong_field_is_named(call: Any, field: str) -> None:
     with pytest.raises(GatewayError) as refused:
-        parse_turns(calling(call))
+        parse_messages(calling(call))
     assert refused.value.status == 400
     assert refused.value.param == f"messages.0.tool_calls.0.{field}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from gateway.wire.json_schema import for_messages
+from gateway.wire.json_schema import messages_schema
 from tests.wire.streams import JSON
 
 STRING = {"type": "string"}
@@ -30,7 +30,7 @@ def test_every_object_is_closed() -> None:
         a={"type": "array", "items": open_object(b=STRING)},
         c=open_object(d=STRING) | {"additionalProperties": True},
     ) | {"required": ["a", "gone"]}
-    assert for_messages(schema) == closed(
+    assert messages_schema(schema) == closed(
         a={"type": "array", "items": closed(b=STRING)}, c=closed(d=STRING)
     ) | {"required": ["a"]}
 
@@ -85,7 +85,7 @@ def test_every_object_is_closed() -> None:
 def test_limits_that_are_not_enforced_are_told(
     schema: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert for_messages(schema) == expected
+    assert messages_schema(schema) == expected
 
 
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
@@ -97,7 +97,7 @@ def test_choices(word: str) -> None:
             "discriminator": {"propertyName": "x"},
         }
     )
-    assert for_messages(schema) == closed(a={"default": None, "anyOf": [STRING, {"type": "null"}]})
+    assert messages_schema(schema) == closed(a={"default": None, "anyOf": [STRING, {"type": "null"}]})
 
 
 def test_what_stands_beside_a_choice_goes_into_each_branch() -> None:
@@ -108,7 +108,7 @@ def test_what_stands_beside_a_choice_goes_into_each_branch() -> None:
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
     }
     both = closed(a=STRING, b=STRING)
-    assert for_messages(schema) == {
+    assert messages_schema(schema) == {
         "title": "T",
         "anyOf": [both | {"required": ["a"]}, both | {"required": ["b"]}],
     }
@@ -119,14 +119,14 @@ def test_all_of_becomes_one_object() -> None:
         "allOf": [open_object(a=STRING), {"$ref": "#/$defs/B"}],
         "$defs": {"B": open_object(b=STRING, a={"minLength": 1})},
     }
-    assert for_messages(schema) == closed(
+    assert messages_schema(schema) == closed(
         a={"type": "string", "description": "(minLength: 1)"}, b=STRING
     )
 
 
 def test_what_contradicts_itself_is_told() -> None:
     schema = {"type": "number", "allOf": [{"type": "integer"}]}
-    assert for_messages(schema) == {
+    assert messages_schema(schema) == {
         "type": "number",
         "description": '(allOf: [{"type":"integer"}])',
     }
@@ -136,14 +136,14 @@ def test_references_stay_references() -> None:
     schema = open_object(
         a={"$ref": "#/definitions/A"}, b={"$ref": "#/definitions/A", "description": "The other."}
     ) | {"definitions": {"A": open_object(c=STRING), "Unused": {"$ref": "#/definitions/Unused"}}}
-    assert for_messages(schema) == closed(
+    assert messages_schema(schema) == closed(
         a={"$ref": "#/$defs/A"}, b={"description": "The other.", "anyOf": [{"$ref": "#/$defs/A"}]}
     ) | {"$defs": {"A": closed(c=STRING)}}
 
 
 def test_references_may_lead_anywhere_within() -> None:
     schema = open_object(a=open_object(c=STRING), b={"$ref": "#/properties/a"})
-    cleaned = for_messages(schema)
+    cleaned = messages_schema(schema)
     assert cleaned is not None
     assert cleaned["properties"]["b"] in [{"$ref": f"#/$defs/{name}"} for name in cleaned["$defs"]]
     assert [*cleaned["$defs"].values()] == [closed(c=STRING)]
@@ -166,7 +166,7 @@ def test_references_may_lead_anywhere_within() -> None:
     ],
 )
 def test_recursion_cannot_be_said(schema: dict[str, Any]) -> None:
-    assert for_messages(schema) is None
+    assert messages_schema(schema) is None
 
 
 @pytest.mark.parametrize(
@@ -187,22 +187,22 @@ def test_recursion_cannot_be_said(schema: dict[str, Any]) -> None:
     ],
 )
 def test_neither_can_what_has_any_shape(schema: Any) -> None:
-    assert for_messages(schema) is None
+    assert messages_schema(schema) is None
 
 
 def test_an_object_that_the_client_closed_may_be_empty() -> None:
-    assert for_messages({"type": "object", "additionalProperties": False}) == closed()
+    assert messages_schema({"type": "object", "additionalProperties": False}) == closed()
 
 
 def test_deep_and_multiplying_schemas_are_given_up() -> None:
     deep: dict[str, Any] = STRING
     for _ in range(3000):
         deep = {"type": "array", "items": deep}
-    assert for_messages(deep) is None
+    assert messages_schema(deep) is None
     doubling = {f"D{n}": {"allOf": [{"$ref": f"#/$defs/D{n + 1}"}] * 2} for n in range(40)}
-    assert for_messages({"$ref": "#/$defs/D0", "$defs": doubling | {"D40": STRING}}) is None
+    assert messages_schema({"$ref": "#/$defs/D0", "$defs": doubling | {"D40": STRING}}) is None
     chain = {f"D{n}": {"type": "array", "items": {"$ref": f"#/$defs/D{n + 1}"}} for n in range(900)}
-    assert for_messages({"$ref": "#/$defs/D0", "$defs": chain | {"D900": STRING}}) is None
+    assert messages_schema({"$ref": "#/$defs/D0", "$defs": chain | {"D900": STRING}}) is None
 
 
 class Colour(Enum):
@@ -230,7 +230,7 @@ class Owner(BaseModel):
 
 def test_a_model_of_a_client_library() -> None:
     kind = {"title": "Kind", "type": "string"}
-    assert for_messages(Owner.model_json_schema()) == {
+    assert messages_schema(Owner.model_json_schema()) == {
         "title": "Owner",
         "description": "Who keeps a pet.",
         "type": "object",
@@ -292,16 +292,16 @@ WORDS = [
 
 @pytest.mark.parametrize("odd", [None, 3, {}])
 def test_a_type_that_is_none_is_implied_by_the_other_words(odd: Any) -> None:
-    closed = for_messages({"type": odd, "items": STRING})
+    closed = messages_schema({"type": odd, "items": STRING})
     assert closed == {"type": "array", "items": STRING}
-    mixed = for_messages({"type": ["string", odd, "null"]})
+    mixed = messages_schema({"type": ["string", odd, "null"]})
     assert mixed == {"type": ["string", "null"]}
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), JSON | st.lists(st.just(STRING))))
 def test_anything_is_said_or_not_and_never_changed(schema: dict[str, Any]) -> None:
     before = deepcopy(schema)
-    cleaned = for_messages(schema)
+    cleaned = messages_schema(schema)
     assert schema == before
     if cleaned is not None:
-        assert for_messages(cleaned) == cleaned
+        assert messages_schema(cleaned) == cleaned

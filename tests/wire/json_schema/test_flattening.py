@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.json_schema.flattening import Flattening, Unsayable
+from gateway.wire.json_schema.flattening import RefResolver, UnsupportedSchema
 
 TEXT = {"type": "string"}
 
 
 def flat(schema: dict[str, Any], **root: Any) -> dict[str, Any]:
-    return Flattening(schema | root).flat(schema, 0)
+    return RefResolver(schema | root).resolve(schema, 0)
 
 
 def test_a_reference_is_replaced_by_what_it_leads_to() -> None:
@@ -25,14 +25,14 @@ def test_a_reference_is_replaced_by_what_it_leads_to() -> None:
     "reference", [3, None, "", "other.json#/a", "#", "#/nowhere", "#/$defs/a/9", "#/$defs/a/x/y"]
 )
 def test_a_reference_to_nowhere_cannot_be_said(reference: Any) -> None:
-    with pytest.raises(Unsayable):
+    with pytest.raises(UnsupportedSchema):
         flat({"$ref": reference}, **{"$defs": {"a": [TEXT]}})
 
 
 def test_a_schema_within_itself_has_no_end() -> None:
-    with pytest.raises(Unsayable):
+    with pytest.raises(UnsupportedSchema):
         flat({"$ref": "#"})
-    with pytest.raises(Unsayable):
+    with pytest.raises(UnsupportedSchema):
         flat({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}})
 
 
@@ -41,7 +41,7 @@ def test_references_that_multiply_have_an_end() -> None:
     for number in range(1, 40):
         twice = [{"$ref": f"#/$defs/s{number - 1}"}] * 2
         defs[f"s{number}"] = {"allOf": twice}
-    with pytest.raises(Unsayable):
+    with pytest.raises(UnsupportedSchema):
         flat({"$ref": "#/$defs/s39"}, **{"$defs": defs})
 
 
@@ -49,8 +49,8 @@ def test_nesting_has_an_end() -> None:
     deep: dict[str, Any] = TEXT
     for _ in range(200):
         deep = {"items": deep}
-    with pytest.raises(Unsayable):
-        Flattening(deep)
+    with pytest.raises(UnsupportedSchema):
+        RefResolver(deep)
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_words_that_narrow_nothing_go() -> None:
 
 @pytest.mark.parametrize("odd", [None, True, 3, "a", []])
 def test_what_is_no_schema_cannot_be_said(odd: Any) -> None:
-    with pytest.raises(Unsayable):
-        Flattening({}).flat(odd, 0)
+    with pytest.raises(UnsupportedSchema):
+        RefResolver({}).resolve(odd, 0)

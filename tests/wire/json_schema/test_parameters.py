@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.json_schema import object_schema
+from gateway.wire.json_schema import parameters_schema
 from tests.wire.streams import JSON
 
 STRING = {"type": "string"}
@@ -20,7 +20,7 @@ EMPTY = {"type": "object", "properties": {}}
     "schema", [None, {}, {"type": "object"}, {"type": "object", "properties": None}]
 )
 def test_no_parameters_are_an_empty_object(schema: dict[str, Any] | None) -> None:
-    assert object_schema(schema) == EMPTY
+    assert parameters_schema(schema) == EMPTY
 
 
 def test_what_is_fine_stays_word_for_word() -> None:
@@ -32,18 +32,18 @@ def test_what_is_fine_stays_word_for_word() -> None:
         "$defs": {"A": STRING},
         "x-own": 1,
     }
-    assert object_schema(schema) == schema
-    assert [*object_schema(schema)] == [*schema]
+    assert parameters_schema(schema) == schema
+    assert [*parameters_schema(schema)] == [*schema]
 
 
 def test_what_upstreams_refuse_is_left_out() -> None:
     schema = {"$schema": "draft", "properties": {"a": STRING}, "required": None}
-    assert object_schema(schema) == {"type": "object", "properties": {"a": STRING}}
+    assert parameters_schema(schema) == {"type": "object", "properties": {"a": STRING}}
 
 
 @pytest.mark.parametrize("type", ["string", ["object", "null"], None])
 def test_the_type_is_always_an_object(type: Any) -> None:
-    assert object_schema({"type": type}) == EMPTY
+    assert parameters_schema({"type": type}) == EMPTY
 
 
 def test_all_of_is_merged() -> None:
@@ -55,7 +55,7 @@ def test_all_of_is_merged() -> None:
         ],
         "definitions": {"B": {"properties": {"b": STRING}, "required": ["b", "a"]}},
     }
-    assert object_schema(schema) == {
+    assert parameters_schema(schema) == {
         "type": "object",
         "description": "d",
         "properties": {"a": STRING, "b": STRING},
@@ -67,7 +67,7 @@ def test_all_of_is_merged() -> None:
 def test_a_reference_at_the_top_is_followed() -> None:
     part = {"type": "object", "properties": {"a": {"$ref": "#/definitions/T"}}}
     schema = {"$ref": "#/definitions/T", "definitions": {"T": part}}
-    assert object_schema(schema) == part | {"definitions": {"T": part}}
+    assert parameters_schema(schema) == part | {"definitions": {"T": part}}
 
 
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
@@ -92,7 +92,7 @@ def test_a_choice_becomes_one_object(word: str) -> None:
             }
         },
     }
-    assert object_schema(schema) == {
+    assert parameters_schema(schema) == {
         "type": "object",
         "description": "Edits.\n\nRequired together: kind, text; or kind.",
         "properties": {"kind": {"anyOf": [{"const": "add"}, {"const": "del"}]}, "text": STRING},
@@ -106,7 +106,7 @@ def test_a_choice_of_what_is_required_is_told() -> None:
         "properties": {"a": STRING, "b": STRING},
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}, {"properties": {}}],
     }
-    assert object_schema(schema) == {
+    assert parameters_schema(schema) == {
         "type": "object",
         "properties": {"a": STRING, "b": STRING},
         "required": [],
@@ -117,13 +117,13 @@ def test_a_choice_of_what_is_required_is_told() -> None:
 def test_a_choice_within_a_choice_is_opened_too() -> None:
     leaf = {"type": "object", "properties": {"b": STRING}, "required": ["b"]}
     schema = {"oneOf": [{"anyOf": [leaf]}, {"type": "object", "properties": {"c": STRING}}]}
-    assert object_schema(schema)["properties"] == {"b": STRING, "c": STRING}
+    assert parameters_schema(schema)["properties"] == {"b": STRING, "c": STRING}
 
 
 @pytest.mark.parametrize("reference", ["#", "#/$defs/A", "#/$defs/Gone", "https://a.test/b", 7])
 def test_a_reference_that_leads_nowhere_is_left_out(reference: Any) -> None:
     schema = {"$ref": reference, "properties": {"a": STRING}, "$defs": {"A": {"$ref": "#/$defs/A"}}}
-    assert object_schema(schema) == {
+    assert parameters_schema(schema) == {
         "type": "object",
         "properties": {"a": STRING},
         "$defs": schema["$defs"],
@@ -133,14 +133,14 @@ def test_a_reference_that_leads_nowhere_is_left_out(reference: Any) -> None:
 def test_references_that_multiply_are_given_up() -> None:
     doubling = {f"D{n}": {"allOf": [{"$ref": f"#/$defs/D{n + 1}"}] * 2} for n in range(40)}
     schema = {"$ref": "#/$defs/D0", "$defs": doubling | {"D40": {"properties": {"a": STRING}}}}
-    assert object_schema(schema)["properties"] == {}
+    assert parameters_schema(schema)["properties"] == {}
 
 
 def test_deep_nesting_is_given_up() -> None:
     deep: dict[str, Any] = {"type": "object", "properties": {"a": STRING}}
     for _ in range(3000):
         deep = {"anyOf": [deep]}
-    assert object_schema(deep) == EMPTY
+    assert parameters_schema(deep) == EMPTY
 
 
 @given(
@@ -153,7 +153,7 @@ def test_deep_nesting_is_given_up() -> None:
 )
 def test_anything_becomes_an_object_and_stays_one(schema: dict[str, Any]) -> None:
     before = deepcopy(schema)
-    whole = object_schema(schema)
+    whole = parameters_schema(schema)
     assert schema == before
     assert whole["type"] == "object"
     assert isinstance(whole["properties"], dict)
@@ -164,4 +164,4 @@ def test_anything_becomes_an_object_and_stays_one(schema: dict[str, Any]) -> Non
         "$ref",
         "$schema",
     } or not schema.keys() & {"anyOf", "oneOf", "allOf", "$ref"}
-    assert object_schema(whole) == whole
+    assert parameters_schema(whole) == whole

@@ -10,7 +10,7 @@ from gateway.core.formats import Format
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.core.target import Target, ThinkingStyle
 from gateway.errors import InvalidRequest
-from gateway.wire.messages.answer import AnswerForm, render_output
+from gateway.wire.messages.answer import OutputConstraint, render_output
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "minLength": 2}}}
 TREE = {"type": "object", "properties": {"leaves": {"type": "array", "items": {"$ref": "#"}}}}
@@ -25,7 +25,7 @@ def form(
     format: Format = Format.CHAT,
     has_tools: bool = False,
     description: str | None = None,
-) -> AnswerForm:
+) -> OutputConstraint:
     output = OutputFormat(
         kind=OutputKind.JSON_SCHEMA, name="city", schema=schema, description=description
     )
@@ -35,7 +35,7 @@ def form(
 
 def test_no_form_at_all() -> None:
     prompt = Prompt(format=Format.CHAT, model="m", turns=())
-    assert render_output(prompt, Target(model="m"), has_tools=True) == AnswerForm()
+    assert render_output(prompt, Target(model="m"), has_tools=True) == OutputConstraint()
 
 
 def test_a_schema_in_this_format_s_dialect() -> None:
@@ -45,17 +45,17 @@ def test_a_schema_in_this_format_s_dialect() -> None:
     schema = asked.format["schema"]
     assert schema["additionalProperties"] is False
     assert "minLength" not in schema["properties"]["city"]
-    assert (asked.tool, asked.words) == (None, None)
+    assert (asked.tool, asked.instruction) == (None, None)
 
 
 def test_a_client_of_this_format_knows_its_dialect() -> None:
     asked = form(CITY, format=Format.MESSAGES, has_tools=True)
-    assert asked == AnswerForm(format={"type": "json_schema", "schema": CITY})
+    assert asked == OutputConstraint(format={"type": "json_schema", "schema": CITY})
 
 
 @pytest.mark.parametrize(("schema", "target"), [(CITY, LAX), (TREE, Target(model="m"))])
 def test_a_tool_stands_in(schema: Any, target: Target) -> None:
-    assert form(schema, target, description="A city.") == AnswerForm(
+    assert form(schema, target, description="A city.") == OutputConstraint(
         tool={"name": "json_output", "description": "A city.", "input_schema": schema}
     )
     told = form(schema, target).tool
@@ -72,16 +72,16 @@ def test_a_tool_stands_in(schema: Any, target: Target) -> None:
     ],
 )
 def test_words_where_no_tool_can(schema: Any, target: Target, has_tools: bool) -> None:
-    words = form(schema, target, has_tools=has_tools).words
+    words = form(schema, target, has_tools=has_tools).instruction
     assert words is not None
     assert words.startswith(f"{WORDS} It must fit this JSON Schema:\n{{")
 
 
 def test_any_object() -> None:
-    assert form(None) == AnswerForm(words=WORDS)
+    assert form(None) == OutputConstraint(instruction=WORDS)
     output = OutputFormat(kind=OutputKind.JSON_OBJECT)
     prompt = Prompt(format=Format.CHAT, model="m", turns=(), output=output)
-    assert render_output(prompt, Target(model="m"), has_tools=False) == AnswerForm(words=WORDS)
+    assert render_output(prompt, Target(model="m"), has_tools=False) == OutputConstraint(instruction=WORDS)
 
 
 def test_a_schema_too_deep_for_words_is_refused_by_name() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.messages.arguments import JsonArguments, WrappedArguments
+from gateway.wire.messages.arguments import JsonObjectStream, JsonStringStream
 from tests.wire.streams import JSON
 
 
 def told(*pieces: str) -> str:
-    arguments = JsonArguments()
+    arguments = JsonObjectStream()
     return "".join([*map(arguments.feed, pieces), arguments.finish()])
 
 
@@ -78,9 +78,9 @@ def test_what_is_no_json_is_kept_beside(text: str, expected: object) -> None:
 
 
 def test_nothing_follows_a_whole_object() -> None:
-    arguments = JsonArguments()
+    arguments = JsonObjectStream()
     assert arguments.feed('{"a":1} \n') == '{"a":1} \n'
-    assert arguments.complete
+    assert arguments.is_complete
     assert arguments.feed(' {"a":2}') == " "
     assert arguments.finish() == ""
 
@@ -109,7 +109,7 @@ def test_every_object_passes_unchanged(value: dict[str, object]) -> None:
 
 @given(st.lists(st.text(max_size=5)))
 def test_free_text_is_one_string(pieces: list[str]) -> None:
-    arguments = WrappedArguments()
+    arguments = JsonStringStream()
     text = "".join([*map(arguments.feed, pieces), arguments.finish()])
     assert orjson.loads(text) == {"input": "".join(pieces)}
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_written_again_is_kept_as_text() -> None:
 
 
 def test_all_of_what_is_no_json_is_kept_in_order() -> None:
-    arguments = JsonArguments()
+    arguments = JsonObjectStream()
     pieces = [f"word {number} " for number in range(2000)]
     assert [arguments.feed(piece) for piece in pieces] == [""] * len(pieces)
     assert orjson.loads(arguments.finish()) == {"_raw": "".join(pieces)}

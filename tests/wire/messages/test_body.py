@@ -12,7 +12,7 @@ from anthropic.types import MessageCreateParams
 from pydantic import TypeAdapter
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, Opaque, Text, Thinking, ToolCall, ToolResult
+from gateway.core.parts import CacheBreakpoint, ProviderData, Text, Thinking, ToolCall, ToolResult
 from gateway.core.prompt import (
     ChoiceMode,
     OutputFormat,
@@ -27,12 +27,12 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.target import SamplingStyle, Target, ThinkingStyle
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.messages.body import render_prompt
 from gateway.wire.messages.request import parse_prompt
 from tests.support.paths import FIXTURES
-from tests.wire.streams import name
+from tests.wire.streams import param_id
 
 USER = Turn(Role.USER, (Text("Hi"),))
 TOOL = Tool(kind=ToolKind.FUNCTION, name="f")
@@ -174,7 +174,7 @@ def test_thoughts() -> None:
         ({"verbosity": "low", "metadata": {"a": "b"}}, {"verbosity", "metadata"}),
         (
             {
-                "extra": Opaque(
+                "extra": ProviderData(
                     Format.CHAT,
                     {
                         "logit_bias": {},
@@ -203,7 +203,7 @@ def test_what_only_tunes_is_left_out(fields: Any, lost: set[str]) -> None:
         ({"sampling": Sampling(choices=2)}, "n"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         *(
-            ({"extra": Opaque(Format.RESPONSES, {name: value})}, name)
+            ({"extra": ProviderData(Format.RESPONSES, {name: value})}, name)
             for name, value in {
                 "conversation": "conv_1",
                 "prompt": {"id": "p"},
@@ -215,7 +215,7 @@ def test_what_only_tunes_is_left_out(fields: Any, lost: set[str]) -> None:
     ],
 )
 def test_what_would_be_another_request_is_refused(fields: Any, param: str) -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(**fields)
     assert refused.value.param == param
     assert refused.value.status == 400
@@ -325,7 +325,7 @@ def test_clients_whose_format_caches_unasked_get_marks() -> None:
 
 
 def test_clients_that_mark_for_themselves_get_no_more() -> None:
-    marked = Turn(Role.USER, (Text("Hi", cache=CacheMark("30m")),))
+    marked = Turn(Role.USER, (Text("Hi", cache=CacheBreakpoint("30m")),))
     body = rendered(KNOWING, turns=(SYSTEM, marked)).body
     assert body["system"] == [{"type": "text", "text": "Be brief."}]
     assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
@@ -335,7 +335,7 @@ def test_clients_that_mark_for_themselves_get_no_more() -> None:
 
 
 def test_four_marks_at_most() -> None:
-    marked = Turn(Role.USER, tuple(Text(str(n), cache=CacheMark()) for n in range(5)))
+    marked = Turn(Role.USER, tuple(Text(str(n), cache=CacheBreakpoint()) for n in range(5)))
     rendering = rendered(KNOWING, turns=(marked,))
     blocks = rendering.body["messages"][0]["content"]
     assert ["cache_control" in block for block in blocks] == [False, True, True, True, True]
@@ -354,7 +354,7 @@ OWN = [
 ABLE = Target(model="up", system_turns=True, thinking=ThinkingStyle.ADAPTIVE)
 
 
-@pytest.mark.parametrize("path", OWN, ids=name)
+@pytest.mark.parametrize("path", OWN, ids=param_id)
 def test_own_prompts_keep_their_meaning(path: Path) -> None:
     body = orjson.loads(path.read_bytes())
     prompt = parse_prompt(body)

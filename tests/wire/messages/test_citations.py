@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque
+from gateway.core.parts import Citation, ProviderData
 from gateway.wire.messages.citations import parse_citation
 
 
@@ -23,7 +23,7 @@ def test_a_page_of_the_web() -> None:
         url="https://example.org/oslo",
         title="Oslo",
         cited_text="Oslo is large.",
-        extra=Opaque(Format.MESSAGES, said),
+        extra=ProviderData(Format.MESSAGES, said),
     )
 
 
@@ -44,4 +44,4 @@ def test_a_place_in_a_document() -> None:
 @pytest.mark.parametrize("odd", [None, 1, True, [], {}])
 def test_what_is_odd_is_not_taken(odd: Any) -> None:
     said = {"url": odd, "title": odd, "document_title": odd, "cited_text": odd}
-    assert parse_citation(said) == Citation(extra=Opaque(Format.MESSAGES, said))
+    assert parse_citation(said) == Citation(extra=ProviderData(Format.MESSAGES, said))

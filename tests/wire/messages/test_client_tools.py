@@ -6,17 +6,17 @@ import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
-from gateway.wire.json_schema import object_schema
-from gateway.wire.messages.client_tools import find
+from gateway.wire.json_schema import parameters_schema
+from gateway.wire.messages.client_tools import find_client_tool
 
 KINDS = ["bash_20250124", "text_editor_20250429", "memory_20250818", "computer_20250124"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_their_schemas_suit_every_upstream(kind: str) -> None:
-    tool = find(kind, {})
+    tool = find_client_tool(kind, {})
     assert tool is not None
-    assert object_schema(tool.schema) == tool.schema
+    assert parameters_schema(tool.schema) == tool.schema
     function = {"name": "f", "description": tool.description, "parameters": tool.schema}
     TypeAdapter(ChatCompletionFunctionToolParam).validate_python(
         {"type": "function", "function": function}
@@ -24,7 +24,7 @@ def test_their_schemas_suit_every_upstream(kind: str) -> None:
 
 
 def test_the_editor_and_the_memory_know_their_commands() -> None:
-    editor, memory = find("text_editor_20250728", {}), find("memory_20250818", {})
+    editor, memory = find_client_tool("text_editor_20250728", {}), find_client_tool("memory_20250818", {})
     assert editor is not None
     assert memory is not None
     assert editor.schema["properties"]["command"]["enum"] == [
@@ -37,7 +37,7 @@ def test_the_editor_and_the_memory_know_their_commands() -> None:
 
 
 def test_the_size_of_the_screen_is_told() -> None:
-    small = find("computer_20250124", {"display_width_px": 1024, "display_height_px": 768})
+    small = find_client_tool("computer_20250124", {"display_width_px": 1024, "display_height_px": 768})
     assert small is not None
     assert small.description.endswith("The screen has 1024 x 768 pixels.")
 
@@ -46,4 +46,4 @@ def test_the_size_of_the_screen_is_told() -> None:
     "kind", ["bash", "bash_2025", "code_execution_20250825", "x_bash_20250124"]
 )
 def test_other_types_are_not_known(kind: str) -> None:
-    assert find(kind, {}) is None
+    assert find_client_tool(kind, {}) is None

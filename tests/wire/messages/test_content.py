@@ -9,13 +9,13 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
-    CacheMark,
+    CacheBreakpoint,
     CallKind,
     Citation,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -28,13 +28,13 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
-from gateway.wire.crossing import Losses
-from gateway.wire.messages.content import Content
+from gateway.errors import UnsupportedField
+from gateway.wire.crossing import Dropped
+from gateway.wire.messages.content import ContentRenderer
 
 ASSISTANT = Role.ASSISTANT
-OWN = Opaque(Format.MESSAGES, {"glow": 1})
-FOREIGN = Opaque(Format.RESPONSES, {"id": "x_1", "status": "completed", "phase": "final"})
+OWN = ProviderData(Format.MESSAGES, {"glow": 1})
+FOREIGN = ProviderData(Format.RESPONSES, {"id": "x_1", "status": "completed", "phase": "final"})
 PNG = "iVBORw0KGgoAAAA"
 
 
@@ -44,10 +44,10 @@ def blocks(
     format: Format = Format.CHAT,
     target: Target | None = None,
 ) -> tuple[list[Any], set[str]]:
-    losses = Losses(Format.MESSAGES)
+    losses = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=())
-    content = Content(prompt, target or Target(model="m", origin="here"), losses)
-    return content.blocks(Turn(role, parts)), losses.names
+    content = ContentRenderer(prompt, target or Target(model="m", origin="here"), losses)
+    return content.render(Turn(role, parts)), losses.names
 
 
 def test_texts_and_refusals() -> None:
@@ -68,15 +68,15 @@ def test_side_pockets() -> None:
 
 def test_citations() -> None:
     own = {"type": "page_location", "cited_text": "x"}
-    foreign = Opaque(Format.CHAT, {"type": "url_citation"})
-    cited = (Citation(extra=Opaque(Format.MESSAGES, own)), Citation(url="u", extra=foreign))
+    foreign = ProviderData(Format.CHAT, {"type": "url_citation"})
+    cited = (Citation(extra=ProviderData(Format.MESSAGES, own)), Citation(url="u", extra=foreign))
     (block,), lost = blocks(Text("Hi", citations=cited), role=ASSISTANT)
     assert block == {"type": "text", "text": "Hi", "citations": [own]}
     assert lost == {"citations"}
 
 
 def test_marks_are_for_those_who_know_them() -> None:
-    marked = Text("Hi", cache=CacheMark("1h"))
+    marked = Text("Hi", cache=CacheBreakpoint("1h"))
     plain = {"type": "text", "text": "Hi"}
     control = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     assert blocks(marked) == ([plain], {"cache_marks"})
@@ -89,15 +89,15 @@ def test_marks_are_for_those_who_know_them() -> None:
     ("thinking", "expected"),
     [
         (
-            Thinking("Hm", Opaque(Format.MESSAGES, "sig")),
+            Thinking("Hm", ProviderData(Format.MESSAGES, "sig")),
             {"type": "thinking", "thinking": "Hm", "signature": "sig"},
         ),
         (
-            Thinking("Hm", Opaque(Format.MESSAGES, "sig"), origin="here"),
+            Thinking("Hm", ProviderData(Format.MESSAGES, "sig"), origin="here"),
             {"type": "thinking", "thinking": "Hm", "signature": "sig"},
         ),
         (
-            Thinking("", Opaque(Format.MESSAGES, "data"), redacted=True, origin="here"),
+            Thinking("", ProviderData(Format.MESSAGES, "data"), redacted=True, origin="here"),
             {"type": "redacted_thinking", "data": "data"},
         ),
     ],
@@ -111,9 +111,9 @@ def test_reasoning_goes_back_to_whom_it_came_from(thinking: Thinking, expected: 
     [
         Thinking("Hm"),
         Thinking("Hm", origin="here"),
-        Thinking("Hm", Opaque(Format.MESSAGES, "sig"), origin="elsewhere"),
-        Thinking("Hm", Opaque(Format.RESPONSES, {"encrypted_content": "E"}), extra=FOREIGN),
-        Thinking("Hm", Opaque(Format.MESSAGES, {"no": "text"})),
+        Thinking("Hm", ProviderData(Format.MESSAGES, "sig"), origin="elsewhere"),
+        Thinking("Hm", ProviderData(Format.RESPONSES, {"encrypted_content": "E"}), extra=FOREIGN),
+        Thinking("Hm", ProviderData(Format.MESSAGES, {"no": "text"})),
     ],
 )
 def test_reasoning_of_others_is_left_out(thinking: Thinking) -> None:
@@ -156,13 +156,13 @@ def test_results() -> None:
     reference = {"type": "tool_reference", "tool_name": "x"}
     parts, lost = blocks(
         ToolResult("a", (Text("4 degrees"),)),
-        ToolResult("b", (Text("no such city"), Text("")), is_error=True, cache=CacheMark()),
+        ToolResult("b", (Text("no such city"), Text("")), is_error=True, cache=CacheBreakpoint()),
         ToolResult(
             "c",
             (
-                Text("see", cache=CacheMark("5m")),
-                Image(Source(data=PNG), cache=CacheMark("1h")),
-                OpaquePart("tool_reference", Opaque(Format.MESSAGES, reference)),
+                Text("see", cache=CacheBreakpoint("5m")),
+                Image(Source(data=PNG), cache=CacheBreakpoint("1h")),
+                UnknownPart("tool_reference", ProviderData(Format.MESSAGES, reference)),
             ),
         ),
         ToolResult("d", (Text("see", extra=OWN),), kind=CallKind.CUSTOM, extra=OWN),
@@ -230,18 +230,18 @@ def test_no_assistant_shows_pictures_here() -> None:
 
 
 def test_sound_is_refused() -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         blocks(Audio(Source(data="x", media_type="audio/wav")))
     assert refused.value.param == "input_audio"
 
 
 def test_server_tools_of_this_format_come_back() -> None:
-    kind = Opaque(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
+    kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
     result = {"type": "mcp_tool_result", "tool_use_id": "m_1", "content": []}
     assert blocks(
         ServerToolCall("m_1", "list", '{"dir":"/"}', extra=kind),
-        ServerToolResult("m_1", "mcp", Opaque(Format.MESSAGES, result)),
-        OpaquePart("container_upload", Opaque(Format.MESSAGES, {"type": "container_upload"})),
+        ServerToolResult("m_1", "mcp", ProviderData(Format.MESSAGES, result)),
+        UnknownPart("container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"})),
         role=ASSISTANT,
         format=Format.MESSAGES,
     ) == (
@@ -261,13 +261,13 @@ def test_server_tools_of_this_format_come_back() -> None:
 
 
 def test_server_tools_of_others_do_not() -> None:
-    shown = Opaque(Format.MESSAGES, {"type": "server_tool_use"})
+    shown = ProviderData(Format.MESSAGES, {"type": "server_tool_use"})
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_gw1_ws", "content": []}
     assert blocks(
         ServerToolCall("ci_1", "code_interpreter", "{}", extra=FOREIGN),
         ServerToolResult("ci_1", "code_interpreter", FOREIGN),
         ServerToolCall("srvtoolu_gw1_ws", "web_search", "{}", extra=shown),
-        ServerToolResult("srvtoolu_gw1_ws", "web_search", Opaque(Format.MESSAGES, found)),
-        OpaquePart("computer_call", FOREIGN),
+        ServerToolResult("srvtoolu_gw1_ws", "web_search", ProviderData(Format.MESSAGES, found)),
+        UnknownPart("computer_call", FOREIGN),
         role=ASSISTANT,
     ) == ([], {"code_interpreter", "web_search", "computer_call"})

@@ -10,7 +10,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import (
     Document,
     Image,
-    Opaque,
+    ProviderData,
     Part,
     Source,
     Text,
@@ -20,11 +20,11 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.messages.conversation import (
     end_with_user,
-    lacks_leading_thinking,
-    render_turns,
+    missing_leading_thinking,
+    render_messages,
 )
 
 SYSTEM, DEVELOPER, USER, ASSISTANT = Role
@@ -49,10 +49,10 @@ def message(role: str, *blocks: Any) -> dict[str, Any]:
 def rendered(
     *turns: Turn, format: Format = Format.CHAT, system_turns: bool = False
 ) -> tuple[list[Any], list[Any], set[str]]:
-    losses = Losses(Format.MESSAGES)
+    losses = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=turns)
     target = Target(model="m", system_turns=system_turns)
-    system, messages = render_turns(prompt, target, losses)
+    system, messages = render_messages(prompt, target, losses)
     return system, messages, losses.names
 
 
@@ -154,10 +154,10 @@ def test_documents_are_not_left_alone() -> None:
 
 
 def test_own_fields_of_messages_come_back() -> None:
-    turn = Turn(USER, (Text("Hi"),), extra=Opaque(Format.MESSAGES, {"mood": "good"}))
+    turn = Turn(USER, (Text("Hi"),), extra=ProviderData(Format.MESSAGES, {"mood": "good"}))
     _, messages, _ = rendered(turn, format=Format.MESSAGES)
     assert messages == [message("user", "Hi") | {"mood": "good"}]
-    foreign = Turn(USER, (Text("Hi"),), extra=Opaque(Format.RESPONSES, {"id": 1, "phase": "x"}))
+    foreign = Turn(USER, (Text("Hi"),), extra=ProviderData(Format.RESPONSES, {"id": 1, "phase": "x"}))
     assert rendered(foreign)[1:] == ([message("user", "Hi")], {"content.phase"})
 
 
@@ -234,7 +234,7 @@ def test_one_person_needs_no_name() -> None:
 
 def test_a_prefill_ends_without_space() -> None:
     messages = [message("user", "a"), message("assistant", "It is \n")]
-    losses = Losses(Format.MESSAGES)
+    losses = Dropped(Format.MESSAGES)
     end_with_user(messages, losses, prefill=True)
     assert messages == [message("user", "a"), message("assistant", "It is")]
     end_with_user(messages, losses, prefill=False)
@@ -295,4 +295,4 @@ HIDDEN = {"type": "redacted_thinking", "data": "d"}
     ],
 )
 def test_which_conversations_lack_leading_thinking(messages: Any, lacks: bool) -> None:
-    assert lacks_leading_thinking(messages) is lacks
+    assert missing_leading_thinking(messages) is lacks

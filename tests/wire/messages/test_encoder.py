@@ -14,8 +14,8 @@ from gateway.core.parts import (
     CallKind,
     Citation,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Refusal,
     ServerToolCall,
     ServerToolResult,
@@ -26,12 +26,12 @@ from gateway.core.parts import (
 )
 from gateway.core.usage import Usage
 from gateway.errors import ServiceUnavailable
-from gateway.wire.carrier import unpack
-from gateway.wire.codec import Stamp
+from gateway.wire.carrier import unwrap
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.messages.encoder import MessagesEncoder
 from tests.wire.streams import frames_of, prompt
 
-STAMP = Stamp(reply_id="0123", created=1, origin="here", input_tokens=24)
+STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
 BEGIN = Begin("up_1", "upstream-model")
 DONE = End(StopReason.END_TURN, Usage(input_tokens=25, output_tokens=3))
 
@@ -157,7 +157,7 @@ def test_other_endings_need_no_content(reason: StopReason) -> None:
 
 def test_what_a_part_opens_with_is_told_first() -> None:
     assert spoken(
-        *(Open(0, Thinking("Hm", Opaque(Format.MESSAGES, "sig"))), Close(0)),
+        *(Open(0, Thinking("Hm", ProviderData(Format.MESSAGES, "sig"))), Close(0)),
         *(Open(1, Text("Hello")), Delta(1, " you"), Close(1)),
         *(Open(2, ToolCall("c1", "f", '{"a":')), Delta(2, "[]}"), Close(2)),
     ) == [
@@ -171,7 +171,7 @@ def test_what_a_part_opens_with_is_told_first() -> None:
 
 
 def test_thinking_after_text_and_the_last_signature_once() -> None:
-    own = [Signature(Opaque(Format.MESSAGES, each)) for each in ("one", "two")]
+    own = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
     assert spoken(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
         *(Open(1, Thinking()), Delta(1, own[0]), Delta(1, "Hm"), Delta(1, own[1]), Close(1)),
@@ -185,20 +185,20 @@ def test_thinking_after_text_and_the_last_signature_once() -> None:
 
 @pytest.mark.parametrize(
     "signature",
-    [None, Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})],
+    [None, ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})],
 )
 def test_reasoning_of_other_formats_is_signed_so_that_it_comes_back(
-    signature: Opaque | None,
+    signature: ProviderData | None,
 ) -> None:
     pieces = [] if signature is None else [Delta(0, Signature(signature))]
     told = spoken(Open(0, Thinking()), Delta(0, "Hm"), *pieces, Close(0))
     assert [event["type"] for event in told[:2]] == ["content_block_start", "content_block_delta"]
     packed = told[2]["delta"]["signature"]
-    assert unpack(packed, "Hm") == Thinking("Hm", signature, origin="here")
+    assert unwrap(packed, "Hm") == Thinking("Hm", signature, origin="here")
 
 
 def test_thinking_that_keeps_its_words_is_shown_by_its_signature() -> None:
-    signed = Delta(0, Signature(Opaque(Format.MESSAGES, "sig")))
+    signed = Delta(0, Signature(ProviderData(Format.MESSAGES, "sig")))
     assert spoken(Open(0, Thinking()), signed, Close(0)) == [
         start(0, {"type": "thinking", "thinking": "", "signature": ""}),
         delta(0, "signature_delta", "signature", "sig"),
@@ -207,15 +207,15 @@ def test_thinking_that_keeps_its_words_is_shown_by_its_signature() -> None:
 
 
 def test_redacted_thinking() -> None:
-    own = Thinking(signature=Opaque(Format.MESSAGES, "data"), redacted=True)
+    own = Thinking(signature=ProviderData(Format.MESSAGES, "data"), redacted=True)
     assert spoken(Open(0, own), Close(0)) == [
         start(0, {"type": "redacted_thinking", "data": "data"}),
         stop(0),
     ]
-    proof = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+    proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
     opened, _ = spoken(Open(0, Thinking(signature=proof, redacted=True)), Close(0))
     data = opened["content_block"]["data"]
-    assert unpack(data, "") == Thinking("", proof, redacted=True, origin="here")
+    assert unwrap(data, "") == Thinking("", proof, redacted=True, origin="here")
 
 
 def test_calls_side_by_side_are_told_one_after_the_other() -> None:
@@ -295,7 +295,7 @@ def test_ids_and_names() -> None:
 
 
 def test_what_a_call_says_besides_comes_back() -> None:
-    caller = Opaque(Format.MESSAGES, {"caller": {"type": "direct"}})
+    caller = ProviderData(Format.MESSAGES, {"caller": {"type": "direct"}})
     opened = spoken(Open(0, ToolCall("c", "f", extra=caller)), Close(0))[0]
     assert opened["content_block"] == {
         "type": "tool_use",
@@ -308,12 +308,12 @@ def test_what_a_call_says_besides_comes_back() -> None:
 
 def test_blocks_of_this_format_s_own_upstreams() -> None:
     result = {"type": "web_fetch_tool_result", "tool_use_id": "srv_1", "content": {}}
-    kind = Opaque(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
+    kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
     own = {"type": "container_upload", "file_id": "file_1"}
     assert spoken(
         *(Open(0, ServerToolCall("srv_1", "web_fetch", extra=kind)), Delta(0, '{"url":"u"}')),
         *(Close(0), Open(1, ServerToolResult("srv_1", "web_fetch", opaque(result))), Close(1)),
-        *(Open(2, OpaquePart("container_upload", opaque(own))), Close(2)),
+        *(Open(2, UnknownPart("container_upload", opaque(own))), Close(2)),
     ) == [
         start(
             0,
@@ -332,12 +332,12 @@ def test_blocks_of_this_format_s_own_upstreams() -> None:
     ]
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.MESSAGES, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.MESSAGES, data)
 
 
 def test_a_web_search_of_another_format() -> None:
-    item = Opaque(Format.RESPONSES, {"type": "web_search_call"})
+    item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
     action = '{"type":"search","query":"Oslo","sources":[{"type":"url","url":"https://a.example"}]}'
     cited = Citation(url="https://a.example", title="A", start=0, end=5)
     assert spoken(
@@ -397,7 +397,7 @@ def test_own_citations_are_told_as_they_came() -> None:
 
 
 def test_what_has_no_word_here_is_named() -> None:
-    foreign = Opaque(Format.RESPONSES, {"type": "x"})
+    foreign = ProviderData(Format.RESPONSES, {"type": "x"})
     opened = '{"type":"open_page","url":"https://a.example"}'
     ours = encoder()
     told = b"".join(
@@ -405,7 +405,7 @@ def test_what_has_no_word_here_is_named() -> None:
             ours.encode,
             [
                 BEGIN,
-                *(Open(0, OpaquePart("image_generation_call", foreign)), Close(0)),
+                *(Open(0, UnknownPart("image_generation_call", foreign)), Close(0)),
                 *(Open(1, ServerToolCall("i", "code_interpreter", extra=foreign)), Delta(1, "{}")),
                 *(Close(1), Open(2, ServerToolResult("i", "code_interpreter", foreign)), Close(2)),
                 *(Open(3, ServerToolCall("w", "web_search", extra=foreign)), Delta(3, opened)),
@@ -492,12 +492,12 @@ ERROR = {
 
 def test_a_failure_closes_what_is_open() -> None:
     ours = encoder()
-    assert events_of(ours.fail(ServiceUnavailable())) == [ERROR]
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
     for event in (BEGIN, Open(0, Text())):
         ours.encode(event)
-    assert events_of(ours.fail(ServiceUnavailable())) == [ERROR]
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
     ours.encode(Delta(0, "Hi"))
-    assert events_of(ours.fail(ServiceUnavailable())) == [stop(0), ERROR]
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [stop(0), ERROR]
 
 
 def test_a_call_that_breaks_off_cannot_be_run() -> None:
@@ -507,5 +507,5 @@ def test_a_call_that_breaks_off_cannot_be_run() -> None:
         *(Open(0, ToolCall("a", "f")), Delta(0, '{"rm":"-r')),
         *(Open(1, ToolCall("b", "g")), Delta(1, "{}")),
     ]
-    raw = b"".join(map(ours.encode, told)) + ours.fail(ServiceUnavailable())
+    raw = b"".join(map(ours.encode, told)) + ours.encode_error(ServiceUnavailable())
     assert events_of(raw)[1:] == [*call(0, "a", "f", '{"rm":"-r'), ERROR]

@@ -13,16 +13,16 @@ import pytest
 
 from gateway.core.events import Begin, Fail
 from gateway.core.formats import Format
-from gateway.core.reply import fold
+from gateway.core.reply import collect_reply
 from gateway.errors import ServiceUnavailable
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.messages import CODEC
-from tests.hinge import from_json, read
+from tests.hinge import from_json, read_events
 from tests.support.paths import FIXTURES
-from tests.wire.streams import name, prompt
+from tests.wire.streams import param_id, prompt
 
 ASKED = prompt(Format.MESSAGES, "shown")
-STAMP = Stamp(reply_id="0123", created=1, origin="here", input_tokens=24)
+STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
 BETA = {"compaction", "mcp_call"}
 """Cases with blocks that the library knows in its beta part only."""
 HINGES = [
@@ -66,20 +66,20 @@ def library() -> Iterator[Library]:
 def _case(value: object) -> str | None:
     if not isinstance(value, Path):
         return None
-    return "-".join(value.parts[-3:-1]) if value.parts[-4] == "quirks" else name(value)
+    return "-".join(value.parts[-3:-1]) if value.parts[-4] == "quirks" else param_id(value)
 
 
 @pytest.mark.parametrize("path", HINGES, ids=_case)
 def test_the_library_accumulates_what_we_render_whole(library: Library, path: Path) -> None:
-    events = from_json(read(path))
+    events = from_json(read_events(path))
     encoder = CODEC.encoder(ASKED, STAMP)
     raw = b"".join(encoder.encode(event) for event in events if not isinstance(event, Fail))
     if isinstance(events[-1], Fail):
         with pytest.raises(anthropic.APIStatusError, match="Service unavailable"):
-            library.message(raw + encoder.fail(ServiceUnavailable()))
+            library.message(raw + encoder.encode_error(ServiceUnavailable()))
         return
     assert isinstance(events[0], Begin)
-    body, _ = CODEC.render_reply(fold(events), ASKED, STAMP)
+    body, _ = CODEC.render_reply(collect_reply(events), ASKED, STAMP)
     message = library.message(raw)
     for field in ("id", "model", "content", "stop_reason", "stop_sequence"):
         assert _without_nulls(message[field]) == _without_nulls(body[field])

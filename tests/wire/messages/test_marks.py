@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.parts import CacheMark
-from gateway.wire.messages.marks import is_marked, mark_stable, render_mark, trim
+from gateway.core.parts import CacheBreakpoint
+from gateway.wire.messages.marks import has_breakpoints, add_default_breakpoints, render_cache_breakpoint, enforce_limit
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -34,31 +34,31 @@ def body(**marked: bool) -> dict[str, Any]:
 )
 def test_lifetimes(asked: str | None, said: str | None) -> None:
     expected = {"type": "ephemeral"} | ({"ttl": said} if said else {})
-    assert render_mark(CacheMark(asked)) == expected
+    assert render_cache_breakpoint(CacheBreakpoint(asked)) == expected
 
 
 def test_four_marks_at_most_and_the_latest_stay() -> None:
     all_marked = body(system=True, tool=True, one=True, two=True, three=True)
     tool = all_marked["tools"][0]
-    assert trim(all_marked)
+    assert enforce_limit(all_marked)
     assert all_marked == body(system=True, one=True, two=True, three=True)
     assert tool == {"name": "f"} | MARK  # what the client sent is not touched
-    assert not trim(all_marked)
+    assert not enforce_limit(all_marked)
     automatic = body(system=True, one=True, two=True, three=True) | MARK
-    assert trim(automatic)
+    assert enforce_limit(automatic)
     assert automatic == body(one=True, two=True, three=True) | MARK
 
 
 def test_what_is_stable_is_marked() -> None:
     plain = body()
-    assert not is_marked(plain)
-    mark_stable(plain)
+    assert not has_breakpoints(plain)
+    add_default_breakpoints(plain)
     assert plain == body(system=True, tool=True, three=True)
-    assert is_marked(plain)
+    assert has_breakpoints(plain)
 
 
 def test_little_to_mark() -> None:
     little = {"messages": [{"role": "user", "content": [text("one")]}]}
-    mark_stable(little)
+    add_default_breakpoints(little)
     assert little == {"messages": [{"role": "user", "content": [text("one", marked=True)]}]}
-    assert is_marked({"messages": []} | MARK)
+    assert has_breakpoints({"messages": []} | MARK)

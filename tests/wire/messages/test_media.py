@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.parts import Document, Image, Source
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.messages.media import document_source, image_source
 
 
@@ -25,7 +25,7 @@ from gateway.wire.messages.media import document_source, image_source
 )
 def test_an_image_is_of_the_kind_that_it_is(said: str | None, data: str, expected: str) -> None:
     image = Image(Source(data=data, media_type=said))
-    assert image_source(image, own=False) == {
+    assert image_source(image, same_format=False) == {
         "type": "base64",
         "media_type": expected,
         "data": data,
@@ -62,7 +62,7 @@ def test_an_image_is_of_the_kind_that_it_is(said: str | None, data: str, expecte
     ],
 )
 def test_documents(document: Document, expected: Any) -> None:
-    assert document_source(document, own=False) == expected
+    assert document_source(document, same_format=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,30 +76,30 @@ def test_documents(document: Document, expected: Any) -> None:
     ],
 )
 def test_other_files_are_refused(source: Source) -> None:
-    with pytest.raises(CannotConvert) as refused:
-        document_source(Document(source), own=False)
+    with pytest.raises(UnsupportedField) as refused:
+        document_source(Document(source), same_format=False)
     assert refused.value.param == "file_data"
 
 
 def test_a_data_url_must_be_base64() -> None:
-    with pytest.raises(CannotConvert) as refused:
-        image_source(Image(Source(url="data:image/svg+xml,<svg/>")), own=False)
+    with pytest.raises(UnsupportedField) as refused:
+        image_source(Image(Source(url="data:image/svg+xml,<svg/>")), same_format=False)
     assert refused.value.param == "image_url"
 
 
 def test_ids_of_files_are_for_their_own_vendor() -> None:
     stored = Source(file_id="file_1")
     expected = {"type": "file", "file_id": "file_1"}
-    assert image_source(Image(stored), own=True) == expected
-    assert document_source(Document(stored), own=True) == expected
-    with pytest.raises(CannotConvert) as refused:
-        image_source(Image(stored), own=False)
+    assert image_source(Image(stored), same_format=True) == expected
+    assert document_source(Document(stored), same_format=True) == expected
+    with pytest.raises(UnsupportedField) as refused:
+        image_source(Image(stored), same_format=False)
     assert refused.value.param == "file_id"
 
 
 def test_own_documents_stay_what_they_were() -> None:
     odd = Source(data="UEsDBA==", media_type="application/zip")
-    assert document_source(Document(odd), own=True) == {
+    assert document_source(Document(odd), same_format=True) == {
         "type": "base64",
         "media_type": "application/zip",
         "data": "UEsDBA==",

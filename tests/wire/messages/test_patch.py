@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
+from gateway.core.parts import ProviderData
 from gateway.core.target import Target
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.messages import CODEC
 
 TARGET = Target(model="upstream-model", origin="here")
@@ -19,11 +19,11 @@ TEXT = {"type": "text", "text": "Hello."}
 USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}
 OWN = {"type": "thinking", "thinking": "Mine", "signature": "c2ln"}
-FOREIGN = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+FOREIGN = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
 
 
-def carried(signature: Opaque | None, origin: str = "here") -> dict[str, Any]:
-    return {"type": "thinking", "thinking": "Hm", "signature": pack(signature, origin)}
+def carried(signature: ProviderData | None, origin: str = "here") -> dict[str, Any]:
+    return {"type": "thinking", "thinking": "Hm", "signature": wrap(signature, origin)}
 
 
 def assistant(*blocks: Any) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def test_an_ordinary_body_is_copied_for_its_new_name_only() -> None:
 
 
 def test_reasoning_goes_back_to_whom_it_came_from() -> None:
-    signed = Opaque(Format.MESSAGES, "c2ln")
-    hidden = {"type": "redacted_thinking", "data": pack(signed, "here", redacted=True)}
+    signed = ProviderData(Format.MESSAGES, "c2ln")
+    hidden = {"type": "redacted_thinking", "data": wrap(signed, "here", redacted=True)}
     last = assistant(OWN, USE)
     messages = patched(*(USER, assistant(carried(signed), hidden, TEXT), USER, last, RESULT))[
         "messages"
@@ -67,9 +67,9 @@ def test_reasoning_goes_back_to_whom_it_came_from() -> None:
     [
         carried(FOREIGN),
         carried(None),
-        carried(Opaque(Format.MESSAGES, "c2ln"), "elsewhere"),
+        carried(ProviderData(Format.MESSAGES, "c2ln"), "elsewhere"),
         {"type": "thinking", "thinking": "Hm", "signature": "gw1.!"},
-        {"type": "redacted_thinking", "data": pack(FOREIGN, "here", redacted=True)},
+        {"type": "redacted_thinking", "data": wrap(FOREIGN, "here", redacted=True)},
     ],
 )
 def test_reasoning_of_others_is_taken_out(thinking: Any) -> None:

@@ -9,11 +9,11 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import Target, ThinkingStyle
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.messages.reasoning import (
-    Thoughts,
-    forget_clearing,
-    is_on,
+    ThinkingParams,
+    remove_clear_thinking,
+    is_thinking,
     render_reasoning,
 )
 
@@ -43,21 +43,21 @@ def thoughts(
     max_output: int | None = 64_000,
     off: bool = False,
     unled: bool = False,
-) -> tuple[Thoughts, set[str]]:
-    losses = Losses(Format.MESSAGES)
+) -> tuple[ThinkingParams, set[str]]:
+    losses = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=(), max_tokens=max_tokens, reasoning=wish)
     target = Target(model="m", thinking=style, max_output=max_output)
     if efforts is not None:
         target = Target(model="m", thinking=style, efforts=efforts)
     limit = 32_000 if max_tokens is None else max_tokens
-    said = render_reasoning(prompt, target, losses, limit, off=off, unled=unled)
+    said = render_reasoning(prompt, target, losses, limit, tool_forced=off, missing_leading_thinking=unled)
     return said, losses.names
 
 
 @pytest.mark.parametrize("style", list(ThinkingStyle))
 @pytest.mark.parametrize("wish", [None, Reasoning(), Reasoning(summary="auto")])
 def test_no_wish_is_left_to_the_model(wish: Reasoning | None, style: ThinkingStyle) -> None:
-    assert thoughts(wish, style) == (Thoughts(None, None, 64_000), set())
+    assert thoughts(wish, style) == (ThinkingParams(None, None, 64_000), set())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_efforts_for_models_that_think_at_will(
     style: ThinkingStyle, effort: str, word: str, lost: set[str]
 ) -> None:
     wish = Reasoning(effort=effort)
-    assert thoughts(wish, style) == (Thoughts(SHOWN, word, 64_000), lost)
+    assert thoughts(wish, style) == (ThinkingParams(SHOWN, word, 64_000), lost)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_efforts_for_models_that_think_at_will(
 )
 def test_efforts_for_models_that_think_by_budget(effort: str, budget: int) -> None:
     said, _ = thoughts(Reasoning(effort=effort), BUDGET)
-    assert said == Thoughts(enabled(budget), None, 64_000)
+    assert said == ThinkingParams(enabled(budget), None, 64_000)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_efforts_for_models_that_think_by_budget(effort: str, budget: int) -> No
 )
 @pytest.mark.parametrize("wish", [Reasoning(enabled=False), Reasoning(effort="none")])
 def test_thinking_off(wish: Reasoning, style: ThinkingStyle, thinking: Any, lost: set[str]) -> None:
-    assert thoughts(wish, style) == (Thoughts(thinking, None, 64_000), lost)
+    assert thoughts(wish, style) == (ThinkingParams(thinking, None, 64_000), lost)
 
 
 def test_models_that_do_not_think() -> None:
-    assert thoughts(Reasoning(effort="high"), NONE) == (Thoughts(None, None, 64_000), LOST)
+    assert thoughts(Reasoning(effort="high"), NONE) == (ThinkingParams(None, None, 64_000), LOST)
 
 
 def test_words_that_a_model_does_not_know() -> None:
@@ -121,7 +121,7 @@ def test_words_that_a_model_does_not_know() -> None:
 )
 def test_budgets_for_models_that_think_at_will(budget: int, word: str) -> None:
     wish = Reasoning(enabled=True, budget=budget)
-    assert thoughts(wish, ADAPTIVE) == (Thoughts(SHOWN, word, 64_000), set())
+    assert thoughts(wish, ADAPTIVE) == (ThinkingParams(SHOWN, word, 64_000), set())
 
 
 @pytest.mark.parametrize(
@@ -137,20 +137,20 @@ def test_budgets_for_models_that_think_at_will(budget: int, word: str) -> None:
 def test_a_budget_leaves_room_for_an_answer(max_tokens: int, thinking: Any, lost: set[str]) -> None:
     wish = Reasoning(effort="medium")
     said = thoughts(wish, BUDGET, max_tokens=max_tokens)
-    assert said == (Thoughts(thinking, None, max_tokens), lost)
+    assert said == (ThinkingParams(thinking, None, max_tokens), lost)
 
 
 @pytest.mark.parametrize(
     ("effort", "max_output", "expected"),
     [
-        ("high", 64_000, Thoughts(enabled(24_576), None, 56_576)),
-        ("high", 40_000, Thoughts(enabled(24_576), None, 40_000)),
-        ("max", 64_000, Thoughts(enabled(62_976), None, 64_000)),
-        ("xhigh", None, Thoughts(enabled(32_768), None, 64_768)),
+        ("high", 64_000, ThinkingParams(enabled(24_576), None, 56_576)),
+        ("high", 40_000, ThinkingParams(enabled(24_576), None, 40_000)),
+        ("max", 64_000, ThinkingParams(enabled(62_976), None, 64_000)),
+        ("xhigh", None, ThinkingParams(enabled(32_768), None, 64_768)),
     ],
 )
 def test_a_budget_comes_on_top_of_the_usual_limit(
-    effort: str, max_output: int | None, expected: Thoughts
+    effort: str, max_output: int | None, expected: ThinkingParams
 ) -> None:
     said, _ = thoughts(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
     assert said == expected
@@ -205,7 +205,7 @@ def test_own_wishes(
     wish: Reasoning, style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
 ) -> None:
     said = thoughts(wish, style, format=Format.MESSAGES)
-    assert said == (Thoughts(thinking, effort, 64_000), lost)
+    assert said == (ThinkingParams(thinking, effort, 64_000), lost)
 
 
 # what rules thinking out
@@ -219,7 +219,7 @@ def test_a_forced_call(
     style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
 ) -> None:
     wish = Reasoning(effort="low")
-    assert thoughts(wish, style, off=True) == (Thoughts(thinking, effort, 64_000), lost)
+    assert thoughts(wish, style, off=True) == (ThinkingParams(thinking, effort, 64_000), lost)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_a_tool_loop_without_its_thinking(
 
 def test_who_thinks() -> None:
     adaptive, always = (Target(model="m", thinking=style) for style in (ADAPTIVE, ALWAYS))
-    assert not is_on(None, adaptive)
-    assert is_on(None, always)
-    assert not is_on({"type": "disabled"}, adaptive)
-    assert is_on({"type": "enabled", "budget_tokens": 1024}, adaptive)
+    assert not is_thinking(None, adaptive)
+    assert is_thinking(None, always)
+    assert not is_thinking({"type": "disabled"}, adaptive)
+    assert is_thinking({"type": "enabled", "budget_tokens": 1024}, adaptive)
 
 
 def test_without_thinking_nothing_of_it_is_cleared() -> None:
@@ -245,13 +245,13 @@ def test_without_thinking_nothing_of_it_is_cleared() -> None:
     tools = {"type": "clear_tool_uses_20250919"}
     body: dict[str, Any] = {"context_management": {"edits": [clearing, tools]}}
     before = body["context_management"]
-    forget_clearing(body)
+    remove_clear_thinking(body)
     assert body == {"context_management": {"edits": [tools]}}
     assert before == {"edits": [clearing, tools]}
     for odd in ({}, {"context_management": None}, {"context_management": {"edits": "x"}}):
         kept = dict(odd)
-        forget_clearing(kept)
+        remove_clear_thinking(kept)
         assert kept == odd
     body = {"context_management": {"edits": [clearing]}}
-    forget_clearing(body)
+    remove_clear_thinking(body)
     assert body == {}

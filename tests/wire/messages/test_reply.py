@@ -14,8 +14,8 @@ from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Citation,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Refusal,
     ServerToolCall,
     ServerToolResult,
@@ -23,18 +23,18 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
 )
-from gateway.core.reply import Reply, ReplyFailed, fold, unfold
+from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.core.usage import Usage
-from gateway.wire.carrier import unpack
-from gateway.wire.codec import Stamp
-from gateway.wire.identity import legal
+from gateway.wire.carrier import unwrap
+from gateway.wire.codec import ReplyMetadata
+from gateway.wire.identity import sanitize_name
 from gateway.wire.messages import CODEC
 from gateway.wire.messages.reply import parse_reply, render_reply
-from tests.hinge import from_json, read, to_json
+from tests.hinge import from_json, read_events, to_json
 from tests.support.paths import FIXTURES
-from tests.wire.streams import decode, name, prompt
+from tests.wire.streams import decode, param_id, prompt
 
-STAMP = Stamp(reply_id="0123", created=1, origin="here")
+STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here")
 ASKED = prompt(Format.MESSAGES, "shown")
 
 
@@ -42,14 +42,14 @@ def test_an_error_with_status_200() -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with pytest.raises(ReplyFailed) as failed:
         parse_reply(body)
-    assert failed.value.failure.kind is FailureKind.SAID
+    assert failed.value.failure.kind is FailureKind.RESPONSE
     assert failed.value.failure.status == 529
 
 
 def test_a_body_that_is_no_message() -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"choices": []})
-    assert failed.value.failure.kind is FailureKind.GARBAGE
+    assert failed.value.failure.kind is FailureKind.MALFORMED
 
 
 def test_a_body_that_says_little() -> None:
@@ -64,9 +64,9 @@ def reply(*parts: Any, stop: StopReason = StopReason.END_TURN) -> Reply:
 
 
 def test_a_whole_body() -> None:
-    item = Opaque(Format.RESPONSES, {"type": "web_search_call"})
+    item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
     action = '{"type":"search","query":"Oslo"}'
-    proof = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+    proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
     body, dropped = render_reply(
         reply(
             Thinking("Hm", proof),
@@ -74,14 +74,14 @@ def test_a_whole_body() -> None:
             ServerToolResult("ws_1", "web_search", item),
             Text("About it.", citations=(Citation(url="https://a.example", start=0, end=5),)),
             ToolCall("call_1", "f", '{"n":12345678901234567890,"a":{"b":[]}}'),
-            OpaquePart("image_generation_call", item),
+            UnknownPart("image_generation_call", item),
             stop=StopReason.TOOL_CALL,
         ),
         ASKED,
         STAMP,
     )
     packed = body["content"][0].pop("signature")
-    assert unpack(packed, "Hm") == Thinking("Hm", proof, origin="here")
+    assert unwrap(packed, "Hm") == Thinking("Hm", proof, origin="here")
     assert body == {
         "id": "msg_0123",
         "type": "message",
@@ -147,16 +147,16 @@ def test_a_refusal_and_a_call_that_was_cut_short() -> None:
 HINGES = sorted((FIXTURES / "streams").glob("*/events.json"))
 
 
-@pytest.mark.parametrize("path", HINGES, ids=name)
+@pytest.mark.parametrize("path", HINGES, ids=param_id)
 def test_a_body_means_what_its_stream_means(path: Path) -> None:
-    events = from_json(read(path))
+    events = from_json(read_events(path))
     if isinstance(events[-1], Fail) or not isinstance(events[0], Begin):
         return
-    whole = fold(events)
+    whole = collect_reply(events)
     body, dropped = render_reply(whole, ASKED, STAMP)
     encoder = CODEC.encoder(ASKED, STAMP)
-    streamed = b"".join(map(encoder.encode, unfold(whole)))
-    from_stream = fold(decode(CODEC.decoder(), streamed))
+    streamed = b"".join(map(encoder.encode, reply_events(whole)))
+    from_stream = collect_reply(decode(CODEC.decoder(), streamed))
     assert _told(parse_reply(body)) == _told(from_stream)
     assert replace(parse_reply(body), parts=()) == replace(from_stream, parts=())
     assert dropped == encoder.dropped
@@ -166,7 +166,7 @@ def test_a_body_means_what_its_stream_means(path: Path) -> None:
 OWN = sorted((FIXTURES / "streams").glob("*/messages.json"))
 
 
-@pytest.mark.parametrize("path", OWN, ids=name)
+@pytest.mark.parametrize("path", OWN, ids=param_id)
 def test_own_replies_come_out_as_they_went_in(path: Path) -> None:
     """But for the empty text in an empty message and proofs of unsigned reasoning."""
     raw = orjson.loads(path.read_bytes())
@@ -192,7 +192,7 @@ def _told(reply: Reply) -> list[Any]:
         if str(part.get("signature", {}).get("data")).startswith("gw1."):
             del part["signature"]
         if part["is"] == "ToolCall":
-            part["id"] = legal(part["id"])
+            part["id"] = sanitize_name(part["id"])
             part["arguments"] = orjson.loads(part["arguments"])
     return parts
 

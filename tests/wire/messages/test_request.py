@@ -9,12 +9,12 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    CacheMark,
+    CacheBreakpoint,
     Citation,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -36,7 +36,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.messages import CODEC
 from gateway.wire.messages.request import parse_prompt
 from tests.support.paths import FIXTURES
@@ -52,8 +52,8 @@ def asked(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "max_tokens": 9000, "messages": [USER]} | fields)
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.MESSAGES, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.MESSAGES, data)
 
 
 def test_the_least_prompt() -> None:
@@ -67,7 +67,7 @@ def test_the_least_prompt() -> None:
 
 def test_a_tool_loop() -> None:
     system, user, assistant, results, late = parsed("tool_loop").turns
-    assert system == Turn(Role.SYSTEM, (Text("Be brief.", cache=CacheMark("1h")),))
+    assert system == Turn(Role.SYSTEM, (Text("Be brief.", cache=CacheBreakpoint("1h")),))
     assert user == Turn(Role.USER, (Text("Weather in Oslo?"),))
     assert assistant.parts == (
         Thinking("A tool will know.", signature=opaque("c2ln")),
@@ -85,12 +85,12 @@ def test_a_tool_loop() -> None:
                 (
                     Text("no such city"),
                     Image(Source(data="iVBORw0KGgo=", media_type="image/png")),
-                    OpaquePart(
+                    UnknownPart(
                         "tool_reference", opaque({"type": "tool_reference", "tool_name": "x"})
                     ),
                 ),
                 is_error=True,
-                cache=CacheMark(),
+                cache=CacheBreakpoint(),
             ),
         ),
     )
@@ -106,7 +106,7 @@ def test_tools_and_thinking() -> None:
         "properties": {"city": {"type": "string"}},
         "required": ["city"],
     }
-    assert (weather.strict, weather.cache) == (True, CacheMark())
+    assert (weather.strict, weather.cache) == (True, CacheBreakpoint())
     assert (search.kind, search.name) == (ToolKind.SERVER, "web_search")
     assert search.definition == opaque(
         {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
@@ -154,7 +154,7 @@ def test_parts_of_an_answer_that_went_on_upstream() -> None:
         ("https://example.org", "Oslo", "700,000")
     ]
     assert isinstance(text.citations[0], Citation)
-    assert unknown == OpaquePart(
+    assert unknown == UnknownPart(
         "block_of_tomorrow", opaque({"type": "block_of_tomorrow", "glow": 1})
     )
 
@@ -164,8 +164,8 @@ def test_media() -> None:
     text, web, stored, strange, paper, plain, also_plain, blocks, *rest = turn.parts
     assert text == Text("What are these?")
     assert web == Image(Source(url="https://example.org/a.png"))
-    assert stored == Image(Source(file_id="file_1"), cache=CacheMark("5m"))
-    assert isinstance(strange, OpaquePart)
+    assert stored == Image(Source(file_id="file_1"), cache=CacheBreakpoint("5m"))
+    assert isinstance(strange, UnknownPart)
     assert paper == Document(
         Source(data="JVBERi0=", media_type="application/pdf"),
         title="Paper",
@@ -181,7 +181,7 @@ def test_media() -> None:
         assert part.extra is not None
         assert "type" in part.extra.data, "the whole block rides along"
     assert blocks.text == "in blocks"
-    assert isinstance(upload, OpaquePart)
+    assert isinstance(upload, UnknownPart)
     assert upload.kind == "container_upload"
 
 
@@ -192,7 +192,7 @@ def test_media() -> None:
         ({"type": "tool", "name": "f"}, ToolChoice(ChoiceMode.NAMED, "f")),
         (
             {"type": "whim"},
-            ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.MESSAGES, {"type": "whim"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.MESSAGES, {"type": "whim"})),
         ),
     ],
 )
@@ -313,13 +313,13 @@ def test_big_strings_are_taken_over_not_copied() -> None:
 
 
 def test_reasoning_that_travelled_is_unpacked() -> None:
-    proof = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
-    ours = pack(proof, "there")
-    hidden = pack(proof, "there", redacted=True)
+    proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+    ours = wrap(proof, "there")
+    hidden = wrap(proof, "there", redacted=True)
     blocks = [
         {"type": "thinking", "thinking": "Hm", "signature": ours},
         {"type": "redacted_thinking", "data": hidden},
-        {"type": "thinking", "thinking": "Hm", "signature": pack(None, "there")},
+        {"type": "thinking", "thinking": "Hm", "signature": wrap(None, "there")},
         {"type": "thinking", "thinking": "Hm", "signature": "gw1.nonsense"},
     ]
     parts = asked(**_content(*blocks)).turns[1].parts
@@ -364,11 +364,11 @@ def test_unknown_fields_within_known_ones_are_kept_apart() -> None:
 def test_counting_needs_no_limit() -> None:
     body = {"model": "m", "messages": [USER]}
     thinking = {"type": "enabled", "budget_tokens": 20_000}
-    prompt = CODEC.parse_count(body | {"thinking": thinking})
+    prompt = CODEC.parse_count_tokens(body | {"thinking": thinking})
     assert prompt.max_tokens is None
     assert prompt.reasoning == Reasoning(enabled=True, budget=20_000)
-    assert CODEC.parse_count(body | {"max_tokens": 5}).max_tokens == 5
+    assert CODEC.parse_count_tokens(body | {"max_tokens": 5}).max_tokens == 5
     with pytest.raises(InvalidRequest):
-        CODEC.parse_count(body | {"max_tokens": "5"})
+        CODEC.parse_count_tokens(body | {"max_tokens": "5"})
     with pytest.raises(InvalidRequest):
-        CODEC.parse_count({"model": "m"})
+        CODEC.parse_count_tokens({"model": "m"})

@@ -66,7 +66,7 @@ def test_data_of_several_lines_is_written_anew() -> None:
 
 def test_errors_and_pings() -> None:
     rewriter = MessagesRewriter(prompt(Format.MESSAGES, "shown"))
-    assert rewriter.fail(ServiceUnavailable()) == (
+    assert rewriter.encode_error(ServiceUnavailable()) == (
         b'event: error\ndata: {"type":"error","error":'
         b'{"type":"overloaded_error","message":"Service unavailable"}}\n\n'
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, Opaque
+from gateway.core.parts import CacheBreakpoint, ProviderData
 from gateway.core.prompt import Tool, ToolKind, WebSearch
 from gateway.errors import InvalidRequest
 from gateway.wire.messages.tools import parse_tools
@@ -29,10 +29,10 @@ def test_fields_that_only_this_format_has() -> None:
         "allowed_callers": [],
     }
     tool = parsed(definition)
-    assert tool.extra == Opaque(
+    assert tool.extra == ProviderData(
         Format.MESSAGES, {"input_examples": [{"a": 1}], "defer_loading": True}
     )
-    assert tool.definition == Opaque(Format.MESSAGES, definition)
+    assert tool.definition == ProviderData(Format.MESSAGES, definition)
     assert parsed({"name": "f", "input_schema": {}, "defer_loading": False}).extra is None
 
 
@@ -48,15 +48,15 @@ def test_a_web_search() -> None:
             "cache_control": {"type": "ephemeral"},
         }
     )
-    assert (tool.kind, tool.name, tool.cache) == (ToolKind.SERVER, "web_search", CacheMark())
+    assert (tool.kind, tool.name, tool.cache) == (ToolKind.SERVER, "web_search", CacheBreakpoint())
     assert tool.search == WebSearch(
-        allowed_domains=("a.example",), max_uses=8, location={"city": "Oslo"}, handed_back=True
+        allowed_domains=("a.example",), max_uses=8, location={"city": "Oslo"}, client_executable=True
     )
 
 
 def test_a_web_search_with_nothing_said_of_it() -> None:
     tool = parsed({"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["b"]})
-    assert tool.search == WebSearch(blocked_domains=("b",), handed_back=True)
+    assert tool.search == WebSearch(blocked_domains=("b",), client_executable=True)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_tools_that_models_of_this_format_know_by_their_type(
     assert tool.schema is not None
     assert tool.schema["type"] == "object"
     assert tool.schema["required"] == required
-    assert tool.definition == Opaque(Format.MESSAGES, definition)
+    assert tool.definition == ProviderData(Format.MESSAGES, definition)
     assert (tool.extra, tool.search) == (None, None)
 
 

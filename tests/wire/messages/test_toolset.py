@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, CallKind, Opaque, Text, ToolCall
+from gateway.core.parts import CacheBreakpoint, CallKind, ProviderData, Text, ToolCall
 from gateway.core.prompt import (
     ChoiceMode,
     Prompt,
@@ -19,11 +19,11 @@ from gateway.core.prompt import (
     WebSearch,
 )
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
-from gateway.wire.crossing import Losses
+from gateway.errors import UnsupportedField
+from gateway.wire.crossing import Dropped
 from gateway.wire.messages.tools import parse_tools
-from gateway.wire.messages.toolset import is_forced, render_choice, render_tools
-from gateway.wire.toolbox import Toolbox
+from gateway.wire.messages.toolset import is_forced, render_tool_choice, render_tools
+from gateway.wire.toolbox import UpstreamTools
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 EMPTY = {"type": "object", "properties": {}}
@@ -33,12 +33,12 @@ SEARCH = Tool(
     kind=ToolKind.SERVER,
     name="web_search",
     search=WebSearch(),
-    definition=Opaque(Format.RESPONSES, {"type": "web_search"}),
+    definition=ProviderData(Format.RESPONSES, {"type": "web_search"}),
 )
 INTERPRETER = Tool(
     kind=ToolKind.SERVER,
     name="box",
-    definition=Opaque(Format.RESPONSES, {"type": "code_interpreter"}),
+    definition=ProviderData(Format.RESPONSES, {"type": "code_interpreter"}),
 )
 NEEDED = ToolChoice(ChoiceMode.REQUIRED)
 
@@ -59,10 +59,10 @@ def rendered(
         tool_choice=choice,
         parallel_tool_calls=parallel,
     )
-    losses = Losses(Format.MESSAGES)
-    box = Toolbox(prompt)
+    losses = Dropped(Format.MESSAGES)
+    box = UpstreamTools(prompt)
     sent = render_tools(box, prompt, target or Target(model="m"), losses)
-    return sent, render_choice(box, prompt, sent, losses), losses.names
+    return sent, render_tool_choice(box, prompt, sent, losses), losses.names
 
 
 def only(tool: Tool, target: Target | None = None) -> tuple[Any, set[str]]:
@@ -78,7 +78,7 @@ def test_functions() -> None:
         schema=CITY | {"$schema": "x"},
         strict=False,
         namespace="out",
-        extra=Opaque(Format.RESPONSES, {"defer_loading": True}),
+        extra=ProviderData(Format.RESPONSES, {"defer_loading": True}),
     )
     assert only(tool) == (
         {"name": "out__weather", "description": "Weather of a city", "input_schema": CITY},
@@ -151,7 +151,7 @@ def test_other_server_tools_are_left_out_and_named() -> None:
 
 
 def test_where_nothing_is_left_it_is_refused() -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(INTERPRETER)
     assert refused.value.param == "tools"
     none = ToolChoice(ChoiceMode.NONE)
@@ -181,7 +181,7 @@ def test_own_tools_stay_as_they_were() -> None:
 
 
 def test_marks_on_tools() -> None:
-    marked = Tool(kind=ToolKind.FUNCTION, name="f", cache=CacheMark("1h"))
+    marked = Tool(kind=ToolKind.FUNCTION, name="f", cache=CacheBreakpoint("1h"))
     assert only(marked) == ({"name": "f", "input_schema": EMPTY}, {"cache_marks"})
     assert only(marked, Target(model="m", cache_marks=True)) == (
         {
@@ -242,18 +242,18 @@ def test_allowed_tools_are_the_only_ones() -> None:
     [
         ToolChoice(ChoiceMode.NAMED, "box", ToolKind.SERVER),
         ToolChoice(ChoiceMode.NAMED, "missing"),
-        ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, "whim")),
+        ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, "whim")),
     ],
 )
 def test_choices_that_cannot_be_had_are_refused(choice: ToolChoice) -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(F, INTERPRETER, choice=choice)
     assert refused.value.param == "tool_choice"
 
 
 def test_own_choices_come_back() -> None:
     whim = {"type": "whim"}
-    choice = ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.MESSAGES, whim))
+    choice = ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.MESSAGES, whim))
     assert rendered(F, choice=choice)[1] == whim
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.usage import Usage
-from gateway.wire.messages.usage import merge_counts, parse_usage, render_usage
+from gateway.wire.messages.usage import merge_usage, parse_usage, render_usage
 
 
 def usage(*reports: Any) -> Usage | None:
     counts = None
     for report in reports:
-        counts = merge_counts(counts, report)
+        counts = merge_usage(counts, report)
     return parse_usage(counts)
 
 

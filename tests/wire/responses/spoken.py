@@ -23,20 +23,20 @@ from gateway.core.events import (
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Citation,
-    Opaque,
+    ProviderData,
     Part,
 )
 from gateway.core.prompt import Prompt
 from gateway.core.usage import Usage
-from gateway.wire.codec import Stamp
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.responses.encoder import ResponsesEncoder
 from tests.wire.streams import frames_of, prompt
 from tests.wire.strict import responses as strict
 
 PROMPT = prompt(Format.RESPONSES, "shown")
-STAMP = Stamp(reply_id="a1", created=1_700_000_000, origin="here")
+STAMP = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
 USAGE = Usage(input_tokens=25, output_tokens=40, reasoning_tokens=7)
-SIGNED = Opaque(Format.RESPONSES, {"id": "rs_9", "encrypted_content": "ZW5j"})
+SIGNED = ProviderData(Format.RESPONSES, {"id": "rs_9", "encrypted_content": "ZW5j"})
 
 
 Piece = str | Citation | Signature

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.wire.responses.client_tools import CLIENT_TOOLS, answer_text, answers, called
+from gateway.wire.responses.client_tools import CLIENT_TOOLS, output_text, is_call_output, called_tool
 
 COMMAND = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}
 
@@ -30,11 +30,11 @@ COMMAND = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}
     ],
 )
 def test_a_call_and_its_item(item: Any, name: str, arguments: Any) -> None:
-    assert called(item) == name
+    assert called_tool(item) == name
     tool = CLIENT_TOOLS[name]
     assert tool.arguments(item) == arguments
     again = tool.call_item(orjson.dumps(arguments).decode())
-    assert again == {**tool.fixed, "type": item["type"], tool.field: {**tool.least, **arguments}}
+    assert again == {**tool.constants, "type": item["type"], tool.arguments_field: {**tool.defaults, **arguments}}
 
 
 @pytest.mark.parametrize("arguments", ["", "[]", '{"command":'])
@@ -46,10 +46,10 @@ def test_arguments_that_are_no_object(arguments: str) -> None:
 
 
 def test_what_the_upstream_has_searched_is_no_call() -> None:
-    assert called({"type": "tool_search_call", "execution": "server"}) is None
-    assert called({"type": "computer_call"}) is None
-    assert not answers({"type": "tool_search_output", "execution": "server"})
-    assert not answers({"type": "computer_call_output"})
+    assert called_tool({"type": "tool_search_call", "execution": "server"}) is None
+    assert called_tool({"type": "computer_call"}) is None
+    assert not is_call_output({"type": "tool_search_output", "execution": "server"})
+    assert not is_call_output({"type": "computer_call_output"})
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_what_the_upstream_has_searched_is_no_call() -> None:
     ],
 )
 def test_answers_in_words(item: Any, text: str) -> None:
-    assert answers(item)
-    assert answer_text(item, "input.0") == text
+    assert is_call_output(item)
+    assert output_text(item, "input.0") == text

@@ -8,13 +8,13 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    CacheMark,
+    CacheBreakpoint,
     CallKind,
     Citation,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Part,
     Refusal,
     ServerToolCall,
@@ -27,7 +27,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire.crossing import Losses
+from gateway.wire.crossing import Dropped
 from gateway.wire.responses.conversation import render_turns
 from gateway.wire.responses.request import parse_prompt
 
@@ -41,13 +41,13 @@ def rendered(
     format: Format = FOREIGN,
     output: OutputFormat | None = None,
 ) -> tuple[dict[str, Any], set[str]]:
-    losses = Losses(Format.RESPONSES)
+    losses = Dropped(Format.RESPONSES)
     prompt = Prompt(format=format, model="m", turns=turns, output=output)
     return render_turns(prompt, target, losses), losses.names
 
 
 def own(**fields: Any) -> dict[str, Any]:
-    losses = Losses(Format.RESPONSES)
+    losses = Dropped(Format.RESPONSES)
     body = render_turns(parse_prompt({"model": "m"} | fields), TARGET, losses)
     assert losses.names == set()
     return body
@@ -105,7 +105,7 @@ def test_system_text_alone_is_the_input() -> None:
 
 
 def test_system_text_with_cache_marks() -> None:
-    marked = system(Text("A", cache=CacheMark("1h")))
+    marked = system(Text("A", cache=CacheBreakpoint("1h")))
     body, dropped = rendered(marked, HI)
     assert body["instructions"] == "A"
     assert dropped == {"cache_marks"}
@@ -125,7 +125,7 @@ def test_json_is_spoken_of_where_upstreams_look_for_the_word() -> None:
 
 
 def test_an_assistants_turn_keeps_its_order() -> None:
-    signature = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+    signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
     assert items(
         HI,
         assistant(
@@ -157,7 +157,7 @@ def test_an_assistants_turn_keeps_its_order() -> None:
 
 
 def test_reasoning_without_an_id_has_none() -> None:
-    signature = Opaque(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
+    signature = ProviderData(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
     _, item, _ = items(HI, assistant(Thinking("", signature, origin="here"), Text("A")))
     assert item == {"type": "reasoning", "summary": [], "encrypted_content": "ZW5j"}
 
@@ -167,10 +167,10 @@ def test_reasoning_without_an_id_has_none() -> None:
     [
         Thinking("Hm."),
         Thinking("Hm.", origin="here"),
-        Thinking("Hm.", Opaque(Format.MESSAGES, "c2ln"), origin="here"),
-        Thinking("Hm.", Opaque(Format.RESPONSES, {"encrypted_content": "e"}), origin="elsewhere"),
-        Thinking("Hm.", Opaque(Format.RESPONSES, "nonsense"), origin="here"),
-        Thinking("Hm.", Opaque(Format.RESPONSES, {"encrypted_content": 7}), origin="here"),
+        Thinking("Hm.", ProviderData(Format.MESSAGES, "c2ln"), origin="here"),
+        Thinking("Hm.", ProviderData(Format.RESPONSES, {"encrypted_content": "e"}), origin="elsewhere"),
+        Thinking("Hm.", ProviderData(Format.RESPONSES, "nonsense"), origin="here"),
+        Thinking("Hm.", ProviderData(Format.RESPONSES, {"encrypted_content": 7}), origin="here"),
     ],
 )
 def test_reasoning_of_anybody_else_is_left_out(thinking: Thinking) -> None:
@@ -180,7 +180,7 @@ def test_reasoning_of_anybody_else_is_left_out(thinking: Thinking) -> None:
 
 
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
-    signature = Opaque(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+    signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
     thinking = Thinking("Hm.", signature, origin="here")
     body, dropped = rendered(HI, assistant(Text("A"), thinking, thinking), user(Text("Go on")))
     assert body["input"] == [heard("Hi"), spoken("A"), heard("Go on")]
@@ -284,8 +284,8 @@ def test_results(result: ToolResult, output: Any) -> None:
 
 
 def test_a_results_own_mark() -> None:
-    call = assistant(ToolCall("c1", "f", "{}", cache=CacheMark()))
-    marked = user(ToolResult("c1", (Text("a"), Text("b")), cache=CacheMark("5m")))
+    call = assistant(ToolCall("c1", "f", "{}", cache=CacheBreakpoint()))
+    marked = user(ToolResult("c1", (Text("a"), Text("b")), cache=CacheBreakpoint("5m")))
     body, dropped = rendered(call, marked)
     assert body["input"][1]["output"] == "a\nb"
     assert dropped == {"cache_marks"}
@@ -317,11 +317,11 @@ def test_speakers_are_introduced_where_there_are_several() -> None:
 
 
 def test_what_has_no_word_here_is_named() -> None:
-    elsewhere = Opaque(FOREIGN, {"later": 1, "id": "x", "nothing": None})
+    elsewhere = ProviderData(FOREIGN, {"later": 1, "id": "x", "nothing": None})
     body, dropped = rendered(
         Turn(
             Role.USER,
-            (Text("Hi", extra=elsewhere), OpaquePart("search_result", elsewhere)),
+            (Text("Hi", extra=elsewhere), UnknownPart("search_result", elsewhere)),
             extra=elsewhere,
         ),
         assistant(
@@ -420,7 +420,7 @@ def test_own_free_text_is_wrapped_where_it_is_not_known() -> None:
             ],
         }
     )
-    body = render_turns(prompt, Target(model="up"), Losses(Format.RESPONSES))
+    body = render_turns(prompt, Target(model="up"), Dropped(Format.RESPONSES))
     call, output = body["input"]
     assert (call["type"], call["arguments"]) == ("function_call", '{"input":"x"}')
     assert output["type"] == "function_call_output"

@@ -21,7 +21,7 @@ from gateway.core.events import (
 )
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    Opaque,
+    ProviderData,
     Refusal,
     Text,
     Thinking,
@@ -29,7 +29,7 @@ from gateway.core.parts import (
 )
 from gateway.core.usage import Usage
 from gateway.errors import InternalError, TooManyRequests
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.responses.stream import ResponsesDecoder
 from tests.hinge import from_json, to_json
 from tests.support.paths import FIXTURES
@@ -80,8 +80,8 @@ RESPONSE = {
 
 def test_a_whole_stream() -> None:
     """Thinking, text and two calls of another format's upstream, one of them without arguments."""
-    signature = Opaque(Format.MESSAGES, "c2ln")
-    sealed = pack(signature, "here")
+    signature = ProviderData(Format.MESSAGES, "c2ln")
+    sealed = wrap(signature, "here")
     raw, _ = encoded(
         parts_of(
             (Thinking(), "h", "m", Signature(signature)),
@@ -258,7 +258,7 @@ def test_usage_of_every_kind_and_none() -> None:
 def test_the_tier_that_an_upstream_of_this_format_chose() -> None:
     speaker = encoder()
     speaker.encode(Begin("", ""))
-    extra = Opaque(Format.RESPONSES, {"service_tier": "priority"})
+    extra = ProviderData(Format.RESPONSES, {"service_tier": "priority"})
     speaker.encode(End(StopReason.END_TURN, USAGE, extra=extra))
     assert speaker.response["service_tier"] == "priority"
 
@@ -269,7 +269,7 @@ def test_the_tier_that_an_upstream_of_this_format_chose() -> None:
 def test_a_failure_closes_what_is_open() -> None:
     speaker = encoder()
     events = parts_of((Text(), "A"), (ToolCall("c1", "f"), '{"a'))[:-1]
-    raw = b"".join([*map(speaker.encode, events), speaker.fail(TooManyRequests())])
+    raw = b"".join([*map(speaker.encode, events), speaker.encode_error(TooManyRequests())])
     strict.check(raw, errored=True)
     failed = told(raw)[-1]
     assert failed["type"] == "failed"
@@ -277,11 +277,11 @@ def test_a_failure_closes_what_is_open() -> None:
     assert response["error"] == {"code": "rate_limit_exceeded", "message": "Too Many Requests"}
     assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
     assert response["output"][1]["arguments"] == '{"a'
-    assert speaker.fail(TooManyRequests()) == b""
+    assert speaker.encode_error(TooManyRequests()) == b""
 
 
 def test_a_failure_before_anything() -> None:
-    raw = encoder().fail(InternalError())
+    raw = encoder().encode_error(InternalError())
     strict.check(raw, errored=True)
     assert told(raw) == [
         {

@@ -20,7 +20,7 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
 )
-from gateway.core.reply import fold
+from gateway.core.reply import collect_reply
 from gateway.errors import TooManyRequests
 from gateway.wire.responses.stream import ResponsesDecoder
 from tests.grammar import assert_grammar
@@ -46,7 +46,7 @@ def test_encoder_hinges_is_said_as_clients_want_it(path: Path) -> None:
     *others, last = events
     raw = b"".join(map(speaker.encode, others))
     if isinstance(last, Fail):
-        raw += speaker.fail(TooManyRequests())
+        raw += speaker.encode_error(TooManyRequests())
         strict.check(raw, errored=True)
     else:
         raw += speaker.encode(End(last.stop, last.usage or USAGE))
@@ -56,8 +56,8 @@ def test_encoder_hinges_is_said_as_clients_want_it(path: Path) -> None:
     if isinstance(last, Fail):
         assert isinstance(again[-1], Fail)
         return
-    reply = fold(again)
-    assert _spoken(reply.parts) == _spoken(fold(events).parts)
+    reply = collect_reply(again)
+    assert _spoken(reply.parts) == _spoken(collect_reply(events).parts)
     assert reply.stop is _SAID.get(last.stop, last.stop)
 
 

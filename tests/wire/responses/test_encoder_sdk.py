@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from gateway.core.events import End, Fail
 from gateway.core.parts import Refusal, Text, ToolCall
-from gateway.core.reply import fold
+from gateway.core.reply import collect_reply
 from gateway.errors import TooManyRequests
 from tests.hinge import from_json
 from tests.support.paths import FIXTURES
@@ -59,7 +59,7 @@ async def test_the_library_adds_every_stream_up(
     if isinstance(last, End):
         raw += speaker.encode(End(last.stop, last.usage or USAGE))
     else:
-        raw += speaker.fail(TooManyRequests())
+        raw += speaker.encode_error(TooManyRequests())
     said.append(raw)
     async with client.responses.stream(model="m", input="hi") as stream:
         kinds = [event.type async for event in stream]
@@ -69,7 +69,7 @@ async def test_the_library_adds_every_stream_up(
             assert isinstance(last, Fail) == (kinds[-1] in ("error", "response.failed"))
             return
         final = await stream.get_final_response()
-    reply = fold(events)
+    reply = collect_reply(events)
     assert final.output_text == "".join(p.text for p in reply.parts if isinstance(p, Text))
     calls: list[Any] = [item for item in final.output if item.type.endswith("tool_call")]
     calls += [item for item in final.output if item.type == "function_call"]

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from gateway.wire.responses.ids import Ids, is_minted
+from gateway.wire.responses.ids import IdGenerator, is_generated
 
 
 def test_an_upstreams_own_id_is_kept_once() -> None:
-    ids = Ids("a1")
-    assert ids.item("msg", "msg_1") == "msg_1"
-    again = ids.item("msg", "msg_1")
+    ids = IdGenerator("a1")
+    assert ids.item_id("msg", "msg_1") == "msg_1"
+    again = ids.item_id("msg", "msg_1")
     assert again != "msg_1"
-    assert is_minted(again)
+    assert is_generated(again)
 
 
 def test_ids_of_another_kind_are_not_taken() -> None:
-    ids = Ids("a1")
-    assert ids.item("rs", "msg_1") == "rs_gw_a1_0"
-    assert ids.item("rs", None) == "rs_gw_a1_1"
-    assert ids.item("fc", 7) == "fc_gw_a1_2"
+    ids = IdGenerator("a1")
+    assert ids.item_id("rs", "msg_1") == "rs_gw_a1_0"
+    assert ids.item_id("rs", None) == "rs_gw_a1_1"
+    assert ids.item_id("fc", 7) == "fc_gw_a1_2"
 
 
 def test_calls_have_legal_ids_of_their_own() -> None:
-    ids = Ids("a1")
-    assert ids.call("toolu_1") == "toolu_1"
-    assert is_minted(ids.call("toolu_1"))
-    assert is_minted(ids.call(""))
-    odd = ids.call("call|1.a")
+    ids = IdGenerator("a1")
+    assert ids.call_id("toolu_1") == "toolu_1"
+    assert is_generated(ids.call_id("toolu_1"))
+    assert is_generated(ids.call_id(""))
+    odd = ids.call_id("call|1.a")
     assert odd.startswith("call_1_a_")
-    assert not is_minted(odd)
+    assert not is_generated(odd)
 
 
 def test_what_was_made_here() -> None:
-    assert is_minted("msg_gw_a1_0")
-    assert not is_minted("msg_6893")
-    assert not is_minted(None)
-    assert not is_minted(["_gw_"])
+    assert is_generated("msg_gw_a1_0")
+    assert not is_generated("msg_6893")
+    assert not is_generated(None)
+    assert not is_generated(["_gw_"])

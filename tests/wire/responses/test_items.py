@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque, OpaquePart, Text, Thinking, ToolCall, ToolResult
+from gateway.core.parts import ProviderData, UnknownPart, Text, Thinking, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
 from gateway.errors import InvalidRequest
 from gateway.wire import carrier
@@ -15,8 +15,8 @@ from gateway.wire.responses.items import parse_item
 from gateway.wire.responses.request import parse_prompt
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.RESPONSES, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.RESPONSES, data)
 
 
 def thought(item: Any) -> Thinking:
@@ -37,15 +37,15 @@ def reasoning(encrypted: str, *texts: str) -> dict[str, Any]:
 
 
 def test_reasoning_that_came_from_another_format() -> None:
-    signature = Opaque(Format.MESSAGES, "c2ln")
-    packed = carrier.pack(signature, "here")
+    signature = ProviderData(Format.MESSAGES, "c2ln")
+    packed = carrier.wrap(signature, "here")
     assert thought(reasoning(packed, "Hm.")) == Thinking("Hm.", signature, origin="here")
-    redacted = carrier.pack(signature, "here", redacted=True)
+    redacted = carrier.wrap(signature, "here", redacted=True)
     assert thought(reasoning(redacted)) == Thinking("", signature, redacted=True, origin="here")
 
 
 def test_reasoning_that_nobody_signed() -> None:
-    packed = carrier.pack(None, "here")
+    packed = carrier.wrap(None, "here")
     assert thought(reasoning(packed, "Hm.")) == Thinking("Hm.", origin="here")
 
 
@@ -67,7 +67,7 @@ def test_an_unknown_part_does_not_make_a_message_an_unknown_item() -> None:
     item = {"role": "user", "content": [part], "id": "msg_1"}
     assert parse_item(item, "input.0") == Turn(
         Role.USER,
-        (OpaquePart("part_of_tomorrow", opaque(part)),),
+        (UnknownPart("part_of_tomorrow", opaque(part)),),
         extra=opaque({"id": "msg_1", "type": "message"}),
     )
 

@@ -16,8 +16,8 @@ from gateway.core.parts import (
     Audio,
     CallKind,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -44,12 +44,12 @@ from tests.wire.streams import decode
 
 
 def test_calls_of_every_kind() -> None:
-    own = Opaque(Format.RESPONSES, {"id": "fc_7"})
+    own = ProviderData(Format.RESPONSES, {"id": "fc_7"})
     assert output(
         (ToolCall("c1", "f", namespace="n", extra=own), "{}"),
         (ToolCall("c2", "p", kind=CallKind.CUSTOM), "*** ", "Begin"),
         (ToolCall("c3", "q", kind=CallKind.CUSTOM),),
-        (ToolCall("c4", "g", '{"a":', extra=Opaque(Format.MESSAGES, {"caller": 1})), "1}"),
+        (ToolCall("c4", "g", '{"a":', extra=ProviderData(Format.MESSAGES, {"caller": 1})), "1}"),
     ) == [
         {
             "id": "fc_7",
@@ -89,7 +89,7 @@ def test_calls_of_every_kind() -> None:
 
 def test_what_this_format_alone_says_of_a_call() -> None:
     speaker = encoder()
-    own = Opaque(Format.RESPONSES, {"async": True})
+    own = ProviderData(Format.RESPONSES, {"async": True})
     raw = b"".join(map(speaker.encode, parts_of((ToolCall("c1", "f", extra=own), "{}"))))
     assert told(raw)[2]["item"]["async"] is True
 
@@ -138,7 +138,7 @@ def test_a_tool_that_the_client_knows_by_its_type() -> None:
 
 # Searches, and what only one format knows
 
-FOUND = Opaque(
+FOUND = ProviderData(
     Format.MESSAGES,
     {"content": [{"url": "https://a.org"}, {"url": "https://b.org"}, {"url": "https://a.org"}]},
 )
@@ -184,16 +184,16 @@ def test_a_search_without_a_result() -> None:
 def test_items_of_this_format_alone() -> None:
     item = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "aW1n"}
     assert output(
-        (OpaquePart("image_generation_call", Opaque(Format.RESPONSES, item)),),
-        (OpaquePart("image_generation_call", Opaque(Format.RESPONSES, item)),),
+        (UnknownPart("image_generation_call", ProviderData(Format.RESPONSES, item)),),
+        (UnknownPart("image_generation_call", ProviderData(Format.RESPONSES, item)),),
     ) == [item, item | {"id": "ig_gw_a1_1"}]
 
 
 def test_what_cannot_be_said_is_named() -> None:
-    foreign = Opaque(Format.MESSAGES, {"type": "container_upload"})
+    foreign = ProviderData(Format.MESSAGES, {"type": "container_upload"})
     _, speaker = encoded(
         parts_of(
-            (OpaquePart("container_upload", foreign),),
+            (UnknownPart("container_upload", foreign),),
             (ServerToolCall("s1", "code_execution"), "{}"),
             (ServerToolResult("s1", "code_execution", foreign),),
             (ServerToolResult("s9", "web_search", foreign),),

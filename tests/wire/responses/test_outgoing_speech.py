@@ -12,12 +12,12 @@ from gateway.core.events import (
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Citation,
-    Opaque,
+    ProviderData,
     Refusal,
     Text,
     Thinking,
 )
-from gateway.wire.carrier import pack
+from gateway.wire.carrier import wrap
 from gateway.wire.responses.items import parse_item
 from tests.wire.responses.spoken import (
     SIGNED,
@@ -67,9 +67,9 @@ def test_citations_stand_with_their_text_from_the_start() -> None:
 
 def test_citations_of_other_things() -> None:
     own = {"type": "file_citation", "file_id": "file_1", "index": 1, "filename": "a"}
-    foreign = Citation(title="Paper", extra=Opaque(Format.MESSAGES, {"type": "char_location"}))
+    foreign = Citation(title="Paper", extra=ProviderData(Format.MESSAGES, {"type": "char_location"}))
     speaker = encoder()
-    known = Citation(extra=Opaque(Format.RESPONSES, own))
+    known = Citation(extra=ProviderData(Format.RESPONSES, own))
     raw = b"".join(map(speaker.encode, parts_of((Text(), "A", known, foreign))))
     assert told(raw)[-1]["annotation"] == own
     assert speaker.dropped == {"citations"}
@@ -77,7 +77,7 @@ def test_citations_of_other_things() -> None:
 
 def test_what_an_upstream_of_this_format_keeps_apart_stays_apart() -> None:
     def text(id: str, **more: Any) -> Text:
-        return Text(extra=Opaque(Format.RESPONSES, {"id": id} | more))
+        return Text(extra=ProviderData(Format.RESPONSES, {"id": id} | more))
 
     assert output(
         (text("msg_1", phase="commentary"), "A"),
@@ -110,24 +110,24 @@ def test_an_empty_text_is_an_empty_part() -> None:
 @pytest.mark.parametrize(
     ("part", "pieces", "encrypted"),
     [
-        (Thinking(), ["hm"], pack(None, "here")),
-        (Thinking("hm"), [Signature(SIGNED)], pack(SIGNED, "here")),
+        (Thinking(), ["hm"], wrap(None, "here")),
+        (Thinking("hm"), [Signature(SIGNED)], wrap(SIGNED, "here")),
         (
-            Thinking(extra=Opaque(Format.RESPONSES, {"id": "rs_9"})),
+            Thinking(extra=ProviderData(Format.RESPONSES, {"id": "rs_9"})),
             ["hm", Signature(SIGNED)],
             "ZW5j",
         ),
-        (Thinking(extra=Opaque(Format.RESPONSES, {"id": "rs_9"})), ["hm"], None),
+        (Thinking(extra=ProviderData(Format.RESPONSES, {"id": "rs_9"})), ["hm"], None),
         (Thinking(signature=SIGNED, redacted=True), [], "ZW5j"),
         (
-            Thinking(signature=Opaque(Format.MESSAGES, "cmVk"), redacted=True),
+            Thinking(signature=ProviderData(Format.MESSAGES, "cmVk"), redacted=True),
             [],
-            pack(Opaque(Format.MESSAGES, "cmVk"), "here", redacted=True),
+            wrap(ProviderData(Format.MESSAGES, "cmVk"), "here", redacted=True),
         ),
         (
             Thinking(),
-            ["hm", Signature(Opaque(Format.CHAT, [1])), Signature(Opaque(Format.CHAT, [2]))],
-            pack(Opaque(Format.CHAT, [2]), "here"),
+            ["hm", Signature(ProviderData(Format.CHAT, [1])), Signature(ProviderData(Format.CHAT, [2]))],
+            wrap(ProviderData(Format.CHAT, [2]), "here"),
         ),
     ],
 )
@@ -143,7 +143,7 @@ def test_what_proves_reasoning(part: Thinking, pieces: list[Any], encrypted: str
 @pytest.mark.parametrize("redacted", [False, True])
 def test_reasoning_comes_back_as_it_was(redacted: bool) -> None:
     """What the client echoes is what another format's upstream has signed."""
-    signature = Opaque(Format.MESSAGES, "c2ln")
+    signature = ProviderData(Format.MESSAGES, "c2ln")
     given = Thinking(signature=signature, redacted=redacted)
     (item,) = output((given,) if redacted else (given, "hm"))
     (part,) = parse_item(item, "input.0").parts

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
+from gateway.core.parts import ProviderData
 from gateway.core.target import Target
 from gateway.wire import carrier
 from gateway.wire.responses.patch import patch_prompt
@@ -43,10 +43,10 @@ def test_a_body_without_anything_of_ours_is_the_same() -> None:
 
 
 def test_reasoning_that_was_the_upstreams_own() -> None:
-    packed = carrier.pack(Opaque(Format.RESPONSES, SIGNED), "here")
+    packed = carrier.wrap(ProviderData(Format.RESPONSES, SIGNED), "here")
     assert patched(reasoning(packed)) == [SIGNED | {"type": "reasoning", "summary": SUMMARY}]
-    bare = Opaque(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
-    assert patched(reasoning(carrier.pack(bare, "here"))) == [
+    bare = ProviderData(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
+    assert patched(reasoning(carrier.wrap(bare, "here"))) == [
         {"type": "reasoning", "summary": SUMMARY, "encrypted_content": "ZW5j"}
     ]
 
@@ -54,11 +54,11 @@ def test_reasoning_that_was_the_upstreams_own() -> None:
 def test_reasoning_of_others_is_left_out() -> None:
     said = {"role": "assistant", "content": "A"}
     for origin, signature in (
-        ("elsewhere", Opaque(Format.RESPONSES, SIGNED)),
-        ("here", Opaque(Format.MESSAGES, "c2ln")),
+        ("elsewhere", ProviderData(Format.RESPONSES, SIGNED)),
+        ("here", ProviderData(Format.MESSAGES, "c2ln")),
         ("here", None),
     ):
-        assert patched(reasoning(carrier.pack(signature, origin)), said) == [said]
+        assert patched(reasoning(carrier.wrap(signature, origin)), said) == [said]
     assert patched(reasoning("gw1.???"), said) == [said]
 
 

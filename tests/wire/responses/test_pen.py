@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.wire.responses.pen import Line, Pen
+from gateway.wire.responses.pen import DeltaWriter, EventWriter
 
 
 def test_events_and_lines_share_their_numbers() -> None:
-    pen = Pen()
-    line = Line(pen, "output_text.delta", {"item_id": "msg_1"}, {"logprobs": []})
-    bare = Line(pen, "refusal.delta", {"item_id": "msg_1"})
+    pen = EventWriter()
+    line = DeltaWriter(pen, "output_text.delta", {"item_id": "msg_1"}, {"logprobs": []})
+    bare = DeltaWriter(pen, "refusal.delta", {"item_id": "msg_1"})
     assert pen.write("created", {"response": {}}) == (
         b"event: response.created\n"
         b'data: {"type":"response.created","sequence_number":0,"response":{}}\n\n'

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Audio, Document, Image, Opaque, Part, Source, Text, Thinking
+from gateway.core.parts import Audio, Document, Image, ProviderData, Part, Source, Text, Thinking
 from gateway.core.prompt import (
     OutputFormat,
     OutputKind,
@@ -24,9 +24,9 @@ from gateway.core.prompt import (
     WebSearch,
 )
 from gateway.core.target import SamplingStyle, Target
-from gateway.errors import CannotConvert
+from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
-from gateway.wire.identity import legal
+from gateway.wire.identity import sanitize_name
 from gateway.wire.responses.rendering import render_prompt
 from gateway.wire.responses.request import parse_prompt
 from tests.hinge import to_json
@@ -179,7 +179,7 @@ def test_efforts_that_a_model_does_not_know(
             ),
             {
                 "type": "json_schema",
-                "name": legal("an answer"),
+                "name": sanitize_name("an answer"),
                 "description": "D",
                 "schema": STRICT,
                 "strict": True,
@@ -256,7 +256,7 @@ def test_fields_of_other_formats() -> None:
         "prediction": None,
         "a_field_of_tomorrow": 1,
     }
-    rendering = rendered(format=Format.CHAT, extra=Opaque(Format.CHAT, extra))
+    rendering = rendered(format=Format.CHAT, extra=ProviderData(Format.CHAT, extra))
     assert rendering.body == LEAST | {
         "moderation": {"policy": {}},
         "prompt_cache_retention": "24h",
@@ -276,14 +276,14 @@ def test_what_a_search_has_found_is_asked_for() -> None:
     ("fields", "named"),
     [
         ({"sampling": Sampling(choices=2)}, "n"),
-        ({"extra": Opaque(Format.CHAT, {"modalities": ["text", "audio"]})}, "modalities"),
-        ({"extra": Opaque(Format.CHAT, {"audio": {"voice": "a"}})}, "modalities"),
+        ({"extra": ProviderData(Format.CHAT, {"modalities": ["text", "audio"]})}, "modalities"),
+        ({"extra": ProviderData(Format.CHAT, {"audio": {"voice": "a"}})}, "modalities"),
         ({"turns": (Turn(Role.USER, (Image(Source(file_id="f")),)),)}, "file_id"),
         ({"turns": (Turn(Role.USER, (Document(Source(file_id="f")),)),)}, "file_id"),
     ],
 )
 def test_what_is_refused(fields: Any, named: str) -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(**fields)
     assert refused.value.param == named
 
@@ -348,7 +348,7 @@ PROMPTS = sorted((FIXTURES / "prompts").glob("*/responses.json"))
 def test_own_prompts_mean_the_same_again(path: Path) -> None:
     prompt = parse_prompt(orjson.loads(path.read_bytes()))
     if prompt.extra and prompt.extra.data.get("background"):
-        with pytest.raises(CannotConvert):
+        with pytest.raises(UnsupportedField):
             render_prompt(prompt, TARGET)
         return
     rendering = render_prompt(prompt, TARGET)

@@ -13,8 +13,8 @@ from gateway.core.events import StopReason
 from gateway.core.failure import FailureKind
 from gateway.core.formats import Format
 from gateway.core.parts import Text
-from gateway.core.reply import Reply, ReplyFailed, fold, unfold
-from gateway.wire.codec import Stamp
+from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.responses.encoder import ResponsesEncoder
 from gateway.wire.responses.reply import parse_reply, render_reply
 from gateway.wire.responses.request import parse_prompt
@@ -31,7 +31,7 @@ HI: Any = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]
 def test_a_failed_response_is_no_reply(status: str) -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"status": status, "output": [HI]})
-    assert failed.value.failure.kind is FailureKind.SAID
+    assert failed.value.failure.kind is FailureKind.RESPONSE
 
 
 def test_the_failure_says_why() -> None:
@@ -44,7 +44,7 @@ def test_the_failure_says_why() -> None:
 def test_a_body_that_is_no_response() -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"content": []})
-    assert failed.value.failure.kind is FailureKind.GARBAGE
+    assert failed.value.failure.kind is FailureKind.MALFORMED
 
 
 def test_a_body_that_says_little() -> None:
@@ -68,7 +68,7 @@ def test_incomplete_responses(reason: str, stop: StopReason) -> None:
 
 # What clients get
 
-STAMP = Stamp(reply_id="a1", created=1_700_000_000, origin="here")
+STAMP = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
 WHOLE = sorted(FIXTURES.glob("streams/*/responses.json"))
 
 
@@ -85,8 +85,8 @@ def test_own_replies_mean_the_same_again(path: Path) -> None:
     if reply.usage is not None:
         strict.check_body(body)
     speaker = ResponsesEncoder(asked, STAMP)
-    raw = b"".join(map(speaker.encode, unfold(reply)))
-    folded = fold(decode(ResponsesDecoder(), raw))
+    raw = b"".join(map(speaker.encode, reply_events(reply)))
+    folded = collect_reply(decode(ResponsesDecoder(), raw))
     assert parse_reply(body) == folded
     assert (body["model"], body["id"]) == ("shown", "resp_a1")
     same = replace(folded, id=reply.id, model=reply.model, parts=())

@@ -10,12 +10,12 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
-    CacheMark,
+    CacheBreakpoint,
     CallKind,
     Document,
     Image,
-    Opaque,
-    OpaquePart,
+    ProviderData,
+    UnknownPart,
     Refusal,
     ServerToolCall,
     Source,
@@ -49,8 +49,8 @@ def asked(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "input": "hi"} | fields)
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.RESPONSES, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.RESPONSES, data)
 
 
 def test_the_least_prompt() -> None:
@@ -64,7 +64,7 @@ def test_a_tool_loop() -> None:
         "tool_loop"
     ).turns
     assert instructions == Turn(Role.SYSTEM, (Text("Be brief."),))
-    assert rules == Turn(Role.DEVELOPER, (Text("House rules.", cache=CacheMark("30m")),))
+    assert rules == Turn(Role.DEVELOPER, (Text("House rules.", cache=CacheBreakpoint("30m")),))
     assert user == Turn(Role.USER, (Text("Weather in Oslo, and patch it."),))
     (thinking,) = thought.parts
     assert isinstance(thinking, Thinking)
@@ -153,7 +153,7 @@ def test_items_of_every_kind() -> None:
         "every_field"
     ).turns
     assert declined == Turn(Role.ASSISTANT, (Refusal("No."),))
-    assert reference.parts == (OpaquePart("item_reference", opaque({"id": "msg_9"})),)
+    assert reference.parts == (UnknownPart("item_reference", opaque({"id": "msg_9"})),)
     (call,) = search.parts
     assert isinstance(call, ServerToolCall)
     assert (call.id, call.name) == ("ws_1", "web_search")
@@ -165,12 +165,12 @@ def test_items_of_every_kind() -> None:
     assert isinstance(thought, Thinking)
     assert (thought.text, thought.signature) == ("raw", None)
     assert screen.role is Role.USER
-    assert isinstance(screen.parts[0], OpaquePart)
+    assert isinstance(screen.parts[0], UnknownPart)
     assert unknown == Turn(
         Role.ASSISTANT,
-        (OpaquePart("item_of_tomorrow", opaque({"type": "item_of_tomorrow", "glow": 1})),),
+        (UnknownPart("item_of_tomorrow", opaque({"type": "item_of_tomorrow", "glow": 1})),),
     )
-    assert part.parts == (OpaquePart("part_of_tomorrow", opaque({"type": "part_of_tomorrow"})),)
+    assert part.parts == (UnknownPart("part_of_tomorrow", opaque({"type": "part_of_tomorrow"})),)
 
 
 def test_media() -> None:
@@ -191,11 +191,11 @@ def test_media() -> None:
     [
         ("none", ToolChoice(ChoiceMode.NONE)),
         ("required", ToolChoice(ChoiceMode.REQUIRED)),
-        ("whim", ToolChoice(ChoiceMode.OPAQUE, extra=opaque("whim"))),
+        ("whim", ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque("whim"))),
         ({"type": "function", "name": "f"}, ToolChoice(ChoiceMode.NAMED, "f")),
         (
             {"type": "mcp", "server_label": "x"},
-            ToolChoice(ChoiceMode.OPAQUE, extra=opaque({"type": "mcp", "server_label": "x"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque({"type": "mcp", "server_label": "x"})),
         ),
     ],
 )

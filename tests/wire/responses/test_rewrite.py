@@ -56,7 +56,7 @@ def test_what_is_left_alone(raw: bytes) -> None:
 
 
 def test_a_failure_follows_the_response_as_it_was_seen() -> None:
-    name, event = spoken(rewriter_after(CREATED, DELTA % 5).fail(ServiceUnavailable()))
+    name, event = spoken(rewriter_after(CREATED, DELTA % 5).encode_error(ServiceUnavailable()))
     assert name == b"response.failed"
     assert event == {
         "type": "response.failed",
@@ -73,7 +73,7 @@ def test_a_failure_follows_the_response_as_it_was_seen() -> None:
 
 
 def test_a_failure_before_any_response_is_flat() -> None:
-    name, event = spoken(rewriter_after().fail(RequestTooLarge(param="input")))
+    name, event = spoken(rewriter_after().encode_error(RequestTooLarge(param="input")))
     assert name == b"error"
     assert event == {
         "type": "error",
@@ -85,24 +85,24 @@ def test_a_failure_before_any_response_is_flat() -> None:
 
 
 def test_an_error_without_a_code_goes_by_its_type() -> None:
-    _, event = spoken(rewriter_after(CREATED).fail(InternalError()))
+    _, event = spoken(rewriter_after(CREATED).encode_error(InternalError()))
     assert event["response"]["error"]["code"] == "server_error"
 
 
 def test_frames_are_counted_where_they_are_not_numbered() -> None:
     bare = b'data: {"type":"response.output_text.delta"}\n\n'
-    _, event = spoken(rewriter_after(bare, bare, bare).fail(ServiceUnavailable()))
+    _, event = spoken(rewriter_after(bare, bare, bare).encode_error(ServiceUnavailable()))
     assert event["sequence_number"] == 3
 
 
 def test_frames_that_passed_by_are_counted_too() -> None:
     rewriter = rewriter_after(b'data: {"type":"d","sequence_number":4}\n\n')
     delta = b'event: d\ndata: {"type":"d","sequence_number":%d,"delta":"%b"}\n\n'
-    rewriter.pass_by(delta % (5, b"a") + delta % (6, rb"\"sequence_number\":99"))
-    _, failed = spoken(rewriter.fail(ServiceUnavailable()))
+    rewriter.skip(delta % (5, b"a") + delta % (6, rb"\"sequence_number\":99"))
+    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
     assert failed["sequence_number"] == 7
-    rewriter.pass_by(b'data: {"type":"d"}\n\ndata: {"type":"d"}\n\n')
-    _, failed = spoken(rewriter.fail(ServiceUnavailable()))
+    rewriter.skip(b'data: {"type":"d"}\n\ndata: {"type":"d"}\n\n')
+    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
     assert failed["sequence_number"] == 9
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Opaque
+from gateway.core.parts import ProviderData
 from gateway.core.prompt import ChoiceMode, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.errors import InvalidRequest
 from gateway.wire.responses.client_tools import CLIENT_TOOLS
@@ -18,8 +18,8 @@ def parsed(*tools: Any) -> list[Tool]:
     return list(parse_tools(list(tools), "tools"))
 
 
-def opaque(data: Any) -> Opaque:
-    return Opaque(Format.RESPONSES, data)
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.RESPONSES, data)
 
 
 def test_fields_without_a_word_in_the_hub_ride_along() -> None:
@@ -129,7 +129,7 @@ def test_tools_that_the_upstream_runs(given: Any) -> None:
         ),
         (
             {"type": "file_search"},
-            ToolChoice(ChoiceMode.OPAQUE, extra=opaque({"type": "file_search"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque({"type": "file_search"})),
         ),
     ],
 )

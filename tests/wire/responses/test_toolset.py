@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheMark, Opaque
+from gateway.core.parts import CacheBreakpoint, ProviderData
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
-from gateway.errors import CannotConvert
-from gateway.wire.crossing import Losses
+from gateway.errors import UnsupportedField
+from gateway.wire.crossing import Dropped
 from gateway.wire.responses.request import parse_prompt
 from gateway.wire.responses.toolset import render_tools
 
@@ -28,7 +28,7 @@ STRICT = {
 def rendered(
     *tools: Tool, target: Target = TARGET, **fields: Any
 ) -> tuple[dict[str, Any], set[str]]:
-    losses = Losses(Format.RESPONSES)
+    losses = Dropped(Format.RESPONSES)
     prompt = Prompt(format=Format.CHAT, model="m", turns=(), tools=tools, **fields)
     return render_tools(prompt, target, losses), losses.names
 
@@ -49,7 +49,7 @@ FUNCTION = {"type": "function", "name": "f", "parameters": EMPTY, "strict": Fals
 SERVER = tool(
     kind=ToolKind.SERVER,
     name="code_execution",
-    definition=Opaque(Format.MESSAGES, {"type": "code_execution_20250825"}),
+    definition=ProviderData(Format.MESSAGES, {"type": "code_execution_20250825"}),
 )
 SEARCH = tool(kind=ToolKind.SERVER, name="web_search", search=WebSearch())
 
@@ -101,7 +101,7 @@ def test_a_search() -> None:
             max_uses=8,
             location={"city": "Oslo"},
             context_size="low",
-            handed_back=True,
+            client_executable=True,
         ),
     )
     body, dropped = rendered(full)
@@ -118,7 +118,7 @@ def test_a_search() -> None:
 
 def test_what_has_no_word_here_is_named() -> None:
     body, dropped = rendered(
-        SERVER, tool(cache=CacheMark(), extra=Opaque(Format.MESSAGES, {"input_examples": [1]}))
+        SERVER, tool(cache=CacheBreakpoint(), extra=ProviderData(Format.MESSAGES, {"input_examples": [1]}))
     )
     assert body == {"tools": [FUNCTION]}
     assert dropped == {"code_execution_20250825", "cache_marks", "tools.input_examples"}
@@ -164,11 +164,11 @@ def test_choices(choice: ToolChoice, expected: Any) -> None:
         ([tool()], ToolChoice(ChoiceMode.NAMED, "gone")),
         ([SERVER], ToolChoice(ChoiceMode.REQUIRED)),
         ([tool(), SERVER], ToolChoice(ChoiceMode.AUTO, allowed=("code_execution",))),
-        ([tool()], ToolChoice(ChoiceMode.OPAQUE, extra=Opaque(Format.CHAT, {"type": "x"}))),
+        ([tool()], ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "x"}))),
     ],
 )
 def test_choices_that_cannot_be_had(tools: list[Tool], choice: ToolChoice) -> None:
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(*tools, tool_choice=choice)
     assert refused.value.param == "tool_choice"
 
@@ -176,7 +176,7 @@ def test_choices_that_cannot_be_had(tools: list[Tool], choice: ToolChoice) -> No
 def test_tools_that_nobody_has_here() -> None:
     """Alone they are what was asked for; beside others they are left out, as where none may be
     called."""
-    with pytest.raises(CannotConvert) as refused:
+    with pytest.raises(UnsupportedField) as refused:
         rendered(SERVER)
     assert refused.value.param == "tools"
     nothing = ToolChoice(ChoiceMode.NONE)
@@ -203,7 +203,7 @@ OWN: list[dict[str, Any]] = [
 
 
 def own(target: Target = TARGET, **fields: Any) -> dict[str, Any]:
-    losses = Losses(Format.RESPONSES)
+    losses = Dropped(Format.RESPONSES)
     body = render_tools(parse_prompt({"model": "m", "input": "hi"} | fields), target, losses)
     assert losses.names == set()
     return body

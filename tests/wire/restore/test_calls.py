@@ -6,9 +6,9 @@ import pytest
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Opaque, Text, ToolCall
+from gateway.core.parts import CallKind, ProviderData, Text, ToolCall
 from gateway.core.prompt import Tool, ToolKind
-from gateway.wire.restore.calls import Calls, changed_tools
+from gateway.wire.restore.calls import ToolCallRestorer, changed_tools
 from tests.grammar import assert_grammar
 
 READ = Tool(kind=ToolKind.FUNCTION, name="read")
@@ -21,8 +21,8 @@ END = End(StopReason.TOOL_CALL, None)
 
 
 def through(*events: Event) -> list[Event]:
-    calls = Calls(changed_tools([READ, DOTTED, LIST, PATCH]))
-    restored = [after for event in (BEGIN, *events, END) for after in calls.restore(event)]
+    calls = ToolCallRestorer(changed_tools([READ, DOTTED, LIST, PATCH]))
+    restored = [after for event in (BEGIN, *events, END) for after in calls.apply(event)]
     assert_grammar(restored)
     return restored[1:-1]
 
@@ -72,7 +72,7 @@ def test_a_function_that_stood_in_for_free_text_becomes_it() -> None:
 
 
 def test_arguments_that_come_with_the_opening_are_read_too() -> None:
-    pocket = Opaque(Format.CHAT, {"x": 1})
+    pocket = ProviderData(Format.CHAT, {"x": 1})
     call = ToolCall("c0", "patch", '{"patch":"a', extra=pocket)
     assert through(Open(0, call), Delta(0, 'b"}'), Close(0)) == [
         Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM, extra=pocket)),

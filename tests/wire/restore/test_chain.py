@@ -11,10 +11,10 @@ from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReaso
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Part, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt, Tool, ToolKind
-from gateway.core.reply import Reply, fold, unfold
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.usage import Usage
 from gateway.wire.codec import Rendering
-from gateway.wire.restore import restore_reply, restorer
+from gateway.wire.restore import transform_reply, event_transformer
 from tests.grammar import assert_grammar
 
 READ = Tool(kind=ToolKind.FUNCTION, name="read")
@@ -36,10 +36,10 @@ def reply(*parts: Part, stop: StopReason = StopReason.END_TURN) -> Reply:
 
 
 def test_usually_there_is_nothing_to_do() -> None:
-    assert restorer(prompt(), rendering()) is None
-    assert restorer(prompt(READ), rendering(stop=("",))) is None
+    assert event_transformer(prompt(), rendering()) is None
+    assert event_transformer(prompt(READ), rendering(stop=("",))) is None
     whole = reply(Text("hi"))
-    assert restore_reply(whole, prompt(READ), rendering()) is whole
+    assert transform_reply(whole, prompt(READ), rendering()) is whole
 
 
 def test_a_whole_reply() -> None:
@@ -49,7 +49,7 @@ def test_a_whole_reply() -> None:
         ToolCall("2", "patch", '{"input":"a\\nb"}'),
         stop=StopReason.TOOL_CALL,
     )
-    assert restore_reply(whole, prompt(READ, PATCH, LIST), rendering()) == reply(
+    assert transform_reply(whole, prompt(READ, PATCH, LIST), rendering()) == reply(
         Thinking("hm"),
         ToolCall("1", "list", "{}", namespace="files"),
         ToolCall("2", "patch", "a\nb", CallKind.CUSTOM),
@@ -59,7 +59,7 @@ def test_a_whole_reply() -> None:
 
 def test_a_whole_reply_that_is_cut_was_paid_for_all_the_same() -> None:
     whole = reply(Text("one END two"), ToolCall("1", "read", "{}"), stop=StopReason.TOOL_CALL)
-    cut = restore_reply(whole, prompt(READ), rendering(stop=("END",)))
+    cut = transform_reply(whole, prompt(READ), rendering(stop=("END",)))
     assert cut == Reply(
         id="r",
         model="m",
@@ -73,19 +73,19 @@ def test_a_whole_reply_that_is_cut_was_paid_for_all_the_same() -> None:
 def test_a_fence_is_off_before_stops_are_looked_for() -> None:
     whole = reply(Text('```json\n{"a":1,"b":2}\n```'))
     chained = rendering(fenced=True, stop=("```", ',"b"'))
-    restored = restore_reply(whole, prompt(), chained)
+    restored = transform_reply(whole, prompt(), chained)
     assert (restored.parts, restored.stop_sequence) == ((Text('{"a":1'),), ',"b"')
 
 
 def test_a_chain_is_finished_with_any_of_its_steps() -> None:
-    chain = restorer(prompt(PATCH), rendering(stop=("x",)))
+    chain = event_transformer(prompt(PATCH), rendering(stop=("x",)))
     assert chain is not None
     for event in (Begin("r", "m"), Open(0, Text()), Delta(0, "x")):
         assert not chain.finished
-        restored = chain.restore(event)
+        restored = chain.apply(event)
     assert restored == [Close(0), End(StopReason.STOP_SEQUENCE, None, "x")]
     assert chain.finished
-    assert chain.restore(Close(0)) == []
+    assert chain.apply(Close(0)) == []
 
 
 PARTS = st.lists(
@@ -116,8 +116,8 @@ def test_what_comes_out_obeys_the_grammar(
     parts: list[Part], emulated: Rendering, tools: list[Tool]
 ) -> None:
     whole = reply(*parts)
-    chain = restorer(prompt(*tools), emulated)
+    chain = event_transformer(prompt(*tools), emulated)
     if chain is not None:
-        restored: list[Event] = [after for event in unfold(whole) for after in chain.restore(event)]
+        restored: list[Event] = [after for event in reply_events(whole) for after in chain.apply(event)]
         assert_grammar(restored)
-        assert fold(restored).parts == restore_reply(whole, prompt(*tools), emulated).parts
+        assert collect_reply(restored).parts == transform_reply(whole, prompt(*tools), emulated).parts

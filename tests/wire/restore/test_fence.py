@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason
 from gateway.core.parts import Text, Thinking, ToolCall
-from gateway.wire.restore.fence import Fence
+from gateway.wire.restore.fence import CodeFenceStripper
 from tests.grammar import assert_grammar
-from tests.wire.restore.cuts import cut
+from tests.wire.restore.cuts import splits
 
 BEGIN = Begin("r", "m")
 END = End(StopReason.END_TURN, None)
 
 
 def through(*events: Event) -> list[Event]:
-    fence = Fence()
-    restored = [after for event in (BEGIN, *events, END) for after in fence.restore(event)]
+    fence = CodeFenceStripper()
+    restored = [after for event in (BEGIN, *events, END) for after in fence.apply(event)]
     assert_grammar(restored)
     return restored[1:-1]
 
@@ -75,15 +75,15 @@ def test_what_is_not_fenced_stays(text: str) -> None:
 @given(st.text('`json\n{}"a \t', max_size=30), st.booleans(), st.data())
 def test_cuts_make_no_difference(text: str, fenced: bool, data: st.DataObject) -> None:
     text = f"```json\n{text}" if fenced else text
-    assert said(*data.draw(cut(text))) == said(text) == said(*text)
+    assert said(*data.draw(splits(text))) == said(text) == said(*text)
 
 
 def test_unfenced_text_is_not_held_back() -> None:
-    fence = Fence()
+    fence = CodeFenceStripper()
     for event in (BEGIN, Open(0, Text())):
-        fence.restore(event)
+        fence.apply(event)
     for piece in ("  ", '{"a"', ": `", "```", "}"):
-        out = fence.restore(Delta(0, piece))
+        out = fence.apply(Delta(0, piece))
         assert out == (
             [] if piece == "  " else [Delta(0, "  " + piece if '"a"' in piece else piece)]
         )
@@ -101,14 +101,14 @@ def test_every_text_has_a_fence_of_its_own() -> None:
 
 
 def test_blanks_without_end_are_not_all_held_back() -> None:
-    fence = Fence()
-    opened = [*fence.restore(BEGIN), *fence.restore(Open(0, Text("```json\n{")))]
+    fence = CodeFenceStripper()
+    opened = [*fence.apply(BEGIN), *fence.apply(Open(0, Text("```json\n{")))]
     assert opened[-1] == Delta(0, "{")
     blank = Delta(0, "\n" + " " * 99)
-    told = [event for _ in range(100) for event in fence.restore(blank)]
+    told = [event for _ in range(100) for event in fence.apply(blank)]
     passed = sum(len(event.piece) for event in told if isinstance(event, Delta))
     assert passed >= 5000
-    rest = [*fence.restore(Delta(0, "}\n```")), *fence.restore(Close(0))]
+    rest = [*fence.apply(Delta(0, "}\n```")), *fence.apply(Close(0))]
     assert "".join(event.piece for event in [*told, *rest] if isinstance(event, Delta)) == (
         blank.piece * 100 + "}"
     )

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.restore.free_text import FreeText
-from tests.wire.restore.cuts import cut
+from gateway.wire.restore.free_text import CustomToolArgReader
+from tests.wire.restore.cuts import splits
 
 
 def read(*pieces: str) -> str:
-    text = FreeText()
+    text = CustomToolArgReader()
     return "".join([*(text.add(piece) for piece in pieces), text.close()])
 
 
@@ -26,14 +26,14 @@ def test_any_text_in_any_spelling_and_any_cut(
         {key: text}, ensure_ascii=ascii, indent=data.draw(st.sampled_from([None, 1]))
     )
     assert read(spelled) == text
-    assert read(*data.draw(cut(spelled))) == text
+    assert read(*data.draw(splits(spelled))) == text
     assert read(*spelled) == text
 
 
 @given(st.text('{}"\\u:input dD8 0cf\n', max_size=40), st.data())
 def test_whatever_a_model_writes_cuts_make_no_difference(tail: str, data: st.DataObject) -> None:
     for written in (tail, '{"input":"' + tail):
-        assert read(*data.draw(cut(written))) == read(written) == read(*written)
+        assert read(*data.draw(splits(written))) == read(written) == read(*written)
         read(written).encode()  # no lone surrogates
 
 
@@ -75,7 +75,7 @@ def test_what_is_wrapped(written: str, text: str) -> None:
     ],
 )
 def test_what_is_not_is_passed_whole_at_the_end(written: str) -> None:
-    text = FreeText()
+    text = CustomToolArgReader()
     assert [text.add(piece) for piece in written] == [""] * len(written)
     assert text.close() == written
 
@@ -86,13 +86,13 @@ def test_nothing_is_no_text(written: str) -> None:
 
 
 def test_text_streams() -> None:
-    text = FreeText()
+    text = CustomToolArgReader()
     pieces = ['{"inp', 'ut":', '"a', "b", "\\", "nc", '"', "}"]
     assert [text.add(piece) for piece in pieces] == ["", "", "a", "b", "", "\nc", "", ""]
 
 
 def test_a_long_text_takes_linear_time() -> None:
-    text = FreeText()
+    text = CustomToolArgReader()
     text.add('{"input":"')
     piece = orjson.dumps("line\n" * 10).decode()[1:-1]
     assert sum(len(text.add(piece)) for _ in range(20_000)) == 1_000_000

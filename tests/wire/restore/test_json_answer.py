@@ -8,7 +8,7 @@ from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Pin
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Text, Thinking, ToolCall
 from gateway.core.usage import Usage
-from gateway.wire.restore.json_answer import JsonAnswer
+from gateway.wire.restore.json_answer import JsonToolToText
 from tests.grammar import assert_grammar
 
 BEGIN = Begin("r", "m")
@@ -16,9 +16,9 @@ USAGE = Usage(input_tokens=3, output_tokens=2)
 
 
 def through(*events: Event, stop: StopReason = StopReason.TOOL_CALL) -> list[Event]:
-    answer = JsonAnswer("json_output")
+    answer = JsonToolToText("json_output")
     end = End(stop, USAGE)
-    restored = [after for event in (BEGIN, *events, end) for after in answer.restore(event)]
+    restored = [after for event in (BEGIN, *events, end) for after in answer.apply(event)]
     assert_grammar(restored)
     return restored[1:]
 
@@ -75,5 +75,5 @@ def test_a_model_that_answers_in_text_is_heard() -> None:
 
 
 def test_a_failure_passes() -> None:
-    fail = Fail(Failure(kind=FailureKind.CUT, message="cut"))
-    assert JsonAnswer("json_output").restore(fail) == (fail,)
+    fail = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
+    assert JsonToolToText("json_output").apply(fail) == (fail,)

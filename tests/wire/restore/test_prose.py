@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, Signature, StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque, Text, Thinking, ToolCall
-from gateway.wire.restore.prose import Prose
+from gateway.core.parts import Citation, ProviderData, Text, Thinking, ToolCall
+from gateway.wire.restore.prose import TextFilter
 
 
-class LastLetter(Prose):
+class LastLetter(TextFilter):
     """Holds the newest letter back."""
 
     def begin(self) -> None:
@@ -19,13 +19,13 @@ class LastLetter(Prose):
         self.held = text[-1:]
         return text[:-1]
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         return self.held + "."
 
 
 def through(*events: Event) -> list[Event]:
     prose = LastLetter()
-    return [after for event in events for after in prose.restore(event)]
+    return [after for event in events for after in prose.apply(event)]
 
 
 def test_a_text_passes_and_its_rest_comes_before_its_end() -> None:
@@ -49,7 +49,7 @@ def test_what_is_no_text_is_left_alone() -> None:
         Begin("r", "m"),
         Open(0, Thinking()),
         Delta(0, "Hm."),
-        Delta(0, Signature(Opaque(Format.MESSAGES, "c2ln"))),
+        Delta(0, Signature(ProviderData(Format.MESSAGES, "c2ln"))),
         Close(0),
         Ping(),
         Open(1, ToolCall("c", "f")),

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, StopReason
 from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Opaque, Text, Thinking, ToolCall
+from gateway.core.parts import Citation, ProviderData, Text, Thinking, ToolCall
 from gateway.core.usage import Usage
-from gateway.wire.restore.stops import Stops
+from gateway.wire.restore.stops import StopSequenceFilter
 from tests.grammar import assert_grammar
-from tests.wire.restore.cuts import cut
+from tests.wire.restore.cuts import splits
 
 USAGE = Usage(input_tokens=3)
 BEGIN = Begin("r", "m", USAGE)
 END = End(StopReason.END_TURN, Usage(input_tokens=3, output_tokens=9))
 
 
-def through(stops: Stops, *events: Event) -> list[Event]:
-    restored = [after for event in (BEGIN, *events, END) for after in stops.restore(event)]
+def through(stops: StopSequenceFilter, *events: Event) -> list[Event]:
+    restored = [after for event in (BEGIN, *events, END) for after in stops.apply(event)]
     assert_grammar(restored)
     return restored[1:]
 
@@ -39,14 +39,14 @@ def stopped(stop: str) -> End:
 
 
 def test_the_reply_ends_at_the_sequence() -> None:
-    stops = Stops(["END"])
+    stops = StopSequenceFilter(["END"])
     restored = through(stops, *text("one E", "ND two", " three"), *text("four", index=1))
     assert restored == [Open(0, Text()), Delta(0, "one"), Delta(0, " "), Close(0), stopped("END")]
     assert stops.finished
 
 
 def test_as_much_is_held_back_as_may_belong_to_one() -> None:
-    stops = Stops(["ab", "wxyz"])
+    stops = StopSequenceFilter(["ab", "wxyz"])
     restored = through(stops, *text("ra", "cad", "w", "xy"))
     assert told(restored) == "racadwxy"
     assert [event.piece for event in restored if isinstance(event, Delta)] == [
@@ -60,7 +60,7 @@ def test_as_much_is_held_back_as_may_belong_to_one() -> None:
 
 
 def test_a_single_character_holds_nothing_back() -> None:
-    assert through(Stops(["\n"]), *text("a", "b\nc")) == [
+    assert through(StopSequenceFilter(["\n"]), *text("a", "b\nc")) == [
         Open(0, Text()),
         Delta(0, "a"),
         Delta(0, "b"),
@@ -70,9 +70,9 @@ def test_a_single_character_holds_nothing_back() -> None:
 
 
 def test_a_text_that_begins_with_the_sequence_is_empty() -> None:
-    assert through(Stops(["END"]), *text("END")) == [Open(0, Text()), Close(0), stopped("END")]
+    assert through(StopSequenceFilter(["END"]), *text("END")) == [Open(0, Text()), Close(0), stopped("END")]
     opening = Open(0, Text("so END"))
-    assert through(Stops(["END"]), opening, Close(0)) == [
+    assert through(StopSequenceFilter(["END"]), opening, Close(0)) == [
         Open(0, Text()),
         Delta(0, "so "),
         Close(0),
@@ -81,8 +81,8 @@ def test_a_text_that_begins_with_the_sequence_is_empty() -> None:
 
 
 def test_the_sequence_that_is_complete_first_counts() -> None:
-    assert told(through(Stops(["abcd", "c"]), *text("xabcd"))) == "xab"
-    assert through(Stops(["c", "abc"]), *text("xabc"))[-1] == stopped("abc")
+    assert told(through(StopSequenceFilter(["abcd", "c"]), *text("xabcd"))) == "xab"
+    assert through(StopSequenceFilter(["c", "abc"]), *text("xabc"))[-1] == stopped("abc")
 
 
 def test_thoughts_and_calls_are_not_watched() -> None:
@@ -92,15 +92,15 @@ def test_thoughts_and_calls_are_not_watched() -> None:
         *text("E", index=2),
         *text("ND", index=3),
     ]
-    restored = through(Stops(["END"]), *events)
+    restored = through(StopSequenceFilter(["END"]), *events)
     assert told(restored) == "ENDENDEND"
     assert restored[-1] is END
 
 
 def test_citations_pass() -> None:
-    citation = Citation(url="https://a.test", extra=Opaque(Format.CHAT, {}))
+    citation = Citation(url="https://a.test", extra=ProviderData(Format.CHAT, {}))
     events = [Open(0, Text()), Delta(0, "abc"), Delta(0, citation), Close(0)]
-    assert through(Stops(["END"]), *events) == [
+    assert through(StopSequenceFilter(["END"]), *events) == [
         Open(0, Text()),
         Delta(0, "a"),
         Delta(0, citation),
@@ -111,11 +111,11 @@ def test_citations_pass() -> None:
 
 
 def test_everything_after_the_end_is_swallowed() -> None:
-    fail = Fail(Failure(kind=FailureKind.CUT, message="cut"))
-    stops = Stops(["x"])
-    assert stops.restore(fail) == (fail,)
+    fail = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
+    stops = StopSequenceFilter(["x"])
+    assert stops.apply(fail) == (fail,)
     through(stops, *text("x"))
-    assert [*stops.restore(fail), *stops.restore(BEGIN)] == []
+    assert [*stops.apply(fail), *stops.apply(BEGIN)] == []
 
 
 STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
@@ -124,8 +124,8 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
 @given(STOPS, st.text("abc", max_size=20), st.data())
 def test_cuts_make_no_difference(sequences: list[str], said: str, data: st.DataObject) -> None:
     ends = [said.find(stop) + len(stop) for stop in sequences if stop in said]
-    for pieces in ([said], data.draw(cut(said)), [*said]):
-        stops = Stops(sequences)
+    for pieces in ([said], data.draw(splits(said)), [*said]):
+        stops = StopSequenceFilter(sequences)
         restored = through(stops, *text(*pieces))
         end = restored[-1]
         assert isinstance(end, End)
@@ -140,6 +140,6 @@ def test_cuts_make_no_difference(sequences: list[str], said: str, data: st.DataO
 
 @pytest.mark.parametrize("longest", [1, 5])
 def test_a_long_text_takes_linear_time(longest: int) -> None:
-    stops = Stops(["#" * longest, "never"])
+    stops = StopSequenceFilter(["#" * longest, "never"])
     events = text(*["a few words "] * 20_000)
     assert len(told(through(stops, *events))) == 240_000

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 Events = list[dict[str, Any]]
-Breach = Callable[[Events], Events]
+Violation = Callable[[Events], Events]
 
 
 def fresh(events: Events) -> Events:
@@ -20,20 +20,20 @@ def fresh(events: Events) -> Events:
     return copy
 
 
-def without(*positions: int) -> Breach:
+def without(*positions: int) -> Violation:
     return lambda events: [event for at, event in enumerate(events) if at not in positions]
 
 
-def inserted(position: int, *more: dict[str, Any]) -> Breach:
+def inserted(position: int, *more: dict[str, Any]) -> Violation:
     return lambda events: [*events[:position], *more, *events[position:]]
 
 
-def cut_off(position: int, *more: dict[str, Any]) -> Breach:
+def cut_off(position: int, *more: dict[str, Any]) -> Violation:
     """The first events, and what comes in the place of the others."""
     return lambda events: [*events[:position], *more]
 
 
-def moved(position: int, to: int) -> Breach:
+def moved(position: int, to: int) -> Violation:
     """`to` is the place among the events that remain."""
 
     def move(events: Events) -> Events:
@@ -43,7 +43,7 @@ def moved(position: int, to: int) -> Breach:
     return move
 
 
-def changed(position: int, path: str, value: Any) -> Breach:
+def changed(position: int, path: str, value: Any) -> Violation:
     """`path` is dotted, with list positions as numbers."""
 
     def change(events: Events) -> Events:
@@ -54,7 +54,7 @@ def changed(position: int, path: str, value: Any) -> Breach:
     return change
 
 
-def deleted(position: int, path: str) -> Breach:
+def deleted(position: int, path: str) -> Violation:
     def delete(events: Events) -> Events:
         holder, last = _found(events[position], path)
         del holder[last]
@@ -63,7 +63,7 @@ def deleted(position: int, path: str) -> Breach:
     return delete
 
 
-def both(*breaches: Breach) -> Breach:
+def both(*breaches: Violation) -> Violation:
     def do_all(events: Events) -> Events:
         for breach in breaches:
             events = breach(events)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.wire.strict.breaches import (
-    Breach,
+    Violation,
     Events,
     both,
     changed,
@@ -123,7 +123,7 @@ def test_usage_is_told_where_it_was_asked_for_and_nowhere_else(asked: bool) -> N
         check(F, write([STREAM[0] | {"usage": None}, *STREAM[1:]]), include_usage=False)
 
 
-BROKEN: list[tuple[str, Breach, str]] = [
+BROKEN: list[tuple[str, Violation, str]] = [
     ("nothing at all", cut_off(0), "without a finish"),
     ("no role", without(ROLE), "the first delta"),
     ("a role without content", deleted(ROLE, f"{DELTA}.content"), "content"),
@@ -207,7 +207,7 @@ BROKEN: list[tuple[str, Breach, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Breach, says: str) -> None:
+def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.wire.strict.breaches import (
-    Breach,
+    Violation,
     Events,
     changed,
     cut_off,
@@ -131,7 +131,7 @@ def test_a_call_may_be_cut_at_a_limit() -> None:
     check(F, write(events))
 
 
-BROKEN: list[tuple[str, Breach, str]] = [
+BROKEN: list[tuple[str, Violation, str]] = [
     ("no end", without(STOP), "no end"),
     ("no start", without(START, PING), "may not stand"),
     ("two starts", inserted(1, STREAM[START]), "may not stand"),
@@ -200,7 +200,7 @@ BROKEN: list[tuple[str, Breach, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[c[0] for c in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Breach, says: str) -> None:
+def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.wire.strict.breaches import (
-    Breach,
+    Violation,
     Events,
     both,
     changed,
@@ -234,7 +234,7 @@ def test_a_limit_may_end_a_reply() -> None:
     check_body(F, RESPONSE | head_of)
 
 
-BROKEN: list[tuple[str, Breach, str]] = [
+BROKEN: list[tuple[str, Violation, str]] = [
     ("nothing at all", cut_off(0), "no end"),
     ("no end", cut_off(END), "no end"),
     ("no created", without(CREATED), "out of place"),
@@ -338,7 +338,7 @@ BROKEN: list[tuple[str, Breach, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Breach, says: str) -> None:
+def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)
