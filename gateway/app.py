@@ -10,8 +10,8 @@ from aiohttp import hdrs, web
 
 from gateway.admin import API_PATH
 from gateway.console import CONSOLE_PATH
-from gateway.console.app import build_console_app, build_console_api
-from gateway.console.office import ConsoleContext
+from gateway.console.app import build_console_api, build_console_app
+from gateway.console.context import ConsoleContext
 from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
@@ -21,9 +21,9 @@ from gateway.server.count_tokens import count_tokens
 from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate_handler
 from gateway.server.health import healthz, readyz
-from gateway.server.middleware import exchange_middleware, add_response_headers
+from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
-from gateway.wire.codecs import CODECS
+from gateway.wire.registry import CODECS
 
 _GENERATE_PATHS: Final = {
     Format.CHAT: "/v1/chat/completions",

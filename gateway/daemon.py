@@ -15,26 +15,26 @@ from typing import Final
 
 from gateway.admin.accounts import Accounts
 from gateway.admin.api import build_admin_app
-from gateway.admin.desk import AdminOperations
-from gateway.admin.events import add_feed_routes
+from gateway.admin.api_console import add_session_routes
+from gateway.admin.api_feed import add_feed_routes
+from gateway.admin.api_live import add_live_routes
 from gateway.admin.feed import Feed
-from gateway.admin.keeping import run_retention
-from gateway.admin.live import add_live_routes
-from gateway.admin.reload import Reloader, ConfigSource
+from gateway.admin.operations import AdminOperations
+from gateway.admin.reload import ConfigSource, Reloader
+from gateway.admin.retention import run_retention
+from gateway.admin.sessions import Sessions
 from gateway.admin.socket import serve_admin
-from gateway.admission.acquaintances import KeyOriginMonitor
+from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.purses import load_purses
 from gateway.app import build_app
 from gateway.config import Config
-from gateway.console.entrance import add_session_routes
-from gateway.console.office import ConsoleContext
-from gateway.console.sessions import Sessions
+from gateway.console.context import ConsoleContext
 from gateway.routing.affinity import AffinityIndex
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
+from gateway.server.account_probe import probe_account
 from gateway.server.deadlines import abort_all
-from gateway.server.listen import Listener, serve
-from gateway.server.notify import run_watchdog, notify
-from gateway.server.tryout import probe_account
+from gateway.server.listener import Listener, serve
+from gateway.server.systemd import notify, run_watchdog
 from gateway.store.database import Database
 from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
@@ -87,12 +87,22 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         await recorder.start()
         stack.push_async_callback(recorder.close)
         affinity_index = AffinityIndex(config.affinity.headers)
-        key_origins = KeyOriginMonitor(registry, partial(record_origin, database), unix_microseconds)
+        key_origins = KeyOriginMonitor(
+            registry, partial(record_origin, database), unix_microseconds
+        )
         stack.push_async_callback(key_origins.close)
-        runtime = Runtime(Snapshot.from_config(config), registry, recorder, key_origins, affinity_index=affinity_index)
+        runtime = Runtime(
+            Snapshot.from_config(config),
+            registry,
+            recorder,
+            key_origins,
+            affinity_index=affinity_index,
+        )
         await load_purses(runtime.quota, database, unix_microseconds())
         stack.push_async_callback(runtime.close)
-        operations = AdminOperations(database, registry, unix_microseconds, boot_id=recorder.boot_id)
+        operations = AdminOperations(
+            database, registry, unix_microseconds, boot_id=recorder.boot_id
+        )
         feed = Feed(operations)
         recorder.on_commit = feed.publish
         reloader = None
@@ -108,7 +118,9 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         add_session_routes(admin, sessions)
         await stack.enter_async_context(run_retention(runtime, database))
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
-        console = ConsoleContext(operations, runtime, accounts, reloader, sessions, feed, unix_microseconds)
+        console = ConsoleContext(
+            operations, runtime, accounts, reloader, sessions, feed, unix_microseconds
+        )
         server = config.server
         listener = await stack.enter_async_context(
             serve(build_app(runtime, console), server.host, server.port)

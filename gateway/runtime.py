@@ -14,30 +14,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from gateway.admission.acquaintances import KeyOriginMonitor
-from gateway.admission.permit import Permit
-from gateway.admission.turns import AdmissionQueue
+from gateway.admission.access import Permit
+from gateway.admission.key_origins import KeyOriginMonitor
+from gateway.admission.queue import AdmissionQueue
 from gateway.config import Account, Channel, Config
 from gateway.core.limits import UNLIMITED, Limits
+from gateway.quota.estimates import InputEstimates, OutputEstimates
 from gateway.quota.limits import Holder, HolderKind, Quota
-from gateway.quota.output import OutputEstimates
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
-from gateway.routing.estimates import InputEstimates
-from gateway.routing.gate import HealthState
-from gateway.routing.health import Health, AccountRef
-from gateway.routing.judgement import FailurePolicy
-from gateway.routing.pace import LatencyTracker
+from gateway.routing.circuit_breaker import HealthState
+from gateway.routing.failure_policy import FailurePolicy, compile_rules
+from gateway.routing.health import AccountRef, Health
+from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
-from gateway.routing.rules import compile_rules
 from gateway.scheduler import DeadlineScheduler
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.redaction import Redactor
-from gateway.wire.estimate import estimate_tokens
+from gateway.wire.token_estimate import estimate_tokens
 
 
 def unix_microseconds() -> int:
@@ -77,7 +75,9 @@ class Snapshot:
             upstream=UpstreamClient(config),
             redactor=Redactor.from_config(config),
             hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
-            gateway_holder=Holder(HolderKind.GATEWAY, "", "the gateway", _gateway_limits(config) or UNLIMITED),
+            gateway_holder=Holder(
+                HolderKind.GATEWAY, "", "the gateway", _gateway_limits(config) or UNLIMITED
+            ),
         )
 
 

@@ -11,11 +11,11 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from gateway.simulator import build_simulator
-from tests.house import RunningGateway, channels, run_gateway
-from tests.scripted import ScriptedUpstream, scripted_upstream
-from tests.sdk import matrix
+from tests.conformance import matrix
 from tests.support import hypothesis_profiles
+from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.paths import TESTS
+from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.app import build_app
 from gateway.core.formats import Format
-from tests.house import PATHS, RunningGateway, request_body
+from tests.support.gateway import PATHS, RunningGateway, request_body
 
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
 

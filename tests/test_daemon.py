@@ -16,12 +16,12 @@ from aiohttp import ClientSession
 from gateway.config import Config, parse_config
 from gateway.core.formats import Format
 from gateway.daemon import run_daemon, systemd_notifications
-from gateway.server.listen import BindError
+from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked
-from tests.chaos.client import asking, headers
-from tests.chaos.speech import speech, told
-from tests.chaos.upstream import Call, upstream
-from tests.house import PATHS, channels, run_gateway
+from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.sample_replies import speech, told
+from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.gateway import PATHS, channels, run_gateway
 
 
 def config(state_dir: Path, **server: Any) -> Config:

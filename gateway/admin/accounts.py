@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from gateway.admin.refusals import UnknownAccount, UnknownModel
+from gateway.admin.errors import UnknownAccount, UnknownModel
 from gateway.config import Account, Channel
 from gateway.core.formats import Lane
-from gateway.routing.gate import AccountStatus, HealthState
+from gateway.routing.catalog import build_target
+from gateway.routing.circuit_breaker import AccountStatus, HealthState
 from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
-from gateway.routing.targets import build_target
 from gateway.runtime import Runtime
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]

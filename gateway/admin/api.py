@@ -17,20 +17,7 @@ import orjson
 from aiohttp import web
 
 from gateway import __version__
-from gateway.admin.desk import AdminOperations
-from gateway.admin.exports import export_header, export_rows
-from gateway.admin.forms import (
-    ExportForm,
-    FormError,
-    FieldError,
-    OverviewForm,
-    LogPageForm,
-    UsageForm,
-    validate,
-)
-from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
-from gateway.admin.key_forms import UpdateKeyForm, ImportKeysForm, CreateKeyForm, RotateKeyForm, validate_import
-from gateway.admin.refusals import (
+from gateway.admin.errors import (
     AdminError,
     ExpiryPassed,
     GroupExists,
@@ -45,8 +32,28 @@ from gateway.admin.refusals import (
     UnknownModel,
     UnknownRequest,
 )
+from gateway.admin.export import export_header, export_rows
+from gateway.admin.forms import (
+    ExportForm,
+    FieldError,
+    FormError,
+    LogPageForm,
+    OverviewForm,
+    UsageForm,
+    validate,
+)
+from gateway.admin.key_forms import (
+    CreateGroupForm,
+    CreateKeyForm,
+    ImportKeysForm,
+    RotateKeyForm,
+    UpdateGroupForm,
+    UpdateKeyForm,
+    validate_import,
+)
+from gateway.admin.operations import AdminOperations
 from gateway.config import ConfigError
-from gateway.store.errors import StoreError, QueryTimeout
+from gateway.store.errors import QueryTimeout, StoreError
 from gateway.store.records import RequestRow, Token
 
 if TYPE_CHECKING:  # a command that stands in for the gateway needs nothing of what reloads
@@ -77,7 +84,9 @@ _DIGESTS = {"digest", "old_digest"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_admin_app(operations: AdminOperations, reloader: Reloader | None = None) -> web.Application:
+def build_admin_app(
+    operations: AdminOperations, reloader: Reloader | None = None
+) -> web.Application:
     """The admin application over a desk; without a reloader there is nothing to reload."""
     app = web.Application(middlewares=[_error_middleware])
     app[OPERATIONS] = operations
@@ -113,7 +122,9 @@ async def show_version(_: web.Request) -> web.Response:
 
 
 async def list_keys(request: web.Request) -> web.Response:
-    return json_response({"keys": [_token(token) for token in await request.app[OPERATIONS].list_keys()]})
+    return json_response(
+        {"keys": [_token(token) for token in await request.app[OPERATIONS].list_keys()]}
+    )
 
 
 async def create_key(request: web.Request) -> web.Response:
@@ -130,7 +141,9 @@ async def import_keys(request: web.Request) -> web.Response:
     wishes, slips = validate_import(form.keys)
     made = []
     try:
-        made = await request.app[OPERATIONS].import_keys(wishes, dry_run=form.dry_run or bool(slips))
+        made = await request.app[OPERATIONS].import_keys(
+            wishes, dry_run=form.dry_run or bool(slips)
+        )
     except ImportRejected as refused:
         slips += refused.row_errors
     if slips:
@@ -147,7 +160,9 @@ async def update_key(request: web.Request) -> web.Response:
     """The token as it is then; a field that is not in the body stays, null clears it."""
     form = validate(UpdateKeyForm, await read_json(request))
     changes = form.changes()
-    return json_response(_token(await request.app[OPERATIONS].update_key(request.match_info["id"], **changes)))
+    return json_response(
+        _token(await request.app[OPERATIONS].update_key(request.match_info["id"], **changes))
+    )
 
 
 async def rotate_key(request: web.Request) -> web.Response:
@@ -182,7 +197,9 @@ async def update_group(request: web.Request) -> web.Response:
     """The group as it is then; a field that is not in the body stays, null clears it."""
     form = validate(UpdateGroupForm, await read_json(request))
     name = request.match_info["name"]
-    return json_response(await request.app[OPERATIONS].update_group(name, form.patterns, **form.settings()))
+    return json_response(
+        await request.app[OPERATIONS].update_group(name, form.patterns, **form.settings())
+    )
 
 
 async def delete_group(request: web.Request) -> web.Response:

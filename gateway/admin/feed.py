@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gateway.admin.desk import AdminOperations
-from gateway.admin.refusals import TooManySubscribers
-from gateway.store.batch import Entry
+from gateway.admin.errors import TooManySubscribers
+from gateway.admin.operations import AdminOperations
 from gateway.store.logs import LogFilter
-from gateway.store.records import ExchangeState, RequestRow, Settlement
+from gateway.store.records import Entry, ExchangeState, RequestRow, Settlement
 
 CAPACITY: Final = 5000
 MAX_SUBSCRIBERS: Final = 20
@@ -26,7 +25,9 @@ IDLE_SECONDS: Final = 1.0
 """Seconds after which a subscriber gets an empty answer where there is nothing new."""
 
 _BATCH_SIZE = 200  # entries that are read at once
-_GATHER_SECONDS = 0.2  # seconds from the first new entry to the reading: a busy ledger commits often
+_GATHER_SECONDS = (
+    0.2  # seconds from the first new entry to the reading: a busy ledger commits often
+)
 
 
 FeedEntry = tuple[str, bool]
@@ -48,7 +49,11 @@ class Feed:
     """Used inside one running event loop. At most `capacity` entries are remembered."""
 
     def __init__(
-        self, operations: AdminOperations, *, capacity: int = CAPACITY, max_subscribers: int = MAX_SUBSCRIBERS
+        self,
+        operations: AdminOperations,
+        *,
+        capacity: int = CAPACITY,
+        max_subscribers: int = MAX_SUBSCRIBERS,
     ) -> None:
         self.closed = False
         self._desk = operations

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from gateway.admin.desk import LogPage
-from gateway.admin.exports import ExportFormat
-from gateway.admin.fields import GroupName, QueryTimestamp
+from gateway.admin.export import ExportFormat
+from gateway.admin.field_types import GroupName, QueryTimestamp
+from gateway.admin.operations import LogPage
 from gateway.core.formats import Format
 from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState

@@ -2,6 +2,11 @@
 
 This room must not know HTTP, nor whether what is named exists. Null clears what may be absent; a
 field that is not there stays as it is.
+
+The forms of groups: added, changed.
+
+This room must not know HTTP, nor what a pattern matches. Null clears what may be absent; a field
+that is not there stays as it is.
 """
 
 from __future__ import annotations
@@ -11,22 +16,29 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
-from gateway.admin.fields import (
-    Networks,
-    UserAgents,
+from gateway.admin.errors import ImportRowError
+from gateway.admin.field_types import (
     Budget,
     Count,
-    GroupName,
     ExistingKey,
+    GroupName,
     KeyName,
-    Timestamp,
-    Note,
     ModelPatterns,
+    Multiplier,
+    Networks,
+    Note,
+    Timestamp,
+    UserAgents,
 )
-from gateway.admin.forms import Form, FormError, FieldError, validate
-from gateway.admin.refusals import ImportRowError
-from gateway.admin.terms import KeyChanges, KeySettings, LimitChanges, KeyRequest
-from gateway.store.records import TokenState
+from gateway.admin.forms import FieldError, Form, FormError, validate
+from gateway.admin.key_settings import (
+    GroupSettings,
+    KeyChanges,
+    KeyRequest,
+    KeySettings,
+    LimitChanges,
+)
+from gateway.store.records import TokenState, UserAgentMode
 
 MAX_IMPORT = 200
 """Keys of one call."""
@@ -138,3 +150,27 @@ def _as_stored(value: Any) -> Any:
     if isinstance(value, LimitsForm):
         return value.changes()
     return tuple(value) if isinstance(value, list) else value
+
+
+class _GroupSettingsForm(Form):
+    multiplier: Multiplier = "1"
+    limits: LimitsForm | None = None
+    user_agents: UserAgents | None = None
+    user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
+
+    def settings(self) -> GroupSettings:
+        """Those that the form names."""
+        return cast(GroupSettings, set_fields(self, GroupSettings.__optional_keys__))
+
+
+class CreateGroupForm(_GroupSettingsForm):
+    """A new group; `patterns` are globs over model ids, or `family:NAME`."""
+
+    name: GroupName
+    patterns: ModelPatterns
+
+
+class UpdateGroupForm(_GroupSettingsForm):
+    """What is to be another in a group."""
+
+    patterns: ModelPatterns | None = None

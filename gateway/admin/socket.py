@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.admin import API_PATH
-from gateway.config import SOCKET_NAME, MAX_SOCKET_PATH
+from gateway.config import MAX_SOCKET_PATH, SOCKET_NAME
 
 _OWNER_ONLY = 0o177  # the mask that leaves rw-------
 _DRAIN_TIMEOUT = 2.0

@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import format_duration
+from gateway.admin.units import format_duration
 from gateway.cli.client import CommandRefused, connect, quote_path
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import (
-    print_note,
+from gateway.cli.output import (
+    format_time,
     print_fields,
     print_json,
+    print_note,
     print_table,
     shorten,
     style_account_state,
-    format_time,
 )
 
 States = list[dict[str, Any]]

@@ -11,7 +11,7 @@ import click
 
 from gateway.cli.client import connect
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import print_note, print_json, print_table, format_time
+from gateway.cli.output import format_time, print_json, print_note, print_table
 
 
 @click.group()
@@ -69,7 +69,12 @@ def _tell(answer: dict[str, Any]) -> None:
         print_table(
             ("signed in", "last seen", "address", "browser"),
             (
-                (format_time(each["created_at"]), format_time(each["seen_at"]), each["address"], each["agent"])
+                (
+                    format_time(each["created_at"]),
+                    format_time(each["seen_at"]),
+                    each["address"],
+                    each["agent"],
+                )
                 for each in answer["sessions"]
             ),
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.admin.figures import format_cost, format_count, format_units
+from gateway.admin.units import format_cost, format_count, format_units
 from gateway.cli.client import Client
-from gateway.cli.typed import now_us
+from gateway.cli.option_types import now_us
 from gateway.config import Money
 
 Spent = Mapping[str, int]
@@ -47,7 +47,11 @@ def limit_fields(
         yield title, None if most is None else format_count(most)
     for name, (title, _) in _BUDGETS.items():
         most = limits[name]
-        told = None if most is None else f"{format_cost(most, money)}: {format_units(spent[name])} are spent"
+        told = (
+            None
+            if most is None
+            else f"{format_cost(most, money)}: {format_units(spent[name])} are spent"
+        )
         yield title, told
 
 

@@ -10,7 +10,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.mistakes import report_config_errors
+from gateway.cli.output import report_config_errors
 from gateway.config import Config, find_config, load_config
 
 

@@ -84,7 +84,11 @@ class Client:
 
 @contextmanager
 def connect(
-    state_dir: Path, *, may_create: bool = False, may_serve: bool = True, timeout: float = _REQUEST_TIMEOUT
+    state_dir: Path,
+    *,
+    may_create: bool = False,
+    may_serve: bool = True,
+    timeout: float = _REQUEST_TIMEOUT,
 ) -> Iterator[Client]:
     """Somebody to ask, until the block ends: print afterwards, others may be waiting.
 
@@ -196,12 +200,14 @@ class _AdminConnection:
     async def _served(self) -> bool:
         """Whether we could take the place of a daemon: not while somebody holds the lock."""
         # Imported here: with a gateway to ask, the ledger is half of a command's start.
-        from gateway.console.entrance import open_admin_app
+        from gateway.admin.api_console import open_admin_app
 
         if not self._may_serve:
             raise GatewayUnreachable(f"No gateway runs on the state directory {self._state_dir}.")
         if self._state_dir.exists() and self._state_dir.stat().st_uid != os.geteuid():
-            raise CommandRefused(_not_ours(self._state_dir))  # what we made there would not be theirs
+            raise CommandRefused(
+                _not_ours(self._state_dir)
+            )  # what we made there would not be theirs
         try:
             self._held.enter_context(lock_state_dir(self._state_dir))
             admin = await self._held.enter_async_context(open_admin_app(self._state_dir, _now))

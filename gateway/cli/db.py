@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import format_count
+from gateway.admin.units import format_count
 from gateway.cli.client import connect
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import print_note, print_json, print_table, format_time
+from gateway.cli.output import format_time, print_json, print_note, print_table
 
 _LONGEST: Final = 3600.0  # seconds: every row of a large ledger is read
 _HOUR_US: Final = 3_600_000_000
@@ -44,7 +44,9 @@ def _tell(report: dict[str, Any]) -> None:
     for damage in report["damage"]:
         print_note(f"The database is damaged: {damage}")
     if report["damage"]:
-        print_note("No figure was looked at. Put back a copy, or ask SQLite's .recover for what is left.")
+        print_note(
+            "No figure was looked at. Put back a copy, or ask SQLite's .recover for what is left."
+        )
         return
     keys, rows, hours = (format_count(report[name]) for name in ("keys", "rows", "hours"))
     if found := report["discrepancies"]:

@@ -11,9 +11,15 @@ import click
 
 from gateway.cli.budgets import limit_fields, limit_words, spent
 from gateway.cli.client import connect, quote_path
+from gateway.cli.key_options import (
+    Command,
+    given_options,
+    warn_unknown_models,
+    with_limits,
+    with_user_agents,
+)
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import print_note, print_fields, print_json, print_table, format_time
-from gateway.cli.terms import Command, given_options, warn_unknown_models, with_limits, with_user_agents
+from gateway.cli.output import format_time, print_fields, print_json, print_note, print_table
 from gateway.store.records import UserAgentMode
 
 Fields = dict[str, Any]

@@ -1,36 +1,170 @@
-"""`gateway logs`: what happened. It must not know how rows are kept or who wrote them."""
+"""Options that narrow which rows of the ledger are meant. It must not know what is done with them.
+
+They become the query of `/requests`.
+
+Exchanges as they end: what `gateway logs tail --follow` waits for.
+
+It must not know how a row is shown.
+
+`gateway logs`: what happened. It must not know how rows are kept or who wrote them.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from gateway.admin.exports import ExportFormat, export_header, export_rows
-from gateway.admin.figures import format_duration, format_units
-from gateway.admin.story import RowFields, sections, headline
+from gateway.admin.export import ExportFormat, export_header, export_rows
+from gateway.admin.request_summary import RowFields, headline, sections
+from gateway.admin.units import format_duration, format_units
 from gateway.cli.client import Client, GatewayUnreachable, connect, quote_path
-from gateway.cli.feed import LogFollower, Row
+from gateway.cli.find_key import KeyRecord, find_key
+from gateway.cli.option_types import PAST_TIME
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import (
+from gateway.cli.output import (
     Cell,
-    right_align,
-    print_note,
+    format_time,
     print_fields,
     print_json,
     print_json_line,
+    print_note,
+    print_row,
     print_table,
     print_tree,
-    print_row,
+    right_align,
     shorten,
     style_state,
-    format_time,
 )
-from gateway.cli.wanted import LogQuery, with_log_filters
+from gateway.store.records import ExchangeState
+
+LogQuery = Callable[[list[KeyRecord]], dict[str, Any]]
+"""The fields of the query, from the keys that exist; those that are None narrow nothing."""
+
+_FILTER_FIELDS: Final = (
+    *("since", "until", "group_name", "model", "channel", "account"),
+    *("state", "status", "error_code", "text"),
+)
+_STATUS_PATTERN: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
+
+
+def _status(text: str) -> str:
+    if not _STATUS_PATTERN.fullmatch(text):
+        raise click.BadParameter("must be a status such as 503 or a class such as 5xx")
+    return text
+
+
+_FILTER_OPTIONS: Final = (
+    click.option(
+        "--since",
+        metavar="24h|DATE",
+        type=PAST_TIME,
+        help="Only what began since then: a time of UTC, or a duration ago.",
+    ),
+    click.option("--until", metavar="24h|DATE", type=PAST_TIME, help="Only what began before."),
+    click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key."),
+    click.option("--group", "group_name", help="Only requests of this group's keys."),
+    click.option("--model", help="Only requests for this model, as sent or of the catalog."),
+    click.option("--channel", help="Only what this channel was asked."),
+    click.option("--account", help="Only what accounts of this name were asked."),
+    click.option(
+        "--state",
+        type=click.Choice([str(each) for each in ExchangeState]),
+        help="Only this state.",
+    ),
+    click.option(
+        "--status", metavar="503|5xx", type=_status, help="Only this status, or this class."
+    ),
+    click.option("--error", "error_code", metavar="CODE", help="Only failures of this code."),
+    click.option(
+        "--text", help="Only with this in the upstream's error, the code or the client's own id."
+    ),
+)
+
+
+def with_log_filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options; it takes a `query`."""
+
+    @wraps(command)
+    def with_query(reference: str | None, **rest: Any) -> None:
+        fields = {name: rest.pop(name) for name in _FILTER_FIELDS}
+
+        def query(keys: list[KeyRecord]) -> dict[str, Any]:
+            token_id = find_key(keys, reference)["id"] if reference is not None else None
+            return fields | {"token_id": token_id}
+
+        command(query=query, **rest)
+
+    decorated: Callable[..., None] = with_query
+    for option in reversed(_FILTER_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+Row = dict[str, Any]
+
+_FIRST_ID = "req_"  # sorts before every id
+_PAGE_SIZE = 1000
+_OVERLAP = 5
+
+
+class LogFollower:
+    """Asked again and again, gives each exchange that has ended once, by time of its ending.
+
+    Ids are ordered by an exchange's start, but rows appear when its body is read: an id may come
+    after a later one. So each look goes back as far as the look `_OVERLAP` times ago, and what is
+    open is asked for by its state.
+    """
+
+    def __init__(self, known: Iterable[Row]) -> None:
+        """`known` are the newest rows, which were shown already, newest first."""
+        known = list(known)
+        self._starts = deque([known[0]["id"] if known else _FIRST_ID], maxlen=_OVERLAP)
+        self._open = {row["id"] for row in known if row["state"] == "open"}
+        self._told = {row["id"] for row in known} - self._open
+
+    def poll(self, client: Client) -> list[Row]:
+        """The rows of the exchanges that have ended since the last look."""
+        fresh = _after(client, self._starts[0])
+        self._open |= {row["id"] for row in fresh if row["state"] == "open"}
+        running = {row["id"] for row in _page(client, state="open")}
+        gone = self._open - running
+        rows = {row["id"]: row for row in fresh}
+        rows |= {each: client.get(f"/requests/{quote_path(each)}") for each in gone}
+        ended = {
+            each: row
+            for each, row in rows.items()
+            if row["state"] != "open" and each not in self._told
+        }
+        self._open = (running | gone) - ended.keys()
+        self._told |= ended.keys()
+        self._move_on(fresh)
+        return sorted(ended.values(), key=lambda row: row["started_at"] + (row["total_us"] or 0))
+
+    def _move_on(self, fresh: list[Row]) -> None:
+        self._starts.append(max((row["id"] for row in fresh), default=self._starts[-1]))
+        self._told = {each for each in self._told if each > self._starts[0]}
+
+
+def _after(client: Client, start: str) -> list[Row]:
+    rows: list[Row] = []
+    while page := _page(client, after=start):
+        rows += page
+        start = page[0]["id"]
+    return rows
+
+
+def _page(client: Client, **query: str) -> list[Row]:
+    rows: list[Row] = client.get("/requests", limit=_PAGE_SIZE, **query)["requests"]
+    return rows
+
 
 _POLL_INTERVAL = 1.0  # seconds between two looks at the ledger
 _EXPORT_BATCH = 500  # rows of an export that are asked for at once
@@ -88,7 +222,9 @@ def export(place: Location, query: LogQuery, as_csv: bool, as_json: bool) -> Non
         narrowed = query(client.get("/keys")["keys"])
         click.echo(export_header(form), nl=False)
         before: str | None = None
-        while rows := client.get("/requests", limit=_EXPORT_BATCH, before=before, **narrowed)["requests"]:
+        while rows := client.get("/requests", limit=_EXPORT_BATCH, before=before, **narrowed)[
+            "requests"
+        ]:
             click.echo(export_rows(form, rows), nl=False)
             before = rows[-1]["id"]
 

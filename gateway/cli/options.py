@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from gateway.cli.mistakes import report_config_errors
+from gateway.cli.output import report_config_errors
 from gateway.config import (
     Config,
     ConfigError,
     Money,
     find_config,
-    load_config,
     find_state_dir,
+    load_config,
 )
 from gateway.routing.catalog import Catalog
 

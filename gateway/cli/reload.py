@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.mistakes import report_config_errors
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.screen import print_note, print_json
+from gateway.cli.output import print_json, print_note, report_config_errors
 from gateway.config import ConfigError, ConfigProblem
 
 

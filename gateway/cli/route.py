@@ -13,10 +13,9 @@ import orjson
 from click.core import ParameterSource
 
 from gateway.cli.client import Client, CommandRefused, GatewayUnreachable, connect, quote_path
-from gateway.cli.mistakes import report_config_errors
+from gateway.cli.find_key import effective_state, find_key
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.reference import find_key, effective_state
-from gateway.cli.screen import print_note, print_json, print_tree
+from gateway.cli.output import print_json, print_note, print_tree, report_config_errors
 from gateway.config import load_config
 from gateway.core.formats import Format
 
@@ -78,7 +77,7 @@ def _by_file(
     place: Location, key: str | None, group: str | None, model: str, spoken: Format
 ) -> Answer:
     # Imported here: with a gateway to ask, this is all of a command's start.
-    from gateway.admin.forecast import AssumeHealthy, preview_route
+    from gateway.admin.route_preview import AssumeHealthy, preview_route
     from gateway.routing.catalog import Catalog
     from gateway.routing.router import Router
 

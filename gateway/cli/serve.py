@@ -1,4 +1,7 @@
-"""`gateway serve`: runs the daemon until SIGTERM or SIGINT; at SIGHUP it reads its file again.
+"""What `gateway serve --demo` tells a newcomer: ready commands, addresses, the key and the
+console's password.
+
+`gateway serve`: runs the daemon until SIGTERM or SIGINT; at SIGHUP it reads its file again.
 
 It must not know what serving means.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -22,13 +26,57 @@ from aiohttp import web
 
 from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import AdminSocketError, socket_path
-from gateway.cli.demo import print_demo_help
-from gateway.cli.mistakes import EX_CONFIG, report_config_errors
+from gateway.cli.output import EX_CONFIG, report_config_errors
 from gateway.config import Config, demo_config, find_config, load_config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
-from gateway.server.listen import BindError
+from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
+
+_CALLS: Final = (
+    (
+        "chat-completions",
+        "/v1/chat/completions",
+        ("-H 'authorization: Bearer {key}'",),
+        '{{"model": "beta-5.4", "stream": true, '
+        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
+    ),
+    (
+        "messages",
+        "/v1/messages",
+        ("-H 'x-api-key: {key}'", "-H 'vendor-version: 2023-06-01'"),
+        '{{"model": "alpha-sonnet-4-6", "max_tokens": 200, "stream": true, '
+        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
+    ),
+    (
+        "responses",
+        "/v1/responses",
+        ("-H 'authorization: Bearer {key}'",),
+        '{{"model": "beta-5.4", "stream": true, "input": "Hello!"}}',
+    ),
+)
+
+
+def print_demo_help(address: str, key: str, password: str, state_dir: Path) -> None:
+    """Prints three commands that work as they stand, and what to configure clients with."""
+    click.echo(f"A gateway with a simulated model is serving on {address}\n")
+    for name, path, headers, body in _CALLS:
+        lines = [f"curl -N {address}{path}", "-H 'content-type: application/json'", *headers]
+        command = " \\\n  ".join([*lines, f"-d '{body}'"]).format(key=key)
+        click.echo(f"# {name}\n{command}\n")
+    click.echo(f"base address for chat and responses clients: {address}/v1")
+    click.echo(f"base address for messages clients:           {address}")
+    click.echo(f"key: {key}\n")
+    click.echo(f"console: {address}/console  password, for this run: {password}\n")
+    click.echo(f"Every request is on record: {_command()} logs list --state-dir {state_dir}")
+    click.echo("Ctrl-C stops it.")
+
+
+def _command() -> str:
+    """How this gateway is called from here, for a shell that may not have it on its path."""
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "gateway" else "python -m gateway"
+
 
 DEMO_STATE: Final = Path("var", DEMO_NAME)
 
@@ -87,9 +135,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _config_source(file: Path | None, state_dir: Path | None, asked: Mapping[str, object]) -> ConfigSource:
+def _config_source(
+    file: Path | None, state_dir: Path | None, asked: Mapping[str, object]
+) -> ConfigSource:
     """Whenever the file is read, what the command line says goes before it."""
-    return ConfigSource(file, lambda: _override_server(load_config(file, state_dir=state_dir), asked))
+    return ConfigSource(
+        file, lambda: _override_server(load_config(file, state_dir=state_dir), asked)
+    )
 
 
 async def _serve(config: Config, source: ConfigSource) -> None:
@@ -119,7 +171,7 @@ async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
 @asynccontextmanager
 async def _simulator() -> AsyncIterator[int]:
     """A simulated model on a loopback port of its own, reached over real HTTP."""
-    from gateway.simulator import build_simulator  # nobody else needs it
+    from gateway.simulator import build_simulator
 
     async with AsyncExitStack() as stack:
         runner = web.AppRunner(build_simulator(), access_log=None, shutdown_timeout=0.5)

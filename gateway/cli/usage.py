@@ -11,12 +11,20 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.figures import format_price, format_units
+from gateway.admin.units import format_price, format_units
 from gateway.cli.client import Client, connect
+from gateway.cli.find_key import find_key
+from gateway.cli.option_types import PAST_TIME, now_us
 from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.reference import find_key
-from gateway.cli.screen import Cell, right_align, print_note, print_json, print_table, shorten, format_time
-from gateway.cli.typed import PAST_TIME, now_us
+from gateway.cli.output import (
+    Cell,
+    format_time,
+    print_json,
+    print_note,
+    print_table,
+    right_align,
+    shorten,
+)
 from gateway.config import Money
 from gateway.core.limits import MICRO_PER_UNIT
 

@@ -3,66 +3,63 @@
 What exists upstream is said here; who may use it is the ledger's business and unknown here.
 """
 
-from gateway.config.allowance import (
+from gateway.config.channel import Account, Channel, FailureRule, Timeouts, Traits
+from gateway.config.document import ConfigError, ConfigProblem
+from gateway.config.limits import (
     REGEX_PREFIX,
     CompiledPattern,
-    Retention,
     Money,
     Rates,
+    Retention,
     SharedLimits,
     UserAgents,
     compile_agent_pattern,
     validate_agent_pattern,
 )
-from gateway.config.channel import Account, Channel, Timeouts
-from gateway.config.demo import demo_config
-from gateway.config.failure_rule import FailureRule
-from gateway.config.load import find_config, load_config, parse_config, find_state_dir
-from gateway.config.mistakes import ConfigError, ConfigProblem
+from gateway.config.load import demo_config, find_config, find_state_dir, load_config, parse_config
 from gateway.config.schema import (
-    SOCKET_NAME,
     MAX_SOCKET_PATH,
+    SOCKET_NAME,
+    AffinitySettings,
     Config,
     Families,
     Lifecycle,
     Model,
     Server,
-    AffinitySettings,
     default_catalog,
 )
-from gateway.config.secret import SecretResolver
-from gateway.config.traits import Traits
+from gateway.config.secrets import SecretResolver
 
 __all__ = [
+    "MAX_SOCKET_PATH",
     "REGEX_PREFIX",
     "SOCKET_NAME",
-    "MAX_SOCKET_PATH",
     "Account",
-    "CompiledPattern",
+    "AffinitySettings",
     "Channel",
+    "CompiledPattern",
     "Config",
     "ConfigError",
+    "ConfigProblem",
     "FailureRule",
     "Families",
-    "Retention",
     "Lifecycle",
-    "ConfigProblem",
     "Model",
     "Money",
     "Rates",
+    "Retention",
     "SecretResolver",
     "Server",
     "SharedLimits",
-    "AffinitySettings",
     "Timeouts",
     "Traits",
     "UserAgents",
     "compile_agent_pattern",
-    "validate_agent_pattern",
+    "default_catalog",
     "demo_config",
     "find_config",
+    "find_state_dir",
     "load_config",
     "parse_config",
-    "default_catalog",
-    "find_state_dir",
+    "validate_agent_pattern",
 ]

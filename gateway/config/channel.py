@@ -1,12 +1,19 @@
-"""What the file may say of a channel: where an upstream is, and how it likes to be asked.
+"""What an upstream's model can take, for prompts that are translated for it.
+
+It must not know what follows from a trait: that is the affair of the format that is spoken to it.
+
+What an operator knows better about an upstream's failures. It must not know what follows.
+
+What the file may say of a channel: where an upstream is, and how it likes to be asked.
 
 It must not know who asks, nor when another channel is asked instead.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import orjson
 from pydantic import (
@@ -18,16 +25,95 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.address import check_base_url, check_proxy_url
-from gateway.config.names import HeaderName, HeaderText, ModelId, Name, UpstreamModel
-from gateway.config.quantity import Seconds
-from gateway.config.secret import resolve_header, resolve_key
-from gateway.config.section import ConfigModel
-from gateway.config.traits import Traits
+from gateway.config.secrets import resolve_header, resolve_key
+from gateway.config.types import (
+    ConfigModel,
+    HeaderName,
+    HeaderText,
+    ModelId,
+    Name,
+    Seconds,
+    UpstreamModel,
+    check_base_url,
+    check_proxy_url,
+)
 from gateway.core.formats import Format, Lane
+from gateway.core.target import SamplingStyle, ThinkingStyle, ToolEffort
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Traits(ConfigModel):
+    """What an upstream's model can take. All of it is optional and counts only where a prompt is
+    translated. A channel's word goes before the model's; what neither states follows from the
+    channel's format, as each trait says, and is otherwise the most that there is."""
+
+    thinking: ThinkingStyle | None = None
+    """How a messages channel tells the model to think: budget (a number of tokens), adaptive (at
+    will, by effort), always (adaptive, and it cannot be switched off) or none; null: adaptive."""
+    efforts: tuple[Effort, ...] | None = None
+    """The words for how hard to think that the model takes, of none, minimal, low, medium, high,
+    xhigh and max; an empty list: it takes no word at all; null: all of them."""
+    sampling: SamplingStyle | None = None
+    """Which of temperature and top_p the model takes: both, one (of the two in one request) or
+    neither; null: both."""
+    tool_effort: ToolEffort | None = None
+    """What becomes of the effort where a chat channel is sent function tools: keep, drop, or none
+    (the word none is sent instead); null: keep."""
+    structured: bool | None = None
+    """Whether the model takes a JSON schema for its answer; null: true."""
+    prefill: bool | None = None
+    """Whether a prompt may end with words of the assistant's that the model goes on from; null:
+    true."""
+    system_turns: bool | None = None
+    """Whether system messages may stand in the middle of a conversation; null: true on chat and
+    responses channels, false on messages channels."""
+    custom_tools: bool | None = None
+    """Whether the model takes tools whose input is free text; null: true on responses channels."""
+    cache_marks: bool | None = None
+    """Whether the model takes marks up to which a prompt is to be cached; null: true on messages
+    channels."""
+    reasoning_text: bool | None = None
+    """Whether a chat channel wants its own plain reasoning_content back with the history; null:
+    false."""
+    plain_max_tokens: bool | None = None
+    """Whether a chat channel is sent max_tokens and not max_completion_tokens; null: true for
+    alpha models."""
+    developer: bool | None = None
+    """Whether a chat channel is sent system prompts as role developer; null: false."""
+
+
+class FailureRule(ConfigModel):
+    """Whose fault it is when an upstream answers with one of the statuses and in words that fit all
+    of the patterns given. The first rule that fits decides; where none does, the gateway knows."""
+
+    blame: Literal["client", "account", "capacity", "transport", "upstream"]
+    """client: it is told at once, and nobody else is asked; account: it is left out for all models;
+    capacity: it is left out for this model; transport, upstream: it counts as a failure."""
+    status: tuple[Annotated[int, Field(ge=100, le=599)], ...] = ()
+    """The HTTP statuses, or those that an error within a stream stands for; none: any."""
+    type: re.Pattern[str] | None = None
+    """A regular expression that the error's whole type must match."""
+    code: re.Pattern[str] | None = None
+    """A regular expression that the error's whole code must match."""
+    text: re.Pattern[str] | None = None
+    """A regular expression that is looked for in the error's message and body; (?i) at its begin
+    makes capitals and small letters the same."""
+    seconds: Seconds | None = Field(default=None, alias="for")
+    """How long the account is left out; null: as the gateway finds right."""
+
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> Self:
+        if not (self.status or self.type or self.code or self.text):
+            raise PydanticCustomError("rule", "fits everything: give status, type, code or text")
+        if self.blame == "client" and self.seconds is not None:
+            raise PydanticCustomError("rule", "for: a client's fault keeps no account out")
+        return self
+
 
 _RESERVED_HEADERS: Final = frozenset(
     {
@@ -131,7 +217,9 @@ class Channel(ConfigModel):
     """What a client library of that format would be configured with: with /v1 for chat and
     responses, without it for messages."""
     models: Annotated[
-        Mapping[ModelId, UpstreamModel], BeforeValidator(_as_mapping), WithJsonSchema(_MODELS_SCHEMA)
+        Mapping[ModelId, UpstreamModel],
+        BeforeValidator(_as_mapping),
+        WithJsonSchema(_MODELS_SCHEMA),
     ] = Field(min_length=1)
     """What it serves: a list of public ids, or a mapping of public ids to the upstream's own."""
     accounts: tuple[Account, ...] = Field(min_length=1)
@@ -159,7 +247,8 @@ class Channel(ConfigModel):
     timeouts: Timeouts = Timeouts()
     """How long each step of an attempt may take."""
     params: Annotated[
-        Mapping[Annotated[str, AfterValidator(_check_param_name)], JsonValue], AfterValidator(_check_params)
+        Mapping[Annotated[str, AfterValidator(_check_param_name)], JsonValue],
+        AfterValidator(_check_params),
     ] = {}
     """Fields put into every body that is sent, in place of what stands there; the value null takes
     the field out."""

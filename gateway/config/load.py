@@ -1,5 +1,10 @@
 """Where the configuration and the state directory are. It must not know what a mistake is, only
-that every one of them is raised at once."""
+that every one of them is raised at once.
+
+The configuration of a demonstration: a simulated upstream behind one channel for each format.
+
+It must not know how the simulator is started.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.config.document import MAX_SIZE, Document, read_document
-from gateway.config.mistakes import ConfigError, ConfigProblem
+from pydantic_core import to_json
+
+from gateway.config.catalog import default_models
+from gateway.config.document import MAX_SIZE, ConfigError, ConfigProblem, Document, read_document
 from gateway.config.schema import Config
-from gateway.config.secret import SecretResolver
+from gateway.config.secrets import SecretResolver
 from gateway.config.validation import validate
+from gateway.core.formats import Format
 
 _DEFAULT_PATHS: Final = (Path("config/channels.yaml"), Path("/etc/gateway/channels.yaml"))
 _OTHERS_CAN_READ: Final = 0o044  # readable by group or others
@@ -42,14 +50,20 @@ def load_config(
     """
     if path is None:
         looked = " or ".join(map(str, _DEFAULT_PATHS))
-        raise ConfigError([ConfigProblem("", looked, 0, "no configuration file: name one, --config")])
+        raise ConfigError(
+            [ConfigProblem("", looked, 0, "no configuration file: name one, --config")]
+        )
     raw, shared = _read(path)
     document = read_document(raw, str(path))
     _resolve_state_dir(document, state_dir, env)
-    return validate(document, SecretResolver(env, allow_literals=not shared) if resolve_secrets else None)
+    return validate(
+        document, SecretResolver(env, allow_literals=not shared) if resolve_secrets else None
+    )
 
 
-def parse_config(text: str, name: str = "<text>", *, secrets: SecretResolver | None = None) -> Config:
+def parse_config(
+    text: str, name: str = "<text>", *, secrets: SecretResolver | None = None
+) -> Config:
     """The configuration in `text`, called `name` in mistakes; raises ConfigMistakes."""
     return validate(read_document(text.encode(), name), secrets)
 
@@ -72,7 +86,11 @@ def _resolve_state_dir(document: Document, flag: Path | None, env: Mapping[str, 
     """Put the directory that counts where the file's own would stand, so that it is checked."""
     data = document.data = {} if document.data is None else document.data
     if isinstance(data, dict) and isinstance(data.get("state_dir", ""), str):
-        data["state_dir"] = str(_explicit_state_dir(flag, env) or _state_dir_from_file(document) or _default_state_dir(env))
+        data["state_dir"] = str(
+            _explicit_state_dir(flag, env)
+            or _state_dir_from_file(document)
+            or _default_state_dir(env)
+        )
 
 
 def _explicit_state_dir(flag: Path | None, env: Mapping[str, str]) -> Path | None:
@@ -102,3 +120,20 @@ def _read(path: Path) -> tuple[bytes, bool]:
     except OSError as error:
         mistake = ConfigProblem("", str(path), 0, f"cannot be read: {error.strerror}")
         raise ConfigError([mistake]) from None
+
+
+def demo_config(simulator_port: int, state_dir: Path) -> Config:
+    """Three channels that each have every model of the catalog; the simulator checks no key."""
+    address = f"http://127.0.0.1:{simulator_port}"
+    models = [model["id"] for model in default_models()]
+    channels = [
+        {
+            "name": f"demo-{format}",
+            "format": format,
+            "base_url": address if format is Format.MESSAGES else f"{address}/v1",
+            "models": models,
+            "accounts": [{"name": "demo", "key": "demo"}],
+        }
+        for format in Format
+    ]
+    return Config.model_validate_json(to_json({"state_dir": str(state_dir), "channels": channels}))

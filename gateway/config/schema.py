@@ -20,22 +20,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.address import check_url
-from gateway.config.allowance import (
-    Retention,
-    Money,
-    Multiplier,
-    Rates,
-    SharedLimits,
-    UserAgents,
-)
-from gateway.config.channel import Channel
-from gateway.config.failure_rule import FailureRule
-from gateway.config.names import HeaderName, ModelId
-from gateway.config.quantity import Bytes, Seconds
-from gateway.config.section import ConfigModel
-from gateway.config.shipped import default_models
-from gateway.config.traits import Traits
+from gateway.config.catalog import default_models
+from gateway.config.channel import Channel, FailureRule, Traits
+from gateway.config.limits import Money, Multiplier, Rates, Retention, SharedLimits, UserAgents
+from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"

@@ -12,25 +12,25 @@ import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from gateway.admin import refusals
+from gateway.admin import errors
 from gateway.admin.api import build_admin_app
-from gateway.admin.events import add_feed_routes
+from gateway.admin.api_feed import add_feed_routes
+from gateway.admin.api_live import add_live_routes
 from gateway.admin.forms import FormError
-from gateway.admin.live import add_live_routes
+from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, add_guard
-from gateway.console.office import ConsoleContext
 from gateway.console.pages import PAGES
-from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, render, redirect
+from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirect, render
 from gateway.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
 _UNKNOWN = (
-    refusals.UnknownKey,
-    refusals.UnknownGroup,
-    refusals.UnknownRequest,
-    refusals.UnknownAccount,
-    refusals.UnknownModel,
+    errors.UnknownKey,
+    errors.UnknownGroup,
+    errors.UnknownRequest,
+    errors.UnknownAccount,
+    errors.UnknownModel,
 )
 
 
@@ -73,7 +73,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(request, 400, str(error))
     except _UNKNOWN as error:
         return _error(request, 404, str(error))
-    except (refusals.AdminError, StoreError) as error:
+    except (errors.AdminError, StoreError) as error:
         return _error(request, 409, str(error))
     except web.HTTPException as error:
         if error.status < 400:

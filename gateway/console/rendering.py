@@ -2,6 +2,8 @@
 and what cannot be seen is spelled out.
 
 It must not know any page.
+
+Drawings as answers. It must not know what is drawn.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from gateway import __version__
-from gateway.admin import figures
+from gateway.admin import units
 from gateway.config import Money
+from gateway.console.context import ConsoleContext
 from gateway.console.guard import SESSION, STATIC
-from gateway.console.office import ConsoleContext
-from gateway.core.plain import escape_unprintable
+from gateway.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 PACKAGE_DIR: Final = Path(__file__).parent
 PLACEHOLDER: Final = "–"
@@ -72,11 +75,11 @@ def build_environment(office: ConsoleContext) -> Environment:
 
     filters: dict[str, Callable[..., object]] = {
         "when": format_time,
-        "lasting": lambda microseconds: figures.format_duration(microseconds) or PLACEHOLDER,
-        "count": lambda number: PLACEHOLDER if number is None else figures.format_count(number),
-        "amount": lambda micro: PLACEHOLDER if micro is None else figures.format_units(micro),
-        "price": lambda micro: figures.format_price(micro, money()) or "",
-        "units": lambda micro: PLACEHOLDER if micro is None else figures.format_cost(micro, money()),
+        "lasting": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
+        "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
+        "amount": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
+        "price": lambda micro: units.format_price(micro, money()) or "",
+        "units": lambda micro: PLACEHOLDER if micro is None else units.format_cost(micro, money()),
         "lines": keep_lines,
     }
     made.filters.update(filters)
@@ -139,7 +142,11 @@ def keep_lines(text: str) -> Markup:
 def _finalize(value: Any) -> Any:
     if value is None:
         return ""
-    return _escape_control(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        _escape_control(value)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
 
 
 def _escape_control(text: str) -> str:
@@ -157,3 +164,13 @@ def _assets(folder: Path) -> dict[str, str]:
         for path in sorted(folder.iterdir())
         if path.is_file()
     }
+
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""A drawing is a document of its own, with its colours in it."""
+
+
+def svg_response(image: bytes) -> web.Response:
+    """The drawing for an `<img>`; looked at by itself it can do nothing either."""
+    headers = {"Content-Security-Policy": _POLICY}
+    return web.Response(body=image, content_type="image/svg+xml", headers=headers)

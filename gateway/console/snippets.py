@@ -137,7 +137,9 @@ export GATEWAY_KEY='{key}'
 
 _LIBRARY: Final = "A stock library, in Python"
 _AGENT: Final = "A coding agent: the environment"
-_BASE_URL_NOTE: Final = "Without /v1: the agent adds it, and with it asks for /v1/v1/messages for ever."
+_BASE_URL_NOTE: Final = (
+    "Without /v1: the agent adds it, and with it asks for /v1/v1/messages for ever."
+)
 
 _GROUPS: Final = (
     (

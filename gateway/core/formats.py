@@ -5,7 +5,7 @@ This room must not know what any of them looks like on the wire.
 
 from __future__ import annotations
 
-from gateway.core.word import FastStrEnum
+from gateway.core.value import FastStrEnum
 
 
 class Format(FastStrEnum):

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core.formats import Format
-from gateway.core.value import value
-from gateway.core.word import FastStrEnum
+from gateway.core.value import FastStrEnum, value
 
 
 @value

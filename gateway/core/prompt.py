@@ -1,17 +1,22 @@
 """Everything the client asks, in the hub's form. It must not know any wire format.
 
 A prompt is what validates a request, feeds routing, and is rendered where the formats differ.
+
+The conversation that coding agents hide in the name of their user. It must not know what follows
+from one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
+
 from gateway.core.formats import Format
-from gateway.core.parts import CacheBreakpoint, ProviderData, Part
-from gateway.core.value import value
-from gateway.core.word import FastStrEnum
+from gateway.core.parts import CacheBreakpoint, Part, ProviderData
+from gateway.core.value import FastStrEnum, value
 
 
 class Role(FastStrEnum):
@@ -169,3 +174,20 @@ class Prompt:
     previous_response_id: str | None = None
     include: tuple[str, ...] = ()
     extra: ProviderData | None = None
+
+
+_SESSION_SUFFIX: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
+
+
+def agent_session_id(user: str) -> str | None:
+    """At the end of the name, or a field where the name is a JSON object."""
+    if match := _SESSION_SUFFIX.search(user):
+        return match[1]
+    if not user.startswith("{"):
+        return None
+    try:
+        identity = orjson.loads(user)
+    except orjson.JSONDecodeError:
+        return None
+    session = identity.get("session_id") or identity.get("session")
+    return session if isinstance(session, str) else None

@@ -15,13 +15,13 @@ from gateway.core.events import (
     End,
     Event,
     Fail,
+    Failure,
     Open,
     Signature,
     StopReason,
+    Usage,
 )
-from gateway.core.failure import Failure
 from gateway.core.parts import Citation, Part, Refusal, ServerToolCall, Text, Thinking, ToolCall
-from gateway.core.usage import Usage
 from gateway.core.value import replace, value
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.core.value import value
-from gateway.core.word import FastStrEnum
+from gateway.core.value import FastStrEnum, value
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Every word for how hard to think, from least to most."""

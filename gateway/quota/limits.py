@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.core.word import FastStrEnum
+from gateway.core.value import FastStrEnum
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.purse import BudgetTracker
-from gateway.quota.refusals import (
+from gateway.quota.budgets import BudgetTracker
+from gateway.quota.limit_errors import (
     CONCURRENT_WAIT,
     budget_exceeded,
     concurrency_exceeded,
     too_many_requests,
     too_many_tokens,
 )
-from gateway.quota.windows import SlidingCounter, Entry, SlidingWindow
+from gateway.quota.sliding_window import Entry, SlidingCounter, SlidingWindow
 
 
 class HolderKind(FastStrEnum):
@@ -68,7 +68,7 @@ class Lease:
     """What a running request has taken, of all its `holders`. It is settled once, whatever becomes
     of the limits in the meantime; settled again nothing happens."""
 
-    __slots__ = ("_at", "_reservations", "_micro", "_usages", "holders")
+    __slots__ = ("_at", "_micro", "_reservations", "_usages", "holders")
 
     def __init__(
         self,
@@ -154,7 +154,9 @@ class Quota:
                 requests.append(_status(limits.requests_per_minute, tally.requests, now))
             if limits.tokens_per_minute is not None:
                 tokens.append(_status(limits.tokens_per_minute, tally.tokens, now))
-        return LimitStatuses(min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None))
+        return LimitStatuses(
+            min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None)
+        )
 
     def _usage(self, kind: HolderKind, id: str) -> _HolderUsage:
         tally = self._usages.get((kind, id))

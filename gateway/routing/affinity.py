@@ -16,9 +16,8 @@ from multidict import istr
 
 from gateway.core.formats import Format
 from gateway.core.parts import Text
-from gateway.core.prompt import Prompt, Role
-from gateway.core.session import agent_session_id
-from gateway.core.word import FastStrEnum
+from gateway.core.prompt import Prompt, Role, agent_session_id
+from gateway.core.value import FastStrEnum
 from gateway.routing.health import AccountRef
 
 SESSION_HEADERS: Final = (
@@ -61,10 +60,13 @@ class Affinity:
     that a request goes on from, for only there it may be known. The key is computed when it is
     first needed: where there is but one account it never is."""
 
-    __slots__ = ("_key_source", "source", "account_ref")
+    __slots__ = ("_key_source", "account_ref", "source")
 
     def __init__(
-        self, key_source: bytes | tuple[str, str, str | Prompt], clue: AffinitySource, account_ref: AccountRef | None = None
+        self,
+        key_source: bytes | tuple[str, str, str | Prompt],
+        clue: AffinitySource,
+        account_ref: AccountRef | None = None,
     ) -> None:
         """`source`: the key, or the token's id, the model, and what tells the conversation."""
         self._key_source = key_source
@@ -76,7 +78,9 @@ class Affinity:
         source = self._key_source
         if isinstance(source, tuple):
             token_id, model, identity = source
-            texts = (identity,) if isinstance(identity, str) else filter(None, _prefix_texts(identity))
+            texts = (
+                (identity,) if isinstance(identity, str) else filter(None, _prefix_texts(identity))
+            )
             self._key_source = source = _digest(token_id, model, *texts)
         return source
 
@@ -100,11 +104,9 @@ class AffinityIndex:
     newest `remembered` replies; what is older is a conversation of its own.
     """
 
-    __slots__ = ("_headers", "_capacity", "_replies")
+    __slots__ = ("_capacity", "_headers", "_replies")
 
-    def __init__(
-        self, headers: Sequence[str] = SESSION_HEADERS, capacity: int = _CAPACITY
-    ) -> None:
+    def __init__(self, headers: Sequence[str] = SESSION_HEADERS, capacity: int = _CAPACITY) -> None:
         self._headers = tuple(map(istr, headers))
         self._capacity = capacity
         self._replies: OrderedDict[bytes, tuple[bytes, AccountRef]] = OrderedDict()
@@ -130,7 +132,9 @@ class AffinityIndex:
             return None
         return Affinity((token_id, model, prompt), AffinitySource.PREFIX)
 
-    def record(self, affinity: Affinity, token_id: str, reply_id: str, account_ref: AccountRef) -> None:
+    def record(
+        self, affinity: Affinity, token_id: str, reply_id: str, account_ref: AccountRef
+    ) -> None:
         """A reply, by its id as the client knows it, has come from there."""
         digest = _digest(token_id, reply_id)
         self._replies[digest] = (affinity.key, account_ref)
@@ -138,7 +142,9 @@ class AffinityIndex:
         if len(self._replies) > self._capacity:
             self._replies.popitem(last=False)
 
-    def _find_source(self, prompt: Prompt, headers: Mapping[str, str]) -> tuple[AffinitySource, str | None]:
+    def _find_source(
+        self, prompt: Prompt, headers: Mapping[str, str]
+    ) -> tuple[AffinitySource, str | None]:
         """The first one that tells the conversation, and what it says of it."""
         if prompt.cache_key:
             return AffinitySource.CACHE_KEY, prompt.cache_key
@@ -160,14 +166,17 @@ def can_be_continued(prompt: Prompt) -> bool:
     return prompt.format is Format.MESSAGES and isinstance(extra, dict) and "thread" in extra
 
 
-def rendezvous_order(key: bytes, members: Sequence[Member], first: AccountRef | None = None) -> list[int]:
+def rendezvous_order(
+    key: bytes, members: Sequence[Member], first: AccountRef | None = None
+) -> list[int]:
     """The indexes of the members, the one that the key belongs to first; `first` goes before it.
 
     Rendezvous hashing: the same everywhere and at all times, each member leads as often as its
     weight says, and one that comes or goes moves no key between the others.
     """
     arrivals = [
-        -inf if ref == first else _arrival_time(_hash_to_unit(key, ref), weight) for ref, weight in members
+        -inf if ref == first else _arrival_time(_hash_to_unit(key, ref), weight)
+        for ref, weight in members
     ]
     return sorted(range(len(members)), key=arrivals.__getitem__)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import Final
 
-from gateway.routing.gate import CircuitBreaker, AccountStatus, HealthState, Thresholds
-from gateway.routing.judgement import AccountPenalty, Verdict
+from gateway.routing.circuit_breaker import AccountStatus, CircuitBreaker, HealthState, Thresholds
+from gateway.routing.failure_policy import AccountPenalty, Verdict
 from gateway.routing.retry_budget import SecondBuckets
 
 AccountRef = tuple[str, str]
@@ -122,7 +122,9 @@ class Health:
 
     def status(self, ref: AccountRef, model: str, now: float) -> AccountStatus:
         breakers = self._closed_breakers(ref, model)
-        return max(breakers, key=lambda gate: gate.until).status(now) if breakers else _HEALTHY_STATUS
+        return (
+            max(breakers, key=lambda gate: gate.until).status(now) if breakers else _HEALTHY_STATUS
+        )
 
     def admit(
         self, ref: AccountRef, model: str, now: float, pool: Sequence[AccountRef]
@@ -130,11 +132,16 @@ class Health:
         """The leave to ask this one of the pool now, as its one probe where it is half open; None
         where it is closed off."""
         model_health = self._model_health(ref, model)
-        if model_health.account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
+        if (
+            model_health.account.breaker.state is _HEALTHY
+            and model_health.breaker.state is _HEALTHY
+        ):
             return model_health.default_ticket
         breakers = (model_health.account.breaker, model_health.breaker)
         if not all(gate.allows(now) for gate in breakers):
-            return HealthTicket(model_health, now) if ref in self.available(pool, model, now) else None
+            return (
+                HealthTicket(model_health, now) if ref in self.available(pool, model, now) else None
+            )
         ticket = HealthTicket(model_health, now)
         for gate in breakers:
             gate.probe = ticket if gate.state is not _HEALTHY else None
@@ -146,7 +153,10 @@ class Health:
         model_health.succeeded += 1
         model_health.consecutive_failures = 0
         model_health.recent_successes.add(now)
-        if model_health.breaker.state is not _HEALTHY and ticket.issued_at >= model_health.breaker.since:
+        if (
+            model_health.breaker.state is not _HEALTHY
+            and ticket.issued_at >= model_health.breaker.since
+        ):
             model_health.recover()
         account = model_health.account
         if account.breaker.state is not _HEALTHY and ticket.issued_at >= account.breaker.since:
@@ -182,7 +192,9 @@ class Health:
 
     def disable(self, ref: AccountRef) -> None:
         """By hand, until `enable`; what is under way goes on."""
-        self._account(ref).breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
+        self._account(ref).breaker = CircuitBreaker(
+            HealthState.DISABLED, inf, 0.0, inf, "disabled by hand"
+        )
 
     def enable(self, ref: AccountRef) -> None:
         self._account(ref).breaker = CircuitBreaker()
@@ -235,7 +247,9 @@ class Health:
             return () if account.breaker.state is _HEALTHY else (account.breaker,)
         if account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
             return ()
-        return [gate for gate in (account.breaker, model_health.breaker) if gate.state is not _HEALTHY]
+        return [
+            gate for gate in (account.breaker, model_health.breaker) if gate.state is not _HEALTHY
+        ]
 
     def _available_at(self, ref: AccountRef, model: str, now: float) -> float:
         """When the place may be asked: -inf is at once, inf is never."""

@@ -12,12 +12,6 @@ RETRY_RATIO: Final = 0.2
 MIN_RETRIES: Final = 3
 """Retries may be this part of the requests of so many seconds, and at least so many."""
 
-MAX_TOTAL_WAIT: Final = 20.0
-"""Seconds that one request may wait in all between its attempts; who makes them keeps count."""
-
-_BASE_DELAY: Final = 0.2
-_MAX_DELAY: Final = 2.0
-
 
 class SecondBuckets:
     """How often something happened in the current second and the `seconds - 1` before it.
@@ -78,9 +72,3 @@ class RetryBudget:
             return False
         self._retries.add(now)
         return True
-
-
-def backoff(attempt: int, random_value: float) -> float:
-    """Seconds to wait before the attempt of that number, the first retry being 1: full jitter by
-    `chance`, which is in [0, 1)."""
-    return random_value * min(_MAX_DELAY, _BASE_DELAY * 2.0 ** (attempt - 1))

@@ -15,9 +15,8 @@ from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
 from gateway.core.value import value
 from gateway.errors import FormatNotServed, ModelNotFound
-from gateway.routing.catalog import Catalog
+from gateway.routing.catalog import Catalog, build_target
 from gateway.routing.health import AccountRef
-from gateway.routing.targets import build_target
 
 _FORMAT_PREFERENCE: Final = {
     Family.ALPHA: (Format.MESSAGES, Format.RESPONSES, Format.CHAT),
@@ -117,7 +116,9 @@ class Router:
         if model is None:
             raise ModelNotFound(model_name, detail="no such model in the catalog")
         if model.id not in access.model_ids:
-            raise ModelNotFound(model_name, detail="the group does not reach it, or no channel has it")
+            raise ModelNotFound(
+                model_name, detail="the group does not reach it, or no channel has it"
+            )
         route = self._routes.get((model.id, client_format))
         if route is None:
             raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
@@ -139,7 +140,8 @@ def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> 
     ]
     tiers = {rank: tier for tier, rank in enumerate(sorted({rank for rank, _, _ in ranked}))}
     candidates = [
-        _candidate(model, client_format, channel, account, tiers[rank]) for rank, channel, account in ranked
+        _candidate(model, client_format, channel, account, tiers[rank])
+        for rank, channel, account in ranked
     ]
     return Route(model.id, tuple(sorted(candidates, key=lambda candidate: candidate.tier)))
 

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import hdrs, web
 from multidict import istr
 
-from gateway.admission.permit import Permit
+from gateway.admission.access import Permit
 from gateway.errors import InvalidApiKey, MissingApiKey
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME

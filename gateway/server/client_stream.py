@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.server.exchange import Exchange
-from gateway.server.response_head import reply_head
+from gateway.server.headers import reply_head
 from gateway.server.response_writer import ResponseWriter
 
 PING_INTERVAL: Final = 15.0

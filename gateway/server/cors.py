@@ -11,11 +11,9 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.config import Server
-from gateway.server.beside import is_subapp_request
 from gateway.server.count_tokens import ESTIMATED_HEADER
-from gateway.server.losses import DROPPED_HEADER, STRICT_HEADER
-from gateway.server.rate_headers import RATE_LIMIT_HEADERS
-from gateway.server.response_head import CORS_HEADERS
+from gateway.server.headers import CORS_HEADERS, DROPPED_HEADER, RATE_LIMIT_HEADERS, STRICT_HEADER
+from gateway.server.middleware import is_subapp_request
 
 _REQUEST_HEADERS: Final = (
     "authorization",
@@ -36,7 +34,15 @@ _REQUEST_HEADERS: Final = (
 """Headers of the stock client libraries, and our own, whose names are not configuration."""
 
 _EXPOSED_HEADERS: Final = ", ".join(
-    ("request-id", "x-request-id", "retry-after", "x-should-retry", DROPPED_HEADER, ESTIMATED_HEADER, *RATE_LIMIT_HEADERS)
+    (
+        "request-id",
+        "x-request-id",
+        "retry-after",
+        "x-should-retry",
+        DROPPED_HEADER,
+        ESTIMATED_HEADER,
+        *RATE_LIMIT_HEADERS,
+    )
 )
 
 

@@ -11,22 +11,22 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.prompt import Prompt
-from gateway.errors import UnsupportedField, ServiceUnavailable
+from gateway.errors import ServiceUnavailable, UnsupportedField
 from gateway.routing.router import Candidate, Route
-from gateway.routing.verdict import client_error
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize
-from gateway.server.body import read_json, write_object
-from gateway.server.crossing import request_headers_to_forward, query_to_forward, version_header
+from gateway.server.client_errors import client_error
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
+from gateway.server.request_body import read_json, write_object
 from gateway.upstream.response import AttemptFailed
-from gateway.wire.codecs import CODECS
-from gateway.wire.fields import Payload
+from gateway.wire.json_fields import Payload
 from gateway.wire.messages import CODEC
+from gateway.wire.registry import CODECS
 
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
 """The header of a count that no upstream has made."""
@@ -140,7 +140,9 @@ async def _request_count(
         if native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
             exchange.set_failure(failure)
             snapshot = request[EXCHANGE].snapshot
-            error = client_error(failure, snapshot.redactor.redact_all, policy=snapshot.failure_policy)
+            error = client_error(
+                failure, snapshot.redactor.redact_all, policy=snapshot.failure_policy
+            )
             raise error from attempt
         exchange.upstream_note = f"estimated, for the upstream did not count: {failure.message}"
         return None

@@ -11,7 +11,7 @@ from math import inf
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import Failure, FailureKind
 from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.upstream.response import AttemptFailed

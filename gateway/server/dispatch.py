@@ -13,12 +13,10 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admission.permit import Permit
-from gateway.core.failure import Failure
+from gateway.admission.access import Permit
+from gateway.core.events import Failure, Usage
 from gateway.core.formats import Lane
-from gateway.core.usage import Usage
 from gateway.errors import (
-    UnsupportedField,
     GatewayError,
     InvalidApiKey,
     NoAvailableAccounts,
@@ -26,32 +24,31 @@ from gateway.errors import (
     ServiceUnavailable,
     ThreadUnsupported,
     TooManyRequests,
+    UnsupportedField,
 )
 from gateway.routing.affinity import Affinity, can_be_continued
-from gateway.routing.health import HealthTicket, AccountRef
-from gateway.routing.judgement import Blame, AccountPenalty, Failover, Verdict
-from gateway.routing.lineup import RankedCandidate, RankReason, order_candidates
-from gateway.routing.retry_budget import MAX_TOTAL_WAIT, backoff
+from gateway.routing.failure_policy import (
+    AccountPenalty,
+    Blame,
+    Failover,
+    Verdict,
+    requires_streaming,
+)
+from gateway.routing.health import AccountRef, HealthTicket
+from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
+from gateway.routing.retry import MAX_ACCOUNTS, MAX_ATTEMPTS, MAX_TOTAL_WAIT, backoff
 from gateway.routing.router import Route
-from gateway.server.attempt import ClientRequest, Attempt
+from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
+from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
 from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import AbortableTimeout, run_with_timeout
 from gateway.server.exchange import EXCHANGE
-from gateway.server.losses import check_strict
-from gateway.server.native import NativeAttempt
-from gateway.server.relay import StreamRelay
+from gateway.server.headers import check_strict
+from gateway.server.relay import StreamRelay, relay_body
 from gateway.server.stages import next_stage
-from gateway.server.stream_only import requires_streaming
-from gateway.server.translated import TranslatedAttempt
-from gateway.server.trial import AttemptOutcome
-from gateway.server.whole import relay_body
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
-
-MAX_ATTEMPTS: Final = 3
-MAX_ACCOUNTS: Final = 3
-"""That one request may cost."""
 
 _AT_CAPACITY_RETRY: Final = 1.0
 """Seconds after which an account that has all the requests it may have is worth another look."""
@@ -115,7 +112,9 @@ class Dispatch:
                 raise
             try:
                 with AbortableTimeout(runtime):
-                    exchange.meter.lease = await runtime.queue.acquire_queued(demand, limits, refusal)
+                    exchange.meter.lease = await runtime.queue.acquire_queued(
+                        demand, limits, refusal
+                    )
             except TimeoutError:
                 raise ServiceUnavailable from None
             exchange.set_queue_time(self._loop.time() - began)
@@ -124,7 +123,9 @@ class Dispatch:
     def _expected(self) -> Usage:
         prompt, tokens = self._asked.prompt, self._asked.input_tokens
         choices = prompt.sampling.choices or 1
-        usual = choices * self._runtime.output_estimates.estimate(self._route.model, prompt.max_tokens)
+        usual = choices * self._runtime.output_estimates.estimate(
+            self._route.model, prompt.max_tokens
+        )
         if prompt.max_tokens is None:
             usual = self._permit.expected_output(tokens, usual)
         return Usage(input_tokens=tokens, output_tokens=usual)
@@ -147,9 +148,15 @@ class Dispatch:
 
     def _lined_up(self) -> list[RankedCandidate]:
         candidates = self._route.candidates
-        line = [RankedCandidate(candidates[0], RankReason.ONLY)] if len(candidates) == 1 else self._ordered()
+        line = (
+            [RankedCandidate(candidates[0], RankReason.ONLY)]
+            if len(candidates) == 1
+            else self._ordered()
+        )
         if self._affinity is not None:
-            self._exchange.set_affinity(self._affinity.source.value, _affinity_outcome(line[0].reason))
+            self._exchange.set_affinity(
+                self._affinity.source.value, _affinity_outcome(line[0].reason)
+            )
         return line
 
     def _ordered(self) -> list[RankedCandidate]:
@@ -247,7 +254,9 @@ class Dispatch:
         await self._rest(wait or 0.0)
         return here
 
-    async def _send(self, choice: RankedCandidate, attempt: Attempt, trial: AttemptOutcome) -> web.StreamResponse:
+    async def _send(
+        self, choice: RankedCandidate, attempt: Attempt, trial: AttemptOutcome
+    ) -> web.StreamResponse:
         candidate, line = choice.candidate, self._asked.snapshot.upstream
         self._exchange.add_dropped(attempt.dropped)
         self._exchange.start_attempt(candidate)

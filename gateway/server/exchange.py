@@ -16,16 +16,14 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 from multidict import istr
 
-from gateway.core.events import StopReason
-from gateway.core.failure import Failure, FailureKind
+from gateway.admission.client_address import client_address
+from gateway.core.events import Failure, FailureKind, StopReason, Usage
 from gateway.core.prompt import Prompt
-from gateway.core.usage import Usage
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
-from gateway.server.address import client_address
-from gateway.server.losses import format_dropped
-from gateway.server.meter import Bill, UsageMeter
+from gateway.server.billing import Bill, UsageMeter
+from gateway.server.exchange_record import format_dropped
 from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement, Token
 
 INTENT_TIMEOUT: Final = 0.25
@@ -45,11 +43,35 @@ class Exchange:
     """Collects what the row will say while the request passes through the house."""
 
     __slots__ = (
-        *("_affinity_source", "_affinity_outcome", "_attempt_started", "_attempts", "_candidate", "_started_clock"),
+        *(
+            "_affinity_source",
+            "_affinity_outcome",
+            "_attempt_started",
+            "_attempts",
+            "_candidate",
+            "_started_clock",
+        ),
         *("_drain", "_dropped", "_ended_at", "_error", "_failure", "_committed_at", "_intent"),
-        *("_warnings", "_prompt", "_queue_time", "_intent_row", "runtime", "_started", "_stop_reason"),
+        *(
+            "_warnings",
+            "_prompt",
+            "_queue_time",
+            "_intent_row",
+            "runtime",
+            "_started",
+            "_stop_reason",
+        ),
         *("_upstream_time", "attempts_made", "bytes_in", "bytes_out", "client_request_id"),
-        *("committed", "endpoint", "upstream_note", "format", "id", "meter", "headers_sent", "client_address"),
+        *(
+            "committed",
+            "endpoint",
+            "upstream_note",
+            "format",
+            "id",
+            "meter",
+            "headers_sent",
+            "client_address",
+        ),
         *("reply_id", "snapshot", "state", "status", "token", "user_agent", "when"),
     )
 

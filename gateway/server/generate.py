@@ -1,24 +1,33 @@
 """One generation request from door to upstream and back, the same for every format and lane.
 
 It must not know what any format looks like: its codec does.
+
+A prompt for no reply at all, by which a messages client fills a cache before it needs it.
+
+Other formats have no such prompt, so their upstreams are not asked. It must not know any upstream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
+from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Family, Format
+from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply
 from gateway.errors import InvalidUrl, ServiceUnavailable
-from gateway.routing.router import ModelAccess
-from gateway.server.attempt import ClientRequest
+from gateway.routing.router import Candidate, ModelAccess
+from gateway.server.attempt import ClientRequest, render_body, render_stream, reply_metadata
 from gateway.server.auth import authorize
-from gateway.server.body import read_json
-from gateway.server.crossing import request_headers_to_forward, query_to_forward
+from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
-from gateway.server.prewarm import answer_prewarm, is_unsupported_prewarm
+from gateway.server.headers import query_to_forward, request_headers_to_forward
+from gateway.server.relay import send_reply, send_reply_as_stream
+from gateway.server.request_body import read_json
 from gateway.server.stages import next_stage
 from gateway.wire.codec import Codec
 
@@ -55,9 +64,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         )
         best = route.candidates[0]
         if is_unsupported_prewarm(prompt, best):
-            exchange.meter.lease = runtime.queue.acquire(exchange.meter.free_demand(permit, route.model))
+            exchange.meter.lease = runtime.queue.acquire(
+                exchange.meter.free_demand(permit, route.model)
+            )
             return await answer_prewarm(request, asked, best)
-        affinity = runtime.affinity_index.for_prompt(prompt, request.headers, permit.token.id, route.model)
+        affinity = runtime.affinity_index.for_prompt(
+            prompt, request.headers, permit.token.id, route.model
+        )
         await next_stage()
         answer = await Dispatch(request, permit, asked, route, affinity).run()
         await next_stage()
@@ -74,3 +87,31 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
 def _check_endpoint(request: web.Request, client_format: Format, reach: ModelAccess) -> None:
     if client_format is Format.RESPONSES and Family.BETA not in reach.families:
         raise InvalidUrl(request.method, request.path)
+
+
+_NO_PING: Final = 10.0**7
+
+
+def is_unsupported_prewarm(prompt: Prompt, candidate: Candidate) -> bool:
+    """Whether the candidate could make nothing of such a prompt."""
+    is_prewarm = prompt.format is Format.MESSAGES and prompt.max_tokens == 0
+    return is_prewarm and candidate.format is not Format.MESSAGES
+
+
+async def answer_prewarm(
+    request: web.Request, client_request: ClientRequest, candidate: Candidate
+) -> web.StreamResponse:
+    """A reply that says nothing, in the form that the client asked for."""
+    bears = reply_metadata(request.app[RUNTIME], client_request, candidate)
+    usage = Usage(input_tokens=bears.input_tokens)
+    reply = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
+    if not client_request.prompt.stream:
+        return await send_reply(request, render_body(client_request, bears, reply, None), {})
+    ping = client_request.codec.rewriter(client_request.prompt).ping
+    client = ClientStream(request, request[EXCHANGE], ping, _NO_PING)
+    try:
+        return await send_reply_as_stream(
+            request, client, render_stream(client_request, bears, reply, None), {}
+        )
+    finally:
+        client.close()

@@ -2,15 +2,30 @@
 
 What is mounted beside the endpoints has ways of its own and is left alone. It must not know what
 endpoints do.
+
+What is mounted beside the endpoints: it opens no exchange and speaks no format. It must not know
+what that is.
+
+Clients whose base address is a wrong one: what they are told, and how often they came.
+
+It must not know what is served: only paths that nothing serves are asked about.
+
+Takes requests for the endpoints that are asked most straight to their handlers.
+
+aiohttp's router, the middleware chain that it builds and the match object that it makes cost a
+tenth of a whole request. What is no plain POST to such an endpoint goes the framework's way. It
+must not know what the handlers do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import ClientConnectionResetError, hdrs, web
 from aiohttp.typedefs import Handler
 
 from gateway.errors import (
@@ -22,13 +37,10 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.runtime import new_request_id, unix_microseconds
-from gateway.server.beside import is_subapp_request
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
-from gateway.server.misdirected import count_bad_path, base_url_hint
-from gateway.server.protocol import SERVER_NAME
-from gateway.server.response_head import client_format, gateway_headers
-from gateway.wire.codecs import CODECS
-from gateway.wire.envelope import combined_error_body
+from gateway.server.headers import SERVER_NAME, client_format, gateway_headers
+from gateway.wire.error_body import combined_error_body
+from gateway.wire.registry import CODECS
 
 _WILDCARD_METHODS: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that whole trees of paths answer: they do not make an endpoint."""
@@ -121,7 +133,10 @@ def _map_http_exception(request: web.Request, refusal: web.HTTPException) -> Gat
     """Our row of the table for what aiohttp refuses by itself."""
     if isinstance(refusal, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge()
-    if isinstance(refusal, web.HTTPMethodNotAllowed) and refusal.allowed_methods - _WILDCARD_METHODS:
+    if (
+        isinstance(refusal, web.HTTPMethodNotAllowed)
+        and refusal.allowed_methods - _WILDCARD_METHODS
+    ):
         return MethodNotAllowed(", ".join(sorted(refusal.allowed_methods)))
     if isinstance(refusal, web.HTTPNotFound | web.HTTPMethodNotAllowed):
         return _not_found(request)
@@ -143,3 +158,83 @@ def _check_protocol(request: web.Request) -> None:
     coding = request.headers.get("transfer-encoding")
     if coding is not None and coding.lower() != "chunked":
         raise MalformedRequest
+
+
+def is_subapp_request(request: web.Request) -> bool:
+    """Whether a request is for an application of its own."""
+    return len(request.match_info.apps) > 1
+
+
+_BASE_URL_HINTS: Final = (
+    ("/v1/v1/", "remove /v1 from the base address"),
+    ("/chat/completions", "add /v1 to the base address"),
+    ("/responses", "add /v1 to the base address"),
+    ("/models", "add /v1 to the base address"),
+    ("/messages", "configure clients with the address alone"),
+)
+
+_MAX_BAD_PATHS: Final = 100
+"""Entries: agents choose their names."""
+
+_OTHER_PRODUCTS: Final = "others"
+_MAX_PRODUCT: Final = 60
+
+
+def base_url_hint(path: str) -> tuple[str, str] | None:
+    """What the path begins with that tells of a wrong base address, and what to do about it."""
+    if path.startswith("/v1/") and not path.startswith("/v1/v1/"):
+        return None
+    return next((each for each in _BASE_URL_HINTS if path.startswith(each[0])), None)
+
+
+def count_bad_path(bad_paths: Counter[tuple[str, str]], prefix: str, user_agent: str) -> None:
+    """One more of this product; when there are too many to tell apart, of the others."""
+    entry = prefix, _product(user_agent)
+    if entry not in bad_paths and len(bad_paths) >= _MAX_BAD_PATHS:
+        entry = prefix, _OTHER_PRODUCTS
+    bad_paths[entry] += 1
+
+
+def _product(user_agent: str) -> str:
+    """The name that a user agent begins with; its version tells nothing here."""
+    name = user_agent.partition("/")[0].strip()[:_MAX_PRODUCT]
+    return name if name.isprintable() else ""
+
+
+RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class _DirectEndpoint(NamedTuple):
+    match: web.UrlMappingMatchInfo
+    handler: Handler
+
+
+def dispatch_directly(app: web.Application, framework: RequestHandler) -> RequestHandler:
+    """The server's request handler: it knows the POST endpoints below `/v1/`, and leaves everything
+    else to `framework`, the application's own."""
+    endpoints = {
+        route.resource.canonical: _DirectEndpoint(_match_info(app, route), route.handler)
+        for route in app.router.routes()
+        if route.method == hdrs.METH_POST
+        and isinstance(route.resource, web.PlainResource)
+        and route.resource.canonical.startswith("/v1/")
+    }
+
+    def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        if request.method == hdrs.METH_POST and isinstance(request, web.Request):
+            endpoint = endpoints.get(request.rel_url.raw_path)
+            if endpoint is not None and hdrs.EXPECT not in request.headers:
+                # As the application does after routing: `request.app` and the signals of error
+                # responses rest on it.
+                request._match_info = endpoint.match
+                return exchange_middleware(request, endpoint.handler)
+        return framework(request)
+
+    return handle
+
+
+def _match_info(app: web.Application, route: web.AbstractRoute) -> web.UrlMappingMatchInfo:
+    match = web.UrlMappingMatchInfo({}, route)
+    match.add_app(app)
+    match.freeze()
+    return match

@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .answer import Reply, Call, Stop
-from .ask import (
+from gateway.simulator.reply import Call, Reply, Stop
+from gateway.simulator.request import (
     ANY_OBJECT,
-    ModelRequest,
     Attachment,
     Body,
     Choice,
     Image,
+    ModelRequest,
     Part,
     Schema,
     Text,
     Tool,
     ToolUse,
     Turn,
+    join_texts,
     limit,
     mapping,
     objects,
-    join_texts,
     required,
     strings,
 )
-from .speech import sse_frame, new_id, split_text
+from gateway.simulator.stream_text import new_id, split_text, sse_frame
 
 _FINISH = {
     Stop.END: "stop",

@@ -15,11 +15,17 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.simulator.errors import (
+    RequestError,
+    chat_error_body,
+    combined_error_body,
+    messages_error_body,
+)
+from gateway.simulator.reply import Reply, generate
+from gateway.simulator.request import Body, ModelRequest
+from gateway.simulator.stream_text import new_id
+
 from . import chat, messages, responses
-from .answer import Reply, generate
-from .ask import ModelRequest, Body
-from .refusal import RequestError, chat_error_body, combined_error_body, messages_error_body
-from .speech import new_id
 
 _LARGEST_BODY = 64 * 1024 * 1024
 _MODELS = ("alpha-sonnet-4-6", "alpha-haiku-4-5-20251001", "beta-5.4", "beta-5.4-mini")

@@ -13,28 +13,28 @@ from itertools import chain
 
 import orjson
 
-from .answer import Reply, Call, Stop
-from .ask import (
-    ModelRequest,
+from gateway.simulator.errors import RequestError
+from gateway.simulator.reply import Call, Reply, Stop
+from gateway.simulator.request import (
     Attachment,
     Body,
     Choice,
     Image,
+    ModelRequest,
     Part,
     Schema,
     Text,
     Tool,
     ToolUse,
     Turn,
+    join_texts,
     limit,
     mapping,
     objects,
-    join_texts,
     required,
     strings,
 )
-from .refusal import RequestError
-from .speech import sse_frame, new_id, split_text
+from gateway.simulator.stream_text import new_id, split_text, sse_frame
 
 _STOP_REASONS = {
     Stop.END: "end_turn",
@@ -162,7 +162,9 @@ def _parts(content: object, names: dict[str, str]) -> Iterator[Part]:
                 yield ToolUse(name, orjson.dumps(arguments).decode())
             case {"type": "tool_result"}:
                 inner = [*_parts(block.get("content"), names)]
-                yield ToolUse(names.get(str(block.get("tool_use_id")), "unknown"), join_texts(inner))
+                yield ToolUse(
+                    names.get(str(block.get("tool_use_id")), "unknown"), join_texts(inner)
+                )
                 yield from (part for part in inner if not isinstance(part, Text))
             case _:
                 pass

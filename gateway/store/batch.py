@@ -12,13 +12,17 @@ from operator import add, itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement
-
-Entry = Intent | Settlement
-
-
-HOUR_US: Final = 3_600_000_000
-"""Microseconds of an hour; hours count from the beginning of Unix time."""
+from gateway.store.records import (
+    HOUR_US,
+    AttemptRow,
+    Entry,
+    ExchangeState,
+    HourDelta,
+    Intent,
+    Settlement,
+    TokenDelta,
+    sanitize_text,
+)
 
 
 class RowState(NamedTuple):
@@ -28,44 +32,6 @@ class RowState(NamedTuple):
     started_at: int
     group_name: str
     catalog_model: str | None
-
-
-class HourDelta(NamedTuple):
-    """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
-    and model of the catalog ('' where there was none) that started in it.
-
-    The times are sums over the `first_events` of them that had a first event, so that means can be
-    taken over any hours, and what was refused at once blurs none.
-    """
-
-    hour: int
-    token_id: str
-    group_name: str
-    model: str
-    requests: int
-    errors: int
-    estimated: int
-    input_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cache_write_1h_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    cost_micro: int
-    first_events: int = 0
-    first_event_us: int = 0
-    total_us: int = 0
-
-
-class TokenDelta(NamedTuple):
-    """What is added to the totals of one token; `used_at` is Unix µs."""
-
-    token_id: str
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    cost_micro: int
-    used_at: int
 
 
 class Batch(NamedTuple):
@@ -167,7 +133,9 @@ _summed_fields = itemgetter(
             "usage_source",
             "first_event_us",
             "total_us",
-            *HourDelta._fields[HourDelta._fields.index("input_tokens") : HourDelta._fields.index("first_events")],
+            *HourDelta._fields[
+                HourDelta._fields.index("input_tokens") : HourDelta._fields.index("first_events")
+            ],
         ),
     )
 )
@@ -210,7 +178,8 @@ def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list
         so_far = credits.get(hour.token_id)
         credits[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
     return [
-        TokenDelta._make((token_id, *counts, used_at[token_id])) for token_id, counts in credits.items()
+        TokenDelta._make((token_id, *counts, used_at[token_id]))
+        for token_id, counts in credits.items()
     ]
 
 
@@ -220,11 +189,6 @@ def sanitize_entry(entry: Entry) -> Entry:
     Header values may carry the first two; a row must not be lost for them.
     """
     return type(entry)._make(map(_sanitize, entry))
-
-
-def sanitize_text(text: str) -> str:
-    """The text without lone surrogates and NULs."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "�")
 
 
 def _sanitize(value: Any) -> Any:

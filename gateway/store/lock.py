@@ -27,7 +27,9 @@ about it."""
 
 
 @contextmanager
-def lock_state_dir(state_dir: Path, expected_files: Collection[str] = (LOCK_NAME, DATABASE_NAME)) -> Iterator[None]:
+def lock_state_dir(
+    state_dir: Path, expected_files: Collection[str] = (LOCK_NAME, DATABASE_NAME)
+) -> Iterator[None]:
     """Hold the directory, made where it is missing and closed to others (0700).
 
     Raises StateLocked where another process holds it, StoreError where it cannot be made or has

@@ -1,4 +1,8 @@
-"""Reading the rows of exchanges: pages, single rows, their attempts. It never writes.
+"""Reads that people wait for, and the time that each of them may take.
+
+However rare what is looked for, a reader is given back soon. This room must not know what is read.
+
+Reading the rows of exchanges: pages, single rows, their attempts. It never writes.
 
 Ids are time-ordered, so a page is a range of ids, and so is a time. This room must not know who
 looks.
@@ -6,18 +10,76 @@ looks.
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, func, literal_column, or_, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.reading import timed_reader
+from gateway.store.errors import QueryTimeout
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 from gateway.store.schema import attempts as made
 from gateway.store.schema import requests
 from gateway.store.statements import IS_RUNNING
+
+READ_TIMEOUT: Final = 2.0
+"""Seconds."""
+
+_CLOCK_INTERVAL: Final = (
+    20_000  # of SQLite's machine between two looks at the clock: about a millisecond
+)
+
+_CANCELLED: Final = "57014"  # what PostgreSQL calls a statement that took too long
+
+
+@asynccontextmanager
+async def timed_reader(
+    database: Database, seconds: float = READ_TIMEOUT
+) -> AsyncIterator[AsyncConnection]:
+    """A connection that reads; `seconds` after the block began a statement is given up and
+    TooMuchToRead raised."""
+    async with database.reader.connect() as connection:
+        is_file = database.dialect.name == "sqlite"
+        try:
+            if is_file:
+                await _set_deadline(connection, time.monotonic() + seconds)
+            else:
+                await connection.exec_driver_sql(
+                    f"SET LOCAL statement_timeout = {max(1, int(seconds * 1000))}"
+                )
+            yield connection
+        except DBAPIError as fault:
+            if not _is_timeout(fault):
+                raise
+            raise QueryTimeout(
+                f"This was not found within {seconds:g} s: narrow the time that is searched."
+            ) from fault
+        finally:
+            if is_file and not connection.invalidated:
+                await _set_deadline(connection, None)
+
+
+async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+
+    def is_late() -> bool:
+        return deadline is not None and time.monotonic() > deadline
+
+    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
+
+
+def _is_timeout(fault: DBAPIError) -> bool:
+    cause = fault.orig
+    if isinstance(cause, sqlite3.OperationalError):
+        return cause.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT
+    return getattr(cause, "sqlstate", None) == _CANCELLED
+
 
 MAX_PAGE: Final = 1000
 

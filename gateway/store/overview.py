@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, func, select, text
 
-from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
-from gateway.store.logs import FAILED, first_id, use_failed_index
-from gateway.store.reading import timed_reader
+from gateway.store.logs import FAILED, first_id, timed_reader, use_failed_index
+from gateway.store.records import HOUR_US
 from gateway.store.schema import requests, usage_hours
 from gateway.store.statements import sum_of
+from gateway.store.usage import Metrics, Totals
 
 Rows = Sequence[Sequence[Any]]
 
@@ -27,41 +27,6 @@ DAY_US: Final = 24 * HOUR_US
 
 _BY_THE_HOUR: Final = 3 * DAY_US  # the longest span of which each hour is told
 _MOST: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What was used, by settled exchanges, as in `gateway.store.usage`."""
-
-    requests: int = 0
-    errors: int = 0
-    input_tokens: int = 0
-    cache_read_tokens: int = 0
-    output_tokens: int = 0
-    cost_micro: int = 0
-
-    @property
-    def cached_share(self) -> float | None:
-        """Of the input tokens those that were read from a cache, from 0 to 1."""
-        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Totals):
-    """The same, and how long it took those that had a first event."""
-
-    estimated: int = 0
-    first_events: int = 0
-    first_event_us: int = 0
-    total_us: int = 0
-
-    @property
-    def mean_first_event_us(self) -> int | None:
-        return self.first_event_us // self.first_events if self.first_events else None
-
-    @property
-    def mean_total_us(self) -> int | None:
-        return self.total_us // self.first_events if self.first_events else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +143,9 @@ def _series(of_hours: Rows, starts: range) -> tuple[TimeBucket, ...]:
 
 
 def _parts(rows: Rows) -> tuple[Breakdown, ...]:
-    return tuple(Breakdown(name=row[0], **dict(zip(_AMOUNTS, row[1:], strict=True))) for row in rows)
+    return tuple(
+        Breakdown(name=row[0], **dict(zip(_AMOUNTS, row[1:], strict=True))) for row in rows
+    )
 
 
 def _added(names: Sequence[str], rows: Sequence[Sequence[int]]) -> dict[str, int]:

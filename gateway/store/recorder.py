@@ -22,9 +22,9 @@ from itertools import islice
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from gateway.store.batch import Entry, build_batch, sanitize_entry, settlements_without_intent
+from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
-from gateway.store.records import Intent, Settlement
+from gateway.store.records import Entry, Intent, Settlement
 from gateway.store.recovery import mark_interrupted
 from gateway.store.statements import MAX_LOOKUP, Statements
 
@@ -202,7 +202,11 @@ class Recorder:
         # Else what this run has opened is known: nobody but the recorder settles it.
         statements = self._statements
         opened: Mapping[str, Intent] = {} if self._failures else self._opened
-        asked = [entry.id for entry in entries] if self._failures else settlements_without_intent(entries, opened)
+        asked = (
+            [entry.id for entry in entries]
+            if self._failures
+            else settlements_without_intent(entries, opened)
+        )
         batch = build_batch(entries, statements.row_states.run(cursor, asked), opened)
         statements.insert_intent.run(cursor, batch.intents)
         statements.insert_complete.run(cursor, batch.complete_rows)

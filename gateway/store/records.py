@@ -8,10 +8,10 @@ so that a batch of them is what the database driver takes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.core.word import FastStrEnum
+from gateway.core.value import FastStrEnum
 
 
 class TokenState(FastStrEnum):
@@ -75,7 +75,7 @@ class Token:
     them at `changed_at`.
 
     The totals count every settled exchange, refused ones included; `input_tokens` and
-    `output_tokens` are language-model tokens as in `gateway.core.usage`, `cost_micro` is in
+    `output_tokens` are language-model tokens as in `gateway.core.events`, `cost_micro` is in
     micro-units (`gateway.core.limits`).
     """
 
@@ -271,3 +271,53 @@ class RequestRow:
     notes: str | None = None
     cache_write_1h_tokens: int = 0
     cost_micro: int = 0
+
+
+Entry = Intent | Settlement
+
+
+HOUR_US: Final = 3_600_000_000
+"""Microseconds of an hour; hours count from the beginning of Unix time."""
+
+
+class HourDelta(NamedTuple):
+    """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
+    and model of the catalog ('' where there was none) that started in it.
+
+    The times are sums over the `first_events` of them that had a first event, so that means can be
+    taken over any hours, and what was refused at once blurs none.
+    """
+
+    hour: int
+    token_id: str
+    group_name: str
+    model: str
+    requests: int
+    errors: int
+    estimated: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_micro: int
+    first_events: int = 0
+    first_event_us: int = 0
+    total_us: int = 0
+
+
+class TokenDelta(NamedTuple):
+    """What is added to the totals of one token; `used_at` is Unix µs."""
+
+    token_id: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost_micro: int
+    used_at: int
+
+
+def sanitize_text(text: str) -> str:
+    """The text without lone surrogates and NULs."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "�")

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, select, update
 
-from gateway.store.batch import HourDelta, token_deltas
+from gateway.store.batch import token_deltas
 from gateway.store.driver import driver_cursor
-from gateway.store.records import ExchangeState
+from gateway.store.records import ExchangeState, HourDelta
 from gateway.store.schema import requests
-from gateway.store.statements import IS_RUNNING, HOUR_KEY, Statements, sum_of
+from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, sum_of
 
 _guessed = requests.c.expected_input_tokens > 0
 
@@ -55,6 +55,7 @@ def _sums() -> Select[Any]:
         "cost_micro": sum_of(requests.c.expected_micro),
     }
     columns = [
-        HOUR_KEY[name] if name in HOUR_KEY else counts.get(name, literal(0)) for name in HourDelta._fields
+        HOUR_KEY[name] if name in HOUR_KEY else counts.get(name, literal(0))
+        for name in HourDelta._fields
     ]
     return select(*columns, func.max(requests.c.started_at)).group_by(*HOUR_KEY.values())

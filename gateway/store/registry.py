@@ -1,7 +1,7 @@
 """Who may use the gateway, in memory: what a request is checked against without a database read.
 
 Loaded once at the start; whoever changes a token or a group in the database changes it here too
-(`gateway.admin.desk`), so a change binds from the next request on. It must not know the ledger's
+(`gateway.admin.operations`), so a change binds from the next request on. It must not know the ledger's
 rows, how a token's totals move, or what time it is.
 """
 
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.store.database import Database
-from gateway.store.groups import all_groups
 from gateway.store.records import Group, Token, TokenState
-from gateway.store.tokens import all_tokens
+from gateway.store.tokens import all_groups, all_tokens
 
 
 class Registry:

@@ -9,9 +9,8 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
-from gateway.store.records import ExchangeState
+from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.schema import requests, settings
 
 _NAME: Final = "rows_kept_since"

@@ -34,7 +34,9 @@ async def all_sessions(database: Database) -> list[SessionRow]:
     return [SessionRow(**row) for row in result.mappings()]
 
 
-async def add_session(database: Database, session: SessionRow, expired: Iterable[bytes] = ()) -> None:
+async def add_session(
+    database: Database, session: SessionRow, expired: Iterable[bytes] = ()
+) -> None:
     """Add a session, and forget those that are over."""
     gone = list(expired)
 

@@ -40,8 +40,16 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
-from gateway.store.batch import HOUR_US, TokenDelta, HourDelta, RowState
-from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement
+from gateway.store.batch import RowState
+from gateway.store.records import (
+    HOUR_US,
+    AttemptRow,
+    ExchangeState,
+    HourDelta,
+    Intent,
+    Settlement,
+    TokenDelta,
+)
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 
 if TYPE_CHECKING:
@@ -199,7 +207,10 @@ class Statements:
     """Everything that the recorder says, for one dialect and one boot."""
 
     def __init__(
-        self, dialect: Dialect, boot_id: str, form: type[MultiRowStatement] | type[SingleRowStatement] | None = None
+        self,
+        dialect: Dialect,
+        boot_id: str,
+        form: type[MultiRowStatement] | type[SingleRowStatement] | None = None,
     ) -> None:
         form = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
         boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
@@ -219,7 +230,9 @@ class Statements:
         self.update_settled = form(_settle, _types(Settlement._fields), dialect)
         self.insert_attempt = form(attempt, _types(ATTEMPT_FIELDS, attempts), dialect)
         self.row_states = Lookup(dialect)
-        self.add_hour = form(partial(_hour, dialect), _types(HourDelta._fields, usage_hours), dialect)
+        self.add_hour = form(
+            partial(_hour, dialect), _types(HourDelta._fields, usage_hours), dialect
+        )
         self.add_to_token = form(_credit, _CREDIT, dialect)
 
 
@@ -229,7 +242,9 @@ def _types(fields: Sequence[str], of: Table = requests) -> dict[str, TypeEngine[
 
 _CREDIT: Types = dict(
     zip(
-        TokenDelta._fields, (tokens.c.id.type, *[BigInteger()] * (len(TokenDelta._fields) - 1)), strict=True
+        TokenDelta._fields,
+        (tokens.c.id.type, *[BigInteger()] * (len(TokenDelta._fields) - 1)),
+        strict=True,
     )
 )
 

@@ -1,21 +1,60 @@
-"""Tokens in the database: read whole at start, changed through the daemon.
+"""How values that are more than one number or text stand in a row: lists as JSON, limits as six
+columns of their names. It must not know whose row it is.
+
+Tokens in the database: read whole at start, changed through the daemon.
 
 Their totals move in the recorder's transactions, never here. This room must not know a key.
+
+Groups in the database: read whole at start, changed through the daemon.
+
+This room must not know what a pattern matches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, exists, insert, or_, select, update
+import orjson
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from gateway.core.limits import LIMIT_NAMES
-from gateway.store.columns import to_columns, from_columns
+from gateway.core.limits import LIMIT_NAMES, Limits
 from gateway.store.database import Database
-from gateway.store.errors import TokenExists, UnknownGroup
-from gateway.store.records import Token, TokenState
+from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
+from gateway.store.records import Group, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
+
+
+def to_columns(fields: Mapping[str, Any], lists: Iterable[str]) -> dict[str, Any]:
+    """The fields of a record as its row has them; those of `lists` are tuples, or None."""
+    columns = dict(fields)
+    columns |= asdict(columns.pop("limits"))
+    for name in lists:
+        if columns[name] is not None:
+            columns[name] = orjson.dumps(columns[name]).decode()
+    return columns
+
+
+def from_columns(columns: Mapping[Any, Any], lists: Iterable[str]) -> dict[str, Any]:
+    """And back."""
+    fields = dict(columns)
+    fields["limits"] = Limits(**{name: fields.pop(name) for name in LIMIT_NAMES})
+    for name in lists:
+        if fields[name] is not None:
+            fields[name] = tuple(orjson.loads(fields[name]))
+    return fields
+
 
 _TOKEN_LISTS = ("models", "addresses", "user_agents")
 
@@ -166,3 +205,44 @@ def _unknown_group(token: Token) -> UnknownGroup:
 
 def _exists(token: Token) -> TokenExists:
     return TokenExists(f"a token with the id or the key of '{token.name}' exists already")
+
+
+_GROUP_LISTS = ("patterns", "user_agents")
+_FIXED = ("name", "created_at")
+"""What a group keeps as long as it lives."""
+
+
+async def all_groups(database: Database) -> list[Group]:
+    """Every group, by name."""
+    async with database.reader.connect() as connection:
+        result = await connection.execute(select(groups).order_by(groups.c.name))
+    return [_group(row) for row in result.mappings()]
+
+
+async def put_group(database: Database, group: Group) -> None:
+    """Add the group, or change all of the one of that name but its `created_at`."""
+    added = to_columns({name: getattr(group, name) for name in group.__slots__}, _GROUP_LISTS)
+    fields = {name: value for name, value in added.items() if name not in _FIXED}
+
+    def put(connection: Connection) -> None:
+        changed = update(groups).where(groups.c.name == group.name).values(fields)
+        if connection.execute(changed).rowcount == 0:
+            connection.execute(insert(groups).values(added))
+
+    await database.write(put)
+
+
+async def remove_group(database: Database, name: str) -> bool:
+    """False where there is no such group. Raises GroupInUse while a token names it."""
+
+    def remove(connection: Connection) -> bool:
+        if connection.scalar(select(exists().where(tokens.c.group == name))):
+            raise GroupInUse(f"tokens use the group '{name}': they would lose their models")
+        return connection.execute(delete(groups).where(groups.c.name == name)).rowcount == 1
+
+    return await database.write(remove)
+
+
+def _group(row: Mapping[Any, Any]) -> Group:
+    fields = from_columns(row, _GROUP_LISTS)
+    return Group(**fields | {"user_agent_mode": UserAgentMode(fields["user_agent_mode"])})

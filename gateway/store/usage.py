@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, case, literal, select
 
-from gateway.store.batch import HOUR_US, HourDelta
 from gateway.store.database import Database
+from gateway.store.records import HOUR_US, HourDelta
 from gateway.store.schema import usage_hours
 from gateway.store.statements import sum_of
 
@@ -168,3 +168,38 @@ def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:
     if Dimension.DAY in fields:
         fields[Dimension.DAY] = (_EPOCH + timedelta(days=fields[Dimension.DAY])).date().isoformat()
     return UsageRow(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What was used, by settled exchanges, as in `gateway.store.usage`."""
+
+    requests: int = 0
+    errors: int = 0
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    output_tokens: int = 0
+    cost_micro: int = 0
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the input tokens those that were read from a cache, from 0 to 1."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics(Totals):
+    """The same, and how long it took those that had a first event."""
+
+    estimated: int = 0
+    first_events: int = 0
+    first_event_us: int = 0
+    total_us: int = 0
+
+    @property
+    def mean_first_event_us(self) -> int | None:
+        return self.first_event_us // self.first_events if self.first_events else None
+
+    @property
+    def mean_total_us(self) -> int | None:
+        return self.total_us // self.first_events if self.first_events else None

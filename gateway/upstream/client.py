@@ -14,13 +14,13 @@ from yarl import URL
 
 from gateway import __version__
 from gateway.config import Account, Channel, Config, Server, Timeouts
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import Failure, FailureKind
 from gateway.core.formats import Format
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
-from gateway.wire.codecs import CODECS
+from gateway.wire.registry import CODECS
 
 __all__ = ["AccountAtCapacity", "AttemptFailed", "UpstreamClient", "UpstreamResponse"]
 

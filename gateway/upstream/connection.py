@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import Failure, FailureKind
 from gateway.upstream.response import (
     AttemptFailed,
     StaleConnection,
@@ -58,7 +58,9 @@ class Connection(asyncio.Protocol):
         *("_transport", "idle_since", "is_reused", "loop", "origin"),
     )
 
-    def __init__(self, owner: ConnectionOwner, origin: object, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, origin: object, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.origin = origin
         self.loop = loop
         self.is_reused = False

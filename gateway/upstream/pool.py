@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.connection import Connection
 from gateway.upstream.proxy_tunnel import ProxyTunnel
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed

@@ -38,7 +38,10 @@ class Redactor:
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
         secrets = [*map(re.escape, _longest_first(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
         self._secrets = re.compile("|".join(secrets))
-        places = [*map(_host_pattern, _longest_first(hosts)), rf"(?:https?://)?(?:{_ADDRESS_PATTERN})"]
+        places = [
+            *map(_host_pattern, _longest_first(hosts)),
+            rf"(?:https?://)?(?:{_ADDRESS_PATTERN})",
+        ]
         self._hosts = re.compile(rf"(?i:{'|'.join(places)})[^\s\"',;)\\]*")
         names = _alternatives(filter(_is_specific, _longest_first(accounts)))
         self._names = re.compile(rf"(?<![\w-]){names}(?![\w-])")
@@ -48,7 +51,10 @@ class Redactor:
         """The redactor that knows every secret and address of a configuration."""
         accounts = [account for channel in config.channels for account in channel.accounts]
         return cls(
-            keys=[*(account.key.get_secret_value() for account in accounts), *_secret_headers(config)],
+            keys=[
+                *(account.key.get_secret_value() for account in accounts),
+                *_secret_headers(config),
+            ],
             hosts=(
                 urlsplit(address).hostname or ""
                 for channel in config.channels

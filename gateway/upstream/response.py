@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import Failure, FailureKind
 
 MAX_BUFFERED: Final = 256 * 1024
 """Bytes that wait for a reader before the upstream is made to wait."""
@@ -273,7 +273,9 @@ class UpstreamResponse:
             self._inflating_failed("it ends too early")
 
     def _inflating_failed(self, reason: object) -> None:
-        self._error = attempt_failed(FailureKind.TRUNCATED, f"the body cannot be decompressed: {reason}")
+        self._error = attempt_failed(
+            FailureKind.TRUNCATED, f"the body cannot be decompressed: {reason}"
+        )
 
 
 def _decoded(value: bytes) -> str:

@@ -11,20 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
 
-from gateway.core.events import Event, StopReason
-from gateway.core.failure import Failure
+from gateway.core.events import Event, Failure, StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
-from gateway.core.usage import Usage
 from gateway.core.value import value
 from gateway.errors import GatewayError
-from gateway.wire.envelope import chat_error_body
-from gateway.wire.failures import parse_http_error
-from gateway.wire.fields import Payload
+from gateway.wire.error_body import chat_error_body
+from gateway.wire.json_fields import Payload
 from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame
+from gateway.wire.upstream_errors import parse_http_error
 
 
 @value(kw_only=True)
@@ -88,7 +86,9 @@ class Encoder(Protocol):
         """Whole frames, maybe none. `Fail` is not encoded: it is spoken by `fail`."""
         ...
 
-    def encode_text_run(self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
+    def encode_text_run(
+        self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
+    ) -> bytes:
         """The same for several pieces of the part at once; none is empty, and `spelled` says how
         JSON spells each of them inside its quotes."""
         ...
@@ -164,7 +164,9 @@ class Codec(ABC):
         Raises `ReplyFailed` like `parse_reply`."""
 
     @abstractmethod
-    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+    def render_reply(
+        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
+    ) -> tuple[Payload, Set[str]]:
         """The whole JSON body, and the names of what the format could not say."""
 
     def replace_model(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from gateway.core.parts import Part, Text, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
 from gateway.core.value import replace
-from gateway.wire.crossing import Dropped
+from gateway.wire.dropped import Dropped
 
 NO_RESULT: Final = "No result was provided."
 

@@ -1,6 +1,17 @@
-"""Where the bytes of images and files are. It must not look into them, nor fetch any."""
+"""Where the bytes of images and files are. It must not look into them, nor fetch any.
+
+Width and height of a picture, read from the first bytes of its file. It must not decode it.
+
+The layouts are those of the public file formats PNG, GIF, JPEG and WebP.
+"""
 
 from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from struct import error as Short
+from struct import unpack_from
+from typing import Final
 
 from gateway.core.parts import Source
 
@@ -14,3 +25,75 @@ def parse_source(url: str) -> Source:
     if not comma or encoding != "base64":
         return Source(url=url)
     return Source(data=data, media_type=media_type.partition(";")[0] or None)
+
+
+_HEAD: Final = 64
+_JPEG_HEAD: Final = 128 * 1024
+"""Base64 characters that are looked at; a photograph may begin with its preview and its camera."""
+
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""The JPEG markers behind which the size stands."""
+
+Size = tuple[int, int]
+
+
+def image_size(data: str) -> Size | None:
+    """Pixels across and down of a picture in base64; None where they cannot be read."""
+    head = _decode(data[:_HEAD])
+    read = next((read for magic, read in _READERS if head.startswith(magic)), None)
+    if read is None:
+        return None
+    try:
+        return read(_decode(data[:_JPEG_HEAD]) if read is _jpeg else head)
+    except Short:
+        return None
+
+
+def _decode(data: str) -> bytes:
+    try:
+        return binascii.a2b_base64(data[: len(data) & ~3])
+    except ValueError:
+        return b""
+
+
+def _png(head: bytes) -> Size | None:
+    return unpack_from(">II", head, 16)
+
+
+def _gif(head: bytes) -> Size | None:
+    return unpack_from("<HH", head, 6)
+
+
+def _webp(head: bytes) -> Size | None:
+    match head[12:16]:
+        case b"VP8 ":
+            width, height = unpack_from("<HH", head, 26)
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L":
+            (bits,) = unpack_from("<I", head, 21)
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            width, across, height, down = unpack_from("<HBHB", head, 24)
+            return (across << 16 | width) + 1, (down << 16 | height) + 1
+        case _:
+            return None
+
+
+def _jpeg(head: bytes) -> Size | None:
+    at = 2
+    while True:
+        fill, marker, length = unpack_from(">BBH", head, at)
+        if fill != 0xFF:
+            return None
+        if marker in _FRAMES:
+            height, width = unpack_from(">HH", head, at + 5)
+            return width, height
+        at += 2 + length
+
+
+_READERS: Final[tuple[tuple[bytes, Callable[[bytes], Size | None]], ...]] = (
+    (b"\x89PNG\r\n\x1a\n", _png),
+    (b"\xff\xd8", _jpeg),
+    (b"GIF8", _gif),
+    (b"RIFF", _webp),
+)

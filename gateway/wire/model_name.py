@@ -18,7 +18,7 @@ class ModelNamePatcher:
     """The client's id for one exchange. `parent` is the key of the object that holds `model`
     (`message`, `response`), or empty for the top level."""
 
-    __slots__ = ("_cached_edit", "_parent", "_client_model")
+    __slots__ = ("_cached_edit", "_client_model", "_parent")
 
     def __init__(self, client_model: str, parent: str = "") -> None:
         self._client_model = client_model
@@ -35,7 +35,9 @@ class ModelNamePatcher:
             # member may stand in another object too.
             if payload.count(found) == 1:
                 return payload.replace(found, instead)
-        written = orjson.dumps(self._client_model)  # not kept: the shortest that it makes holds 4 KiB
+        written = orjson.dumps(
+            self._client_model
+        )  # not kept: the shortest that it makes holds 4 KiB
         # One member of that name in all can only be the one that was parsed.
         only = _MEMBER.search(payload) if payload.count(b'"model"') == 1 else None
         spans = [(only.start(), only.end(), only.start(1))] if only else self._find_values(payload)

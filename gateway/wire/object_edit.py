@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway.wire.fields import Payload
+from gateway.wire.json_fields import Payload
 
 MAX_SCANNED: Final = 128 * 1024
 """Bytes of a body that are looked through token by token; of a larger one every key that is edited

@@ -4,12 +4,21 @@ The decoder always runs: it is the meter, the stop-reason watcher and the error 
 bytes leave is the lane's affair. Nothing leaves before the first real event is in hand (`begun`),
 so that an attempt can still be given up unseen; and a clean end of the bytes proves nothing: only
 the format's terminal event does.
+
+The translated lane: what an upstream says in one format is said to the client in another.
+
+Every frame is decoded and every event is encoded; no byte of the upstream's own leaves. It must not
+know which formats these are.
+
+Takes events where an encoder is expected, and keeps them: a stream becomes a whole reply.
+
+It must not know any format: nothing is spoken.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, Final
 
 from orjson import JSONDecodeError, dumps, loads
@@ -21,20 +30,24 @@ from gateway.core.events import (
     End,
     Event,
     Fail,
+    Failure,
+    FailureKind,
     Open,
     Ping,
     Signature,
     StopReason,
+    Usage,
 )
-from gateway.core.failure import Failure, FailureKind
 from gateway.core.parts import Text, Thinking
-from gateway.core.usage import Usage
+from gateway.core.reply import Reply, collect_reply, count_output_chars, reply_events
+from gateway.core.value import replace
 from gateway.errors import GatewayError
-from gateway.wire.codec import Decoder, Rewriter
-from gateway.wire.failures import truncated_failure
-from gateway.wire.fields import Payload, as_object
-from gateway.wire.likeness import FrameTemplate, count_json_characters
-from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_frame, replace_data
+from gateway.wire.codec import Decoder, Encoder, Rewriter
+from gateway.wire.emulation import EventTransformer
+from gateway.wire.frame_template import FrameTemplate, count_json_characters, parse_json_texts
+from gateway.wire.json_fields import Payload, as_object
+from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_fields, read_frame, replace_data
+from gateway.wire.upstream_errors import truncated_failure
 
 _NO_USAGE: Final = (None, Usage())
 
@@ -54,19 +67,19 @@ class Translator(ABC):
 
     __slots__ = (
         "_decoder",
+        "_finished",
         "_framer",
         "_held",
         "_held_size",
         "_template",
-        "_finished",
-        "started",
-        "usage_is_final",
+        "chars",
+        "decode_error",
         "end",
         "failure",
-        "decode_error",
         "reply_id",
-        "chars",
+        "started",
         "usage",
+        "usage_is_final",
     )
 
     def __init__(self, decoder: Decoder) -> None:
@@ -191,7 +204,9 @@ class Translator(ABC):
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):
-                self.usage_is_final = usage is not None and usage.is_plausible(self.chars, self.usage)
+                self.usage_is_final = usage is not None and usage.is_plausible(
+                    self.chars, self.usage
+                )
                 self.usage = usage or self.usage
                 if not self.started and stop is StopReason.END_TURN and self.usage in _NO_USAGE:
                     self._fail(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
@@ -223,7 +238,7 @@ class NativeTranslator(Translator):
     set, for nobody can know.
     """
 
-    __slots__ = ("_redact", "_rewriter", "_may_forward", "_error_forwarded")
+    __slots__ = ("_error_forwarded", "_may_forward", "_redact", "_rewriter")
 
     def __init__(
         self,
@@ -360,3 +375,199 @@ def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
 
 def _with_blank_line(raw: bytes) -> bytes:
     return raw.rstrip(b"\r\n") + b"\n\n"
+
+
+_MAX_DELTA: Final = 3000
+"""Characters of a piece where a whole reply is told as a stream."""
+
+
+class CrossFormatTranslator(Translator):
+    """Decoder, restorer and encoder in a row.
+
+    There are no bytes to fall back on: what the decoder cannot digest ends the reply. A failure of
+    the upstream's is never spoken by itself: nothing more leaves until `abort` says how.
+    """
+
+    __slots__ = ("_encoder", "_index", "_input_tokens", "_transformer")
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        encoder: Encoder,
+        transformer: EventTransformer | None = None,
+        *,
+        input_tokens: int = 0,
+    ) -> None:
+        """`input_tokens` is the estimate that the client is told where the upstream counts
+        nothing; `usage` stays None then."""
+        super().__init__(decoder)
+        self._encoder = encoder
+        self._transformer = transformer
+        self._input_tokens = input_tokens
+        self._index = 0
+
+    @property
+    def dropped(self) -> Set[str]:
+        return self._encoder.dropped
+
+    def abort(self, error: GatewayError) -> bytes:
+        """What was held comes first: the error may refer to it. Nothing where the reply is
+        complete."""
+        self._finished = True
+        if self.end is not None:
+            return b""
+        held, self._held = self._held, []
+        return b"".join(held) + self._encoder.encode_error(error)
+
+    def ping(self) -> bytes:
+        return self._encoder.ping()
+
+    def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
+        name, data = read_fields(raw)
+        if not data:
+            return
+        try:
+            events = self._decode(name, data)
+            self._encode_events(events, out)
+        except Exception as fault:
+            self._fail_unreadable(fault)
+            return
+        if piece := single_text_delta(events):
+            if self._template.learn(raw, raw, piece[1]):
+                self._index = piece[0]
+        elif events:
+            self._template.reset()
+
+    def _decode(self, name: bytes, data: bytes) -> Sequence[Event]:
+        """JSON that is no object says nothing in any of the formats; what is no JSON raises."""
+        if data == b"[DONE]":
+            return self._decoder.done()
+        said = loads(data)
+        return self._decoder.decode(name, said) if type(said) is dict else ()
+
+    def _handle_run(
+        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+    ) -> bool:
+        """Recognised frames need not be decoded: they are further pieces of the same part."""
+        spelled = [text for text in texts if text] if b"" in texts else texts
+        if not spelled:
+            return True
+        pieces = parse_json_texts(spelled)
+        if pieces is None:
+            return False
+        try:
+            if self._transformer is not None and self._transformer.transforms(self._index):
+                self._encode_events([Delta(self._index, piece) for piece in pieces], out)
+            else:
+                self.started = True
+                self.chars += sum(map(len, pieces))
+                out.append(self._encoder.encode_text_run(self._index, pieces, spelled))
+        except Exception as fault:
+            self._fail_unreadable(fault)
+        return True
+
+    def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
+        if self._transformer is not None and self._transformer.transforms(self._index):
+            return None
+        if not text:
+            return b""
+        try:
+            piece = text.decode()
+        except UnicodeDecodeError:
+            return None
+        self.chars += len(piece)
+        try:
+            return self._encoder.encode(Delta(self._index, piece))
+        except Exception as fault:
+            self._fail_unreadable(fault)
+            return b""
+
+    def _finish(self, *, clean_eof: bool) -> list[bytes]:
+        out: list[bytes] = []
+        try:
+            self._encode_events(self._decoder.close(), out)
+        except Exception as fault:
+            self._fail_unreadable(fault)
+        return out
+
+    def _encode_events(self, events: Sequence[Event], out: list[bytes]) -> None:
+        if self._transformer is not None:
+            events = [after for event in events for after in self._transformer.apply(event)]
+        for event in events:
+            if type(event) is Delta and type(event.piece) is str:  # nearly all of them
+                self.started = True
+                self.chars += len(event.piece)
+            else:
+                self._observe(event)
+                if self.failure is not None:
+                    return
+                if type(event) is End:
+                    self._finished = True
+                    event = _with_usage(event, self._input_tokens, self.chars)
+            out.append(self._encoder.encode(event))
+
+    def _fail_unreadable(self, fault: Exception) -> None:
+        """Not even an end counts that could not be told."""
+        self.end = None
+        self._record_error(fault)
+        self._fail(Failure(kind=FailureKind.MALFORMED, message=f"unreadable: {self.decode_error}"))
+
+
+def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
+    """A whole reply as the stream that a client asked for."""
+    return b"".join(encoder.encode(event) for event in _split_deltas(reply_events(reply)))
+
+
+def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:
+    """The reply with an estimate where the upstream counted nothing: the same as a stream gets."""
+    if reply.usage is not None:
+        return reply
+    return replace(reply, usage=Usage.estimated(input_tokens, count_output_chars(reply)))
+
+
+def _split_deltas(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        if type(event) is Delta and isinstance(event.piece, str):
+            for start in range(0, len(event.piece), _MAX_DELTA):
+                yield Delta(event.index, event.piece[start : start + _MAX_DELTA])
+        else:
+            yield event
+
+
+def _with_usage(end: End, input_tokens: int, heard: int) -> End:
+    """The end with an estimate where the upstream counted nothing; `heard` is in characters."""
+    return (
+        end if end.usage is not None else replace(end, usage=Usage.estimated(input_tokens, heard))
+    )
+
+
+class ReplyCollector:
+    """See `gateway.wire.codec.Encoder`."""
+
+    __slots__ = ("_events",)
+
+    dropped: Set[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    @property
+    def reply(self) -> Reply:
+        """Of a stream that has ended well."""
+        return collect_reply(self._events)
+
+    def encode(self, event: Event) -> bytes:
+        self._events.append(event)
+        return b""
+
+    def encode_text_run(
+        self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
+    ) -> bytes:
+        self._events.append(Delta(index, "".join(texts)))
+        return b""
+
+    def ping(self) -> bytes:
+        return b""
+
+    def encode_error(self, error: GatewayError) -> bytes:
+        return b""

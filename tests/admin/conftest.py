@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 
 from gateway.admin.api import build_admin_app
-from gateway.admin.desk import AdminOperations
+from gateway.admin.operations import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.records import ExchangeState, Intent, Settlement
 from gateway.store.registry import Registry
-from tests.store.ledger import failed_attempt, intent, settlement
+from tests.store.sample_rows import failed_attempt, intent, settlement
 from tests.support.ledger_template import open_ledger
 
 
@@ -69,7 +69,9 @@ def exchanges() -> list[tuple[Intent, Settlement | None]]:
     """Four in the order of their ids: fine, another key's, failed upstream, still running."""
     refused = settlement(3, "tok_a", state=ExchangeState.ERROR, status=503)
     refused = refused._replace(
-        upstream_status=529, upstream_error="no \x1b[31m room", attempts=(failed_attempt(), failed_attempt())
+        upstream_status=529,
+        upstream_error="no \x1b[31m room",
+        attempts=(failed_attempt(), failed_attempt()),
     )
     return [
         (intent(1, "tok_a"), settlement(1, "tok_a")),

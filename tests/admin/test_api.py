@@ -13,8 +13,8 @@ import pytest
 from gateway.store.keys import digest, well_formed
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, error_of
-from tests.store.ledger import failed_attempt
+from tests.admin.api_client import call, error_of
+from tests.store.sample_rows import failed_attempt
 
 TOKEN_FIELDS = {
     "id",

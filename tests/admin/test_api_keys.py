@@ -9,7 +9,7 @@ import pytest
 from gateway.core.limits import LIMIT_NAMES
 from gateway.store.keys import digest, well_formed
 from gateway.store.registry import Registry
-from tests.admin.asking import call, error_of
+from tests.admin.api_client import call, error_of
 
 LIMITLESS = dict.fromkeys(LIMIT_NAMES)
 SECRET = "an-old-key-of-ours-4471"

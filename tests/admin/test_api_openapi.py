@@ -14,39 +14,40 @@ import yaml
 from gateway.admin import API_PATH
 from gateway.admin.accounts import AccountView
 from gateway.admin.api import build_admin_app
-from gateway.admin.events import add_feed_routes
+from gateway.admin.api_console import PasswordForm, add_session_routes
+from gateway.admin.api_feed import add_feed_routes
+from gateway.admin.api_live import add_live_routes
 from gateway.admin.feed import Feed
-from gateway.admin.forecast import RoutePreview, CandidatePreview, ExcludedChannel
 from gateway.admin.forms import (
     ExportForm,
     FeedForm,
     Form,
-    OverviewForm,
     LogPageForm,
-    RouteForm,
+    OverviewForm,
     ProbeForm,
+    RouteForm,
     UsageForm,
 )
-from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
 from gateway.admin.key_forms import (
-    UpdateKeyForm,
+    CreateGroupForm,
+    CreateKeyForm,
     ImportedKeyForm,
     ImportKeysForm,
     LimitsForm,
-    CreateKeyForm,
     RotateKeyForm,
+    UpdateGroupForm,
+    UpdateKeyForm,
 )
-from gateway.admin.live import add_live_routes
-from gateway.console.entrance import PasswordForm, add_session_routes
-from gateway.console.sessions import Sessions
+from gateway.admin.route_preview import CandidatePreview, ExcludedChannel, RoutePreview
+from gateway.admin.sessions import Sessions
 from gateway.core.limits import Limits
-from gateway.server.tryout import ProbeResult, probe_account
-from gateway.store.check import Discrepancy, Report
+from gateway.server.account_probe import ProbeResult, probe_account
 from gateway.store.database import Database
-from gateway.store.overview import FailureGroup, Metrics, Overview, Breakdown, TimeBucket
+from gateway.store.integrity import Discrepancy, Report
+from gateway.store.overview import Breakdown, FailureGroup, Overview, TimeBucket
 from gateway.store.records import AttemptRow, Group, RequestRow, Token
-from gateway.store.usage import UsageRow
-from tests.house import RunningGateway
+from gateway.store.usage import Metrics, UsageRow
+from tests.support.gateway import RunningGateway
 
 DOCUMENT = yaml.safe_load(
     (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text()

@@ -11,10 +11,10 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.store import logs, reading
+from gateway.store import logs
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, error_of
-from tests.store.ledger import intent, request_id, settlement
+from tests.admin.api_client import call, error_of
+from tests.store.sample_rows import intent, request_id, settlement
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_the_overview(client, recorded) -> None:
 
 async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
-    monkeypatch.setattr(reading, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
     monkeypatch.setattr(logs, "timed_reader", lambda database, _=None: whole(database, -1.0))
     for path in ("requests", "requests/export"):
@@ -116,7 +116,7 @@ async def test_an_export_that_fails_in_between_breaks_off(client, office, monkey
         recorder.record_rejection(intent(number), settlement(number))
     await recorder.close()
     patience = iter([10.0, -1.0])
-    monkeypatch.setattr(reading, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
     monkeypatch.setattr(logs, "timed_reader", lambda database, _: whole(database, next(patience)))
     with pytest.raises(aiohttp.ClientError):

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
-from tests.admin.asking import call, error_of
-from tests.store.ledger import START, intent, settlement
+from tests.admin.api_client import call, error_of
+from tests.store.sample_rows import START, intent, settlement
 
 HOUR = 3_600_000_000
 

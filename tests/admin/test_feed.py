@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.admin.desk import AdminOperations
+from gateway.admin.errors import TooManySubscribers
 from gateway.admin.feed import Feed, FeedBatch
-from gateway.admin.refusals import TooManySubscribers
+from gateway.admin.operations import AdminOperations
 from gateway.store.database import Database
 from gateway.store.logs import NO_FILTER, LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from tests.admin.conftest import AdminFixture
-from tests.store.ledger import intent, request_id, settlement
+from tests.store.sample_rows import intent, request_id, settlement
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -80,7 +80,9 @@ async def test_more_than_a_batch_comes_whole(office: AdminFixture, recorder: Rec
         assert await numbers(subscription, 700) == list(range(700))
 
 
-async def test_beginnings_come_where_they_are_asked_for(office: AdminFixture, recorder: Recorder) -> None:
+async def test_beginnings_come_where_they_are_asked_for(
+    office: AdminFixture, recorder: Recorder
+) -> None:
     feed = feed_of(office, recorder)
     async with (
         feed.subscribe(NO_FILTER) as ends,
@@ -88,7 +90,9 @@ async def test_beginnings_come_where_they_are_asked_for(office: AdminFixture, re
     ):
         await recorder.record_intent(intent(1))
         news = await anext(both)
-        assert [(row.id, row.state) for row in news.rows] == [(request_id(1), ExchangeState.RUNNING)]
+        assert [(row.id, row.state) for row in news.rows] == [
+            (request_id(1), ExchangeState.RUNNING)
+        ]
         recorder.record_settlement(settlement(1))
         await record(recorder, 2)
         # The second one has ended before its beginning was read: it comes once.
@@ -148,7 +152,9 @@ async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorde
     await recorder.close()
 
     after_it = Recorder(office.database)
-    feed = Feed(AdminOperations(office.database, office.registry, office.clock, boot_id=after_it.boot_id))
+    feed = Feed(
+        AdminOperations(office.database, office.registry, office.clock, boot_id=after_it.boot_id)
+    )
     after_it.on_commit = feed.publish
     await after_it.start()
     try:

@@ -16,11 +16,11 @@ from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import socket_path
 from gateway.config import ConfigError, parse_config
 from gateway.core.formats import Format
-from gateway.routing.gate import HealthState
-from tests.admin.reloading import NAME, ConfigFollower, follow_config, messages_channel, write
-from tests.chaos.speech import is_complete
-from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import PATHS, request_body
+from gateway.routing.circuit_breaker import HealthState
+from tests.admin.config_follower import NAME, ConfigFollower, follow_config, messages_channel, write
+from tests.resilience.chaos.sample_replies import is_complete
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.gateway import PATHS, request_body
 
 SECRET = "sk-live-4471aa99"
 BROKEN = {
@@ -173,7 +173,9 @@ async def test_what_counts_until_the_end(
         old = it.runtime.config
         server = {"port": 1, "max_body": "1KiB", "commit_after": 3, "drain_timeout": 1}
         state_dir = str(tmp_path / "elsewhere")
-        reloaded = await it.reload(messages_channel(faulty, "one"), server=server, state_dir=state_dir)
+        reloaded = await it.reload(
+            messages_channel(faulty, "one"), server=server, state_dir=state_dir
+        )
         assert reloaded.warnings == tuple(
             f"{name} stays as it is until the gateway is started again."
             for name in ("server.port", "server.max_body", "state_dir")
@@ -202,7 +204,8 @@ async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         before = await (await it.house.get("/v1/models")).json()
         reloaded = await it.reload(
-            messages_channel(faulty, "one", models=["alpha-x"]), models=[{"id": "alpha-x", "family": "alpha"}]
+            messages_channel(faulty, "one", models=["alpha-x"]),
+            models=[{"id": "alpha-x", "family": "alpha"}],
         )
         after = await (await it.house.get("/v1/models")).json()
         assert [model["id"] for model in after["data"]] == ["alpha-x"] != before["data"]
@@ -234,7 +237,9 @@ async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> No
         await it.until(lambda: it.runtime.current.hash != first)
         assert await asked_with() == "two"
         it.file.unlink()
-        await it.until(lambda: it.runtime.config_error == "channels.yaml: 1 mistake, told in the log")
+        await it.until(
+            lambda: it.runtime.config_error == "channels.yaml: 1 mistake, told in the log"
+        )
         assert await asked_with() == "two"
         it.configure(messages_channel(faulty, "one"))
         await it.until(lambda: it.runtime.current.hash == first)

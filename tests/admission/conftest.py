@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admission.turns import AdmissionQueue
+from gateway.admission.queue import AdmissionQueue
 from gateway.quota.limits import Quota
 from gateway.store import tokens
 from gateway.store.database import Database
-from tests.store.ledger import token
+from tests.store.sample_rows import token
 from tests.support.ledger_template import open_ledger
 
 

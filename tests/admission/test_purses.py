@@ -13,8 +13,8 @@ from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
-from tests.quota.asking import spent
-from tests.store.ledger import intent, settlement, token
+from tests.quota.holders import spent
+from tests.store.sample_rows import intent, settlement, token
 
 
 def moment(text: str) -> int:

@@ -14,7 +14,7 @@ import orjson
 
 from gateway.core.formats import Format
 from gateway.core.target import Target as ModelTarget
-from gateway.wire.codecs import CODECS
+from gateway.wire.registry import CODECS
 from tests.bench.agent_prompt import chat_prompt
 from tests.bench.report import REFERENCE, Row, Target
 

@@ -13,9 +13,9 @@ from playwright.async_api import Browser, StorageState
 
 from gateway.core.formats import Format
 from tests.browser import chromium
-from tests.browser.person import User, sign_in_once, signed_in
-from tests.house import RunningGateway, channel, run_gateway
-from tests.scripted import ScriptedUpstream, scripted_upstream
+from tests.browser.user import User, sign_in_once, signed_in
+from tests.support.gateway import RunningGateway, channel, run_gateway
+from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -23,7 +23,9 @@ async def browser() -> AsyncIterator[Browser]:
     """Skips where there is no Chromium, unless the run insists on it."""
     program = chromium.find_chromium()
     if program is None and chromium.is_required():
-        pytest.fail(f"{chromium.REQUIRE_VARIABLE}=1, but there is no chromium (Debian: apt-get install it)")
+        pytest.fail(
+            f"{chromium.REQUIRE_VARIABLE}=1, but there is no chromium (Debian: apt-get install it)"
+        )
     if program is None:
         pytest.skip("there is no chromium (Debian: apt-get install chromium)")
     async with chromium.launch(program) as browser:
@@ -53,7 +55,9 @@ async def remembered(browser: Browser, house: RunningGateway) -> StorageState:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def person(browser: Browser, house: RunningGateway, remembered: StorageState) -> AsyncIterator[User]:
+async def person(
+    browser: Browser, house: RunningGateway, remembered: StorageState
+) -> AsyncIterator[User]:
     """Signed in."""
     async with signed_in(browser, house, remembered) as person:
         yield person

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.browser import chromium
-from tests.browser.lived import SeededGateway, seeded_gateway
-from tests.browser.person import sign_in_once, signed_in
+from tests.browser.seeded_data import SeededGateway, seeded_gateway
+from tests.browser.user import sign_in_once, signed_in
 
 SHOTS: Final = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 

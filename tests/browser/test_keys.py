@@ -7,9 +7,9 @@ import pytest
 from playwright.async_api import Browser, StorageState
 
 from gateway.core.formats import Format
-from tests.browser.person import User, signed_in
-from tests.house import BETA, RunningGateway
-from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.browser.user import User, signed_in
+from tests.support.gateway import BETA, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -11,11 +11,18 @@ from playwright.async_api import Browser, Page
 
 from gateway.core.formats import Format
 from gateway.runtime import new_request_id
-from tests.browser.person import User, sign_in_once, signed_in, open_user
-from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT
-from tests.house import RunningGateway, channel, run_gateway
-from tests.scripted import Ending, ScriptedUpstream, by_frame, fixture_reply, fixture_stream, json_response
-from tests.store.ledger import intent, settlement
+from tests.browser.user import User, open_user, sign_in_once, signed_in
+from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT
+from tests.store.sample_rows import intent, settlement
+from tests.support.gateway import RunningGateway, channel, run_gateway
+from tests.support.upstream import (
+    Ending,
+    ScriptedUpstream,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -165,7 +172,11 @@ async def test_whatever_an_upstream_says_is_text(
     shown = await page.inner_text("pre")
     await harmless(person)
     assert len(shown) < 10_000
-    assert DISPLAYED_TEXT in shown if said == HOSTILE_TEXT.encode() else shown.startswith("<script>alert(3)")
+    assert (
+        DISPLAYED_TEXT in shown
+        if said == HOSTILE_TEXT.encode()
+        else shown.startswith("<script>alert(3)")
+    )
 
 
 async def harmless(person: User) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
+from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 
 
 @pytest.fixture

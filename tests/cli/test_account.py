@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.cli.living import GatewayProcess, running_gateway
-from tests.cli.shell import CommandRunner
-from tests.faults.upstream import FaultUpstream
-from tests.house import ALPHA, BETA, UPSTREAM_MODEL
+from tests.cli.cli_runner import CommandRunner
+from tests.cli.running_gateway import GatewayProcess, running_gateway
+from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL
 
 FIRST, SECOND = "first-secret-4471", "second-secret-4472"
 
@@ -81,7 +81,9 @@ def test_all_accounts_are_listed_well_or_not(shell: CommandRunner, gateway: Gate
     }
 
 
-def test_what_is_held_against_an_account_is_listed(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_what_is_held_against_an_account_is_listed(
+    shell: CommandRunner, gateway: GatewayProcess
+) -> None:
     ban(gateway)
     first, second, *_ = shell.json("account", "list")
     assert (first["model"], first["state"], first["reason"]) == (BETA, "banned", "key refused")
@@ -135,7 +137,9 @@ def test_a_try_asks_the_account_in_its_own_format(
     assert rows == []
 
 
-def test_a_try_that_succeeds_resets_the_account(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_a_try_that_succeeds_resets_the_account(
+    shell: CommandRunner, gateway: GatewayProcess
+) -> None:
     ban(gateway)
     gateway.upstream.clear_plans()
     result = shell("account", "try", "chat-up/main", "--model", BETA)
@@ -147,7 +151,9 @@ def test_a_try_that_succeeds_resets_the_account(shell: CommandRunner, gateway: G
 
 
 @pytest.mark.parametrize("plan", ["whole_anyway", "stream_only"])
-def test_a_try_takes_the_answer_whole_or_streamed(shell: CommandRunner, gateway: GatewayProcess, plan: str) -> None:
+def test_a_try_takes_the_answer_whole_or_streamed(
+    shell: CommandRunner, gateway: GatewayProcess, plan: str
+) -> None:
     gateway.upstream.set_plan(plan)
     assert shell.json("account", "try", "spare")["words"] == "Hello, world!"
 

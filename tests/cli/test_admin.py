@@ -10,9 +10,9 @@ import sys
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.cli.living import running_gateway
-from tests.cli.shell import CommandRunner
-from tests.console.browsing import PASSWORD, open_browser
+from tests.cli.cli_runner import CommandRunner
+from tests.cli.running_gateway import running_gateway
+from tests.console.browser import PASSWORD, open_browser
 from tests.support.paths import ROOT
 
 

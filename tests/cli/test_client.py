@@ -21,7 +21,7 @@ from gateway.config import parse_config
 from gateway.daemon import run_daemon
 from gateway.store.keys import digest
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
-from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
+from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 
 HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
@@ -98,7 +98,9 @@ def test_what_a_dead_process_left_is_no_hindrance(shell: CommandRunner) -> None:
     assert not socket_path(shell.state_dir).exists()
 
 
-def test_a_held_lock_without_a_socket(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_lock_without_a_socket(
+    shell: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 0.3)
     with lock_state_dir(shell.state_dir):
         result = shell("key", "list")

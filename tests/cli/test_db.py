@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.lock import DATABASE_NAME
-from tests.cli.shell import CommandRunner, admin_gateway
-from tests.store.ledger import intent, raw_connection, settlement
+from tests.cli.cli_runner import CommandRunner, admin_gateway
+from tests.store.sample_rows import intent, raw_connection, settlement
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.limits import LIMIT_NAMES
-from tests.cli.shell import CommandRunner, AdminGateway
+from tests.cli.cli_runner import AdminGateway, CommandRunner
 
 CONFIG = """\
 models:
@@ -142,7 +142,9 @@ def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: 
         (("remove", "team"), 1, "There is no group team; the groups are: default."),
     ],
 )
-def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(
+    shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     shell.mint("alice")
     result = shell("group", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

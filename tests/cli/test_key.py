@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.screen import format_time
+from gateway.cli.output import format_time
 from gateway.core.limits import LIMIT_NAMES
 from gateway.store.keys import digest, well_formed
-from tests.cli.shell import CommandRunner, AdminGateway
+from tests.cli.cli_runner import AdminGateway, CommandRunner
 
 UNSAID = (
     *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
@@ -138,7 +138,9 @@ def test_a_name_that_looks_like_an_id(shell: CommandRunner) -> None:
         (("revoke", "bob"), 1, "No key has the id or name bob."),
     ],
 )
-def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(
+    shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     shell.mint("alice")
     result = shell("key", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

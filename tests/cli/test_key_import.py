@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.store.keys import digest, well_formed
-from tests.cli.shell import CommandRunner, AdminGateway
+from tests.cli.cli_runner import AdminGateway, CommandRunner
 from tests.support.paths import ROOT
 
 SECRET = "an-old-key-of-ours-4471"
@@ -43,7 +43,9 @@ def many(tmp_path: Path, count: int) -> Path:
     return file
 
 
-def test_the_answer_is_a_table_of_keys(shell: CommandRunner, gateway: AdminGateway, roster: Path) -> None:
+def test_the_answer_is_a_table_of_keys(
+    shell: CommandRunner, gateway: AdminGateway, roster: Path
+) -> None:
     result = shell("key", "import", str(roster))
     assert result.exit_code == 0
     made = rows(result.stdout)
@@ -63,7 +65,9 @@ def test_the_answer_is_a_table_of_keys(shell: CommandRunner, gateway: AdminGatew
     assert SECRET not in result.stderr
 
 
-def test_a_file_that_only_its_owner_reads(shell: CommandRunner, roster: Path, tmp_path: Path) -> None:
+def test_a_file_that_only_its_owner_reads(
+    shell: CommandRunner, roster: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "keys.csv"
     result = shell("key", "import", str(roster), "--out", str(out))
     assert (result.exit_code, result.stdout) == (0, "")
@@ -96,7 +100,9 @@ def test_a_dry_run_makes_nothing(shell: CommandRunner, roster: Path, tmp_path: P
     assert told == {"ok": True, "checked": 3, "made": 0, "keys": []}
 
 
-def test_every_wrong_cell_is_named_before_a_key_is_made(shell: CommandRunner, tmp_path: Path) -> None:
+def test_every_wrong_cell_is_named_before_a_key_is_made(
+    shell: CommandRunner, tmp_path: Path
+) -> None:
     minted = shell.mint("owner")
     file = tmp_path / "team.csv"
     lines = ["name,group,expires,rpm,addresses,key", *["good,,,,,"] * 60]
@@ -138,7 +144,9 @@ def test_every_wrong_cell_is_named_before_a_key_is_made(shell: CommandRunner, tm
         (b"name\n\xff\xfe\n", "The file is not in UTF-8"),
     ],
 )
-def test_files_that_are_none(shell: CommandRunner, tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_none(
+    shell: CommandRunner, tmp_path: Path, content: bytes, message: str
+) -> None:
     file = tmp_path / "team.csv"
     file.write_bytes(content)
     result = shell("key", "import", str(file))
@@ -147,7 +155,9 @@ def test_files_that_are_none(shell: CommandRunner, tmp_path: Path, content: byte
     assert not shell.state_dir.exists()
 
 
-def test_hundreds_in_several_calls(shell: CommandRunner, gateway: AdminGateway, tmp_path: Path) -> None:
+def test_hundreds_in_several_calls(
+    shell: CommandRunner, gateway: AdminGateway, tmp_path: Path
+) -> None:
     told = shell.json("key", "import", str(many(tmp_path, 230)))
     assert (told["ok"], told["checked"], told["made"]) == (True, 230, 230)
     assert [each["name"] for each in told["keys"]] == [f"key {number}" for number in range(230)]

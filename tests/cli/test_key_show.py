@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.typed import now_us
+from gateway.cli.option_types import now_us
 from gateway.store import tokens
-from tests.cli.shell import CommandRunner, AdminGateway
-from tests.store.ledger import intent, settlement
+from tests.cli.cli_runner import AdminGateway, CommandRunner
+from tests.store.sample_rows import intent, settlement
 
 DAY = 86_400_000_000
 
@@ -67,7 +67,9 @@ def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminG
     token_id = shell.mint("alice")["id"]
     first = (now_us(), "10.0.0.1", "codex/1\x1b[31m")
     changed = (now_us(), "192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1")
-    gateway.do(lambda: tokens.record_origin(gateway.database, token_id, first=first, changed=changed))
+    gateway.do(
+        lambda: tokens.record_origin(gateway.database, token_id, first=first, changed=changed)
+    )
     line = shell("key", "list").stdout.splitlines()[1]
     assert r"! 192.0.2.7 by curl/8\u202e came" in line
     told = fields(shell("key", "show", "alice").stdout)

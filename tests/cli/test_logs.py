@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from gateway.store.records import ExchangeState, RequestRow
-from tests.cli.shell import CommandRunner, AdminGateway, admin_gateway
-from tests.store.ledger import attempt, failed_attempt, intent, request_id, settlement
+from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
+from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
 
 FAILED = {
     "state": ExchangeState.ERROR,
@@ -268,7 +268,9 @@ def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
         (("list", "--status", "99"), 2, "must be a status such as 503 or a class such as 5xx"),
     ],
 )
-def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(
+    shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     shell.mint("alice")
     result = shell("logs", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

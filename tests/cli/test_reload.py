@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 
-from tests.admin.reloading import write
-from tests.chaos.process import GatewayProcess, write_config
-from tests.cli.shell import CommandRunner, AdminGateway
-from tests.house import channels
+from tests.admin.config_follower import write
+from tests.cli.cli_runner import AdminGateway, CommandRunner
+from tests.resilience.chaos.process import GatewayProcess, write_config
+from tests.support.gateway import channels
 
 
 def write_channels(folder: Path, *accounts: str, **server: object) -> Path:

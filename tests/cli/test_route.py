@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.cli.living import GatewayProcess, running_gateway
-from tests.cli.shell import CommandRunner
-from tests.faults.upstream import FaultUpstream
-from tests.house import ALPHA, BETA, UPSTREAM_MODEL
+from tests.cli.cli_runner import CommandRunner
+from tests.cli.running_gateway import GatewayProcess, running_gateway
+from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL
 
 CONFIG = """\
 state_dir: {state}
@@ -177,7 +177,9 @@ def test_why_a_file_serves_nobody(
     assert f"Nobody would be asked: {why}. The client would get {status}: " in result.stdout
 
 
-def test_a_file_is_asked_without_a_gateway_and_without_secrets(shell: CommandRunner, file: str) -> None:
+def test_a_file_is_asked_without_a_gateway_and_without_secrets(
+    shell: CommandRunner, file: str
+) -> None:
     told = shell.json(*ask("beta-5.4[1m]", "chat", "--config", file))
     assert (told["sent"], told["model"]) == ("beta-5.4[1m]", "beta-5.4")
     assert turns(told) == [(1, "chat-main/big"), (2, "chat-main/small"), (3, "chat-main/later")]
@@ -227,7 +229,11 @@ def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:
     ],
 )
 def test_what_is_refused(
-    shell: CommandRunner, gateway: GatewayProcess, arguments: tuple[str, ...], code: int, message: str
+    shell: CommandRunner,
+    gateway: GatewayProcess,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
 ) -> None:
     result = shell(*arguments)
     assert result.exit_code == code

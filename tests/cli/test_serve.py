@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from tests.chaos.process import START_TIMEOUT, GatewayProcess, create_key, write_config
+from tests.resilience.chaos.process import START_TIMEOUT, GatewayProcess, create_key, write_config
 
 SOON = 3.0
 """Seconds that an idle gateway may take to end on a busy machine."""

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gateway.cli import usage
-from gateway.cli.screen import format_time
-from gateway.cli.typed import now_us
+from gateway.cli.option_types import now_us
+from gateway.cli.output import format_time
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import COUNTS, Dimension
-from tests.cli.shell import CommandRunner, admin_gateway
-from tests.store.ledger import intent, settlement
+from tests.cli.cli_runner import CommandRunner, admin_gateway
+from tests.store.sample_rows import intent, settlement
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 FIGURES = {"input_tokens": 1000, "cache_read_tokens": 400, "output_tokens": 70}
@@ -45,7 +45,9 @@ def ids(shell: CommandRunner) -> list[str]:
             for number, (token_id, model, at, changes) in enumerate(spent):
                 opened = intent(number, token_id, catalog_model=model, started_at=at)
                 gateway.recorder.record_intent(opened)
-                gateway.recorder.record_settlement(settlement(number, token_id, **FIGURES | changes))
+                gateway.recorder.record_settlement(
+                    settlement(number, token_id, **FIGURES | changes)
+                )
 
         gateway.do(work)
     return ids
@@ -110,7 +112,9 @@ def test_comma_separated_values(shell: CommandRunner, ids: list[str]) -> None:
     assert rows[1]["input_tokens"] == "2000"
 
 
-def test_a_name_from_before_names_had_rules_is_no_formula(shell: CommandRunner, ids: list[str]) -> None:
+def test_a_name_from_before_names_had_rules_is_no_formula(
+    shell: CommandRunner, ids: list[str]
+) -> None:
     with closing(sqlite3.connect(shell.state_dir / DATABASE_NAME)) as ledger:
         ledger.execute("UPDATE tokens SET name = '=1+1' WHERE id = ?", (ids[0],))
         ledger.commit()
@@ -123,7 +127,10 @@ def test_the_hours_that_were_summed_are_told(shell: CommandRunner, ids: list[str
     assert (told["since"] % HOUR, told["until"] % HOUR) == (0, 0)
     assert told["until"] - told["since"] == 25 * HOUR
     result = shell("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
-    assert result.stderr == f"Since {format_time(told['since'])} and before {format_time(told['until'])}.\n"
+    assert (
+        result.stderr
+        == f"Since {format_time(told['since'])} and before {format_time(told['until'])}.\n"
+    )
 
 
 def test_a_price_beside_the_units(shell: CommandRunner, ids: list[str], tmp_path: Path) -> None:
@@ -152,7 +159,9 @@ def test_nothing_yet(shell: CommandRunner) -> None:
         (("--csv", "--json"), 2, "name one"),
     ],
 )
-def test_refusals(shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refusals(
+    shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     shell.mint("alice")
     result = shell("usage", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from gateway.config import (
-    SOCKET_NAME,
     MAX_SOCKET_PATH,
+    SOCKET_NAME,
     ConfigError,
     find_config,
-    load_config,
     find_state_dir,
+    load_config,
 )
 
 

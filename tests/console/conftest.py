@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.console.browsing import PASSWORD, Browser, open_browser
-from tests.house import RunningGateway
+from tests.console.browser import PASSWORD, Browser, open_browser
+from tests.support.gateway import RunningGateway
 
 
 @pytest.fixture

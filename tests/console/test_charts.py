@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.console import charts
-from gateway.console.charts import Series, Colour, line_chart, stacked_bars
+from gateway.console.charts import Colour, Series, line_chart, stacked_bars
 
 HOURS = [f"{hour:02d}:00" for hour in range(24)]
 NAMES = {"svg", "defs", "style", "title", "g", "rect", "path", "text", "circle"}

@@ -16,8 +16,8 @@ from aiohttp.web_urldispatcher import PrefixedSubAppResource
 from gateway.app import build_app
 from gateway.console.guard import SECURITY_HEADERS, STATIC_SECONDS
 from gateway.core.formats import Format
-from tests.console.browsing import FORM_HEADERS, Browser, open_browser
-from tests.house import RunningGateway, channels, run_gateway
+from tests.console.browser import FORM_HEADERS, Browser, open_browser
+from tests.support.gateway import RunningGateway, channels, run_gateway
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -72,7 +72,9 @@ def denials(method: str, path: str) -> tuple[int, ...]:
     return (303,) if method in ("GET", "HEAD") else (403,)
 
 
-async def test_without_a_session_every_path_is_denied(house: RunningGateway, stranger: Browser) -> None:
+async def test_without_a_session_every_path_is_denied(
+    house: RunningGateway, stranger: Browser
+) -> None:
     asked = 0
     all_paths = paths(house)
     assert {"/console/tokens", "/console/sign-out", "/admin/api/keys/x"} <= set(all_paths)
@@ -191,7 +193,9 @@ async def test_the_matrix_of_headers(
     assert not signed_in or passed >= PASSING
 
 
-async def test_a_form_of_another_site_changes_nothing(house: RunningGateway, browser: Browser) -> None:
+async def test_a_form_of_another_site_changes_nothing(
+    house: RunningGateway, browser: Browser
+) -> None:
     before = await house.operations.list_keys()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         headers = {"content-type": kind} if kind else {}
@@ -225,7 +229,9 @@ async def test_a_stranger_can_send_no_large_body(stranger: Browser) -> None:
     assert answer.status == 413
 
 
-async def test_the_api_over_tcp_is_the_one_of_the_socket(house: RunningGateway, browser: Browser) -> None:
+async def test_the_api_over_tcp_is_the_one_of_the_socket(
+    house: RunningGateway, browser: Browser
+) -> None:
     minted = await browser.ask(
         "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "made here", "group": "default"}
     )
@@ -268,7 +274,9 @@ async def test_it_ends_what_it_began_when_the_browser_leaves(
     await asyncio.sleep(0.1)
     locker.close()
     async with asyncio.timeout(5):
-        while not (made := [each for each in await house.operations.list_keys() if each.name == "hasty"]):
+        while not (
+            made := [each for each in await house.operations.list_keys() if each.name == "hasty"]
+        ):
             await asyncio.sleep(0.02)
         while house.daemon.runtime.registry.token(made[0].id) is None:
             await asyncio.sleep(0.02)

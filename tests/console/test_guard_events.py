@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.console.sessions import IDLE_TIMEOUT
+from gateway.admin.sessions import IDLE_TIMEOUT
 from gateway.core.formats import Format
-from tests.admin.following import follow_feed
-from tests.console.browsing import FORM_HEADERS, Browser
+from tests.admin.feed_client import follow_feed
+from tests.console.browser import FORM_HEADERS, Browser
 from tests.console.test_guard import ENDLESS, assert_protected
-from tests.house import RunningGateway
-from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.support.gateway import RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -10,8 +10,8 @@ import pytest
 from jinja2 import UndefinedError
 
 from gateway.console.rendering import build_environment, format_time
-from tests.console.browsing import Browser
-from tests.house import RunningGateway, run_gateway
+from tests.console.browser import Browser
+from tests.support.gateway import RunningGateway, run_gateway
 
 HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Failure,
+    FailureKind,
+    Open,
+    Ping,
+    StopReason,
+    Usage,
+)
 from gateway.core.parts import Text, ToolCall
 from gateway.core.reply import Reply, ReplyFailed, collect_reply
-from gateway.core.usage import Usage
 
 BEGIN = Begin(id="reply_01", model="upstream-model")
 END = End(stop=StopReason.END_TURN, usage=Usage(input_tokens=7, output_tokens=3))

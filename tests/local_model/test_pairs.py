@@ -16,9 +16,10 @@ import orjson
 import pytest
 import yaml
 
+from tests.local_model.clients import ASK, PARAMETERS, Question
+from tests.local_model.stream_cutter import cutter
+
 from .conftest import Gateway, serving
-from .cutter import cutter
-from .tongues import ASK, PARAMETERS, Question
 
 FORMATS = ("chat", "messages", "responses")
 TOO_LONG = "word " * 3000  # tokens; the model's context is 2048

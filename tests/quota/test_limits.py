@@ -7,7 +7,7 @@ import pytest
 from gateway.core.limits import MICRO_PER_UNIT, UNLIMITED, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, HolderKind, Quota
-from tests.quota.asking import (
+from tests.quota.holders import (
     NOON,
     NOW,
     gateway,

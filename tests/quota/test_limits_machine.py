@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.core.limits import Limits
 from gateway.errors import GatewayError
+from gateway.quota.budgets import day_of, month_of
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota
-from gateway.quota.periods import day_of, month_of
-from tests.quota.asking import spent
-from tests.quota.reference import STEPS, Log
+from tests.quota.holders import spent
+from tests.quota.reference_window import STEPS, Log
 from tests.support.hypothesis_profiles import examples
 
 START = 1_795_391_999_000_000

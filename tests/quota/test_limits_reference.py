@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.limits import Limits
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota
-from tests.quota.reference import STEPS, Log
+from tests.quota.reference_window import STEPS, Log
 
 AT = 1_795_262_400_000_000
 

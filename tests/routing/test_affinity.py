@@ -15,8 +15,8 @@ from gateway.core.parts import Image, ProviderData, Source, Text
 from gateway.core.prompt import Prompt, Role, Tool, ToolKind, Turn
 from gateway.routing.affinity import (
     SESSION_HEADERS,
-    AffinityIndex,
     Affinity,
+    AffinityIndex,
     AffinitySource,
     Member,
     can_be_continued,
@@ -314,7 +314,9 @@ def test_who_comes_or_goes_moves_nothing_between_the_others(
 @given(st.binary(min_size=1, max_size=32), st.permutations(members(1, 2, 3, 4)))
 def test_the_order_of_the_file_does_not_matter(key: bytes, shuffled: list[Member]) -> None:
     whole = members(1, 2, 3, 4)
-    assert [shuffled[i] for i in rendezvous_order(key, shuffled)] == [whole[i] for i in rendezvous_order(key, whole)]
+    assert [shuffled[i] for i in rendezvous_order(key, shuffled)] == [
+        whole[i] for i in rendezvous_order(key, whole)
+    ]
 
 
 def test_a_new_account_takes_its_part_and_no_more() -> None:
@@ -360,7 +362,9 @@ def test_the_place_of_the_last_reply_goes_first() -> None:
 
 def test_a_place_that_is_gone_changes_nothing() -> None:
     for each in conversations(50):
-        assert rendezvous_order(each, members(1, 1), first=("main", "9")) == rendezvous_order(each, members(1, 1))
+        assert rendezvous_order(each, members(1, 1), first=("main", "9")) == rendezvous_order(
+            each, members(1, 1)
+        )
 
 
 def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
@@ -391,7 +395,11 @@ def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
         (Format.RESPONSES, {"store": True}, True),
         (Format.RESPONSES, {"store": False}, False),
         (Format.MESSAGES, {}, False),
-        (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"thread": {"type": "create"}})}, True),
+        (
+            Format.MESSAGES,
+            {"extra": ProviderData(Format.MESSAGES, {"thread": {"type": "create"}})},
+            True,
+        ),
         (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"betas": []})}, False),
         (Format.CHAT, {}, False),
     ],

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.routing.gate import AccountStatus, HealthState, Thresholds
-from gateway.routing.health import HealthTicket, Health, AccountRef
-from gateway.routing.judgement import Blame, AccountPenalty, Failover, Verdict
+from gateway.routing.circuit_breaker import AccountStatus, HealthState, Thresholds
+from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
+from gateway.routing.health import AccountRef, Health, HealthTicket
 from tests.support.hypothesis_profiles import examples
 
 A, B, C, D = (("main", name) for name in "abcd")
@@ -22,12 +22,22 @@ START = 1000.0
 
 
 def verdict(
-    effect: AccountPenalty, *, hint: float | None = None, seconds: float | None = None, reason: str = "why"
+    effect: AccountPenalty,
+    *,
+    hint: float | None = None,
+    seconds: float | None = None,
+    reason: str = "why",
 ) -> Verdict:
-    return Verdict(reason, Blame.UPSTREAM, Failover.YES, effect, penalty_seconds=seconds, retry_after=hint)
+    return Verdict(
+        reason, Blame.UPSTREAM, Failover.YES, effect, penalty_seconds=seconds, retry_after=hint
+    )
 
 
-FAILURE, COOL, BAN = verdict(AccountPenalty.FAILURE), verdict(AccountPenalty.RATE_LIMITED), verdict(AccountPenalty.AUTH_FAILED)
+FAILURE, COOL, BAN = (
+    verdict(AccountPenalty.FAILURE),
+    verdict(AccountPenalty.RATE_LIMITED),
+    verdict(AccountPenalty.AUTH_FAILED),
+)
 OPEN_5_MINUTES = verdict(AccountPenalty.CIRCUIT_OPEN, seconds=300.0)
 QUOTA = verdict(AccountPenalty.AUTH_FAILED, seconds=300.0)
 
@@ -330,7 +340,10 @@ def test_a_probe_that_fails_for_its_model_tells_nothing_about_the_ban(world: Wor
     world.fail(BAN)
     world.expire()
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=50.0))
-    assert (world.state(), world.state(model=OTHER)) == (HealthState.RATE_LIMITED, HealthState.HALF_OPEN)
+    assert (world.state(), world.state(model=OTHER)) == (
+        HealthState.RATE_LIMITED,
+        HealthState.HALF_OPEN,
+    )
     assert world.admit(model=OTHER) is not None
 
 
@@ -636,7 +649,11 @@ def test_a_request_of_a_forgotten_account_may_still_end(world: World) -> None:
 def test_snapshot_tells_state_reason_error_and_counts(world: World) -> None:
     world.succeed(times=3)
     world.health.record_failure(
-        world.leave(), verdict(AccountPenalty.RATE_LIMITED, hint=9.0, reason="rate limited"), START, 0.0, "x" * 999
+        world.leave(),
+        verdict(AccountPenalty.RATE_LIMITED, hint=9.0, reason="rate limited"),
+        START,
+        0.0,
+        "x" * 999,
     )
     world.succeed(model=OTHER)
     world.health.disable(B)
@@ -649,7 +666,13 @@ def test_snapshot_tells_state_reason_error_and_counts(world: World) -> None:
 
 
 def test_thresholds_are_as_given() -> None:
-    world = World(health=Health(Thresholds(consecutive_failures=1, circuit_open=2.0, max_circuit_open=3.0, auth_failed=5.0)))
+    world = World(
+        health=Health(
+            Thresholds(
+                consecutive_failures=1, circuit_open=2.0, max_circuit_open=3.0, auth_failed=5.0
+            )
+        )
+    )
     world.fail()
     assert world.closed_for() == 2
     world.expire()

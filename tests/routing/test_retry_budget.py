@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.retry_budget import MIN_RETRIES, WINDOW_SECONDS, RETRY_RATIO, RetryBudget, SecondBuckets, backoff
+from gateway.routing.retry import backoff
+from gateway.routing.retry_budget import (
+    MIN_RETRIES,
+    RETRY_RATIO,
+    WINDOW_SECONDS,
+    RetryBudget,
+    SecondBuckets,
+)
 
 
 def taken(budget: RetryBudget, now: float, tries: int = 1000) -> int:

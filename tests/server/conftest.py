@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import RunningGateway, channel, run_gateway
-from tests.scripted import ScriptedUpstream
-from tests.server.pairs import OpenGateway
+from tests.server.format_pairs import OpenGateway
+from tests.support.gateway import RunningGateway, channel, run_gateway
+from tests.support.upstream import ScriptedUpstream
 
 
 @pytest.fixture

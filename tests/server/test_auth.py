@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import PATHS, RunningGateway, request_body
-from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.support.gateway import PATHS, RunningGateway, request_body
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 REPLY = fixture_reply("chat")
 STRANGER = "sk-" + "A" * 48
@@ -37,7 +37,9 @@ async def test_where_two_differ_either_valid_one_counts(house: RunningGateway, v
     assert status == 200
 
 
-async def test_the_api_key_is_looked_at_first(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_the_api_key_is_looked_at_first(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(REPLY)
     token, key = await house.operations.create_key("first", "default")
     await house.post(Format.CHAT, headers={"x-api-key": key})
@@ -58,7 +60,9 @@ async def test_the_api_key_is_looked_at_first(house: RunningGateway, upstream: S
     ],
     ids=lambda headers: "+".join(headers),
 )
-async def test_bad_keys_are_all_answered_alike(house: RunningGateway, headers: dict[str, str]) -> None:
+async def test_bad_keys_are_all_answered_alike(
+    house: RunningGateway, headers: dict[str, str]
+) -> None:
     async with house.http.post(
         PATHS[Format.CHAT], json=request_body(Format.CHAT), headers=headers
     ) as answer:

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.core.formats import Format
-from tests.house import RunningGateway, channels, run_gateway
-from tests.scripted import ScriptedUpstream, fixture_stream
+from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_stream
 
 ORIGIN = "https://console.test"
 ASK = {"origin": ORIGIN, "access-control-request-method": "POST"}

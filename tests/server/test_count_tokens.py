@@ -15,8 +15,16 @@ from gateway.core.formats import Format
 from gateway.server import count_tokens
 from gateway.store.records import ExchangeState
 from gateway.wire.messages import CODEC
-from tests.house import ALPHA, BETA, UPSTREAM_KEY, UPSTREAM_MODEL, RunningGateway, channel, run_gateway
-from tests.scripted import Ending, Response, ScriptedUpstream, json_response
+from tests.support.gateway import (
+    ALPHA,
+    BETA,
+    UPSTREAM_KEY,
+    UPSTREAM_MODEL,
+    RunningGateway,
+    channel,
+    run_gateway,
+)
+from tests.support.upstream import Ending, Response, ScriptedUpstream, json_response
 
 PATH = "/v1/messages/count_tokens"
 TURNS = [{"role": "user", "content": "How many tokens does this question have?"}]
@@ -26,7 +34,11 @@ TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": 
 
 
 async def ask(
-    house: RunningGateway, path: str = PATH, key: str | None = None, headers: Any = None, **fields: Any
+    house: RunningGateway,
+    path: str = PATH,
+    key: str | None = None,
+    headers: Any = None,
+    **fields: Any,
 ) -> ClientResponse:
     return await house.post(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
 
@@ -62,7 +74,9 @@ async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Runn
         yield house
 
 
-async def test_a_messages_upstream_counts(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_messages_upstream_counts(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     answer = await ask(house, system=system, tools=[TOOL], unknown={"kept": [1]})
@@ -97,7 +111,9 @@ async def test_the_beta_form(house: RunningGateway, upstream: ScriptedUpstream) 
     assert upstream.last_request.json["context_management"] == management
 
 
-async def test_a_responses_upstream_counts(responses: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_responses_upstream_counts(
+    responses: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(json_response({"object": "response.input_tokens", "input_tokens": 31}))
     answer = await ask(
         responses,
@@ -150,10 +166,14 @@ async def test_for_a_chat_upstream_the_gateway_estimates(
 
 async def test_an_estimate_follows_what_requests_really_cost(chat: RunningGateway) -> None:
     before = await counted(await ask(chat))
-    long = CODEC.parse_count_tokens(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
+    long = CODEC.parse_count_tokens(
+        BODY | {"messages": [{"role": "user", "content": "word " * 9000}]}
+    )
     runtime = chat.daemon.runtime
     for _ in range(20):
-        runtime.input_estimates.record(ALPHA, long, 3 * runtime.input_estimates.estimate(BETA, long))
+        runtime.input_estimates.record(
+            ALPHA, long, 3 * runtime.input_estimates.estimate(BETA, long)
+        )
     assert await counted(await ask(chat)) == pytest.approx(3 * before, rel=0.1)
     assert await counted(await ask(chat, model=BETA)) == before
 
@@ -232,7 +252,9 @@ async def test_an_upstream_that_is_away_is_no_error(tmp_path: Path) -> None:
         await estimated(await ask(house))
 
 
-async def test_the_clients_own_fault_is_told(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_the_clients_own_fault_is_told(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     message = f"messages.0.content.0: odd, said {upstream.address}"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
     upstream.respond_with(json_response(error, 400))

@@ -14,8 +14,15 @@ import gateway.server.client_stream
 import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
-from tests.house import RunningGateway, channels, run_gateway, request_body
-from tests.scripted import Ending, Response, ScriptedUpstream, by_frame, fixture_reply, fixture_stream
+from tests.support.gateway import RunningGateway, channels, request_body, run_gateway
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+)
 
 SILENT_HEAD = fixture_stream("chat", "cut", ending=Ending.STALLED)
 NEVER = by_frame(SILENT_HEAD).with_changes(pieces=(b": still here\n\n",), ending=Ending.STALLED)
@@ -65,7 +72,9 @@ async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
     upstream: ScriptedUpstream, tmp_path: Path, stream: bool
 ) -> None:
     script = fixture_stream("chat") if stream else fixture_reply("chat")
-    status, _, _ = await asked(upstream, tmp_path, script.with_changes(delay=0.6), stream=stream, idle=0.2)
+    status, _, _ = await asked(
+        upstream, tmp_path, script.with_changes(delay=0.6), stream=stream, idle=0.2
+    )
     assert status == 200
 
 

@@ -17,10 +17,17 @@ from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.reply import collect_reply
 from gateway.store.records import ExchangeState
-from gateway.wire.codecs import CODECS
-from tests.faults.upstream import FaultUpstream, fault_upstream
-from tests.house import ALPHA, PATHS, UPSTREAM_MODEL, RunningGateway, run_gateway, request_body
-from tests.wire.streams import decode
+from gateway.wire.registry import CODECS
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.gateway import (
+    ALPHA,
+    PATHS,
+    UPSTREAM_MODEL,
+    RunningGateway,
+    request_body,
+    run_gateway,
+)
+from tests.wire.stream_cases import decode
 
 PINGS = {
     Format.CHAT: b": keepalive\n\n",
@@ -77,7 +84,9 @@ async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: 
     assert body.startswith(PINGS[spoken])
     events = decode(CODECS[spoken].decoder(), body)
     assert sum(isinstance(event, End) for event in events) == 1
-    assert [part.text for part in collect_reply(events).parts if isinstance(part, Text)] == ["Hello, world!"]
+    assert [part.text for part in collect_reply(events).parts if isinstance(part, Text)] == [
+        "Hello, world!"
+    ]
     assert (row.state, row.status, row.attempts, row.channel) == (ExchangeState.OK, 200, 2, "c1")
 
 

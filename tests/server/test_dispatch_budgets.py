@@ -14,12 +14,8 @@ from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.store.records import ExchangeState
-from tests.house import RunningGateway, channels, run_gateway
-from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, json_response
-from tests.server.limiting import (
+from tests.server.key_limits import (
     ErrorReply,
-    wait_all_released,
-    start_request,
     cancel,
     expected_error,
     in_use,
@@ -27,8 +23,12 @@ from tests.server.limiting import (
     limit_key,
     read_error,
     shift_clock,
+    start_request,
     use_quota,
+    wait_all_released,
 )
+from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply, json_response
 
 BROKE = ("billing_error", "insufficient_quota")
 PLAIN: dict[str, Any] = {
@@ -101,7 +101,9 @@ async def test_a_spent_budget(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_groups_budget(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+async def test_a_groups_budget(
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+) -> None:
     limit_group(house, budget_day=1_000 * MICRO_PER_UNIT)
     other, key = await house.operations.create_key("other", "default")
     use_quota(house, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
@@ -213,7 +215,9 @@ async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: P
 async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, key = await house.desk.mint_key("lasting", "default", limits={"budget": 50 * MICRO_PER_UNIT})
+        token, key = await house.desk.mint_key(
+            "lasting", "default", limits={"budget": 50 * MICRO_PER_UNIT}
+        )
         statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
         assert statuses == [200, 200]
     async with plain_house(upstream, tmp_path) as house:
@@ -229,7 +233,9 @@ async def test_a_rotated_key_goes_on_with_its_budget(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, old = await house.desk.mint_key("lasting", "default", limits={"budget": 40 * MICRO_PER_UNIT})
+        token, old = await house.desk.mint_key(
+            "lasting", "default", limits={"budget": 40 * MICRO_PER_UNIT}
+        )
         assert (await house.ask(Format.CHAT, key=old, max_tokens=4)).status == 200
         _, new = await house.desk.rotate_key(token.id, 60 * MICRO_PER_UNIT)
         statuses = [

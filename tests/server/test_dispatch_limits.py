@@ -14,8 +14,20 @@ import pytest
 from gateway.core.formats import Format
 from gateway.quota.limits import HolderKind
 from gateway.store.records import ExchangeState
-from tests.house import RunningGateway, channel, channels, run_gateway
-from tests.scripted import (
+from tests.server.key_limits import (
+    NOTHING_IN_USE,
+    ErrorReply,
+    cancel,
+    in_use,
+    limit_group,
+    limit_key,
+    read_error,
+    start_request,
+    use_quota,
+    wait_all_released,
+)
+from tests.support.gateway import RunningGateway, channel, channels, run_gateway
+from tests.support.upstream import (
     Ending,
     Response,
     ScriptedUpstream,
@@ -23,18 +35,6 @@ from tests.scripted import (
     fixture_reply,
     fixture_stream,
     json_response,
-)
-from tests.server.limiting import (
-    NOTHING_IN_USE,
-    ErrorReply,
-    wait_all_released,
-    start_request,
-    cancel,
-    in_use,
-    limit_group,
-    limit_key,
-    read_error,
-    use_quota,
 )
 
 HOLDERS = {"key": "key tests", "group": "group default", "gateway": "the gateway"}
@@ -168,7 +168,9 @@ async def test_the_limit_that_takes_longest_is_told(
     assert not upstream.requests
 
 
-async def test_refused_requests_take_nothing(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_refused_requests_take_nothing(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     """All limits are checked before anything is taken of any."""
     upstream.respond_with(SILENT, fixture_reply("chat"))
     limit_key(house, requests_per_minute=3, tokens_per_minute=9000, concurrent=9, budget=10**12)
@@ -259,7 +261,9 @@ async def _nobody_answers(house: RunningGateway, upstream: ScriptedUpstream) -> 
 
 
 async def _failover(house: RunningGateway, upstream: ScriptedUpstream) -> None:
-    upstream.respond_with(json_response({"error": {"message": "no"}}, 401), fixture_reply("responses"))
+    upstream.respond_with(
+        json_response({"error": {"message": "no"}}, 401), fixture_reply("responses")
+    )
     assert (await house.post(Format.CHAT)).status == 200
     assert len(upstream.requests) == 2
 
@@ -355,7 +359,9 @@ async def test_a_prompt_that_only_warms_a_cache_takes_a_request(
         assert in_use(house) == NOTHING_IN_USE
 
 
-async def test_many_at_once_never_pass_the_limit(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_many_at_once_never_pass_the_limit(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
     limit_key(house, concurrent=7)
     async with asyncio.TaskGroup() as group:

@@ -9,9 +9,9 @@ from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
 from gateway.store.usage import Dimension
-from tests.house import PATHS, RunningGateway, request_body
-from tests.scripted import ScriptedUpstream, fixture_reply
-from tests.server.limiting import NOTHING_IN_USE, in_use, limit_key
+from tests.server.key_limits import NOTHING_IN_USE, in_use, limit_key
+from tests.support.gateway import PATHS, RunningGateway, request_body
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 LIMIT = 600
 CALLERS = 20

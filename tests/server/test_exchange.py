@@ -9,8 +9,8 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState, RequestRow
-from tests.house import ACCOUNT, UPSTREAM_MODEL, RunningGateway, request_body
-from tests.scripted import (
+from tests.support.gateway import ACCOUNT, UPSTREAM_MODEL, RunningGateway, request_body
+from tests.support.upstream import (
     Ending,
     Response,
     ScriptedUpstream,
@@ -74,7 +74,9 @@ async def test_cached_and_written_tokens(
     house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """The whole prompt, with cache reads as a part of it, whatever the format counts."""
-    upstream.respond_with(fixture_reply(spoken, "cached_usage"), fixture_stream(spoken, "cached_usage"))
+    upstream.respond_with(
+        fixture_reply(spoken, "cached_usage"), fixture_stream(spoken, "cached_usage")
+    )
     await house.post(spoken)
     await house.post(spoken, stream=True)
     first, second = await house.rows(2)
@@ -114,7 +116,9 @@ async def test_refused_by_the_router(house: RunningGateway) -> None:
 
 
 async def test_refused_by_the_upstream(house: RunningGateway, upstream: ScriptedUpstream) -> None:
-    upstream.respond_with(json_response({"error": {"message": "spent", "type": "insufficient_quota"}}, 429))
+    upstream.respond_with(
+        json_response({"error": {"message": "spent", "type": "insufficient_quota"}}, 429)
+    )
     await house.post(Format.CHAT)
     assert_row(
         await house.row(),
@@ -139,7 +143,9 @@ async def test_an_upstream_error_is_kept_within_bounds(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_cut_stream(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+async def test_a_cut_stream(
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+) -> None:
     upstream.respond_with(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
     answer = await house.post(spoken, stream=True)
     assert answer.status == 200
@@ -171,7 +177,9 @@ async def test_an_error_event_within_a_stream(
     assert "Rate limit reached" in (row.upstream_error or "")
 
 
-async def test_a_whole_reply_that_is_no_reply(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_whole_reply_that_is_no_reply(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(json_response(b"<html>maintenance</html>"))
     await house.post(Format.CHAT)
     assert_row(

@@ -10,7 +10,7 @@ import pytest
 
 import gateway
 from gateway.core.formats import Format
-from tests.house import (
+from tests.support.gateway import (
     ACCOUNT,
     BETA,
     UPSTREAM_KEY,
@@ -18,10 +18,10 @@ from tests.house import (
     RunningGateway,
     channel,
     channels,
-    run_gateway,
     request_body,
+    run_gateway,
 )
-from tests.scripted import ScriptedUpstream, fixture_reply, fixture_stream, json_response
+from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 
 NOISE = {
     "accept": "application/json",
@@ -156,7 +156,9 @@ async def test_protocol_headers_cross_under_their_real_names(
         ],
     ) as answer:
         assert answer.status == 200
-    names = [name for name in upstream.last_request.headers if name.lower().startswith(("an", "ven"))]
+    names = [
+        name for name in upstream.last_request.headers if name.lower().startswith(("an", "ven"))
+    ]
     assert sorted(names) == ["anthropic-beta", "anthropic-version"]
     assert upstream.last_request.headers["anthropic-version"] == "2026-10-21"
     assert upstream.last_request.headers["anthropic-beta"] == "one,two,three"
@@ -268,7 +270,9 @@ async def test_refusals_of_an_upstream_are_cleaned(
         f"max_tokens: too many for {ACCOUNT} at {upstream.address}/v1/x "
         f"with {UPSTREAM_KEY} or sk-live-0123456789 from 192.0.2.7:443"
     )
-    upstream.respond_with(json_response({"error": {"type": "invalid_request_error", "message": message}}, 400))
+    upstream.respond_with(
+        json_response({"error": {"type": "invalid_request_error", "message": message}}, 400)
+    )
     answer = await house.post(spoken)
     assert answer.status == 400
     said = (await answer.json())["error"]["message"]
@@ -287,12 +291,17 @@ async def test_refusals_of_an_upstream_are_cleaned(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_no_answer_tells_a_secret(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, caplog: pytest.LogCaptureFixture
+    house: RunningGateway,
+    upstream: ScriptedUpstream,
+    spoken: Format,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whatever an upstream lets slip, in whatever status or event."""
     canary = f"{UPSTREAM_KEY} {ACCOUNT} {upstream.address} 127.0.0.1"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": canary}}
-    scripts = [json_response(error, status) for status in (400, 401, 403, 404, 413, 422, 429, 500, 529)]
+    scripts = [
+        json_response(error, status) for status in (400, 401, 403, 404, 413, 422, 429, 500, 529)
+    ]
     scripts.append(json_response(canary.encode(), 400))
     scripts.append(json_response(canary.encode(), 200))
     broken = fixture_stream(spoken, "error_mid_stream")

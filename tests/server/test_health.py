@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.house import RunningGateway, run_gateway
+from tests.support.gateway import RunningGateway, run_gateway
 
 
 async def test_alive_and_ready(house: RunningGateway) -> None:

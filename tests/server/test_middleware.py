@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, RunningGateway, channels, run_gateway
-from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, event_stream, json_response
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    event_stream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
 
 INVALID = "invalid_request_error"
 FINAL = {"x-should-retry": "false"}
@@ -134,7 +142,9 @@ async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
 
 
 @pytest.mark.parametrize("case", UPSTREAM)
-async def test_what_an_upstream_does(house: RunningGateway, upstream: ScriptedUpstream, case: str) -> None:
+async def test_what_an_upstream_does(
+    house: RunningGateway, upstream: ScriptedUpstream, case: str
+) -> None:
     script, row = UPSTREAM[case]
     upstream.respond_with(script)
     for spoken in Format:
@@ -146,7 +156,9 @@ async def test_what_an_upstream_does(house: RunningGateway, upstream: ScriptedUp
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
 
-async def test_a_long_wait_is_capped_and_final(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_long_wait_is_capped_and_final(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(said(429, retry_after="3600"))
     answer = await house.post(Format.CHAT)
     assert answer.status == 503
@@ -208,7 +220,9 @@ def not_found(model: str) -> Row:
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_no_such_model(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+async def test_no_such_model(
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+) -> None:
     for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
         await assert_told(await house.post(spoken, model=model), spoken, not_found(model))
     assert not upstream.requests
@@ -292,7 +306,9 @@ async def test_the_cap_on_output_is_required_on_messages(house: RunningGateway) 
         ("/whatever", None),
     ],
 )
-async def test_the_envelope_is_the_paths(house: RunningGateway, path: str, spoken: Format | None) -> None:
+async def test_the_envelope_is_the_paths(
+    house: RunningGateway, path: str, spoken: Format | None
+) -> None:
     async with house.http.post(path) as answer:
         assert answer.status == 404
         body = await answer.json()
@@ -331,7 +347,9 @@ async def test_a_fault_of_ours_is_not_shown(
     assert kept.upstream_error == "RuntimeError: secret detail"
 
 
-async def test_every_answer_names_its_exchange(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_every_answer_names_its_exchange(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(fixture_reply("chat"), fixture_stream("chat"))
     answers = [
         await house.post(Format.CHAT, headers={"x-request-id": "mine-1"}),

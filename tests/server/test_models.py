@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import parse_config
 from gateway.core.formats import Format
-from tests.house import ALPHA, BETA, RunningGateway, channel, run_gateway
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 
 ALIASED = {"id": "beta-own", "family": "beta", "aliases": ["team/own-1"], "context": 1000}
 SLASHED = {"id": "alpha/vendor:8b@2", "family": "alpha", "lifecycle": "deprecated"}
@@ -63,7 +63,9 @@ async def test_one_body_for_every_client_library(house: RunningGateway) -> None:
         (["alpha-opus-*", "nothing"], []),
     ],
 )
-async def test_the_group_decides(house: RunningGateway, patterns: list[str], usable: list[str]) -> None:
+async def test_the_group_decides(
+    house: RunningGateway, patterns: list[str], usable: list[str]
+) -> None:
     body = await list_models(house, key=await house.key_for_models(*patterns))
     assert ids(body) == usable
     if not usable:

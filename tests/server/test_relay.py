@@ -12,19 +12,19 @@ from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.reply import collect_reply
 from gateway.store.records import ExchangeState
-from gateway.wire.codecs import CODECS
-from tests.house import PATHS, RunningGateway, request_body
-from tests.scripted import (
+from gateway.wire.registry import CODECS
+from tests.support.gateway import PATHS, RunningGateway, request_body
+from tests.support.upstream import (
     TRUNCATIONS,
     Ending,
     ScriptedUpstream,
     by_byte,
     by_frame,
+    event_stream,
     fixture_reply,
     fixture_stream,
-    event_stream,
 )
-from tests.wire.streams import decode
+from tests.wire.stream_cases import decode
 
 TERMINAL = {
     Format.CHAT: b"[DONE]",
@@ -114,7 +114,9 @@ async def test_signs_of_life(
 ) -> None:
     monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
-    upstream.respond_with(frames.with_changes(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2))
+    upstream.respond_with(
+        frames.with_changes(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2)
+    )
     body = await (await house.post(spoken, stream=True)).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
@@ -142,7 +144,9 @@ async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_rou
 
 async def test_an_event_without_end(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     head = by_frame(fixture_stream("chat", "cut")).body
-    upstream.respond_with(event_stream(head).with_changes(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17)))
+    upstream.respond_with(
+        event_stream(head).with_changes(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17))
+    )
     answer = await house.post(Format.CHAT, stream=True)
     body = await answer.read()
     assert b'"code":"upstream_event_too_large"' in body
@@ -163,7 +167,9 @@ async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
     assert "JSONDecodeError" in (row.upstream_error or "")
 
 
-async def test_a_client_hears_of_a_shutdown(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_client_hears_of_a_shutdown(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
     answer = await house.http.post(
         PATHS[Format.CHAT],

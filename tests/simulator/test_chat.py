@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, BadRequestError, LengthFinishReasonError, NotFou
 from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
-from .pictures import PNG
+from tests.simulator.images import PNG
 
 MODEL = "beta-5.4"
 HELLO: Any = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello there"}]

@@ -7,8 +7,7 @@ from base64 import b64decode
 import pytest
 
 from gateway.simulator.image import describe, measure
-
-from .pictures import EXTENDED, GIF, JPEG, LOSSLESS, LOSSY, PNG, PROGRESSIVE
+from tests.simulator.images import EXTENDED, GIF, JPEG, LOSSLESS, LOSSY, PNG, PROGRESSIVE
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from anthropic import AsyncAnthropic, BadRequestError, NotFoundError, beta_async
 from anthropic.types import RawMessageStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from .pictures import GIF, PNG
+from tests.simulator.images import GIF, PNG
 
 MODEL = "alpha-sonnet-4-6"
 WEATHER: Any = {

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, BadRequestError
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from .pictures import PNG
+from tests.simulator.images import PNG
 
 MODEL = "beta-5.4"
 WEATHER: Any = {

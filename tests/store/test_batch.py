@@ -5,18 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.store.batch import (
+from gateway.store.batch import RowState, build_batch, sanitize_entry, settlements_without_intent
+from gateway.store.records import (
     HOUR_US,
-    TokenDelta,
     Entry,
+    ExchangeState,
     HourDelta,
-    RowState,
-    build_batch,
-    sanitize_entry,
-    settlements_without_intent,
+    Intent,
+    Settlement,
+    TokenDelta,
 )
-from gateway.store.records import ExchangeState, Intent, Settlement
-from tests.store.ledger import START, attempt, failed_attempt, intent, request_id, settlement
+from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
 from tests.support.hypothesis_profiles import examples
 
 OPEN = RowState("open", START, "default", None)
@@ -100,8 +99,12 @@ def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
     ]
     standing = {request_id(number): late for number in (2, 3, 4)}
     assert build_batch(entries, standing).hour_deltas == [
-        HourDelta(2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000),
-        HourDelta(1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000),
+        HourDelta(
+            2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000
+        ),
+        HourDelta(
+            1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000
+        ),
         HourDelta(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
     ]
 
@@ -115,9 +118,9 @@ def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
 
 
 def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
-    assert settlements_without_intent([settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}) == [
-        request_id(1)
-    ]
+    assert settlements_without_intent(
+        [settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}
+    ) == [request_id(1)]
 
 
 def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
@@ -125,7 +128,9 @@ def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
     assert sanitize_entry(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
     assert sanitize_entry(intent(1)) == intent(1)
     assert sanitize_entry(intent(1)).stream is True
-    torn = settlement(1, attempts=(failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80)))
+    torn = settlement(
+        1, attempts=(failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80))
+    )
     assert sanitize_entry(torn) == torn._replace(
         attempts=(failed_attempt(), failed_attempt(error="a?\ufffdb", status=2**53))
     )
@@ -155,7 +160,9 @@ def test_any_cut_into_batches_settles_each_row_once(
     for size in [*sizes, len(entries)]:
         chunk, rest = rest[:size], rest[size:]
         again = data.draw(st.booleans())
-        for asked in ([*settlements_without_intent(chunk, ())], [entry.id for entry in chunk])[: 1 + again]:
+        for asked in ([*settlements_without_intent(chunk, ())], [entry.id for entry in chunk])[
+            : 1 + again
+        ]:
             batch = build_batch(chunk, {key: rows[key] for key in asked if key in rows})
             for opened in batch.intents:
                 assert opened.id not in rows

@@ -15,7 +15,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.schema import settings
-from tests.store.ledger import raw_connection, token
+from tests.store.sample_rows import raw_connection, token
 
 
 async def test_every_file_is_the_owners_alone(database: Database, path: Path) -> None:

@@ -37,7 +37,10 @@ def test_a_second_holder_learns_the_pid_of_the_first_until_it_dies(tmp_path: Pat
     with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=-1, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StateLocked, match=f"process {holder.pid}") as caught, lock_state_dir(tmp_path):
+        with (
+            pytest.raises(StateLocked, match=f"process {holder.pid}") as caught,
+            lock_state_dir(tmp_path),
+        ):
             pass
         assert caught.value.pid == holder.pid
         holder.send_signal(signal.SIGKILL)

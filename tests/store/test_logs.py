@@ -12,7 +12,7 @@ from gateway.store.database import Database
 from gateway.store.logs import LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, Intent, RequestRow
-from tests.store.ledger import START, attempt, failed_attempt, intent, request_id, settlement
+from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -249,5 +249,8 @@ async def test_what_ended_in_earlier_runs_is_in_the_order_of_its_ends(
     await later.close()
     everything = [timed_id(number) for number in (2, 3, 1, 4)]
     assert await logs.ended_in_earlier_runs(database, later.boot_id, 10) == everything
-    assert await logs.ended_in_earlier_runs(database, later.boot_id, 2) == [timed_id(3), timed_id(4)]
+    assert await logs.ended_in_earlier_runs(database, later.boot_id, 2) == [
+        timed_id(3),
+        timed_id(4),
+    ]
     assert await logs.ended_in_earlier_runs(database, recorder.boot_id, 10) == [timed_id(5)]

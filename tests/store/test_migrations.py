@@ -12,18 +12,24 @@ import pytest
 from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
-from gateway.store import groups, logs, tokens
-from gateway.store.batch import HOUR_US
-from gateway.store.check import check
+from gateway.store import logs, tokens
 from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
+from gateway.store.integrity import check
 from gateway.store.migrations import STEPS, migrate
 from gateway.store.recorder import Recorder
-from gateway.store.records import Group
+from gateway.store.records import HOUR_US, Group
 from gateway.store.schema import metadata
 from gateway.store.sqlite import SqliteWriter, create_file
 from gateway.store.usage import Dimension, usage
-from tests.store.ledger import attempt, integrity_check, intent, raw_connection, request_id, settlement
+from tests.store.sample_rows import (
+    attempt,
+    integrity_check,
+    intent,
+    raw_connection,
+    request_id,
+    settlement,
+)
 
 NOW = 1_790_000_000_000_000
 
@@ -87,11 +93,11 @@ async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
 
 async def test_the_first_start_makes_the_group_that_reaches_everything(path: Path) -> None:
     database = await Database.open(path, clock_ns=lambda: NOW * 1000)
-    assert await groups.all_groups(database) == [Group("default", ("*",), NOW)]
-    await groups.remove_group(database, "default")
+    assert await tokens.all_groups(database) == [Group("default", ("*",), NOW)]
+    await tokens.remove_group(database, "default")
     await database.close()
     database = await Database.open(path)
-    assert await groups.all_groups(database) == []
+    assert await tokens.all_groups(database) == []
     await database.close()
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.store import logs
-from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
-from gateway.store.overview import DAY_US, Totals, FailureGroup, Metrics, overview, align_span
+from gateway.store.overview import DAY_US, FailureGroup, align_span, overview
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState
-from tests.store.ledger import intent, settlement
+from gateway.store.records import HOUR_US, ExchangeState
+from gateway.store.usage import Metrics, Totals
+from tests.store.sample_rows import intent, settlement
 
 MONDAY = 20_700 * DAY_US
 
@@ -41,7 +41,9 @@ async def filled(database: Database, recorder: Recorder) -> Database:
         at = MONDAY + 3 * HOUR_US + number
         record(recorder, at, error_code="server_is_overloaded", upstream_status=529, **failed)
     record(recorder, MONDAY + 4 * HOUR_US - 1, **failed | {"state": ExchangeState.CLIENT_GONE})
-    record(recorder, MONDAY + 4 * HOUR_US, error_code="rate_limited", upstream_status=None, **failed)
+    record(
+        recorder, MONDAY + 4 * HOUR_US, error_code="rate_limited", upstream_status=None, **failed
+    )
     await recorder.close()
     return database
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gateway.store import logs, tokens
-from gateway.store.check import check
 from gateway.store.database import Database
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from gateway.store.usage import usage
-from tests.store.ledger import (
+from tests.store.sample_rows import (
     START,
     attempt,
     failed_attempt,
@@ -51,7 +51,9 @@ async def test_settling_twice_changes_nothing(database: Database, recorder: Reco
     recorder.record_settlement(once)
     recorder.record_settlement(once._replace(state=ExchangeState.ERROR, output_tokens=1000))
     await recorder.record_intent(intent(2))
-    recorder.record_settlement(once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempt(),)))
+    recorder.record_settlement(
+        once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempt(),))
+    )
     await recorder.record_intent(intent(3))
     assert await logs.attempts(database, request_id(1)) == [failed_attempt(), attempt()]
     row = await logs.get(database, request_id(1))

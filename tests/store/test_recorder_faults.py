@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import Connection
 
 from gateway.store import logs, tokens
-from gateway.store.check import check
 from gateway.store.database import Database
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from tests.store.ledger import integrity_check, intent, raw_connection, settlement
+from tests.store.sample_rows import integrity_check, intent, raw_connection, settlement
 
 
 def run_and_kill(path: Path, first: int, after: float) -> set[str]:

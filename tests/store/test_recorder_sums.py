@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store import tokens
-from gateway.store.batch import HOUR_US
-from gateway.store.check import check
 from gateway.store.database import Database
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.records import HOUR_US, ExchangeState, Intent, Settlement
 from gateway.store.usage import COUNTS, Dimension, usage
-from tests.store.ledger import START, intent, raw_connection, settlement, token
+from tests.store.sample_rows import START, intent, raw_connection, settlement, token
 from tests.support.hypothesis_profiles import examples
 from tests.support.ledger_template import open_ledger
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from gateway.store import logs, tokens
-from gateway.store.batch import HOUR_US
-from gateway.store.check import check
 from gateway.store.database import Database
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState
+from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.usage import Dimension, usage
-from tests.store.ledger import START, intent, request_id, settlement, token
+from tests.store.sample_rows import START, intent, request_id, settlement, token
 
 
 async def test_the_prompt_is_billed_to_the_key_and_to_the_hour_of_its_start(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.store.database import Database
-from gateway.store.groups import put_group
 from gateway.store.records import Group, TokenState
 from gateway.store.registry import Registry
-from gateway.store.tokens import add_token
-from tests.store.ledger import START, token
+from gateway.store.tokens import add_token, put_group
+from tests.store.sample_rows import START, token
 
 
 async def test_loading_leaves_the_revoked_out(database: Database) -> None:

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from gateway.store import logs, tokens
-from gateway.store.batch import HOUR_US
-from gateway.store.check import check
 from gateway.store.database import Database
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
-from gateway.store.records import Intent, Settlement
+from gateway.store.records import HOUR_US, Intent, Settlement
 from gateway.store.retention import delete_before
 from gateway.store.usage import Dimension, usage
-from tests.store.ledger import START, attempt, intent, raw_connection, settlement
+from tests.store.sample_rows import START, attempt, intent, raw_connection, settlement
 
 FIRST = START // HOUR_US
 

@@ -7,11 +7,11 @@ from gateway.store.sessions import (
     SessionRow,
     add_session,
     all_sessions,
-    touch_session,
     get_password_digest,
-    remove_session,
     remove_all_sessions,
+    remove_session,
     set_password_digest,
+    touch_session,
 )
 
 

@@ -21,8 +21,16 @@ from gateway.store.driver import driver_cursor
 from gateway.store.records import ExchangeState
 from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table
-from gateway.store.statements import SingleRowStatement, Statements, MultiRowStatement
-from tests.store.ledger import START, attempt, failed_attempt, intent, raw_connection, request_id, settlement
+from gateway.store.statements import MultiRowStatement, SingleRowStatement, Statements
+from tests.store.sample_rows import (
+    START,
+    attempt,
+    failed_attempt,
+    intent,
+    raw_connection,
+    request_id,
+    settlement,
+)
 from tests.support.hypothesis_profiles import examples
 
 FORMS = (MultiRowStatement, SingleRowStatement)
@@ -55,7 +63,9 @@ def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]
     return [build_batch(first.values(), {}), build_batch(entries, {}, first)]
 
 
-def written(form: type[MultiRowStatement] | type[SingleRowStatement], steps: Sequence[Batch]) -> list[Any]:
+def written(
+    form: type[MultiRowStatement] | type[SingleRowStatement], steps: Sequence[Batch]
+) -> list[Any]:
     """Every row of every table that the recorder writes, in a database in memory."""
     engine = create_engine("sqlite://")
     statements = Statements(engine.dialect, "boot", form)
@@ -82,7 +92,9 @@ def test_both_forms_write_the_same(opened: int, settled: int, refused: int, owne
     assert written(MultiRowStatement, steps) == written(SingleRowStatement, steps)
 
 
-@pytest.mark.parametrize("count", sorted({n + more for n in MultiRowStatement.SIZES for more in (0, 1)}))
+@pytest.mark.parametrize(
+    "count", sorted({n + more for n in MultiRowStatement.SIZES for more in (0, 1)})
+)
 def test_any_number_of_rows_is_written_exactly(count: int) -> None:
     rows = written(MultiRowStatement, batches(count, count, 0, 1))
     in_requests = [row for row in rows if str(row[0]).startswith("req_") and len(row) > 20]
@@ -91,7 +103,12 @@ def test_any_number_of_rows_is_written_exactly(count: int) -> None:
 
 def test_a_server_gets_the_portable_form() -> None:
     statements = Statements(asyncpg.dialect(), "boot")
-    for each in (statements.insert_intent, statements.update_settled, statements.add_hour, statements.add_to_token):
+    for each in (
+        statements.insert_intent,
+        statements.update_settled,
+        statements.add_hour,
+        statements.add_to_token,
+    ):
         assert isinstance(each, SingleRowStatement)
         assert "given" not in each._sql
     assert isinstance(statements.add_hour, SingleRowStatement)

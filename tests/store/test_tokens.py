@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.core.limits import Limits
-from gateway.store import groups, tokens
+from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState
-from tests.store.ledger import START, raw_connection, token
+from tests.store.sample_rows import START, raw_connection, token
 
 WHAT_HAPPENED: dict[str, Any] = {
     "requests": 1,
@@ -116,7 +116,7 @@ async def test_unknown_groups_and_taken_keys_are_refused(database: Database) -> 
 
 
 async def test_an_operator_sets_all_but_what_happened(database: Database, path: Path) -> None:
-    await groups.put_group(database, Group("team", ("*",), START))
+    await tokens.put_group(database, Group("team", ("*",), START))
     (before,) = await tokens.all_tokens(database)
     wanted = whole(0, name="new", group="team", created_at=before.created_at)
     assert await tokens.update_token(database, wanted)

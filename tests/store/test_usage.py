@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.store.batch import HOUR_US
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState
+from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.usage import Dimension, Spend, UsageRow, load_spend, usage
-from tests.store.ledger import intent, raw_connection, settlement
+from tests.store.sample_rows import intent, raw_connection, settlement
 
 
 def at(text: str) -> int:

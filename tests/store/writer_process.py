@@ -11,7 +11,7 @@ import sys
 
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
-from tests.store.ledger import intent, settlement
+from tests.store.sample_rows import intent, settlement
 
 
 async def run(path: str, first: int) -> None:

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.core.formats import Format
 from gateway.upstream.client import UpstreamClient
-from tests.house import RunningGateway, channel, run_gateway
-from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, json_response
-from tests.upstream.calling import CANDIDATE, LIMIT, send, failure_of, open_client
+from tests.support.gateway import RunningGateway, channel, run_gateway
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
+from tests.upstream.client_requests import CANDIDATE, LIMIT, failure_of, open_client, send
 
 
 @pytest.fixture
@@ -69,7 +76,9 @@ async def test_a_second_break_is_told(line: UpstreamClient, upstream: ScriptedUp
 async def test_a_break_after_some_answer_is_never_tried_again(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.respond_with(fixture_reply("chat"), fixture_reply("chat").with_changes(ending=Ending.TRUNCATED))
+    upstream.respond_with(
+        fixture_reply("chat"), fixture_reply("chat").with_changes(ending=Ending.TRUNCATED)
+    )
     await send(line)
     assert (await failure_of(send(line))).kind is FailureKind.TRUNCATED
     assert len(upstream.requests) == 2
@@ -112,7 +121,9 @@ async def test_redirects_are_not_followed(
 
 async def test_cookies_are_not_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     script = fixture_reply("chat")
-    upstream.respond_with(script.with_changes(headers={**script.headers, "set-cookie": "a=b; Path=/"}))
+    upstream.respond_with(
+        script.with_changes(headers={**script.headers, "set-cookie": "a=b; Path=/"})
+    )
     await send(line)
     await send(line)
     assert "cookie" not in upstream.last_request.headers
@@ -149,7 +160,11 @@ async def test_a_body_that_is_too_large(
 ) -> None:
     """The limit counts what the body unpacks to."""
     body = b"x" * (LIMIT + 1)
-    script = json_response(gzip.compress(body), content_encoding="gzip") if packed else json_response(body)
+    script = (
+        json_response(gzip.compress(body), content_encoding="gzip")
+        if packed
+        else json_response(body)
+    )
     upstream.respond_with(script)
     assert (await failure_of(send(line))).kind is FailureKind.TOO_LARGE
 
@@ -176,7 +191,9 @@ async def test_an_error_without_end_is_not_read_to_its_end(
 async def test_an_error_that_breaks_off_still_has_its_status(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
-    upstream.respond_with(json_response({"error": {}}, 429, retry_after="3").with_changes(ending=Ending.TRUNCATED))
+    upstream.respond_with(
+        json_response({"error": {}}, 429, retry_after="3").with_changes(ending=Ending.TRUNCATED)
+    )
     failure = await failure_of(send(line))
     assert (failure.status, failure.retry_after) == (429, 3)
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from gateway import __version__
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate
 from gateway.upstream.client import _MAX_CACHED_HEAD, _MAX_CACHED_HEADS, UpstreamClient
-from tests.house import ACCOUNT, ALPHA, UPSTREAM_MODEL
-from tests.upstream.calling import failure_of, open_client
-from tests.upstream.sockets import HELLO, RawUpstream, raw_upstream, read_request
+from tests.support.gateway import ACCOUNT, ALPHA, UPSTREAM_MODEL
+from tests.upstream.client_requests import failure_of, open_client
+from tests.upstream.raw_upstream import HELLO, RawUpstream, raw_upstream, read_request
 
 PATHS = {
     Format.CHAT: "/v1/chat/completions",

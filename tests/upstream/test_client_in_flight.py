@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.house import ACCOUNT
-from tests.scripted import Response, ScriptedUpstream
-from tests.upstream.calling import CANDIDATE, send, failure_of, open_client
+from tests.support.gateway import ACCOUNT
+from tests.support.upstream import Response, ScriptedUpstream
+from tests.upstream.client_requests import CANDIDATE, failure_of, open_client, send
 from tests.upstream.test_connection_malformed import ALL
 
 

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate
 from gateway.upstream.client import AccountAtCapacity, AttemptFailed
-from tests.house import ACCOUNT, ALPHA, UPSTREAM_MODEL
-from tests.scripted import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream, json_response
-from tests.upstream.calling import CANDIDATE, send, failure_of, open_client
+from tests.support.gateway import ACCOUNT, ALPHA, UPSTREAM_MODEL
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
+from tests.upstream.client_requests import CANDIDATE, failure_of, open_client, send
 
 
 async def test_what_the_gateway_calls_itself(upstream: ScriptedUpstream) -> None:
@@ -43,7 +50,9 @@ async def test_a_version_in_place_of_the_clients(
 
 
 async def test_the_channels_own_options(upstream: ScriptedUpstream) -> None:
-    async with open_client(upstream.address, params={"seed": 1, "user": None}, stream="force") as line:
+    async with open_client(
+        upstream.address, params={"seed": 1, "user": None}, stream="force"
+    ) as line:
         options = line.channel(CANDIDATE)
     assert (options.params, options.stream) == ({"seed": 1, "user": None}, "force")
     assert line.timeouts(CANDIDATE) is options.timeouts
@@ -144,7 +153,10 @@ async def test_however_it_ends_the_place_is_free_again(
 
 
 async def test_other_questions_do_not_count(upstream: ScriptedUpstream) -> None:
-    upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED), json_response({"input_tokens": 1}))
+    upstream.respond_with(
+        fixture_reply("chat").with_changes(ending=Ending.STALLED),
+        json_response({"input_tokens": 1}),
+    )
     async with open_client(upstream.address, **limited(1)) as line:
         answer = await line.send(CANDIDATE, b"{}", {}, "")
         assert line.at_capacity(CANDIDATE.account_ref)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.core.failure import FailureKind
-from tests.upstream.sockets import HELLO, OK, open_connection, run_loop
+from gateway.core.events import FailureKind
+from tests.upstream.raw_upstream import HELLO, OK, open_connection, run_loop
 
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

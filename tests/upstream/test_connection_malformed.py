@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.connection import MAX_OVERHEAD
 from gateway.upstream.response import AttemptFailed
-from tests.upstream.sockets import HELLO, OK, ConnectionPair, open_connection, run_loop
+from tests.upstream.raw_upstream import HELLO, OK, ConnectionPair, open_connection, run_loop
 
 LENGTH = b"content-length: 5\r\n"
 CODING = b"transfer-encoding: chunked\r\n"

@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.connection import WRITE_SIZE
-from tests.upstream.sockets import (
+from tests.upstream.raw_upstream import (
     HELLO,
     OK,
     ask,
@@ -20,8 +20,8 @@ from tests.upstream.sockets import (
     raw_upstream,
     read_all,
     request_head,
-    send,
     run_loop,
+    send,
     wait_until,
 )
 

@@ -8,23 +8,23 @@ import socket
 import pytest
 
 import gateway.upstream.pool
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed
 from tests.upstream.conftest import Names
-from tests.upstream.sockets import (
+from tests.upstream.raw_upstream import (
     CONNECT_TIMEOUT,
     HELLO,
     OK,
-    respond_with,
     ask,
     echo,
     open_pool,
     raw_upstream,
     read_request,
     request_head,
-    send,
+    respond_with,
     run_loop,
+    send,
     wait_until,
 )
 

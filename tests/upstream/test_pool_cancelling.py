@@ -9,23 +9,23 @@ import pytest
 
 from gateway.upstream.connection import WRITE_SIZE
 from gateway.upstream.pool import ConnectionPool, Origin
-from tests.house import ACCOUNT
-from tests.scripted import Ending, ScriptedUpstream, fixture_reply
-from tests.upstream.calling import CANDIDATE, open_client
+from tests.support.gateway import ACCOUNT
+from tests.support.upstream import Ending, ScriptedUpstream, fixture_reply
 from tests.upstream.certificates import Authority
+from tests.upstream.client_requests import CANDIDATE, open_client
 from tests.upstream.conftest import Names
-from tests.upstream.proxies import run_proxy
-from tests.upstream.sockets import (
+from tests.upstream.raw_upstream import (
     OK,
     RawUpstream,
     ask,
     open_pool,
     raw_upstream,
     read_request,
-    send,
     run_loop,
+    send,
     wait_until,
 )
+from tests.upstream.tunnel_proxy import run_proxy
 
 MOMENTS = 45
 """Turns of the loop after which a request is cancelled; the last of them are over by then."""

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 import uvloop
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
 from tests.upstream.certificates import Authority, make_authority
-from tests.upstream.proxies import Proxy, run_proxy
-from tests.upstream.sockets import (
+from tests.upstream.raw_upstream import (
     HELLO,
     OK,
     ask,
@@ -24,6 +23,7 @@ from tests.upstream.sockets import (
     wait_until,
 )
 from tests.upstream.test_pool import kind_of
+from tests.upstream.tunnel_proxy import Proxy, run_proxy
 
 LARGE = bytes(range(256)) * 3600
 

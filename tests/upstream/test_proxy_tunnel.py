@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.pool import Origin
 from gateway.upstream.proxy_tunnel import MAX_HEAD
 from tests.upstream.certificates import Authority
-from tests.upstream.sockets import RawUpstream, ask, echo, open_pool, raw_upstream, wait_until
+from tests.upstream.raw_upstream import RawUpstream, ask, echo, open_pool, raw_upstream, wait_until
 from tests.upstream.test_pool import kind_of
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"

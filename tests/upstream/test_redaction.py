@@ -97,7 +97,10 @@ def test_what_a_configuration_has_to_hide() -> None:
         "blue-7 with key-of-the-house for org-of-the-house, true, at upstream.test or "
         "https://upstream.test:8443/v1/x"
     ) == ("[account] with [redacted] for [redacted], true, at [address] or [address]")
-    assert redactor.redact_secrets("org-of-the-house at upstream.test") == "[redacted] at upstream.test"
+    assert (
+        redactor.redact_secrets("org-of-the-house at upstream.test")
+        == "[redacted] at upstream.test"
+    )
 
 
 def test_an_ipv6_upstream() -> None:

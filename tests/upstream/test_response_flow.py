@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.upstream.response import MAX_BUFFERED, AttemptFailed, UpstreamResponse
-from tests.upstream.sockets import (
+from tests.upstream.raw_upstream import (
     HELLO,
     OK,
     ask,
@@ -17,8 +17,8 @@ from tests.upstream.sockets import (
     open_pool,
     raw_upstream,
     read_request,
-    send,
     run_loop,
+    send,
     wait_until,
 )
 

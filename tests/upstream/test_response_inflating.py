@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.core.failure import FailureKind
+from gateway.core.events import FailureKind
 from gateway.upstream.response import MAX_BUFFERED, MAX_INFLATED, AttemptFailed, UpstreamResponse
-from tests.upstream.sockets import OK, ConnectionPair, open_connection, run_loop, wait_until
+from tests.upstream.raw_upstream import OK, ConnectionPair, open_connection, run_loop, wait_until
 
 TEXT = b"data: {}\n\n" * 20
 PACKED = {
@@ -133,7 +133,9 @@ async def test_bytes_behind_the_end_are_not_kept() -> None:
     """Without end, and nothing comes of them: the first of them is the failure."""
     async with open_connection() as line:
         asking = await line.send_request()
-        await line.send_parts([OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000])
+        await line.send_parts(
+            [OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000]
+        )
         async with await asking as response:
             assert await response.read_chunk() == TEXT
             for _ in range(3):

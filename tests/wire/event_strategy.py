@@ -21,12 +21,14 @@ from gateway.core.events import (
     End,
     Event,
     Fail,
+    Failure,
+    FailureKind,
     Open,
     Ping,
     Signature,
     StopReason,
+    Usage,
 )
-from gateway.core.failure import Failure, FailureKind
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
@@ -34,9 +36,8 @@ from gateway.core.parts import (
     Citation,
     Document,
     Image,
-    ProviderData,
-    UnknownPart,
     Part,
+    ProviderData,
     Refusal,
     ServerToolCall,
     ServerToolResult,
@@ -44,8 +45,8 @@ from gateway.core.parts import (
     Text,
     Thinking,
     ToolCall,
+    UnknownPart,
 )
-from gateway.core.usage import Usage
 
 Piece = str | Signature | Citation
 Story = tuple[Part, list[Piece]]
@@ -91,7 +92,9 @@ _CITATIONS = st.builds(
 )
 _OTHERS: st.SearchStrategy[Part] = st.sampled_from(
     [
-        UnknownPart("compaction", ProviderData(Format.MESSAGES, {"type": "compaction", "content": "x"})),
+        UnknownPart(
+            "compaction", ProviderData(Format.MESSAGES, {"type": "compaction", "content": "x"})
+        ),
         UnknownPart(
             "image_generation_call",
             ProviderData(

@@ -31,8 +31,8 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
-from gateway.wire.identity import sanitize_name
-from gateway.wire.toolbox import upstream_name
+from gateway.wire.ids import sanitize_name
+from gateway.wire.tool_names import upstream_name
 from tests.wire.event_strategy import objects
 
 _PNG = "iVBORw0KGgoAAAANSUhEUg=="  # as much of one as anybody looks at

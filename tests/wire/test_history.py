@@ -21,8 +21,14 @@ from gateway.core.parts import (
     ToolResult,
 )
 from gateway.core.prompt import Role, Turn
-from gateway.wire.crossing import Dropped
-from gateway.wire.history import NO_RESULT, inline_names, merge_adjacent, split_leading_system, pair_tool_results
+from gateway.wire.dropped import Dropped
+from gateway.wire.history import (
+    NO_RESULT,
+    inline_names,
+    merge_adjacent,
+    pair_tool_results,
+    split_leading_system,
+)
 
 
 def says(role: Role, *texts: str) -> Turn:
@@ -90,7 +96,10 @@ def test_a_call_that_nobody_answered_failed() -> None:
         Turn(Role.USER, (missing("a"),)),
         user("stop"),
     ]
-    assert pair_tool_results([calls("a", "b"), results("b")])[1].parts == (missing("a"), result("b"))
+    assert pair_tool_results([calls("a", "b"), results("b")])[1].parts == (
+        missing("a"),
+        result("b"),
+    )
 
 
 def test_a_call_at_the_very_end_is_answered_too() -> None:
@@ -100,7 +109,9 @@ def test_a_call_at_the_very_end_is_answered_too() -> None:
 def test_a_result_that_nobody_asked_for_is_text() -> None:
     told = user("[tool result for x]", "ok")
     assert pair_tool_results([results("x")]) == [told]
-    assert pair_tool_results([calls("a"), results("a"), results("a")])[2] == user("[tool result for a]", "ok")
+    assert pair_tool_results([calls("a"), results("a"), results("a")])[2] == user(
+        "[tool result for a]", "ok"
+    )
     late = [calls("a"), user("hi"), says(Role.ASSISTANT, "ho"), results("a")]
     assert pair_tool_results(late)[-1] == user("[tool result for a]", "ok")
 
@@ -120,7 +131,9 @@ def test_results_are_of_the_kind_of_their_calls() -> None:
 
 
 def test_ids_that_come_again_are_told_apart() -> None:
-    again = pair_tool_results([calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")])
+    again = pair_tool_results(
+        [calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")]
+    )
     assert again == [
         calls("c", "c_2"),
         Turn(Role.USER, (result("c"), missing("c_2"))),
@@ -215,7 +228,10 @@ def test_neighbours_are_joined_by_role() -> None:
     ]
     first = Turn(Role.USER, (Text("a"), Text("b")), extra=pocket)
     assert merge_adjacent(turns, Role.USER) == [first, *turns[2:]]
-    assert merge_adjacent(turns, Role.USER, Role.ASSISTANT) == [first, says(Role.ASSISTANT, "c", "d")]
+    assert merge_adjacent(turns, Role.USER, Role.ASSISTANT) == [
+        first,
+        says(Role.ASSISTANT, "c", "d"),
+    ]
     assert merge_adjacent([], Role.USER) == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.wire.model_name import ModelNamePatcher
 from tests.support.hypothesis_profiles import examples
-from tests.wire.streams import JSON
+from tests.wire.stream_cases import JSON
 
 
 @pytest.mark.parametrize(

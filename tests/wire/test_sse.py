@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, replace_data, write_frame
 from tests.support.hypothesis_profiles import examples
-from tests.wire.streams import STREAMS, frames_of
+from tests.wire.stream_cases import STREAMS, frames_of
 
 BOM = b"\xef\xbb\xbf"
 SOUP = st.lists(

@@ -8,17 +8,15 @@ from collections.abc import Callable, Sequence
 import orjson
 import pytest
 
-from gateway.core.events import Event, StopReason
-from gateway.core.failure import Failure, FailureKind
+from gateway.core.events import Event, Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.usage import Usage
 from gateway.errors import ServiceUnavailable
-from gateway.wire.chat.stream import ChatDecoder
+from gateway.wire.chat.decode import ChatDecoder
 from gateway.wire.codec import Decoder
-from gateway.wire.codecs import CODECS
+from gateway.wire.registry import CODECS
 from gateway.wire.sse import MAX_FRAME, read_frame, write_frame
 from gateway.wire.translator import MAX_HELD, NativeTranslator
-from tests.wire.streams import UPSTREAM_MODEL, prompt
+from tests.wire.stream_cases import UPSTREAM_MODEL, prompt
 
 
 def without_key(text: str) -> str:
@@ -369,7 +367,10 @@ def test_an_end_that_repeats_the_beginning_counts_what_can_be_true(
     ):
         stream.receive(write_frame(str(event["type"]).encode(), orjson.dumps(event)))
     assert stream.end is not None
-    assert (stream.usage, stream.usage_is_final) == (Usage(input_tokens=3, output_tokens=1), counted)
+    assert (stream.usage, stream.usage_is_final) == (
+        Usage(input_tokens=3, output_tokens=1),
+        counted,
+    )
 
 
 @pytest.mark.parametrize("text", ["plain", 'a "quote"', "ö", "漢字", "\n", "👋", "\\"])

@@ -13,10 +13,10 @@ import orjson
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
-from gateway.console.office import CONTEXT
-from gateway.console.rendering import stash_once, render, flash, redirect, pop_stash
-from gateway.console.upstreams import channel_health
-from gateway.routing.gate import HealthState
+from gateway.console.channel_view import channel_health
+from gateway.console.context import CONTEXT
+from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once
+from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.health import AccountRef
 
 LIST_PATH: Final = "/console/channels"

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.config import Lifecycle
-from gateway.console.office import CONTEXT
+from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
 from gateway.console.snippets import snippets
 from gateway.core.formats import Family

@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.admin.group_forms import UpdateGroupForm, CreateGroupForm
-from gateway.admin.refusals import AdminError
-from gateway.console.allowances import BudgetRow, budget_rows, limit_rows, spend_of
-from gateway.console.entries import Texts, FormInputError, parse_form, group_to_texts
-from gateway.console.office import CONTEXT, ConsoleContext
+from gateway.admin.errors import AdminError
+from gateway.admin.key_forms import CreateGroupForm, UpdateGroupForm
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.form_input import FormInputError, Texts, group_to_texts, parse_form
 from gateway.console.pages.token_forms import errors_by_input, render_settings_form, submitted_texts
-from gateway.console.rendering import render, flash, redirect
+from gateway.console.rendering import flash, redirect, render
+from gateway.console.usage_view import BudgetRow, budget_rows, limit_rows, spend_of
 from gateway.quota.limits import HolderKind
-from gateway.store.records import UserAgentMode, Group, TokenState
+from gateway.store.records import Group, TokenState, UserAgentMode
 
 LIST_PATH: Final = "/console/groups"
 
@@ -61,7 +61,9 @@ def add_routes(app: web.Application) -> None:
 async def list_groups(request: web.Request) -> web.Response:
     office = request.app[CONTEXT]
     keys = await _keys(office)
-    lines = [_line(office, group, keys.count(group.name)) for group in office.operations.list_groups()]
+    lines = [
+        _line(office, group, keys.count(group.name)) for group in office.operations.list_groups()
+    ]
     return render(request, "groups.html", lines=lines)
 
 
@@ -108,7 +110,9 @@ async def save(request: web.Request) -> web.Response:
     try:
         form = parse_form(UpdateGroupForm, {**texts, "name": group.name}, shown, office.now())
         if form.model_fields_set:
-            group = await office.operations.update_group(group.name, form.patterns, **form.settings())
+            group = await office.operations.update_group(
+                group.name, form.patterns, **form.settings()
+            )
     except (FormInputError, AdminError) as error:
         return _form(request, texts, errors_by_input(error), group)
     words = f"Group {group.name} is changed: its keys go by it from the next request on."
@@ -165,4 +169,6 @@ def _form(
     group: Group | None = None,
 ) -> web.Response:
     modes = tuple(UserAgentMode)
-    return render_settings_form(request, "group_form.html", texts, mistakes, group=group, modes=modes)
+    return render_settings_form(
+        request, "group_form.html", texts, mistakes, group=group, modes=modes
+    )

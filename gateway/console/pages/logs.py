@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.admin import API_PATH
-from gateway.admin.desk import LogPage
-from gateway.admin.exports import ExportFormat
-from gateway.console.office import CONTEXT, ConsoleContext
+from gateway.admin.export import ExportFormat
+from gateway.admin.operations import LogPage
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render
-from gateway.console.search import LogSearch, parse_search
 from gateway.store.errors import QueryTimeout
 from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Token
@@ -82,7 +82,9 @@ async def tail(request: web.Request) -> web.Response:
     return render(request, "log_rows.html", rows=rows, names=_names(tokens))
 
 
-async def _found(office: ConsoleContext, sought: LogSearch, before: str | None, after: str | None) -> SearchResult:
+async def _found(
+    office: ConsoleContext, sought: LogSearch, before: str | None, after: str | None
+) -> SearchResult:
     if sought.errors:
         return SearchResult(error="What is looked for cannot be read: see the fields above.")
     wanted = {field.name: getattr(sought.log_filter, field.name) for field in fields(LogFilter)}
@@ -93,7 +95,9 @@ async def _found(office: ConsoleContext, sought: LogSearch, before: str | None, 
         return SearchResult(error=str(too_much))
 
 
-def _newer(sought: LogSearch, found: SearchResult, before: str | None, after: str | None) -> str | None:
+def _newer(
+    sought: LogSearch, found: SearchResult, before: str | None, after: str | None
+) -> str | None:
     """Where the page before this one is; None where this one is the newest."""
     if not found.rows or not (before or after) or (after and len(found.rows) < _ROWS):
         return None

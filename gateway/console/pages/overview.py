@@ -14,18 +14,22 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.console.charts import HEIGHT, WIDTH
-from gateway.console.office import CONTEXT
-from gateway.console.plots import CHARTS
+from gateway.console.channel_view import channel_health
+from gateway.console.charts import CHARTS, HEIGHT, WIDTH
+from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
-from gateway.console.upstreams import channel_health
-from gateway.quota.periods import format_utc
-from gateway.store.overview import DAY_US, Totals, FailureGroup, Overview, Breakdown
+from gateway.quota.budgets import format_utc
+from gateway.store.overview import DAY_US, Breakdown, FailureGroup, Overview
 from gateway.store.records import ExchangeState
+from gateway.store.usage import Totals
 
 LOGS_PATH: Final = "/console/logs"
 
-_RANGES: Final = {"24h": ("24 hours", DAY_US), "7d": ("7 days", 7 * DAY_US), "30d": ("30 days", 30 * DAY_US)}
+_RANGES: Final = {
+    "24h": ("24 hours", DAY_US),
+    "7d": ("7 days", 7 * DAY_US),
+    "30d": ("30 days", 30 * DAY_US),
+}
 _SHORTEST: Final = "24h"
 
 _IMAGE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

@@ -10,12 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.figures import format_duration, format_units
-from gateway.admin.story import Section, RowFields, sections, headline
-from gateway.console.office import CONTEXT, ConsoleContext
-from gateway.console.rendering import render, format_time
+from gateway.admin.request_summary import RowFields, Section, headline, sections
+from gateway.admin.units import format_duration, format_units
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.rendering import format_time, render
 from gateway.console.timeline import SpanKind, spans
-from gateway.quota.periods import format_utc
+from gateway.quota.budgets import format_utc
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 
 _COLOURS = {
@@ -110,7 +110,9 @@ def _said(row: RequestRow, attempts: Sequence[AttemptRow]) -> list[UpstreamMessa
     told = list(_errors(attempts))
     known = {each.text for each in told}
     if row.upstream_error and row.upstream_error not in known:
-        told.append(UpstreamMessage(_who(row.channel, row.account, row.upstream_status), row.upstream_error))
+        told.append(
+            UpstreamMessage(_who(row.channel, row.account, row.upstream_status), row.upstream_error)
+        )
     return told
 
 

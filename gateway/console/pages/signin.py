@@ -7,11 +7,17 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.console import CONSOLE_PATH
-from gateway.console.guard import SESSION, SIGN_IN, cookie_name
-from gateway.console.knocks import LoginThrottle
-from gateway.console.office import CONTEXT
-from gateway.console.origin import client_address, is_secure_transport, has_tls
-from gateway.console.rendering import render, redirect
+from gateway.console.context import CONTEXT
+from gateway.console.guard import (
+    SESSION,
+    SIGN_IN,
+    client_address,
+    cookie_name,
+    has_tls,
+    is_secure_transport,
+)
+from gateway.console.login_throttle import LoginThrottle
+from gateway.console.rendering import redirect, render
 
 THROTTLE: Final = web.AppKey("knocks", LoginThrottle)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.key_forms import UpdateKeyForm, CreateKeyForm
-from gateway.admin.refusals import AdminError, ExpiryPassed, UnknownGroup
-from gateway.console.allowances import BUDGET_TITLES, LIMIT_TITLES
-from gateway.console.entries import Texts, FormInputError, parse_form, key_to_texts
-from gateway.console.office import CONTEXT
+from gateway.admin.errors import AdminError, ExpiryPassed, UnknownGroup
+from gateway.admin.key_forms import CreateKeyForm, UpdateKeyForm
+from gateway.console.context import CONTEXT
+from gateway.console.form_input import FormInputError, Texts, key_to_texts, parse_form
 from gateway.console.pages.tokens import LIST_PATH, requested_token
-from gateway.console.rendering import stash_once, render, flash, redirect
+from gateway.console.rendering import flash, redirect, render, stash_once
+from gateway.console.usage_view import BUDGET_TITLES, LIMIT_TITLES
 from gateway.store.records import Token
 
 _FIELDS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
@@ -102,4 +102,6 @@ def _form(
     token: Token | None = None,
 ) -> web.Response:
     groups = [group.name for group in request.app[CONTEXT].operations.list_groups()]
-    return render_settings_form(request, "token_form.html", texts, mistakes, token=token, groups=groups)
+    return render_settings_form(
+        request, "token_form.html", texts, mistakes, token=token, groups=groups
+    )

@@ -12,12 +12,20 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.console.allowances import BudgetRow, Spend, budget_rows, limit_rows, spend_of
-from gateway.console.consumption import DAYS, draw_daily_usage, daily_usage, usage_by_model
-from gateway.console.entries import FormInputError, parse_overlap
-from gateway.console.images import svg_response
-from gateway.console.office import CONTEXT, ConsoleContext
-from gateway.console.rendering import stash_once, render, flash, redirect, pop_stash
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.form_input import FormInputError, parse_overlap
+from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once, svg_response
+from gateway.console.usage_view import (
+    DAYS,
+    BudgetRow,
+    Spend,
+    budget_rows,
+    daily_usage,
+    draw_daily_usage,
+    limit_rows,
+    spend_of,
+    usage_by_model,
+)
 from gateway.quota.limits import HolderKind
 from gateway.store.records import Token, TokenState
 
@@ -66,7 +74,9 @@ async def list_tokens(request: web.Request) -> web.Response:
     return render(
         request,
         "tokens.html",
-        lines=[token_row(office, token) for token in found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]],
+        lines=[
+            token_row(office, token) for token in found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        ],
         sought=sought,
         with_revoked=with_revoked,
         revoked=sum(token.state is TokenState.REVOKED for token in tokens),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from gateway.core.events import StopReason
+from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
-from gateway.core.usage import Usage
-from gateway.wire.chat import rendering, request
+from gateway.wire.chat import parse_prompt, render_prompt
 from gateway.wire.chat import reply as replies
-from gateway.wire.chat.encoder import ChatEncoder
-from gateway.wire.chat.rewrite import ChatRewriter
-from gateway.wire.chat.stream import ChatDecoder
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
-from gateway.wire.fields import Payload
+from gateway.wire.chat.decode import ChatDecoder
+from gateway.wire.chat.encode import ChatEncoder
+from gateway.wire.chat.native import ChatRewriter
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, ReplyMetadata, Rewriter
+from gateway.wire.json_fields import Payload
 
 
 class ChatCodec(Codec):
@@ -26,13 +25,13 @@ class ChatCodec(Codec):
     upstream_path = "/chat/completions"
 
     def parse_prompt(self, body: object) -> Prompt:
-        return request.parse_prompt(body)
+        return parse_prompt.parse_prompt(body)
 
     def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
-        return request.patch_prompt(body, prompt, target)
+        return parse_prompt.patch_prompt(body, prompt, target)
 
     def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
-        return rendering.render_prompt(prompt, target)
+        return render_prompt.render_prompt(prompt, target)
 
     def decoder(self) -> Decoder:
         return ChatDecoder()
@@ -46,7 +45,9 @@ class ChatCodec(Codec):
     def parse_reply(self, body: Payload) -> Reply:
         return replies.parse_reply(body)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+    def render_reply(
+        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
+    ) -> tuple[Payload, Set[str]]:
         return replies.render_reply(reply, prompt, metadata)
 
     def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:

@@ -2,7 +2,7 @@
 
 Neither is in the public format; many servers send `reasoning_content` (or `reasoning`), and a list
 `reasoning_details` with one entry a thought, which must come back unchanged. Reasoning of another
-format goes to clients as such an entry, its proof packed by `gateway.wire.carrier`.
+format goes to clients as such an entry, its proof packed by `gateway.wire.signatures`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.formats import Format
-from gateway.core.parts import ProviderData, Part, Thinking
+from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.core.value import value
-from gateway.wire import carrier
-from gateway.wire.fields import Payload
-from gateway.wire.lenient import lenient_objects, lenient_str
+from gateway.wire import signatures
+from gateway.wire.json_fields import Payload, lenient_objects, lenient_str
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
 """Where a message keeps its reasoning."""
@@ -39,10 +38,10 @@ def parse_reasoning(message: Payload) -> list[Part]:
             own.append(entry)
         elif entry.get("type") == "reasoning.text":
             said = entry.get("text")
-            thoughts.append(carrier.unwrap(packed, said if isinstance(said, str) else text))
+            thoughts.append(signatures.unwrap(packed, said if isinstance(said, str) else text))
             text = ""
         else:
-            thoughts.append(carrier.unwrap(packed, ""))
+            thoughts.append(signatures.unwrap(packed, ""))
     if not thoughts:
         return [Thinking(text, ProviderData(Format.CHAT, details), redacted=not text)]
     if own or text:
@@ -55,7 +54,7 @@ def _wrapped_signature(entry: object) -> str | None:
     if not isinstance(entry, dict):
         return None
     code = lenient_str(entry.get("signature")) or lenient_str(entry.get("data"))
-    return code if carrier.is_wrapped(code) else None
+    return code if signatures.is_wrapped(code) else None
 
 
 def merge_details(details: list[Payload], more: object) -> None:
@@ -87,7 +86,7 @@ def render_reasoning(
     details: list[Any] = []
     lost = False
     for thought in thoughts:
-        proof = carrier.signature_for(thought, Format.CHAT, target)
+        proof = signatures.signature_for(thought, Format.CHAT, target)
         if proof is not None:
             details += proof if isinstance(proof, list) else [proof]
         elif not _sends_plain(thought, target, same_format=same_format):
@@ -126,7 +125,9 @@ def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
     body["messages"] = messages = list(body["messages"])
     for index in concerned:
         thoughts = [part for part in prompt.turns[index].parts if isinstance(part, Thinking)]
-        kept = {name: value for name, value in messages[index].items() if name not in REASONING_FIELDS}
+        kept = {
+            name: value for name, value in messages[index].items() if name not in REASONING_FIELDS
+        }
         messages[index] = kept | render_reasoning(thoughts, target, same_format=True)[0]
 
 
@@ -167,7 +168,7 @@ class ReasoningDetails:
         return [entry | {"index": index} for index, entry in enumerate(entries)]
 
     def _entry(self, thought: _Thought, several: bool) -> Payload:
-        packed = carrier.wrap(thought.signature, self._origin, redacted=thought.redacted)
+        packed = signatures.wrap(thought.signature, self._origin, redacted=thought.redacted)
         if not thought.text:
             return {"type": "reasoning.encrypted", "index": 0, "data": packed}
         entry: Payload = {"type": "reasoning.text", "index": 0}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.core.usage import Usage
-from gateway.wire.fields import Payload, token_count
+from gateway.core.events import Usage
+from gateway.wire.json_fields import Payload, token_count
 
 _NO_USAGE: Final = Usage()
 

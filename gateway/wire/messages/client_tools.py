@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway.wire.fields import Payload
+from gateway.wire.json_fields import Payload
 
 _DATED_TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
 _TEXT: Final = {"type": "string"}

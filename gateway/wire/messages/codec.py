@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from gateway.core.events import StopReason
+from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
-from gateway.core.usage import Usage
 from gateway.errors import GatewayError
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
-from gateway.wire.fields import Payload
-from gateway.wire.messages.body import render_prompt
-from gateway.wire.messages.encoder import MessagesEncoder
-from gateway.wire.messages.errors import render_error
-from gateway.wire.messages.patch import patch_prompt
-from gateway.wire.messages.reply import read_usage, parse_reply, render_reply
-from gateway.wire.messages.request import parse_count_tokens, parse_prompt
-from gateway.wire.messages.rewrite import MessagesRewriter
-from gateway.wire.messages.stream import MessagesDecoder
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, ReplyMetadata, Rewriter
+from gateway.wire.json_fields import Payload
+from gateway.wire.messages.decode import MessagesDecoder, parse_reply, read_usage
+from gateway.wire.messages.encode import MessagesEncoder, render_reply
+from gateway.wire.messages.native import MessagesRewriter, patch_prompt, render_error
+from gateway.wire.messages.parse_prompt import parse_count_tokens, parse_prompt
+from gateway.wire.messages.render_prompt import render_prompt
 
 
 class MessagesCodec(Codec):
@@ -45,7 +41,9 @@ class MessagesCodec(Codec):
     def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder:
         return MessagesEncoder(prompt, metadata)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+    def render_reply(
+        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
+    ) -> tuple[Payload, Set[str]]:
         return render_reply(reply, prompt, metadata)
 
     def decoder(self) -> Decoder:

@@ -12,10 +12,9 @@ from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
 from gateway.core.value import value
-from gateway.wire.crossing import Dropped
+from gateway.wire.dropped import Dropped
 from gateway.wire.effort import MIN_BUDGET, budget_of, effort_of, nearest_effort
-from gateway.wire.fields import Payload
-from gateway.wire.lenient import lenient_object, lenient_objects, lenient_str
+from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
 
 _EFFORT_NAMES: Final = ("low", "medium", "high", "xhigh", "max")
 _CLEAR_THINKING: Final = "clear_thinking"
@@ -34,7 +33,13 @@ class ThinkingParams:
 
 
 def render_reasoning(
-    prompt: Prompt, target: Target, losses: Dropped, max_tokens: int, *, tool_forced: bool, missing_leading_thinking: bool
+    prompt: Prompt,
+    target: Target,
+    losses: Dropped,
+    max_tokens: int,
+    *,
+    tool_forced: bool,
+    missing_leading_thinking: bool,
 ) -> ThinkingParams:
     """`off`: nothing may be thought here, whatever is wished; `unled`: the conversation is one that
     a fixed budget would be refused for."""
@@ -86,7 +91,9 @@ def _configures_thinking(wish: Reasoning, *, same_format: bool) -> bool:
     return not same_format and effort_of(wish) is not None
 
 
-def _render_effort(wish: Reasoning, target: Target, losses: Dropped, *, same_format: bool) -> str | None:
+def _render_effort(
+    wish: Reasoning, target: Target, losses: Dropped, *, same_format: bool
+) -> str | None:
     """The word to send: the client's own, or where there is none the one for its budget."""
     if target.thinking in (ThinkingStyle.BUDGET, ThinkingStyle.NONE):
         if same_format and wish.effort is not None:

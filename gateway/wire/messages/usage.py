@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.core.usage import Usage
-from gateway.wire.fields import Payload, token_count
+from gateway.core.events import Usage
+from gateway.wire.json_fields import Payload, token_count
 
 _NO_USAGE: Final = Usage()
 _PROMPT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -33,7 +33,10 @@ def parse_usage(counts: Payload | None) -> Usage | None:
     reported."""
     if counts is None:
         return None
-    fresh, read = token_count(counts, "input_tokens"), token_count(counts, "cache_read_input_tokens")
+    fresh, read = (
+        token_count(counts, "input_tokens"),
+        token_count(counts, "cache_read_input_tokens"),
+    )
     written = token_count(counts, "cache_creation_input_tokens")
     details = counts.get("cache_creation")
     an_hour = token_count(details, "ephemeral_1h_input_tokens")

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway.wire.fields import Payload, as_json, join_path
-from gateway.wire.lenient import lenient_object
+from gateway.wire.json_fields import Payload, as_json, join_path, lenient_object
 
 _STRING: Final = {"type": "string"}
 _STRINGS: Final = {"type": "array", "items": _STRING}
@@ -44,7 +43,11 @@ class ClientTool(NamedTuple):
             told = lenient_object(orjson.loads(arguments))
         except orjson.JSONDecodeError:
             told = {}
-        return {"type": self.call, **self.constants, self.arguments_field: {**self.defaults, **told}}
+        return {
+            "type": self.call,
+            **self.constants,
+            self.arguments_field: {**self.defaults, **told},
+        }
 
 
 def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from gateway.core.events import StopReason
+from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
-from gateway.core.usage import Usage
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, Rewriter, ReplyMetadata
-from gateway.wire.fields import Payload
-from gateway.wire.responses.encoder import ResponsesEncoder
-from gateway.wire.responses.patch import patch_prompt
-from gateway.wire.responses.rendering import render_prompt
-from gateway.wire.responses.reply import read_usage, parse_reply, render_reply
-from gateway.wire.responses.request import parse_prompt
-from gateway.wire.responses.rewrite import ResponsesRewriter
-from gateway.wire.responses.stream import ResponsesDecoder
+from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, ReplyMetadata, Rewriter
+from gateway.wire.json_fields import Payload
+from gateway.wire.responses.decode import ResponsesDecoder, parse_reply, read_usage
+from gateway.wire.responses.encode import ResponsesEncoder, render_reply
+from gateway.wire.responses.native import ResponsesRewriter, patch_prompt
+from gateway.wire.responses.parse_prompt import parse_prompt
+from gateway.wire.responses.render_prompt import render_prompt
 
 
 class ResponsesCodec(Codec):
@@ -50,7 +47,9 @@ class ResponsesCodec(Codec):
     def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
         return read_usage(body)
 
-    def render_reply(self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+    def render_reply(
+        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
+    ) -> tuple[Payload, Set[str]]:
         return render_reply(reply, prompt, metadata)
 
 

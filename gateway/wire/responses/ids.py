@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.wire.identity import sanitize_name
+from gateway.wire.ids import sanitize_name
 
 _GENERATED_MARK: Final = "_gw_"
 
@@ -21,7 +21,7 @@ def is_generated(id: object) -> bool:
 class IdGenerator:
     """The ids of one reply: each is given out once."""
 
-    __slots__ = ("_used", "_reply_id")
+    __slots__ = ("_reply_id", "_used")
 
     def __init__(self, reply_id: str) -> None:
         self._reply_id = reply_id
@@ -29,7 +29,11 @@ class IdGenerator:
 
     def item_id(self, prefix: str, native_id: Any = None) -> str:
         """The id of an item; `prefix` is what ids of its type begin with."""
-        if isinstance(native_id, str) and native_id.startswith(f"{prefix}_") and self._reserve(native_id):
+        if (
+            isinstance(native_id, str)
+            and native_id.startswith(f"{prefix}_")
+            and self._reserve(native_id)
+        ):
             return native_id
         return self._generate(prefix)
 

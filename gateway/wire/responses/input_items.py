@@ -1,4 +1,8 @@
-"""Turns of a prompt as responses input items. It must not know in which order turns may stand.
+"""Reads the input of responses requests: every item is one turn. It must not know the model.
+
+Items of unknown types are never refused: they ride as `OpaquePart`.
+
+Turns of a prompt as responses input items. It must not know in which order turns may stand.
 
 A client of this format has its items back as it sent them, but for ids that were made here.
 """
@@ -14,24 +18,189 @@ import orjson
 from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
-    ProviderData,
-    UnknownPart,
     Part,
+    ProviderData,
     ServerToolCall,
     ServerToolResult,
+    Text,
     Thinking,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire import carrier
-from gateway.wire.crossing import Dropped
-from gateway.wire.fields import Payload
-from gateway.wire.identity import sanitize_name
-from gateway.wire.responses.content import ContentRenderer
+from gateway.wire import signatures
+from gateway.wire.dropped import Dropped
+from gateway.wire.ids import sanitize_name
+from gateway.wire.json_fields import (
+    Payload,
+    as_json,
+    as_object,
+    invalid_field,
+    join_path,
+    optional_list,
+    optional_object,
+    optional_str,
+    required,
+    required_str,
+)
+from gateway.wire.responses import client_tools
+from gateway.wire.responses.content import ContentRenderer, _content, _pocket
 from gateway.wire.responses.ids import is_generated
-from gateway.wire.toolbox import CUSTOM_TOOL_ARG, upstream_name
+from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
+
+_ROLES: Final = {
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "developer": Role.DEVELOPER,
+}
+_MESSAGE_FIELDS: Final = frozenset({"type", "role", "content"})
+
+
+_CALL_FIELDS: Final = frozenset({"type", "call_id", "name", "namespace", "arguments", "input"})
+_RESULT_FIELDS: Final = frozenset({"type", "call_id", "output"})
+
+
+def parse_item(item: Any, path: str) -> Turn:
+    item = as_object(item, path)
+    kind = optional_str(item, "type", path)
+    if kind is None:
+        kind = "item_reference" if "id" in item and "role" not in item else "message"
+    if kind == "message":
+        return _parse_message(item, path)
+    if parse := _ITEM_PARSERS.get(kind):
+        return parse(item, path)
+    if name := client_tools.called_tool(item):
+        return _parse_client_call(item, name, path)
+    if client_tools.is_call_output(item):
+        return _parse_client_output(item, path)
+    role = Role.USER if kind.endswith(("_output", "_response")) else Role.ASSISTANT
+    return Turn(role, (UnknownPart(kind, _pocket(item)),))
+
+
+def _parse_message(item: Payload, path: str) -> Turn:
+    role = _ROLES.get(required_str(item, "role", path))
+    if role is None:
+        reason = "Input should be 'user', 'assistant', 'system' or 'developer'"
+        raise invalid_field(join_path(path, "role"), reason)
+    parts = _content(required(item, "content", path), join_path(path, "content"))
+    more: Payload = {}
+    if not item.keys() <= _MESSAGE_FIELDS:
+        more = {name: value for name, value in item.items() if name not in _MESSAGE_FIELDS}
+    if any([type(part) is UnknownPart for part in parts]):
+        more["type"] = "message"  # else the turn would look like an item of an unknown type
+    return Turn(role, parts, extra=_pocket(more) if more else None)
+
+
+def _parse_function_call(item: Payload, path: str) -> Turn:
+    return _parse_call(item, path, CallKind.FUNCTION, "arguments")
+
+
+def _parse_custom_call(item: Payload, path: str) -> Turn:
+    return _parse_call(item, path, CallKind.CUSTOM, "input")
+
+
+def _parse_call(item: Payload, path: str, kind: CallKind, field: str) -> Turn:
+    call = ToolCall(
+        id=required_str(item, "call_id", path),
+        name=required_str(item, "name", path),
+        arguments=required_str(item, field, path),
+        kind=kind,
+        namespace=optional_str(item, "namespace", path),
+        extra=_unknown_fields(item, _CALL_FIELDS),
+    )
+    return Turn(Role.ASSISTANT, (call,))
+
+
+def _parse_function_output(item: Payload, path: str) -> Turn:
+    return _parse_output(item, path, CallKind.FUNCTION)
+
+
+def _parse_custom_output(item: Payload, path: str) -> Turn:
+    return _parse_output(item, path, CallKind.CUSTOM)
+
+
+def _parse_output(item: Payload, path: str, kind: CallKind) -> Turn:
+    result = ToolResult(
+        call_id=required_str(item, "call_id", path),
+        parts=_content(required(item, "output", path), join_path(path, "output")),
+        kind=kind,
+        extra=_unknown_fields(item, _RESULT_FIELDS),
+    )
+    return Turn(Role.USER, (result,))
+
+
+def _parse_client_call(item: Payload, name: str, path: str) -> Turn:
+    arguments = client_tools.CLIENT_TOOLS[name].arguments(item)
+    call = ToolCall(
+        id=_call_id(item, path),
+        name=name,
+        arguments=as_json(arguments, path),
+        extra=_pocket(item),
+    )
+    return Turn(Role.ASSISTANT, (call,))
+
+
+def _parse_client_output(item: Payload, path: str) -> Turn:
+    text = Text(client_tools.output_text(item, path))
+    failed = item.get("status") == "failed"
+    result = ToolResult(_call_id(item, path), (text,), is_error=failed, extra=_pocket(item))
+    return Turn(Role.USER, (result,))
+
+
+def _call_id(item: Payload, path: str) -> str:
+    """Some of these items have no other id than their own."""
+    return optional_str(item, "call_id", path) or required_str(item, "id", path)
+
+
+def _parse_reasoning(item: Payload, path: str) -> Turn:
+    text = _joined_texts(item, "summary", path) or _joined_texts(item, "content", path)
+    encrypted = optional_str(item, "encrypted_content", path)
+    if encrypted and signatures.is_wrapped(encrypted):
+        return Turn(Role.ASSISTANT, (signatures.unwrap(encrypted, text),))
+    signature = _pocket({"id": item.get("id"), "encrypted_content": encrypted})
+    thinking = Thinking(
+        text,
+        signature=signature if encrypted else None,
+        redacted=bool(encrypted and not text),
+        extra=_pocket(item),
+    )
+    return Turn(Role.ASSISTANT, (thinking,))
+
+
+def _joined_texts(item: Payload, name: str, path: str) -> str:
+    at = join_path(path, name)
+    return "\n\n".join(
+        required_str(as_object(part, join_path(at, index)), "text", join_path(at, index))
+        for index, part in enumerate(optional_list(item, name, path) or ())
+    )
+
+
+def _parse_web_search(item: Payload, path: str) -> Turn:
+    action = optional_object(item, "action", path) or {}
+    arguments = as_json(action, join_path(path, "action"))
+    call_id = optional_str(item, "id", path) or ""
+    call = ServerToolCall(call_id, "web_search", arguments, extra=_pocket(item))
+    return Turn(Role.ASSISTANT, (call,))
+
+
+def _unknown_fields(item: Payload, known: frozenset[str]) -> ProviderData | None:
+    if item.keys() <= known:
+        return None
+    return _pocket({name: value for name, value in item.items() if name not in known})
+
+
+_ITEM_PARSERS: Final[dict[str, Callable[[Payload, str], Turn]]] = {
+    "function_call": _parse_function_call,
+    "function_call_output": _parse_function_output,
+    "custom_tool_call": _parse_custom_call,
+    "custom_tool_call_output": _parse_custom_output,
+    "reasoning": _parse_reasoning,
+    "web_search_call": _parse_web_search,
+}
+
 
 _EMPTY_TEXT: Final = {"type": "input_text", "text": "(empty)"}
 
@@ -39,7 +208,7 @@ _EMPTY_TEXT: Final = {"type": "input_text", "text": "(empty)"}
 def restore_reasoning(thinking: Thinking, target: Target) -> Payload | None:
     """The item as its upstream gave it out; None where this upstream is not the one. The encrypted
     content is bound to its id, where it had one."""
-    proof = carrier.signature_for(thinking, Format.RESPONSES, target)
+    proof = signatures.signature_for(thinking, Format.RESPONSES, target)
     if not isinstance(proof, dict) or not isinstance(proof.get("encrypted_content"), str):
         return None
     item: Payload = {"type": "reasoning"}
@@ -52,7 +221,7 @@ def restore_reasoning(thinking: Thinking, target: Target) -> Payload | None:
 class InputItemRenderer:
     """Renders the turns of one prompt in their order: calls and results share their ids."""
 
-    __slots__ = ("_pending_ids", "_content", "_dropped", "_same_format", "_target", "_id_counts")
+    __slots__ = ("_content", "_dropped", "_id_counts", "_pending_ids", "_same_format", "_target")
 
     def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
         self._same_format = prompt.format is Format.RESPONSES
@@ -90,21 +259,31 @@ class InputItemRenderer:
         if said or not turn.parts:
             yield from self._render_message(turn, said)
 
-    def _item_renderer(self, part: Part, turn: Turn) -> Callable[[InputItemRenderer, Any], Payload | None] | None:
+    def _item_renderer(
+        self, part: Part, turn: Turn
+    ) -> Callable[[InputItemRenderer, Any], Payload | None] | None:
         """None for parts of a message. An item of this format that the hub has no word for is all
         of its turn; the parser marks turns that are messages with such a part."""
         if isinstance(part, UnknownPart):
-            return InputItemRenderer._render_unknown if self._same_format and "type" not in _native_fields(turn.extra) else None
+            return (
+                InputItemRenderer._render_unknown
+                if self._same_format and "type" not in _native_fields(turn.extra)
+                else None
+            )
         return self._RENDERERS.get(type(part))
 
     def _render_message(self, turn: Turn, parts: Sequence[Part]) -> Iterator[Payload]:
         """One message, or none where nothing is left of it."""
         assistant = turn.role is Role.ASSISTANT
-        content = self._content.render_output(parts) if assistant else self._content.render_input(parts)
+        content = (
+            self._content.render_output(parts) if assistant else self._content.render_input(parts)
+        )
         if not content and turn.role is Role.USER and not self._same_format:
             content = [_EMPTY_TEXT]
         if content or self._same_format:
-            role = Role.DEVELOPER if turn.role is Role.SYSTEM and not self._same_format else turn.role
+            role = (
+                Role.DEVELOPER if turn.role is Role.SYSTEM and not self._same_format else turn.role
+            )
             yield _message_item(role, content) | _without_generated_id(_native_fields(turn.extra))
 
     def _render_thinking(self, part: Thinking) -> Payload | None:

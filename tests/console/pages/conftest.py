@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.console.visiting import Visitor, signed_in_visitor
-from tests.house import RunningGateway
+from tests.console.visitor import Visitor, signed_in_visitor
+from tests.support.gateway import RunningGateway
 
 
 @pytest.fixture

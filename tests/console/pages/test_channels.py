@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT, is_harmless, preformatted_texts
-from tests.console.visiting import Visitor
-from tests.house import ACCOUNT, RunningGateway
-from tests.scripted import ScriptedUpstream, fixture_reply, fixture_stream, json_response
+from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
+from tests.console.visitor import Visitor
+from tests.support.gateway import ACCOUNT, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 
 PAGE = "/console/channels"
 ADDRESS = f"{PAGE}/chat-main/{ACCOUNT}"

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.console.snippets import KEY
-from tests.console.visiting import VisitedPage, Visitor, signed_in_visitor
-from tests.house import RunningGateway, channels, run_gateway
+from tests.console.visitor import VisitedPage, Visitor, signed_in_visitor
+from tests.support.gateway import RunningGateway, channels, run_gateway
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,13 +57,17 @@ async def test_the_commands_work_as_they_stand(
     assert "usage" in printed
 
 
-async def test_the_programs_work_as_they_stand(shown: VisitedPage, simulated_house: RunningGateway) -> None:
+async def test_the_programs_work_as_they_stand(
+    shown: VisitedPage, simulated_house: RunningGateway
+) -> None:
     for spoken in ("chat", "messages", "responses"):
         text = _filled(shown, f"{spoken}-python", simulated_house)
         assert (await _run(sys.executable, "-c", text)).strip()
 
 
-async def test_agents_get_the_address_that_they_want(shown: VisitedPage, simulated_house: RunningGateway) -> None:
+async def test_agents_get_the_address_that_they_want(
+    shown: VisitedPage, simulated_house: RunningGateway
+) -> None:
     config = tomllib.loads(shown.inside("responses-agent") or "")
     provider = config["model_providers"][config["model_provider"]]
     assert provider["base_url"] == f"{simulated_house.address}/v1"
@@ -73,7 +77,9 @@ async def test_agents_get_the_address_that_they_want(shown: VisitedPage, simulat
     assert f"ANTHROPIC_BASE_URL='{simulated_house.address}'" in environment
 
 
-async def test_no_key_stands_on_the_page(shown: VisitedPage, simulated_house: RunningGateway) -> None:
+async def test_no_key_stands_on_the_page(
+    shown: VisitedPage, simulated_house: RunningGateway
+) -> None:
     assert KEY in shown.text
     assert "sk-" not in shown.html
     assert shown.html.count("data-copy=") == 3 + 9

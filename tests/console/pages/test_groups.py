@@ -8,9 +8,9 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import UserAgentMode
-from tests.console.visiting import Visitor, signed_in_visitor
-from tests.house import ALPHA, BETA, RunningGateway, run_gateway
-from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.console.visitor import Visitor, signed_in_visitor
+from tests.support.gateway import ALPHA, BETA, RunningGateway, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -99,7 +99,9 @@ async def test_removed_only_when_no_key_names_it(visitor: Visitor, house: Runnin
     assert house.operations.get_group("default")
 
 
-async def test_any_name_that_a_group_may_have_has_its_pages(visitor: Visitor, house: RunningGateway) -> None:
+async def test_any_name_that_a_group_may_have_has_its_pages(
+    visitor: Visitor, house: RunningGateway
+) -> None:
     for name in ("new", "edit", "Größe", "a.b-c"):
         await house.operations.create_group(name, ("*",))
         listed = await visitor.get("/console/groups")

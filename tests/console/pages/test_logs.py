@@ -9,10 +9,17 @@ from html import unescape
 import pytest
 
 from gateway.core.formats import Format
-from tests.console.hostile import HOSTILE_TEXT, is_harmless
-from tests.console.visiting import Visitor
-from tests.house import ALPHA, BETA, RunningGateway
-from tests.scripted import Ending, ScriptedUpstream, by_frame, fixture_reply, fixture_stream, json_response
+from tests.console.hostile_text import HOSTILE_TEXT, is_harmless
+from tests.console.visitor import Visitor
+from tests.support.gateway import ALPHA, BETA, RunningGateway
+from tests.support.upstream import (
+    Ending,
+    ScriptedUpstream,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
 
 LOGS = "/console/logs"
 
@@ -27,13 +34,17 @@ def link(html: str, words: str) -> str | None:
     return unescape(found[1]) if found else None
 
 
-async def ask(house: RunningGateway, upstream: ScriptedUpstream, times: int = 1, **fields: str) -> None:
+async def ask(
+    house: RunningGateway, upstream: ScriptedUpstream, times: int = 1, **fields: str
+) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     for _ in range(times):
         assert (await house.post(Format.CHAT, **fields)).status == 200
 
 
-async def fail(house: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400) -> None:
+async def fail(
+    house: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400
+) -> None:
     upstream.respond_with(json_response(said.encode(), status))
     assert (await house.post(Format.CHAT)).status == status
 
@@ -119,7 +130,9 @@ async def test_what_cannot_be_read_is_told_beside_its_field(
     assert (await visitor.get(f"{LOGS}/tail?{query}")).status == 400
 
 
-async def test_a_name_that_several_keys_have_is_no_answer(house: RunningGateway, visitor: Visitor) -> None:
+async def test_a_name_that_several_keys_have_is_no_answer(
+    house: RunningGateway, visitor: Visitor
+) -> None:
     twins = [(await house.operations.create_key("twin", "default"))[0].id for _ in range(2)]
     shown = await visitor.get(f"{LOGS}?key=twin")
     assert f"Several keys have this name: {', '.join(twins)}." in shown.text

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gateway.console.plots import CHARTS
+from gateway.console.charts import CHARTS
 from gateway.core.formats import Format
-from tests.console.hostile import is_harmless
-from tests.console.visiting import Visitor, signed_in_visitor
-from tests.house import ALPHA, BETA, RunningGateway, run_gateway
-from tests.scripted import ScriptedUpstream, fixture_reply
+from tests.console.hostile_text import is_harmless
+from tests.console.visitor import Visitor, signed_in_visitor
+from tests.support.gateway import ALPHA, BETA, RunningGateway, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 PAGE = "/console"
 

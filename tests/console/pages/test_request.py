@@ -6,10 +6,10 @@ from dataclasses import fields
 
 from gateway.core.formats import Format
 from gateway.store.records import RequestRow
-from tests.console.hostile import HOSTILE_TEXT, DISPLAYED_TEXT, is_harmless, preformatted_texts
-from tests.console.visiting import Visitor
-from tests.house import ALPHA, RunningGateway
-from tests.scripted import ScriptedUpstream, fixture_reply, json_response
+from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
+from tests.console.visitor import Visitor
+from tests.support.gateway import ALPHA, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 
 async def test_a_story_with_every_field(

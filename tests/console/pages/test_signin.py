@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientResponse
 
-from gateway.console.knocks import MAX_TOTAL, MAX_PER_ADDRESS
-from tests.console.browsing import PASSWORD, Browser, open_browser
-from tests.house import RunningGateway, run_gateway
+from gateway.console.login_throttle import MAX_PER_ADDRESS, MAX_TOTAL
+from tests.console.browser import PASSWORD, Browser, open_browser
+from tests.support.gateway import RunningGateway, run_gateway
 
 PUBLIC = "https://gateway.example.org"
 
@@ -90,7 +90,9 @@ async def test_an_open_line_is_no_way_in(house: RunningGateway, stranger: Browse
     assert house.daemon.console.sessions.active() == []
 
 
-async def test_every_time_a_new_id_and_the_old_one_is_over(house: RunningGateway, stranger: Browser) -> None:
+async def test_every_time_a_new_id_and_the_old_one_is_over(
+    house: RunningGateway, stranger: Browser
+) -> None:
     seen = []
     for _ in range(3):
         _, value, _ = cookie(await stranger.sign_in())

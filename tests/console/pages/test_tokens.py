@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from gateway.admin.terms import KeyRequest
-from gateway.console.consumption import DAYS
+from gateway.admin.key_settings import KeyRequest
+from gateway.console.usage_view import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState
-from tests.console.visiting import Visitor
-from tests.house import ALPHA, RunningGateway
-from tests.scripted import ScriptedUpstream, fixture_reply, json_response
+from tests.console.visitor import Visitor
+from tests.support.gateway import ALPHA, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -66,7 +66,9 @@ async def test_every_term_can_be_said(visitor: Visitor, house: RunningGateway) -
         assert words.replace(" ", "") in made.text.replace(" ", "").replace("\u202f", "")
 
 
-async def test_what_is_wrong_stands_beside_what_was_typed(visitor: Visitor, house: RunningGateway) -> None:
+async def test_what_is_wrong_stands_beside_what_was_typed(
+    visitor: Visitor, house: RunningGateway
+) -> None:
     before = len(await house.operations.list_keys())
     shown = await visitor.post(
         "/console/tokens/new",
@@ -204,7 +206,9 @@ async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, house: Runnin
 async def test_usage_by_day_and_model_and_budgets(
     visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    await house.operations.update_key(house.token.id, limits={"budget": 10**9, "budget_month": 10**15})
+    await house.operations.update_key(
+        house.token.id, limits={"budget": 10**9, "budget_month": 10**15}
+    )
     upstream.respond_with(fixture_reply("messages"))
     await house.post(Format.MESSAGES)
     row = await house.row()
@@ -261,7 +265,9 @@ async def test_an_unknown_key_has_no_page(visitor: Visitor, page: str) -> None:
     assert shown.status == 404
 
 
-async def test_many_keys_have_pages_and_can_be_looked_for(visitor: Visitor, house: RunningGateway) -> None:
+async def test_many_keys_have_pages_and_can_be_looked_for(
+    visitor: Visitor, house: RunningGateway
+) -> None:
     assert 'type="search"' not in (await visitor.get("/console/tokens")).html
     names = [f"key {number:03}" for number in range(150)]
     await house.operations.import_keys([KeyRequest(name, "default") for name in names])

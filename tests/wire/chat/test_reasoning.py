@@ -9,8 +9,13 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Thinking
 from gateway.core.target import Target
-from gateway.wire.carrier import wrap
-from gateway.wire.chat.reasoning import ReasoningDetails, merge_details, parse_reasoning, render_reasoning
+from gateway.wire.chat.reasoning import (
+    ReasoningDetails,
+    merge_details,
+    parse_reasoning,
+    render_reasoning,
+)
+from gateway.wire.signatures import wrap
 
 HERE = Target(model="m", origin="here")
 SIGNED = ProviderData(Format.MESSAGES, "c2ln")

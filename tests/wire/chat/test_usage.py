@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.usage import Usage
+from gateway.core.events import Usage
 from gateway.wire.chat.usage import parse_usage, render_usage
 
 FULL = {

@@ -24,7 +24,10 @@ def test_their_schemas_suit_every_upstream(kind: str) -> None:
 
 
 def test_the_editor_and_the_memory_know_their_commands() -> None:
-    editor, memory = find_client_tool("text_editor_20250728", {}), find_client_tool("memory_20250818", {})
+    editor, memory = (
+        find_client_tool("text_editor_20250728", {}),
+        find_client_tool("memory_20250818", {}),
+    )
     assert editor is not None
     assert memory is not None
     assert editor.schema["properties"]["command"]["enum"] == [
@@ -37,7 +40,9 @@ def test_the_editor_and_the_memory_know_their_commands() -> None:
 
 
 def test_the_size_of_the_screen_is_told() -> None:
-    small = find_client_tool("computer_20250124", {"display_width_px": 1024, "display_height_px": 768})
+    small = find_client_tool(
+        "computer_20250124", {"display_width_px": 1024, "display_height_px": 768}
+    )
     assert small is not None
     assert small.description.endswith("The screen has 1024 x 768 pixels.")
 

@@ -14,9 +14,8 @@ from gateway.core.parts import (
     Citation,
     Document,
     Image,
-    ProviderData,
-    UnknownPart,
     Part,
+    ProviderData,
     Refusal,
     ServerToolCall,
     ServerToolResult,
@@ -25,11 +24,12 @@ from gateway.core.parts import (
     Thinking,
     ToolCall,
     ToolResult,
+    UnknownPart,
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
-from gateway.wire.crossing import Dropped
+from gateway.wire.dropped import Dropped
 from gateway.wire.messages.content import ContentRenderer
 
 ASSISTANT = Role.ASSISTANT
@@ -241,7 +241,9 @@ def test_server_tools_of_this_format_come_back() -> None:
     assert blocks(
         ServerToolCall("m_1", "list", '{"dir":"/"}', extra=kind),
         ServerToolResult("m_1", "mcp", ProviderData(Format.MESSAGES, result)),
-        UnknownPart("container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"})),
+        UnknownPart(
+            "container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"})
+        ),
         role=ASSISTANT,
         format=Format.MESSAGES,
     ) == (

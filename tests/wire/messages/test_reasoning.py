@@ -9,11 +9,11 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import Target, ThinkingStyle
-from gateway.wire.crossing import Dropped
+from gateway.wire.dropped import Dropped
 from gateway.wire.messages.reasoning import (
     ThinkingParams,
-    remove_clear_thinking,
     is_thinking,
+    remove_clear_thinking,
     render_reasoning,
 )
 
@@ -50,7 +50,9 @@ def thoughts(
     if efforts is not None:
         target = Target(model="m", thinking=style, efforts=efforts)
     limit = 32_000 if max_tokens is None else max_tokens
-    said = render_reasoning(prompt, target, losses, limit, tool_forced=off, missing_leading_thinking=unled)
+    said = render_reasoning(
+        prompt, target, losses, limit, tool_forced=off, missing_leading_thinking=unled
+    )
     return said, losses.names
 
 

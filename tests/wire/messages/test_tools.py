@@ -50,7 +50,10 @@ def test_a_web_search() -> None:
     )
     assert (tool.kind, tool.name, tool.cache) == (ToolKind.SERVER, "web_search", CacheBreakpoint())
     assert tool.search == WebSearch(
-        allowed_domains=("a.example",), max_uses=8, location={"city": "Oslo"}, client_executable=True
+        allowed_domains=("a.example",),
+        max_uses=8,
+        location={"city": "Oslo"},
+        client_executable=True,
     )
 
 

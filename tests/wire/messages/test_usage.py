@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.usage import Usage
+from gateway.core.events import Usage
 from gateway.wire.messages.usage import merge_usage, parse_usage, render_usage
 
 

@@ -7,7 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.wire.responses.client_tools import CLIENT_TOOLS, output_text, is_call_output, called_tool
+from gateway.wire.responses.client_tools import (
+    CLIENT_TOOLS,
+    called_tool,
+    is_call_output,
+    output_text,
+)
 
 COMMAND = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}
 
@@ -34,7 +39,11 @@ def test_a_call_and_its_item(item: Any, name: str, arguments: Any) -> None:
     tool = CLIENT_TOOLS[name]
     assert tool.arguments(item) == arguments
     again = tool.call_item(orjson.dumps(arguments).decode())
-    assert again == {**tool.constants, "type": item["type"], tool.arguments_field: {**tool.defaults, **arguments}}
+    assert again == {
+        **tool.constants,
+        "type": item["type"],
+        tool.arguments_field: {**tool.defaults, **arguments},
+    }
 
 
 @pytest.mark.parametrize("arguments", ["", "[]", '{"command":'])

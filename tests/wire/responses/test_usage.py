@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.usage import Usage
+from gateway.core.events import Usage
 from gateway.wire.responses.usage import parse_usage, render_usage
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.wire.strict.breaches import (
-    Violation,
+from tests.wire.strict.checkers import check, check_body
+from tests.wire.strict.violations import (
     Events,
+    Violation,
     both,
     changed,
     cut_off,
@@ -20,7 +21,6 @@ from tests.wire.strict.breaches import (
     moved,
     without,
 )
-from tests.wire.strict.checkers import check, check_body
 
 F = "chat"
 USAGE = {

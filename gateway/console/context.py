@@ -1,0 +1,34 @@
+"""What the pages and the admin API on the TCP port work with. It must not know HTTP messages, only
+where an application keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.accounts import Accounts
+from gateway.admin.feed import Feed
+from gateway.admin.operations import AdminOperations
+from gateway.admin.reload import Reloader
+from gateway.admin.sessions import Sessions
+from gateway.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleContext:
+    """`now` gives Unix microseconds; without a `reloader` the configuration stays what it is."""
+
+    operations: AdminOperations
+    runtime: Runtime
+    accounts: Accounts
+    reloader: Reloader | None
+    sessions: Sessions
+    feed: Feed
+    now: Callable[[], int]
+
+
+CONTEXT: Final = web.AppKey("office", ConsoleContext)

@@ -1,0 +1,79 @@
+"""How long the accounts take to a reply's first event, and who is slow beside the others.
+
+It must not know who is asked, nor what follows for conversations that belong to a slow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from statistics import median_low
+
+from gateway.routing.health import AccountRef
+
+_SMOOTHING = 0.5
+"""The weight of the newest time: after five more a single one hardly counts."""
+
+
+class LatencyTracker:
+    """An account is slow with a model where its smoothed time was more than `slower` times its
+    pool's median for `requests` requests. After `memory` seconds without any, nobody knows."""
+
+    __slots__ = ("_latencies", "_max_age", "_min_requests", "_slow_factor")
+
+    def __init__(
+        self, slow_factor: float = 3.0, min_requests: int = 5, max_age: float = 300.0
+    ) -> None:
+        self._slow_factor = slow_factor
+        self._min_requests = min_requests
+        self._max_age = max_age
+        self._latencies: dict[AccountRef, dict[str, _Latency]] = {}
+
+    def record(self, ref: AccountRef, model: str, seconds: float, now: float) -> None:
+        """A reply's first event came `seconds` after its prompt had been sent."""
+        models = self._latencies.get(ref)
+        if models is None:
+            models = self._latencies[ref] = {}
+        latency = models.get(model)
+        if latency is None or now - latency.updated_at > self._max_age:
+            latency = models[model] = _Latency(self._min_requests, seconds)
+        latency.record(seconds, now)
+
+    def smoothed(self, ref: AccountRef, model: str, now: float) -> float | None:
+        """The smoothed time in seconds."""
+        latency = self._current(ref, model, now)
+        return latency.smoothed if latency else None
+
+    def is_slow(self, ref: AccountRef, pool: Iterable[AccountRef], model: str, now: float) -> bool:
+        """Whether it is slow beside the pool that it belongs to."""
+        own = self._current(ref, model, now)
+        if own is None or own.count < self._min_requests:
+            return False
+        latencies = [self._current(each, model, now) for each in pool]
+        median = median_low([pace.smoothed for pace in latencies if pace] or [own.smoothed])
+        return min(own.recent) > self._slow_factor * median
+
+    def retain(self, refs: Collection[AccountRef]) -> None:
+        """Forgets all others: the configuration has changed."""
+        self._latencies = {place: each for place, each in self._latencies.items() if place in refs}
+
+    def _current(self, ref: AccountRef, model: str, now: float) -> _Latency | None:
+        latency = self._latencies.get(ref, {}).get(model)
+        return (
+            latency if latency is not None and now - latency.updated_at <= self._max_age else None
+        )
+
+
+class _Latency:
+    __slots__ = ("count", "recent", "smoothed", "updated_at")
+
+    def __init__(self, requests: int, seconds: float) -> None:
+        self.recent = [seconds] * requests
+        self.count = 0
+        self.smoothed = seconds
+        self.updated_at = 0.0
+
+    def record(self, seconds: float, now: float) -> None:
+        self.smoothed += _SMOOTHING * (seconds - self.smoothed)
+        self.recent[self.count % len(self.recent)] = self.smoothed
+        self.count += 1
+        self.updated_at = now

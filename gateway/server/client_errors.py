@@ -1,0 +1,138 @@
+"""What a failed attempt means to the client. It must not know how the attempt was made.
+
+Statuses and texts: Specification, "Errors". An upstream's own faults never look like the client's:
+its 401 and 403 become 502, its 429 becomes `No available accounts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+
+from gateway.core.events import Failure, FailureKind
+from gateway.errors import (
+    BadUpstreamReply,
+    ContextLengthExceeded,
+    EmptyUpstreamReply,
+    GatewayError,
+    NoAvailableAccounts,
+    ServiceUnavailable,
+    UpstreamEventTooLarge,
+    UpstreamForbidden,
+    UpstreamRejected,
+    UpstreamReplyTooLarge,
+    UpstreamTimeout,
+    UpstreamTlsFailed,
+)
+from gateway.routing.failure_policy import CONTENT_POLICY, Blame, FailurePolicy, context_overflow
+
+_NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
+    FailureKind.CONNECT: ServiceUnavailable,
+    FailureKind.TLS: UpstreamTlsFailed,
+    FailureKind.TIMEOUT: UpstreamTimeout,
+    FailureKind.DISCONNECT: BadUpstreamReply,
+    FailureKind.TRUNCATED: BadUpstreamReply,
+    FailureKind.MALFORMED: BadUpstreamReply,
+    FailureKind.EMPTY: EmptyUpstreamReply,
+    FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
+    FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
+}
+_CLIENT_STATUSES = frozenset({400, 404, 413, 422})
+_FORBIDDEN_STATUSES = frozenset({401, 403})
+_TIMEOUT_STATUSES = frozenset({408, 504, 524})
+_QUOTA_STATUSES = frozenset({402, 429})
+
+_DEFAULT_POLICY: Final = FailurePolicy()
+
+_CONVERSATION_FIELDS: Final = ("messages", "input")
+_FIELD_END: Final = re.compile(r"[.\[]")
+
+_MAX_MESSAGE: Final = 2000
+_MAX_WORD: Final = 200
+"""Characters of an upstream's own words that a client reads."""
+
+
+def client_error(
+    failure: Failure,
+    redact: Callable[[str], str],
+    client_fields: Collection[str] | None = None,
+    *,
+    policy: FailurePolicy = _DEFAULT_POLICY,
+) -> GatewayError:
+    """The row of the error table that the client is told; `clean` takes addresses, account names
+    and keys out of an upstream's own words. `asked` are the fields of the client's own body where
+    it was translated: only these may be named to it. `judge` knows the operator's rules."""
+    if failure.kind is not FailureKind.RESPONSE:
+        return _NETWORK_ERRORS[failure.kind](detail=failure.message)
+    verdict = policy.classify(failure)
+    if verdict.blame is Blame.CLIENT:
+        return _request_error(failure, verdict.reason, redact, client_fields)
+    if verdict.blame is Blame.ACCOUNT and verdict.alert:
+        return UpstreamForbidden()
+    if verdict.blame is Blame.ACCOUNT or _is_quota_error(failure):
+        return NoAvailableAccounts(retry_after=failure.retry_after)
+    return _upstream_error(failure)
+
+
+def _request_error(
+    failure: Failure,
+    reason: str,
+    redact: Callable[[str], str],
+    client_fields: Collection[str] | None,
+) -> GatewayError:
+    message = redact(failure.message)[:_MAX_MESSAGE]
+    param = _param(failure.param, client_fields)
+    if long := context_overflow(failure):
+        param = param or next(
+            (field for field in _CONVERSATION_FIELDS if field in (client_fields or ())), None
+        )
+        return ContextLengthExceeded(
+            message, used=long.used, limit=long.limit, param=_clip(param, redact)
+        )
+    status, code = failure.status, failure.code
+    if status not in _CLIENT_STATUSES:
+        status = 400
+    if reason == CONTENT_POLICY:
+        status, code = (
+            400,
+            code if failure.status in _CLIENT_STATUSES else "content_policy_violation",
+        )
+    return UpstreamRejected(status, message, code=_clip(code, redact), param=_clip(param, redact))
+
+
+def _param(param: str | None, client_fields: Collection[str] | None) -> str | None:
+    """The upstream's word for the field that is wrong. Of a translated body nothing but the name
+    of the whole field is where the client put it."""
+    if param is None or client_fields is None:
+        return param
+    field = _FIELD_END.split(param, maxsplit=1)[0]
+    return field if field in client_fields else None
+
+
+def _upstream_error(failure: Failure) -> GatewayError:
+    status = failure.status or 500
+    if status in _FORBIDDEN_STATUSES:
+        return UpstreamForbidden()
+    if status in _TIMEOUT_STATUSES:
+        return UpstreamTimeout()
+    if 300 <= status < 400:
+        return BadUpstreamReply()
+    return ServiceUnavailable(retry_after=failure.retry_after)
+
+
+def may_forward(failure: Failure) -> bool:
+    """Whether a client may read the upstream's own error frame in the middle of a stream: a fault
+    of the client's or a plain one of the server's, but nothing about our credentials and limits."""
+    if failure.kind is not FailureKind.RESPONSE or _is_quota_error(failure):
+        return False
+    status = failure.status or 500
+    return status in _CLIENT_STATUSES or status >= 500
+
+
+def _is_quota_error(failure: Failure) -> bool:
+    return failure.status in _QUOTA_STATUSES or "insufficient_quota" in (failure.code, failure.type)
+
+
+def _clip(text: str | None, redact: Callable[[str], str]) -> str | None:
+    return redact(text)[:_MAX_WORD] if text else None

@@ -1,0 +1,147 @@
+"""Keeps a decoder's events within the grammar of `core.events`, whatever order frames come in.
+
+Decoders name their parts by keys of their own; indexes are given out here. This room must not know
+any wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Failure,
+    Open,
+    Ping,
+    Signature,
+    StopReason,
+    Usage,
+)
+from gateway.core.parts import Citation, Part, ProviderData, ToolCall
+from gateway.wire.upstream_errors import truncated_failure
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    index: int
+    part: Part
+    default_text: str
+
+
+class EventBuilder:
+    """One reply while it arrives. Every method adds to the events that `take` hands over; what the
+    grammar does not allow is left out.
+
+    `begun` and `over` say which phase the reply is in; `called`: a tool was called.
+    """
+
+    __slots__ = ("_events", "_next", "_open", "finished", "started", "tool_called")
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._open: dict[Hashable, _OpenPart] = {}
+        self._next = 0
+        self.started = False
+        self.tool_called = False
+        self.finished = False
+
+    def take(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def begin(self, event: Begin) -> None:
+        if not self.started and not self.finished:
+            self.started = True
+            self._events.append(event)
+
+    def ping(self) -> None:
+        if self.started and not self.finished:
+            self._events.append(Ping())
+
+    def open(self, key: Hashable, part: Part, default_text: str = "") -> None:
+        """Opens a part and closes what may not stay open beside it. `unsaid` is the text that the
+        part gets at its close if no piece came before."""
+        if self.finished:
+            return
+        self.begin(Begin("", ""))
+        is_call = isinstance(part, ToolCall)
+        for other, slot in list(self._open.items()):
+            if other == key or not (is_call and isinstance(slot.part, ToolCall)):
+                self.close(other)
+        self.tool_called = self.tool_called or is_call
+        self._open[key] = _OpenPart(self._next, part, default_text)
+        self._events.append(Open(self._next, part))
+        self._next += 1
+
+    def open_part(self, key: Hashable) -> Part | None:
+        """The part that is open under the key."""
+        slot = self._open.get(key)
+        return slot.part if slot else None
+
+    def tool_call_open(self) -> bool:
+        """Whether tool calls are open; nothing else is open beside them."""
+        for slot in self._open.values():
+            return isinstance(slot.part, ToolCall)
+        return False
+
+    def add(self, key: Hashable, piece: str | Signature | Citation) -> None:
+        """A piece of an open part; empty strings and pieces of parts not open are left out."""
+        slot = self._open.get(key)
+        if slot is None or piece == "" or self.finished:
+            return
+        if isinstance(piece, str):
+            slot.default_text = ""
+        self._events.append(Delta(slot.index, piece))
+
+    def close(self, key: Hashable, extra: ProviderData | None = None) -> None:
+        if self.finished or (slot := self._open.get(key)) is None:
+            return
+        self.add(key, slot.default_text)
+        del self._open[key]
+        self._events.append(Close(slot.index, extra))
+
+    def close_all(self) -> None:
+        for key in list(self._open):
+            self.close(key)
+
+    def end(
+        self,
+        stop: StopReason,
+        usage: Usage | None,
+        stop_sequence: str | None = None,
+        extra: ProviderData | None = None,
+    ) -> None:
+        """Closes what is open and ends the reply."""
+        if self.finished:
+            return
+        self.begin(Begin("", ""))
+        self.close_all()
+        self.finished = True
+        self._events.append(
+            End(normalize_stop(stop, self.tool_called), usage, stop_sequence, extra)
+        )
+
+    def fail(self, failure: Failure, usage: Usage | None) -> None:
+        if not self.finished:
+            self.finished = True
+            self._events.append(Fail(failure, usage))
+
+    def truncate(self, usage: Usage | None) -> None:
+        """The bytes ended before the reply did."""
+        self.fail(truncated_failure(self.started), usage)
+
+
+def normalize_stop(stop: StopReason, tool_called: bool) -> StopReason:
+    """Agents go on by the stop reason alone, so a call makes an ordinary end a tool call, and no
+    call makes a tool call an ordinary end."""
+    if tool_called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
+        return StopReason.TOOL_CALL
+    if not tool_called and stop is StopReason.TOOL_CALL:
+        return StopReason.END_TURN
+    return stop

@@ -1,0 +1,121 @@
+"""The native lane of messages: edits single frames in place. It must not know what they mean for
+the reply: the decoder watches that.
+
+The native lane's requests: the client's own body, for another model's name.
+
+Reasoning and searches of upstreams of other formats may stand in its history; they go back to whom
+they came from and are left out for everybody else. It must not know how requests are rendered.
+
+Errors as messages clients read them. It must not decide which error it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gateway.core.parts import Part, ServerToolCall, ServerToolResult, Thinking
+from gateway.core.prompt import Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.errors import GatewayError
+from gateway.wire.error_body import messages_error_body
+from gateway.wire.json_fields import Payload
+from gateway.wire.messages.content import restore_thinking
+from gateway.wire.messages.reasoning import remove_clear_thinking
+from gateway.wire.messages.render_prompt import missing_leading_thinking
+from gateway.wire.messages.tools import is_foreign_search
+from gateway.wire.model_name import ModelNamePatcher
+from gateway.wire.sse import Frame, replace_data, write_frame
+
+_BOM = b"\xef\xbb\xbf"
+_PING = write_frame(b"ping", b'{"type":"ping"}')
+
+
+class MessagesRewriter:
+    """Client libraries skip frames without an `event:` line, so those get one."""
+
+    __slots__ = ("_model_name",)
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._model_name = ModelNamePatcher(prompt.model, parent="message")
+
+    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
+        raw = frame.raw
+        if data is None or (frame.name and frame.name != b"message_start"):
+            return raw
+        if isinstance(message := data.get("message"), dict) and frame.data:
+            payload = self._model_name.patch(frame.data, message.get("model"))
+            if payload is not frame.data:
+                raw = replace_data(frame, payload)
+        return raw if frame.name else _with_event_line(raw, data)
+
+    def skip(self, frames: bytes) -> None:
+        """Nothing is remembered of them."""
+
+    def ping(self) -> bytes:
+        return _PING
+
+    def encode_error(self, error: GatewayError) -> bytes:
+        return error_frame(error)
+
+
+def _with_event_line(raw: bytes, data: Payload) -> bytes:
+    kind = data.get("type")
+    if not (isinstance(kind, str) and kind.isidentifier()):
+        if "error" not in data:
+            return raw
+        kind = "error"
+    return b"event: %b\n%b" % (kind.encode(), raw.removeprefix(_BOM))
+
+
+def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
+    """A shallow copy; only messages that hold such parts are copied too."""
+    patched = body | {"model": target.model}
+    if not any(_has_foreign_parts(turn) for turn in prompt.turns if turn.role is Role.ASSISTANT):
+        return patched
+    patched["messages"] = list(_restore_messages(body["messages"], prompt.turns, target))
+    thinking = body.get("thinking")
+    fixed = thinking is not None and thinking["type"] == "enabled"
+    if fixed and missing_leading_thinking(patched["messages"]):
+        patched["thinking"] = {"type": "disabled"}
+        remove_clear_thinking(patched)
+    return patched
+
+
+def _has_foreign_parts(turn: Turn) -> bool:
+    return any(map(_is_foreign, turn.parts))
+
+
+def _is_foreign(part: Part) -> bool:
+    if isinstance(part, Thinking):
+        return part.origin is not None
+    return isinstance(part, ServerToolCall | ServerToolResult) and is_foreign_search(part)
+
+
+def _restore_messages(
+    messages: Sequence[Payload], turns: Sequence[Turn], target: Target
+) -> Iterator[Payload]:
+    """The messages without what this upstream never said; one that is nothing else is left out."""
+    for message, turn in zip(messages, turns[-len(messages) :], strict=True):
+        if not _has_foreign_parts(turn):
+            yield message
+        elif content := list(_restore_blocks(message["content"], turn.parts, target)):
+            yield message | {"content": content}
+
+
+def _restore_blocks(blocks: Sequence[Any], parts: Sequence[Part], target: Target) -> Iterator[Any]:
+    for block, part in zip(blocks, parts, strict=True):
+        if not _is_foreign(part):
+            yield block
+        elif isinstance(part, Thinking) and (thinking := restore_thinking(part, target)):
+            yield thinking
+
+
+def render_error(error: GatewayError, request_id: str) -> bytes:
+    """The body of an HTTP error."""
+    return messages_error_body(error, request_id)
+
+
+def error_frame(error: GatewayError) -> bytes:
+    """The error as the last frame of a stream."""
+    return write_frame(b"error", messages_error_body(error, None))

@@ -1,0 +1,197 @@
+"""Reads messages requests into prompts. It must not know what any model or upstream allows.
+
+The public format is Messages (Specification, "Messages"); the texts of its errors name the field by
+its dotted path. Unknown fields are never refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import Part, ProviderData, Text
+from gateway.core.prompt import (
+    DEFAULT_SAMPLING,
+    OutputFormat,
+    OutputKind,
+    Prompt,
+    Reasoning,
+    Role,
+    Sampling,
+    Turn,
+)
+from gateway.errors import InvalidRequest
+from gateway.wire.effort import MIN_BUDGET
+from gateway.wire.json_fields import (
+    Payload,
+    as_list,
+    as_object,
+    as_str,
+    invalid_field,
+    join_path,
+    missing_field,
+    optional_bool,
+    optional_int,
+    optional_list,
+    optional_number,
+    optional_object,
+    optional_str,
+    parse_model,
+    required,
+    required_str,
+)
+from gateway.wire.messages.content import parse_content, unknown_fields
+from gateway.wire.messages.tools import parse_tool_choice, parse_tools
+
+_KNOWN_FIELDS: Final = {
+    *("model", "max_tokens", "messages", "system", "stream", "stop_sequences", "temperature"),
+    *("top_p", "top_k", "thinking", "output_config", "output_format", "tools", "tool_choice"),
+    *("metadata", "service_tier"),
+}
+_KNOWN_SUBFIELDS: Final = {
+    "thinking": {"type", "budget_tokens", "display"},
+    "output_config": {"effort", "format"},
+    "metadata": {"user_id"},
+}
+_FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
+_SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k"})
+_MESSAGE_FIELDS: Final = frozenset({"role", "content"})
+_ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+
+
+def parse_prompt(body: object) -> Prompt:
+    """Raises `InvalidRequest` naming the field."""
+    prompt = parse_count_tokens(body)
+    if prompt.max_tokens is None:
+        raise missing_field("max_tokens")
+    return prompt
+
+
+def parse_count_tokens(body: object) -> Prompt:
+    """The same for a request that only wants its tokens counted: `max_tokens` may be absent."""
+    body = as_object(body, "")
+    model = parse_model(body)
+    max_tokens = optional_int(body, "max_tokens", minimum=0)
+    choice, parallel = parse_tool_choice(body)
+    metadata = optional_object(body, "metadata") or {}
+    return Prompt(
+        format=Format.MESSAGES,
+        model=model,
+        turns=(*_parse_system(body), *_parse_messages(body)),
+        stream=optional_bool(body, "stream") or False,
+        max_tokens=max_tokens,
+        stop=_parse_stop(body),
+        tools=parse_tools(body),
+        tool_choice=choice,
+        parallel_tool_calls=parallel,
+        reasoning=_parse_thinking_config(body, max_tokens),
+        output=_parse_output(body),
+        sampling=DEFAULT_SAMPLING
+        if body.keys().isdisjoint(_SAMPLING_FIELDS)
+        else _parse_sampling(body),
+        user=optional_str(metadata, "user_id", "metadata"),
+        service_tier=optional_str(body, "service_tier"),
+        extra=_parse_extra(body),
+    )
+
+
+def _parse_sampling(body: Payload) -> Sampling:
+    return Sampling(
+        temperature=optional_number(body, "temperature"),
+        top_p=optional_number(body, "top_p"),
+        top_k=optional_int(body, "top_k"),
+    )
+
+
+def _parse_system(body: Payload) -> tuple[Turn, ...]:
+    system = body.get("system")
+    parts: tuple[Part, ...] = () if system is None else parse_content(system, "system")
+    return (Turn(Role.SYSTEM, parts),) if parts else ()
+
+
+def _parse_messages(body: Payload) -> list[Turn]:
+    messages = as_list(required(body, "messages"), "messages")
+    if not messages:
+        raise invalid_field("messages", "at least one message is required")
+    return [_parse_message(message, index) for index, message in enumerate(messages)]
+
+
+def _parse_message(message: Any, index: int) -> Turn:
+    if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
+        role, said = message.get("role"), message.get("content")
+        if type(said) is str and type(role) is str and role in _ROLES:
+            return Turn(_ROLES[role], (Text(said),))
+    path = f"messages.{index}"
+    message = as_object(message, path)
+    role = _ROLES.get(required_str(message, "role", path))
+    if role is None:
+        raise invalid_field(
+            join_path(path, "role"), "Input should be 'user', 'assistant' or 'system'"
+        )
+    parts = parse_content(required(message, "content", path), f"{path}.content")
+    return Turn(role, parts, extra=unknown_fields(message, _MESSAGE_FIELDS))
+
+
+def _parse_stop(body: Payload) -> tuple[str, ...]:
+    sequences = optional_list(body, "stop_sequences")
+    if not sequences:
+        return ()
+    return tuple(as_str(text, f"stop_sequences.{index}") for index, text in enumerate(sequences))
+
+
+def _parse_thinking_config(body: Payload, max_tokens: int | None) -> Reasoning | None:
+    if "thinking" not in body and "output_config" not in body:
+        return None
+    thinking = optional_object(body, "thinking")
+    effort = optional_str(optional_object(body, "output_config") or {}, "effort", "output_config")
+    if thinking is None:
+        return Reasoning(effort=effort) if effort else None
+    kind = required_str(thinking, "type", "thinking")
+    budget = optional_int(thinking, "budget_tokens", "thinking")
+    if kind == "enabled":
+        _check_budget(budget, max_tokens)
+    return Reasoning(
+        enabled=kind != "disabled",
+        effort=effort,
+        budget=budget,
+        mode=None if kind in ("enabled", "disabled") else kind,
+        summary=optional_str(thinking, "display", "thinking"),
+    )
+
+
+def _check_budget(budget: int | None, max_tokens: int | None) -> None:
+    if budget is None:
+        raise missing_field("thinking.budget_tokens")
+    if budget < MIN_BUDGET:
+        raise invalid_field(
+            "thinking.budget_tokens", f"Input should be greater than or equal to {MIN_BUDGET}"
+        )
+    if max_tokens is not None and budget >= max_tokens:
+        raise InvalidRequest(
+            "max_tokens must be greater than thinking.budget_tokens", param="max_tokens"
+        )
+
+
+def _parse_output(body: Payload) -> OutputFormat | None:
+    """`output_format` is what `output_config.format` was called at first."""
+    if "output_config" not in body and "output_format" not in body:
+        return None
+    form = optional_object(optional_object(body, "output_config") or {}, "format", "output_config")
+    path = "output_config.format"
+    if form is None:
+        form, path = optional_object(body, "output_format"), "output_format"
+    if form is None or required_str(form, "type", path) != "json_schema":
+        return None
+    schema = as_object(required(form, "schema", path), join_path(path, "schema"))
+    return OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=schema)
+
+
+def _parse_extra(body: Payload) -> ProviderData | None:
+    if body.keys() <= _FLAT_FIELDS:
+        return None
+    extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
+    for name, known in _KNOWN_SUBFIELDS.items():
+        inside = body.get(name) or {}
+        if rest := {inner: inside[inner] for inner in inside if inner not in known}:
+            extra[name] = rest
+    return ProviderData(Format.MESSAGES, extra) if extra else None

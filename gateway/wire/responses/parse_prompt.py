@@ -1,0 +1,185 @@
+"""Reads responses requests into prompts. It must not know what any model or upstream allows.
+
+The public format is Responses (Specification, "Responses"); the texts of its errors name the field
+by its dotted path. Unknown fields are never refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData, Text
+from gateway.core.prompt import (
+    DEFAULT_SAMPLING,
+    OutputFormat,
+    OutputKind,
+    Prompt,
+    Reasoning,
+    Role,
+    Sampling,
+    Tool,
+    Turn,
+)
+from gateway.core.value import replace
+from gateway.wire.json_fields import (
+    Payload,
+    as_list,
+    as_object,
+    as_str,
+    join_path,
+    optional_bool,
+    optional_int,
+    optional_list,
+    optional_number,
+    optional_object,
+    optional_str,
+    parse_model,
+    required,
+    required_str,
+)
+from gateway.wire.responses.input_items import parse_item
+from gateway.wire.responses.tools import parse_tool_choice, parse_tools
+
+_KNOWN_FIELDS: Final = {
+    "model",
+    "input",
+    "instructions",
+    "stream",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "top_logprobs",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+    "reasoning",
+    "include",
+    "store",
+    "previous_response_id",
+    "metadata",
+    "user",
+    "prompt_cache_key",
+    "service_tier",
+}
+_KNOWN_SUBFIELDS: Final = {
+    "text": {"format", "verbosity"},
+    "reasoning": {"effort", "summary", "generate_summary"},
+}
+
+_FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
+_SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_logprobs"})
+
+
+def parse_prompt(body: object) -> Prompt:
+    """Raises `InvalidRequest` naming the field."""
+    body = as_object(body, "")
+    model = parse_model(body)
+    turns, added_tools = _parse_input(body)
+    tools = body.get("tools")
+    return Prompt(
+        format=Format.RESPONSES,
+        model=model,
+        turns=turns,
+        stream=optional_bool(body, "stream") or False,
+        max_tokens=optional_int(body, "max_output_tokens", minimum=0),
+        tools=(*(() if tools is None else parse_tools(tools, "tools")), *added_tools),
+        tool_choice=parse_tool_choice(body.get("tool_choice")),
+        parallel_tool_calls=optional_bool(body, "parallel_tool_calls"),
+        reasoning=_parse_reasoning(body),
+        output=_parse_output_format(body),
+        sampling=DEFAULT_SAMPLING
+        if body.keys().isdisjoint(_SAMPLING_FIELDS)
+        else _parse_sampling(body),
+        verbosity=optional_str(optional_object(body, "text") or {}, "verbosity", "text"),
+        user=optional_str(body, "user") or optional_str(body, "safety_identifier"),
+        metadata=optional_object(body, "metadata"),
+        service_tier=optional_str(body, "service_tier"),
+        cache_key=optional_str(body, "prompt_cache_key"),
+        store=optional_bool(body, "store"),
+        previous_response_id=optional_str(body, "previous_response_id"),
+        include=_parse_include(body),
+        extra=_unknown_fields(body),
+    )
+
+
+def _parse_sampling(body: Payload) -> Sampling:
+    return Sampling(
+        temperature=optional_number(body, "temperature"),
+        top_p=optional_number(body, "top_p"),
+        top_logprobs=optional_int(body, "top_logprobs", minimum=0),
+    )
+
+
+def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
+    """The turns, and the tools that newer clients send within the input: as an item of their own,
+    or as what a search for tools has found. Those have no definition, for the item stays a turn."""
+    turns: list[Turn] = []
+    tools: list[Tool] = []
+    if instructions := optional_str(body, "instructions"):
+        turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
+    given = required(body, "input")
+    if isinstance(given, str):
+        return (*turns, Turn(Role.USER, (Text(given),))), tools
+    for index, item in enumerate(as_list(given, "input")):
+        path = f"input.{index}"
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind == "additional_tools":
+            tools += parse_tools(required(item, "tools", path), join_path(path, "tools"))
+            continue
+        if kind == "tool_search_output":
+            found = parse_tools(optional_list(item, "tools", path) or [], join_path(path, "tools"))
+            tools += (replace(tool, definition=None) for tool in found)
+        turns.append(parse_item(item, path))
+    return tuple(turns), tools
+
+
+def _parse_reasoning(body: Payload) -> Reasoning | None:
+    reasoning = optional_object(body, "reasoning")
+    if not reasoning:
+        return None
+    effort = optional_str(reasoning, "effort", "reasoning")
+    summary = optional_str(reasoning, "summary", "reasoning")
+    return Reasoning(
+        enabled=False if effort == "none" else None,
+        effort=effort,
+        summary=summary or optional_str(reasoning, "generate_summary", "reasoning"),
+    )
+
+
+def _parse_output_format(body: Payload) -> OutputFormat | None:
+    if "text" not in body:
+        return None
+    path = "text.format"
+    form = optional_object(optional_object(body, "text") or {}, "format", "text")
+    if form is None:
+        return None
+    kind = required_str(form, "type", path)
+    if kind == "json_object":
+        return OutputFormat(kind=OutputKind.JSON_OBJECT)
+    if kind != "json_schema":
+        return None
+    return OutputFormat(
+        kind=OutputKind.JSON_SCHEMA,
+        schema=as_object(required(form, "schema", path), join_path(path, "schema")),
+        name=required_str(form, "name", path),
+        description=optional_str(form, "description", path),
+        strict=optional_bool(form, "strict", path),
+    )
+
+
+def _parse_include(body: Payload) -> tuple[str, ...]:
+    names = optional_list(body, "include") or ()
+    return tuple(as_str(name, f"include.{index}") for index, name in enumerate(names))
+
+
+def _unknown_fields(body: Payload) -> ProviderData | None:
+    if body.keys() <= _FLAT_FIELDS:
+        return None
+    extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
+    for name, known in _KNOWN_SUBFIELDS.items():
+        inside = body.get(name)
+        if inside and inside.keys() - known:
+            extra[name] = inside
+    return ProviderData(Format.RESPONSES, extra) if extra else None

@@ -1,0 +1,233 @@
+"""What an upstream says when it fails, read from whatever body it chose. It must not judge it.
+
+Bodies met: both vendors' envelopes, `{"detail": …}`, `{"message": …}`, plain text, HTML pages.
+
+When an upstream wants to be asked again, as the headers of its refusal tell it.
+
+It must not know the time: what is told as a date is measured from the answer's own `date` header,
+so that no clock need be right. Header names are in lower case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import orjson
+
+from gateway.core.events import Failure, FailureKind
+from gateway.wire.json_fields import dump_json
+
+MAX_BODY: Final = 8 * 1024
+"""Characters of an upstream's error that are kept for the log row."""
+
+_STATUS_OF_TYPE: Final = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "permission_denied": 403,
+    "not_found_error": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "requests": 429,
+    "tokens": 429,
+    "insufficient_quota": 429,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "content_policy_violation": 400,
+    "api_error": 500,
+    "server_error": 500,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """The failure behind an HTTP status of 400 and above. Header names are in lower case."""
+    text = body[: MAX_BODY * 4].decode("utf-8", "replace")
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        data = None
+    said = _error_object(data)
+    message = _message(said, data) or _strip_markup(text) or f"HTTP status {status}"
+    return Failure(
+        kind=FailureKind.RESPONSE,
+        status=status,
+        message=message,
+        type=_text(said.get("type")),
+        code=_text(said.get("code")),
+        param=_text(said.get("param")),
+        body=text[:MAX_BODY],
+        retry_after=_retry_hint(status, headers, said),
+    )
+
+
+def parse_stream_error(data: Mapping[str, Any]) -> Failure:
+    """The failure that an error event speaks of: nested under `error`, or flat."""
+    said = _error_object(data) or data
+    kind, code = _text(said.get("type")), _text(said.get("code"))
+    return Failure(
+        kind=FailureKind.RESPONSE,
+        status=_status(said.get("code"))
+        or _STATUS_OF_TYPE.get(code or "")
+        or _STATUS_OF_TYPE.get(kind or "", 500),
+        message=_message(said, data) or "the upstream reported an error",
+        type=kind,
+        code=code,
+        param=_text(said.get("param")),
+        body=dump_json(data)[:MAX_BODY],
+        retry_after=parse_seconds(said.get("resets_in_seconds")),
+    )
+
+
+def truncated_failure(started: bool) -> Failure:
+    """The failure of a stream whose bytes ended without its terminal event; `begun` tells whether
+    any event of the reply had come."""
+    if started:
+        return Failure(kind=FailureKind.TRUNCATED, message="the stream ended before the reply did")
+    return Failure(kind=FailureKind.EMPTY, message="the stream ended before a reply began")
+
+
+def _retry_hint(status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
+    """Seconds. Rate limits are told with every answer, but speak of this one only at a 429."""
+    if (hint := retry_after(headers)) is None:
+        hint = parse_seconds(said.get("resets_in_seconds"))
+    return reset_after(headers) if hint is None and status == 429 else hint
+
+
+def _error_object(data: object) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        return {}
+    error = data.get("error")
+    if isinstance(error, dict):
+        return error
+    response = data.get("response")
+    nested = response.get("error") if isinstance(response, dict) else None
+    if isinstance(nested, dict):
+        return nested
+    return {"message": error} if isinstance(error, str) else {}
+
+
+def _status(code: object) -> int | None:
+    """Some upstreams put the HTTP status where the code belongs, as a number or as text."""
+    text = str(code)
+    return int(text) if len(text) == 3 and text.isdecimal() and text[0] in "45" else None
+
+
+def _message(said: Mapping[str, Any], data: object) -> str | None:
+    message = said.get("message")
+    if not message and isinstance(data, dict):
+        message = data.get("message") or data.get("detail")
+    if isinstance(message, str):
+        return message
+    return dump_json(message)[:500] if message else None
+
+
+def _strip_markup(text: str) -> str:
+    if title := _TITLE.search(text):
+        return " ".join(title.group(1).split())[:200]
+    return "" if text.lstrip().startswith("<") else " ".join(text.split())[:500]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_MAX_SECONDS: Final = 10**9
+_MIN_UNIX_TIME: Final = 10**8
+"""Bare numbers from here on are no lengths of time but Unix times, in seconds or milliseconds."""
+_MIN_UNIX_MILLISECONDS: Final = 10**11
+
+_RESET: Final = re.compile(r"[a-z-]*ratelimit[a-z-]*reset[a-z-]*|x-[a-z-]+-reset-after-seconds")
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
+_PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the upstream names outright: `retry-after-ms`, else `retry-after` in seconds or
+    as a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        if (seconds := parse_seconds(headers.get(name))) is not None:
+            return seconds * scale
+    return _from_now(_http_date(headers.get("retry-after")), headers)
+
+
+def reset_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds until every limit that is used up has room again, by the rate limit headers: of each
+    that says `reset`, its twin says how much remains; one without a twin counts as used up."""
+    times = [
+        _seconds_until(headers[name], headers)
+        for name in headers
+        if _RESET.fullmatch(name) and _is_used_up(name, headers)
+    ]
+    return max((time for time in times if time is not None and time > 0), default=None)
+
+
+def parse_seconds(value: object) -> float | None:
+    """A length of time as a bare number or its text; None where it is none that makes sense."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < _MAX_SECONDS else None
+
+
+def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
+    window, found, _ = name.rpartition("reset-after-seconds")
+    if found:
+        used = parse_seconds(headers.get(f"{window}used-percent"))
+        return used is None or used >= 100
+    remaining = parse_seconds(headers.get(name.replace("reset", "remaining")))
+    return remaining is None or remaining == 0
+
+
+def _seconds_until(value: str, headers: Mapping[str, str]) -> float | None:
+    """Seconds, however they are spelled: `6m0s`, `20ms`, `1.5`, a Unix time, a date."""
+    if _DURATION.fullmatch(value):
+        return sum(float(number) * _SECONDS[unit] for number, unit in _PIECE.findall(value))
+    try:
+        number = float(value)
+    except ValueError:
+        return _from_now(_date(value), headers)
+    if number >= _MIN_UNIX_MILLISECONDS:
+        number /= 1000
+    if not _MIN_UNIX_TIME <= number < _MIN_UNIX_MILLISECONDS:
+        return parse_seconds(number)
+    return _from_now(datetime.fromtimestamp(number, UTC), headers)
+
+
+def _from_now(then: datetime | None, headers: Mapping[str, str]) -> float | None:
+    now = _http_date(headers.get("date"))
+    if then is None or now is None:
+        return None
+    return max(0.0, (then - now).total_seconds())
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return _http_date(value)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _http_date(value: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(value or "")
+    except (ValueError, OverflowError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

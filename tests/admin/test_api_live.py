@@ -1,0 +1,189 @@
+"""What a running gateway says over the admin socket of its accounts and routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.admin.operations import LogPage
+from gateway.admin.socket import socket_path
+from gateway.core.formats import Format
+from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
+
+KEYS = {"one": "one-secret-4471", "two": "two-secret-4472"}
+ONE, TWO = ("chat-main", "one"), ("chat-main", "two")
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FaultUpstream]:
+    async with fault_upstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def house(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[RunningGateway]:
+    accounts = [{"name": name, "key": key, "concurrency": 1} for name, key in KEYS.items()]
+    address = upstream.base_url(Format.CHAT)
+    chat = channel(Format.CHAT, "", base_url=address, accounts=accounts, models={BETA: "upstream"})
+    async with run_gateway(tmp_path / "state", [chat]) as house:
+        yield house
+
+
+@pytest.fixture
+async def admin(house: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.UnixConnector(str(socket_path(tmp_path / "state")))
+    async with aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as session:
+        yield session
+
+
+async def told(answer: aiohttp.ClientResponse) -> Any:
+    assert answer.status == 200, await answer.text()
+    return orjson.loads(await answer.read())
+
+
+async def accounts(admin: aiohttp.ClientSession) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await told(await admin.get("accounts")))["accounts"]
+    return rows
+
+
+async def why(admin: aiohttp.ClientSession) -> dict[str, str]:
+    """The first reason of each candidate."""
+    query = {"model": BETA, "format": "chat"}
+    forecast = await told(await admin.get("route", params=query))
+    return {stop["account"]: stop["why"][0] for stop in forecast["candidates"]}
+
+
+async def fail(house: RunningGateway, upstream: FaultUpstream, *names: str) -> None:
+    """Bans the accounts: their keys are refused. Others answer."""
+    for name in names:
+        upstream.set_plan("refuse:401", key=KEYS[name])
+    for number in range(64):
+        if all(upstream.calls_of(key=KEYS[name]) for name in names):
+            return
+        turns = [{"role": "user", "content": f"Hello {number}"}]
+        await house.post(Format.CHAT, messages=turns)
+
+
+async def test_a_request_under_way_is_seen_and_fills_the_account(
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+) -> None:
+    upstream.set_plan("stall:text")
+    asking = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    call = await upstream.wait_for_call()
+    async with asyncio.timeout(5):
+        while not any(row["under_way"] for row in await accounts(admin)):
+            await asyncio.sleep(0.01)
+    busy = next(name for name, key in KEYS.items() if key == call.key)
+    rows = {row["account"]: row["under_way"] for row in await accounts(admin)}
+    assert rows == {name: int(name == busy) for name in KEYS}
+    assert (await why(admin))[busy] == "passed over: it has as many requests as it may have"
+    tried = await told(await admin.post(f"accounts/chat-main/{busy}/try"))
+    assert (tried["ok"], tried["status"]) == (False, None)
+    assert "as many requests as it may have" in tried["error"]
+    asking.cancel()
+
+
+async def test_who_is_closed_off_is_asked_where_too_few_are_left(
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+) -> None:
+    await fail(house, upstream, "one", "two")
+    first, second = sorted((await why(admin)).values())
+    assert first.startswith("asked first: ")
+    assert first.endswith(
+        "banned for another 30 min (key refused), but half of the accounts may always be asked"
+    )
+    assert second == "passed over: banned for another 30 min (key refused)"
+
+
+async def test_one_who_has_rested_is_tried_out_by_one_request(
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+) -> None:
+    await fail(house, upstream, "one")
+    runtime, now = house.daemon.runtime, asyncio.get_running_loop().time()
+    assert runtime.health.admit(ONE, BETA, now, (ONE, TWO)) is None
+    verdict = Verdict(
+        "spent", Blame.ACCOUNT, Failover.YES, AccountPenalty.AUTH_FAILED, penalty_seconds=0.01
+    )
+    await admin.put("accounts/chat-main/one/reset")
+    banned = runtime.health.admit(ONE, BETA, now, (ONE, TWO))
+    assert banned is not None
+    runtime.health.record_failure(banned, verdict, now, 0.0, "spent")
+    await asyncio.sleep(0.02)
+    assert (await accounts(admin))[0]["state"] == "probing"
+    rested = "it has rested, and the request finds out whether it is well again"
+    assert (await why(admin))["one"].endswith(rested)
+    later = asyncio.get_running_loop().time()
+    assert runtime.health.admit(ONE, BETA, later, (ONE, TWO)) is not None
+    other = "passed over: another request finds out whether it is well again"
+    assert (await why(admin))["one"] == other
+
+
+async def test_a_try_that_fails_changes_nothing(
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+) -> None:
+    before = await accounts(admin)
+    upstream.set_plan("refuse:503")
+    for _ in range(6):
+        tried = await told(await admin.post("accounts/chat-main/one/try"))
+        assert (tried["ok"], tried["status"], tried["verdict"]) == (False, 503, "overloaded")
+    assert await accounts(admin) == before
+    assert (await house.operations.list_requests(LogPage())) == []
+
+
+async def test_a_try_keeps_nothing(
+    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+) -> None:
+    runtime = house.daemon.runtime
+    tried = await told(await admin.post("accounts/chat-main/one/try", params={"model": BETA}))
+    assert tried["ok"]
+    assert tried["output_tokens"] > 0
+    assert (runtime.current.active_requests, len(runtime.scheduler)) == (0, 0)
+    assert not any(row["under_way"] for row in await accounts(admin))
+    (call,) = upstream.calls
+    sent = orjson.loads(call.body)
+    assert (sent["model"], sent["max_completion_tokens"]) == ("upstream", 64)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("PUT", "accounts/chat-main/three/reset", 404, "account_not_found"),
+        ("PUT", "accounts/other/one/disable", 404, "account_not_found"),
+        ("POST", "accounts/chat-main/one/try?model=none", 404, "model_not_found"),
+        ("POST", "accounts/chat-main/one/try?modell=x", 400, "invalid_request"),
+        ("GET", "route?model=x&format=smoke", 400, "invalid_request"),
+        ("GET", "route?model=x&format=chat&group=none", 404, "group_not_found"),
+    ],
+)
+async def test_refusals(
+    admin: aiohttp.ClientSession, method: str, path: str, status: int, code: str
+) -> None:
+    answer = await admin.request(method, path)
+    refused = orjson.loads(await answer.read())
+    assert (answer.status, refused["error"]["code"]) == (status, code)
+
+
+async def test_no_key_opens_it_on_the_port(house: RunningGateway) -> None:
+    for path in ("/admin/api/accounts", "/admin/api/route?model=x&format=chat"):
+        assert (await house.get(path)).status == 401
+
+
+async def test_clients_with_a_wrong_base_address(
+    house: RunningGateway, admin: aiohttp.ClientSession
+) -> None:
+    for agent in ("one/1", "two/1", "two/2"):
+        await house.get("/models", **{"user-agent": agent})
+    assert await told(await admin.get("misdirected")) == {
+        "misdirected": [
+            {"path": "/models", "agent": "two", "count": 2},
+            {"path": "/models", "agent": "one", "count": 1},
+        ]
+    }

@@ -1,0 +1,44 @@
+"""Rows as files: every column, and nothing that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+
+import orjson
+import pytest
+
+from gateway.admin.export import COLUMNS, ExportFormat, export_header, export_rows
+from gateway.store.records import ExchangeState, RequestRow
+from tests.store.sample_rows import intent, settlement
+
+
+def row(**changes: object) -> dict[str, object]:
+    fields = intent(1)._asdict() | settlement(1)._asdict() | {"attempts": 0, "boot_id": "b"}
+    return asdict(RequestRow(**fields)) | changes
+
+
+def table(*rows: dict[str, object]) -> list[dict[str, str]]:
+    text = (export_header(ExportFormat.CSV) + export_rows(ExportFormat.CSV, rows)).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_a_table_has_every_column_and_what_is_absent_is_empty() -> None:
+    (found,) = table(row(state=ExchangeState.ERROR, error_code=None, model='a,"b"\n'))
+    assert tuple(found) == COLUMNS
+    assert (found["state"], found["error_code"], found["model"]) == ("error", "", 'a,"b"\n')
+    assert found["started_at"] == str(row()["started_at"])
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    (found,) = table(row(user_agent=text, reasoning_tokens=-1))
+    assert found["user_agent"] == f"'{text}"
+    assert found["reasoning_tokens"] == "-1"
+
+
+def test_a_json_object_on_each_line_is_as_it_is() -> None:
+    rows = [row(user_agent="=1\n"), row()]
+    text = export_header(ExportFormat.JSONL) + export_rows(ExportFormat.JSONL, rows)
+    assert [orjson.loads(line) for line in text.splitlines()] == rows

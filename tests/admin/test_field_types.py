@@ -1,0 +1,104 @@
+"""What a field may look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.admin import field_types
+
+
+def mistake(kind: Any, value: Any) -> str:
+    with pytest.raises(ValidationError) as found:
+        TypeAdapter(kind).validate_python(value)
+    (error,) = found.value.errors()
+    return str(error["msg"])
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("10.1.2.3", "10.1.2.3/32"),
+        ("10.0.0.0/255.0.0.0", "10.0.0.0/8"),
+        ("2001:DB8::/32", "2001:db8::/32"),
+        ("::1", "::1/128"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+        ("::ffff:10.0.0.1", "10.0.0.1/32"),
+        ("::ffff:a00:0/104", "10.0.0.0/8"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("::fffe:0:0/95", "::fffe:0:0/95"),
+        ("::/0", "::/0"),
+    ],
+)
+def test_addresses(written: str, meant: str) -> None:
+    assert TypeAdapter(field_types.Network).validate_python(written) == meant
+
+
+@pytest.mark.parametrize("written", ["", "10.0.0", "10.0.0.1/33", "host", "10.0.0.1 ", "*"])
+def test_no_addresses(written: str) -> None:
+    assert mistake(field_types.Network, written)
+
+
+def test_an_address_inside_its_network_is_asked_about() -> None:
+    assert mistake(field_types.Network, "10.1.2.3/8") == (
+        "has an address inside its network: write 10.0.0.0/8 for all of it or 10.1.2.3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("1", "1"),
+        ("0", "0"),
+        ("0.0", "0"),
+        ("007.50", "7.5"),
+        ("1000000", "1000000"),
+        ("0.000000001", "0.000000001"),
+        ("0.1", "0.1"),
+    ],
+)
+def test_multipliers(written: str, meant: str) -> None:
+    assert TypeAdapter(field_types.Multiplier).validate_python(written) == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", ".5", "5.", "+1", "-1", "1e3", "1000001", "0.1234567890", "٣", "1,5", "inf", "1\n"],
+)
+def test_no_multipliers(written: str) -> None:
+    assert "at most 9 decimals" in mistake(field_types.Multiplier, written)
+
+
+@pytest.mark.parametrize(
+    "key", ["x" * 19, "a key with blanks 1234", "schlüssel-schlüssel-1", "tab\tin-a-key-of-ours-1"]
+)
+def test_no_keys_and_no_word_of_them(key: str) -> None:
+    assert key not in mistake(field_types.ExistingKey, key)
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
+def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
+    formula = f"{sign}cmd|'/c_calc'!A1_and_more"
+    for kind in (field_types.KeyName, field_types.ExistingKey):
+        assert mistake(kind, formula) == "must not begin with = + - or @"
+    assert TypeAdapter(field_types.KeyName).validate_python(f"a{formula}") == f"a{formula}"
+    assert mistake(field_types.GroupName, formula)
+
+
+def test_a_key_of_base64_may_begin_with_its_signs() -> None:
+    for key in ("+abcdefghij/klmnopqrst==", "-abcdefghij_klmnopqrst"):
+        assert TypeAdapter(field_types.ExistingKey).validate_python(key) == key
+
+
+def test_keys_of_twenty_characters() -> None:
+    assert TypeAdapter(field_types.ExistingKey).validate_python("x" * 20) == "x" * 20
+
+
+def test_moments_and_amounts_are_whole_numbers() -> None:
+    for kind in (field_types.Count, field_types.Budget, field_types.Timestamp):
+        assert TypeAdapter(kind).validate_python(0) == 0
+        for wrong in (-1, 1.5, "1", True, 2**63):
+            assert mistake(kind, wrong)

@@ -1,0 +1,55 @@
+"""What a new configuration changes, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gateway.admin.reload import ConfigChanges, compare_configs, keep_fixed_settings
+from gateway.config import Config, parse_config
+
+
+def config(*accounts: str, secret: str = "abc-1", **fields: Any) -> Config:
+    named = [{"name": account, "key": secret} for account in accounts]
+    channel = {"name": "a", "format": "chat", "base_url": "http://127.0.0.1:1/v1"}
+    channel |= {"models": ["beta-5.4"], "accounts": named}
+    text = orjson.dumps({"channels": [channel] if accounts else []} | fields).decode()
+    return parse_config(text)
+
+
+def test_everything_by_name() -> None:
+    assert compare_configs(config("one", "two"), config("two", "three")) == ConfigChanges(
+        added=("account a/three",), removed=("account a/one",)
+    )
+    assert compare_configs(config(), config("one")).added == ("channel a", "account a/one")
+    models = [{"id": "beta-x", "family": "beta"}]
+    assert compare_configs(config(), config(models=models)).added == ("model beta-x",)
+    changed = [{"id": "beta-x", "family": "beta", "context": 7}]
+    assert compare_configs(config(models=models), config(models=changed)).changed == (
+        "model beta-x",
+    )
+    assert compare_configs(
+        config("one"), config("one", rules=[{"blame": "client", "status": [418]}])
+    ) == (ConfigChanges(changed=("rules",)))
+
+
+def test_a_key_is_a_change_and_never_told() -> None:
+    told = compare_configs(config("one", secret="first-4471"), config("one", secret="second-4471"))
+    assert told == ConfigChanges(changed=("account a/one",))
+    assert str(told) == "changed account a/one"
+
+
+def test_nothing() -> None:
+    assert compare_configs(config("one"), config("one")) == ConfigChanges()
+    assert str(ConfigChanges()) == ""
+
+
+def test_what_counts_until_the_end() -> None:
+    old = config(server={"port": 7000, "cors": ["http://a.test"]}, state_dir="one")
+    server = {"port": 7001, "host": "::1", "max_body": 5, "drain_timeout": 3}
+    new, fixed = keep_fixed_settings(config(server=server, state_dir="two"), old)
+    assert fixed == ("server.host", "server.port", "server.max_body", "server.cors", "state_dir")
+    assert new.server == old.server.model_copy(update={"drain_timeout": 3.0})
+    assert new.state_dir == old.state_dir
+    assert keep_fixed_settings(old, old) == (old, ())

@@ -1,0 +1,136 @@
+"""Old rows go as the configuration says, while the gateway serves; what they came to stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.admin import retention as room
+from gateway.admin.retention import delete_old_rows
+from gateway.config import parse_config
+from gateway.core.formats import Format
+from gateway.runtime import unix_microseconds
+from gateway.store.lock import DATABASE_NAME
+from gateway.store.usage import Dimension
+from tests.store.sample_rows import raw_connection
+from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+HOUR = 3600
+
+STUCK = """
+CREATE TRIGGER stuck BEFORE DELETE ON requests BEGIN SELECT RAISE(ABORT, 'no'); END
+"""
+
+
+def at(house: RunningGateway, hours: float) -> None:
+    """From now on it is so many hours later than it is."""
+    house.daemon.runtime.now = lambda: unix_microseconds() + int(hours * HOUR * 1e6)
+
+
+async def clean(house: RunningGateway) -> int:
+    return await delete_old_rows(house.daemon.runtime, house.operations._database)
+
+
+async def asked(house: RunningGateway, hours: float, times: int = 2) -> None:
+    """Requests that were made then."""
+    at(house, hours)
+    known = len(await house.rows(0))
+    for _ in range(times):
+        assert (await house.post(Format.CHAT)).status == 200
+    await house.rows(known + times)
+    at(house, 0)
+
+
+def kept(upstream: ScriptedUpstream, state: Path, **logs: Any) -> Any:
+    return run_gateway(state, channels(upstream.address), logs=logs)
+
+
+async def test_old_rows_go_and_what_they_came_to_stays(
+    upstream: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    caplog.set_level(logging.INFO, "gateway.admin.retention")
+    async with kept(upstream, tmp_path, keep="3h") as house:
+        await asked(house, -5)
+        await asked(house, -1.5, times=1)
+        before = await house.desk.usage([Dimension.HOUR, Dimension.KEY])
+        spent = (await house.desk.key(house.token.id)).cost_micro
+        assert await clean(house) == 2
+        assert len(await house.rows()) == 1
+        assert await house.desk.usage([Dimension.HOUR, Dimension.KEY]) == before
+        assert (await house.desk.key(house.token.id)).cost_micro == spent
+        assert (await house.desk.check()).clean
+        assert await clean(house) == 0
+        at(house, 6)
+        assert await clean(house) == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 rows of requests were older than logs.keep and are deleted",
+        "1 rows of requests were older than logs.keep and are deleted",
+    ]
+
+
+async def test_without_a_limit_rows_stay_for_ever(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    await asked(house, -24 * 365)
+    assert await clean(house) == 0
+    assert len(await house.rows()) == 2
+    report = await house.operations.check_integrity()
+    assert report.ok
+    assert report.rows == 2
+
+
+async def test_a_changed_configuration_counts_from_now_on(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    await asked(house, -5)
+    config = house.daemon.runtime.config
+    house.daemon.runtime.replace_config(
+        config.model_copy(update={"logs": parse_config("logs: {keep: 1h}").logs})
+    )
+    assert await clean(house) == 2
+    assert await house.rows(0) == []
+
+
+async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    async with kept(upstream, tmp_path) as house:
+        await asked(house, -5)
+    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(3):
+        while await house.rows(0):
+            await asyncio.sleep(0.01)
+        assert (await house.desk.check()).clean
+
+
+async def test_what_fails_is_tried_again(
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Requests are served meanwhile."""
+    upstream.respond_with(fixture_reply("chat"))
+    monkeypatch.setattr(room, "PERIOD", 0.05)
+    async with kept(upstream, tmp_path) as house:
+        await asked(house, -5)
+    with raw_connection(tmp_path / DATABASE_NAME) as connection:
+        connection.execute(STUCK)
+    async with kept(upstream, tmp_path, keep="2h") as house:
+        async with asyncio.timeout(3):
+            while "could not be deleted" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert (await house.ask(Format.CHAT)).status == 200
+        assert len(await house.rows(3)) == 3
+        with raw_connection(tmp_path / DATABASE_NAME) as connection:
+            connection.execute("DROP TRIGGER stuck")
+        async with asyncio.timeout(3):
+            while len(await house.rows()) > 1:
+                await asyncio.sleep(0.01)
+        assert (await house.desk.check()).clean

@@ -1,0 +1,46 @@
+"""What is kept of a password, and how it is recognised."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from gateway.admin.sessions import hash_password, verify_password
+
+
+def test_only_the_password_is_recognised() -> None:
+    digest = hash_password("correct horse battery")
+    assert verify_password("correct horse battery", digest)
+    for other in ("", "correct horse batter", "Correct horse battery", "correct horse battery "):
+        assert not verify_password(other, digest)
+
+
+def test_what_is_kept_tells_its_cost_and_nothing_else() -> None:
+    one, other = hash_password("correct horse battery"), hash_password("correct horse battery")
+    assert one.startswith("scrypt$32768$8$1$")
+    assert one != other
+    assert "horse" not in one
+
+
+@pytest.mark.parametrize(("typed", "set_as"), [("pa\u00dfw\u00f6rt", "pa\u00dfwo\u0308rt")])
+def test_letters_are_the_same_however_they_are_composed(typed: str, set_as: str) -> None:
+    assert verify_password(typed, hash_password(set_as))
+
+
+def test_what_no_keyboard_sends_is_refused_and_no_fault() -> None:
+    assert not verify_password("\ud800", hash_password("correct horse battery"))
+
+
+def test_no_password_takes_as_long_as_a_wrong_one() -> None:
+    digest = hash_password("correct horse battery")
+
+    def took(kept: str | None) -> float:
+        begun = time.thread_time()
+        assert not verify_password("wrong", kept)
+        return time.thread_time() - begun
+
+    wrong = statistics.median(took(digest) for _ in range(5))
+    none = statistics.median(took(None) for _ in range(5))
+    assert 0.7 < none / wrong < 1.4

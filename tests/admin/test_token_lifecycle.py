@@ -1,0 +1,75 @@
+"""What becomes of a token, without a database."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.admin import token_lifecycle
+from gateway.admin.errors import ExpiryPassed, KeyRevoked
+from gateway.admin.key_settings import KeyRequest, merge_limits
+from gateway.core.limits import UNLIMITED, Limits
+from gateway.store import keys
+from gateway.store.records import TokenState
+
+NOW = 1_700_000_000_000_000
+
+
+def test_a_key_that_exists_is_taken_over_as_it_is() -> None:
+    token, key = token_lifecycle.create(KeyRequest("a", "g", "an-old-key-of-ours-4471"), NOW)
+    assert key == "an-old-key-of-ours-4471"
+    assert token.digest == keys.digest(key)
+    assert (token.name, token.group, token.created_at) == ("a", "g", NOW)
+    assert key not in repr(KeyRequest("a", "g", key))
+
+
+def test_an_expiry_lies_ahead() -> None:
+    for at in (0, NOW):
+        with pytest.raises(ExpiryPassed):
+            token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": at}), NOW)
+    token, _ = token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": NOW + 1}), NOW)
+    assert token.expires_at == NOW + 1
+    later = NOW + 10
+    assert (
+        token_lifecycle.update(token, {"note": "expired keys change too"}, later).expires_at
+        == NOW + 1
+    )
+    assert token_lifecycle.update(token, {"expires_at": None}, later).expires_at is None
+
+
+def test_a_rotation_keeps_all_but_the_key() -> None:
+    wish = KeyRequest("a", "g", settings={"limits": {"budget": 5}, "models": ("*",)})
+    token, _ = token_lifecycle.create(wish, NOW)
+    rotated, key = token_lifecycle.rotate(token, 7, NOW)
+    assert (rotated.digest, rotated.display) == (keys.digest(key), keys.display(key))
+    assert (rotated.old_digest, rotated.old_display) == (token.digest, token.display)
+    assert rotated.old_expires_at == NOW + 7
+    assert (rotated.id, rotated.limits, rotated.models) == (token.id, token.limits, token.models)
+    at_once, _ = token_lifecycle.rotate(rotated, 0, NOW)
+    assert (at_once.old_digest, at_once.old_display, at_once.old_expires_at) == (None, None, None)
+
+
+def test_the_key_of_before_does_not_outlive_its_token() -> None:
+    token, _ = token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": NOW + 5}), NOW)
+    for overlap, until in ((3, NOW + 3), (7, NOW + 5)):
+        assert token_lifecycle.rotate(token, overlap, NOW)[0].old_expires_at == until
+    expired, _ = token_lifecycle.rotate(token, 7, NOW + 5)
+    assert (expired.old_digest, expired.old_expires_at) == (None, None)
+
+
+def test_what_is_revoked_stays_so() -> None:
+    token, _ = token_lifecycle.create(KeyRequest("a", "g"), NOW)
+    gone = token_lifecycle.revoke(token, NOW + 1)
+    assert (gone.state, gone.revoked_at) == (TokenState.REVOKED, NOW + 1)
+    with pytest.raises(KeyRevoked):
+        token_lifecycle.update(gone, {"state": TokenState.ACTIVE}, NOW)
+    with pytest.raises(KeyRevoked):
+        token_lifecycle.rotate(gone, 0, NOW)
+
+
+def test_limits_change_one_by_one() -> None:
+    limits = Limits(concurrent=1, budget=2)
+    assert merge_limits(limits, {}) == limits
+    assert merge_limits(limits, {"budget": None, "budget_day": 3}) == Limits(
+        concurrent=1, budget_day=3
+    )
+    assert merge_limits(limits, None) == UNLIMITED

@@ -1,0 +1,87 @@
+"""Lists of user agents."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+from gateway.admission.access import UserAgentList
+
+
+@pytest.mark.parametrize("agent", ["", "curl/8.5.0", "re:", "x" * 8000])
+def test_no_list_allows_everybody(agent: str) -> None:
+    assert UserAgentList.parse(None).allows(agent)
+
+
+def test_no_client_can_make_an_expression_take_long() -> None:
+    """Clients choose the text: one that backtracks would take years for this."""
+    agents = UserAgentList.parse([r"re:^(\w+[ /.]?)+$"])
+    began = perf_counter()
+    assert not agents.allows("a" * 299 + "!")
+    assert perf_counter() - began < 0.1
+
+
+def test_what_is_no_text_is_only_another_agent() -> None:
+    assert UserAgentList.parse(["re:^coder"]).allows("coder/\udcff")
+    assert not UserAgentList.parse(["re:^coder"]).allows("\udcffcoder")
+
+
+@pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
+def test_an_empty_list_allows_nobody(agent: str) -> None:
+    assert not UserAgentList.parse([]).allows(agent)
+
+
+@pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
+def test_an_empty_beginning_is_every_agent(agent: str) -> None:
+    assert UserAgentList.parse(["coder/", ""]).allows(agent)
+
+
+@pytest.mark.parametrize(
+    ("agent", "allowed"),
+    [
+        ("coder/1.2", True),
+        ("coder/", True),
+        ("Coder/1.2", False),
+        ("my coder/1.2", False),
+        ("coder", False),
+        ("", False),
+        ("desk 3", True),
+    ],
+)
+def test_beginnings(agent: str, allowed: bool) -> None:
+    assert UserAgentList.parse(("coder/", "desk")).allows(agent) is allowed
+
+
+@pytest.mark.parametrize(
+    ("agent", "allowed"),
+    [
+        ("coder/1.2", True),
+        ("coder/12", False),
+        ("a coder/1.2 too", True),
+        ("desk/4", True),
+        ("the desk/4", False),
+        ("Coder/1.2", False),
+        ("", False),
+    ],
+)
+def test_expressions_are_looked_for_anywhere(agent: str, allowed: bool) -> None:
+    assert UserAgentList.parse([r"re:coder/\d\.\d", "re:^desk/"]).allows(agent) is allowed
+
+
+def test_beginnings_and_expressions_stand_side_by_side() -> None:
+    agents = UserAgentList.parse(["desk", "re:lamp$"])
+    assert agents.allows("desk/1")
+    assert agents.allows("a lamp")
+    assert not agents.allows("lamp post")
+    assert not agents.allows("re:lamp post")
+
+
+def test_an_empty_expression_is_every_agent() -> None:
+    assert UserAgentList.parse(["re:"]).allows("")
+    assert UserAgentList.parse(["re:"]).allows("curl/8.5.0")
+
+
+def test_an_expression_may_begin_like_one() -> None:
+    assert UserAgentList.parse(["re:re:x"]).allows("a re:x")
+    assert not UserAgentList.parse(["re:re:x"]).allows("x")

@@ -1,0 +1,259 @@
+"""A gateway that has been in use for a month: keys, groups, channels of every kind, and failures.
+
+What is old is written into the ledger as the gateway would have; the newest requests are real.
+It must not know pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from aiohttp import ClientSession, web
+
+from gateway.config import Config, parse_config
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.daemon import Daemon, run_daemon
+from gateway.runtime import unix_microseconds
+from gateway.simulator import build_simulator
+from gateway.store.records import ExchangeState, Intent, Settlement, Token, TokenState
+from tests.store.sample_rows import attempt, failed_attempt, intent, settlement
+from tests.support.gateway import ACCOUNT, RunningGateway, request_body
+from tests.support.upstream import Response, json_response, scripted_upstream
+
+HOUR: Final = 3600 * 1_000_000
+DAY: Final = 24 * HOUR
+
+OVERLOADED: Final[Response] = json_response(
+    {"error": {"type": "overloaded_error", "message": "All 64 slots of pool eu-3 are taken."}},
+    503,
+).with_changes(delay=0.14)
+"""What the first channel says to whoever asks it."""
+
+_MODELS = {
+    "alpha-sonnet-4-6": ("messages", "messages-main", "m1"),
+    "alpha-opus-4-8": ("messages", "messages-main", "m2"),
+    "beta-5.4": ("chat", "chat-spare", "c1"),
+    "beta-5.4-mini": ("chat", "chat-spare", "c2"),
+}
+_FAILURES = (
+    (503, "server_is_overloaded", 529, '{"type":"overloaded_error","message":"Overloaded"}'),
+    (429, "rate_limit_exceeded", 429, "Requests to this deployment exceed its rate of 300."),
+    (504, "upstream_timeout", None, "no event within 120 s"),
+    (400, "context_length_exceeded", 400, "prompt is too long: 204211 tokens > 200000 maximum"),
+)
+_QUESTION = "Read this change and tell me what could go wrong with it. " + "One line of it. " * 900
+_AGENTS = ("curl/8.5.0", "agent/2.1.4 (linux)", "library/3.52.0 python/3.12")
+
+
+@dataclass(frozen=True, slots=True)
+class SeededGateway:
+    """`whole` went well at once, `rescued` only at a second channel, `refused` not at all:
+    ids of requests."""
+
+    house: RunningGateway
+    succeeded: str
+    failed_over: str
+    failed: str
+
+    @property
+    def token(self) -> Token:
+        return self.house.token
+
+
+@asynccontextmanager
+async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[SeededGateway]:
+    """Serves until the block is left. The newest `days` have requests."""
+    async with AsyncExitStack() as stack:
+        tired = await stack.enter_async_context(scripted_upstream())
+        tired.respond_with(OVERLOADED)
+        config = _config(state_dir, tired.address, await _simulated(stack))
+        # Budgets are counted from the ledger at the start, so what is old comes before it.
+        async with run_daemon(config) as daemon:
+            key = await _settle_in(daemon, days)
+        daemon = await stack.enter_async_context(run_daemon(config))
+        http = await stack.enter_async_context(ClientSession(daemon.address))
+        (token,) = [
+            each for each in await daemon.operations.list_keys() if each.name == "alice, laptop"
+        ]
+        house = RunningGateway(daemon, token, key, http)
+        async with asyncio.timeout(30):
+            lived = SeededGateway(house, *await _go_on(house))
+        yield lived
+
+
+async def _simulated(stack: AsyncExitStack) -> str:
+    """The address of a simulated model."""
+    runner = web.AppRunner(build_simulator())
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+def _config(state_dir: Path, tired: str, simulated: str) -> Config:
+    beta, alpha = ["beta-5.4", "beta-5.4-mini"], ["alpha-sonnet-4-6", "alpha-opus-4-8"]
+    channels = [
+        _channel("chat-main", "chat", f"{tired}/v1", beta, "a1", priority=1),
+        _channel("chat-spare", "chat", f"{simulated}/v1", beta, "c1", "c2"),
+        _channel("messages-main", "messages", simulated, alpha, "m1", "m2"),
+        _channel("responses-lab", "responses", f"{tired}/v1", ["beta-5.5"], ACCOUNT),
+    ]
+    text = {
+        "state_dir": str(state_dir),
+        "channels": channels,
+        "server": {"port": 0, "drain_timeout": 1},
+        "money": {"unit_price": 0.0001},
+    }
+    return parse_config(orjson.dumps(text).decode())
+
+
+def _channel(
+    name: str, spoken: str, address: str, models: list[str], *accounts: str, **more: Any
+) -> dict[str, Any]:
+    named = [{"name": each, "key": f"upstream-secret-of-{each}"} for each in accounts]
+    return {"name": name, "format": spoken, "base_url": address, "models": models} | {
+        "accounts": named,
+        **more,
+    }
+
+
+async def _settle_in(daemon: Daemon, days: int) -> str:
+    """Makes groups and keys, and what they have asked until an hour ago; a key that asks on."""
+    desk = daemon.operations
+    monthly = {"budget_month": 2_000_000 * MICRO_PER_UNIT}
+    await desk.create_group(
+        "engineering", ("alpha-*", "beta-*"), multiplier="0.8", limits={"requests_per_minute": 600}
+    )
+    await desk.create_group("batch", ("beta-5.4-mini",), multiplier="0.5", limits=monthly)
+    daily = {"budget_day": 150_000 * MICRO_PER_UNIT, "budget_month": 2_500_000 * MICRO_PER_UNIT}
+    alice, key = await desk.create_key("alice, laptop", "engineering", limits=daily)
+    tokens = [alice]
+    for name, group, terms in (
+        (
+            "bob, workstation",
+            "engineering",
+            {"limits": {"budget_month": 1_500_000 * MICRO_PER_UNIT}},
+        ),
+        ("nightly evaluation", "batch", {"note": "owned by carol"}),
+        ("support desk", "default", {"expires_at": unix_microseconds() + 90 * DAY}),
+    ):
+        token, _ = await desk.create_key(name, group, **terms)
+        tokens.append(token)
+    left, _ = await desk.create_key("intern 2026", "engineering")
+    await desk.update_key(left.id, state=TokenState.DISABLED)
+    for opened, ended in _exchanges(tokens, days):
+        daemon.runtime.recorder.record_rejection(opened, ended)
+    return key
+
+
+def _exchanges(tokens: list[Token], days: int) -> Iterator[tuple[Intent, Settlement]]:
+    """More by day than by night, the same in every run."""
+    dice = random.Random(6)
+    now = unix_microseconds()
+    for hour in range(days * 24, 0, -1):
+        at = now - hour * HOUR
+        busy = 3 + 9 * (8 <= (at // HOUR) % 24 <= 18)
+        for _ in range(dice.randrange(busy)):
+            yield _exchange(dice, at + dice.randrange(HOUR * 9 // 10), tokens)
+
+
+def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> tuple[Intent, Settlement]:
+    token = dice.choices(tokens, (5, 3, 2, 1))[0]
+    model = (
+        dice.choices(list(_MODELS), (6, 2, 3, 3))[0]
+        if token.group != "batch"
+        else ("beta-5.4-mini")
+    )
+    spoken, channel, account = _MODELS[model]
+    id_ = f"req_{at:014x}{dice.getrandbits(40):010x}"
+    where = {"channel": channel, "account": account, "upstream_model": model}
+    prompt_tokens = dice.randrange(900, 24_000)
+    waited = dice.randrange(280_000, 1_900_000)
+    took = waited + dice.randrange(700_000, 9_000_000)
+    opened = intent(0, token.id, id=id_, started_at=at, model=model, catalog_model=model, **where)
+    opened = opened._replace(
+        group_name=token.group,
+        format=spoken,
+        endpoint="/v1/messages" if spoken == "messages" else "/v1/chat/completions",
+        user_agent=dice.choice(_AGENTS),
+    )
+    if dice.random() < 0.05:
+        return opened, _failure(dice, opened)
+    reply_tokens = dice.randrange(60, 1800)
+    ended = settlement(
+        0,
+        token.id,
+        id=id_,
+        input_tokens=prompt_tokens,
+        cache_read_tokens=int(prompt_tokens * dice.triangular(0.3, 0.95, 0.8)),
+        cache_write_tokens=0,
+        output_tokens=reply_tokens,
+        reasoning_tokens=reply_tokens // 4,
+        first_event_us=waited,
+        total_us=took,
+        cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO_PER_UNIT // 2,
+        upstream_format=spoken,
+        attempts=(attempt(format=spoken, first_event_us=waited, total_us=took, **where),),
+    )
+    return opened, ended
+
+
+def _failure(dice: random.Random, opened: Intent) -> Settlement:
+    status, code, upstream_status, said = dice.choice(_FAILURES)
+    tried = failed_attempt(
+        channel=opened.channel,
+        account=opened.account,
+        upstream_model=opened.upstream_model,
+        format=opened.format,
+        status=upstream_status,
+        error=said,
+        next="told the client",
+    )
+    return settlement(
+        0,
+        opened.token_id,
+        id=opened.id,
+        state=ExchangeState.ERROR,
+        status=status,
+        stop_reason=None,
+        end_reason="upstream_said",
+        input_tokens=0,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        output_tokens=0,
+        reasoning_tokens=0,
+        usage_source="none",
+        first_event_us=None,
+        total_us=dice.randrange(90_000, 2_000_000),
+        error_code=code,
+        upstream_status=upstream_status,
+        upstream_error=said,
+        attempts=(tried,),
+    )
+
+
+async def _go_on(house: RunningGateway) -> tuple[str, str, str]:
+    """Really asks: what goes well, what a second channel rescues, what nobody can answer."""
+    turns = [{"role": "user", "content": _QUESTION}]
+    ids = []
+    for spoken, model, asked in (
+        (Format.CHAT, "beta-5.4", {"messages": turns}),
+        (Format.MESSAGES, "alpha-sonnet-4-6", {"messages": turns}),
+        (Format.RESPONSES, "beta-5.5", {"input": _QUESTION}),
+    ):
+        body = request_body(spoken, model=model, stream=True, **asked)
+        answer = await house.post(spoken, body, headers={"user-agent": _AGENTS[1]})
+        ids.append(answer.headers["x-request-id"])
+    # A client that was given a wrong base address.
+    await house.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})
+    await house.rows(len(ids))
+    rescued, well, refused = ids
+    return well, rescued, refused

@@ -1,0 +1,119 @@
+"""Commands as people and scripts call them, and a gateway that answers them.
+
+It must not know what is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from click.testing import CliRunner, Result
+
+from gateway.admin.api import build_admin_app
+from gateway.admin.operations import AdminOperations
+from gateway.admin.socket import serve_admin
+from gateway.cli import main
+from gateway.cli.option_types import now_us
+from gateway.store.database import Database
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from gateway.store.recorder import Recorder
+from gateway.store.registry import Registry
+from tests.support.ledger_template import open_ledger
+from tests.support.paths import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """Calls `gateway …` on one state directory, in a working directory of its own."""
+
+    state_dir: Path
+    environ: dict[str, str]
+
+    def __call__(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, arguments, env=self.environ, catch_exceptions=False)
+
+    def process(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """The same as a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "gateway", *arguments],
+            env=os.environ | self.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        result = self(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return orjson.loads(result.stdout)
+
+    def mint(self, name: str, **options: str) -> dict[str, Any]:
+        flags = [part for key, value in options.items() for part in (f"--{key}", value)]
+        minted: dict[str, Any] = self.json("key", "mint", "--name", name, *flags)
+        return minted
+
+
+@dataclass(slots=True)
+class AdminGateway:
+    """A gateway's ledger and admin socket, served by a thread until the block ends."""
+
+    loop: asyncio.AbstractEventLoop
+    database: Database
+    registry: Registry
+    recorder: Recorder
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def do(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Does `work` in the loop that everything here belongs to."""
+
+        async def done() -> Any:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(done(), self.loop).result(10)
+
+
+@contextmanager
+def admin_gateway(state_dir: Path) -> Iterator[AdminGateway]:
+    ready: Future[AdminGateway] = Future()
+
+    async def serve() -> None:
+        with lock_state_dir(state_dir):
+            database = await open_ledger(state_dir / DATABASE_NAME)
+            registry = await Registry.load(database)
+            recorder = Recorder(database)
+            await recorder.start()
+            desk = AdminOperations(database, registry, now_us, boot_id=recorder.boot_id)
+            async with serve_admin(build_admin_app(desk), state_dir):
+                gateway = AdminGateway(asyncio.get_running_loop(), database, registry, recorder)
+                ready.set_result(gateway)
+                await gateway.stopped.wait()
+            await recorder.close()
+            await database.close()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as fault:
+            if ready.done():
+                raise
+            ready.set_exception(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        gateway = ready.result(10)
+        yield gateway
+        gateway.loop.call_soon_threadsafe(gateway.stopped.set)
+    finally:
+        thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,133 @@
+"""A file of keys to be made: every cell, and every cell that is wrong."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+
+from gateway.cli.key_import import COLUMNS, CellError, column_of, parse_key_csv
+
+NOW = 1_790_000_000_000_000
+DAY = 86_400_000_000
+SECRET = "an-old-key-of-ours-4471"
+
+
+def read(*lines: str) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
+    rows, slips = parse_key_csv(StringIO("".join(f"{line}\n" for line in lines)), NOW)
+    return [row.fields for row in rows], [(slip.line, slip.column) for slip in slips]
+
+
+def test_every_column() -> None:
+    rows, slips = read(
+        ",".join(COLUMNS),
+        "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
+        f"600,100k,2,5M,0.5,none,yes,{SECRET}",
+    )
+    assert slips == []
+    assert rows == [
+        {
+            "name": "alice",
+            "group": "team",
+            "expires_at": NOW + 30 * DAY,
+            "note": "for all",
+            "models": ["beta-*", "family:alpha", "x"],
+            "addresses": ["10.0.0.1", "::1"],
+            "user_agents": ["codex", "claude cli/1"],
+            "limits": {
+                "requests_per_minute": 600,
+                "tokens_per_minute": 100_000,
+                "concurrent": 2,
+                "budget": 5_000_000_000_000,
+                "budget_day": 500_000,
+            },
+            "probe": True,
+            "key": SECRET,
+        }
+    ]
+
+
+def test_a_cell_that_is_empty_or_missing_says_nothing() -> None:
+    rows, slips = read(
+        " name , expires,rpm,models", "alice,,,", "bob", "", ",,,", "none,never,none"
+    )
+    assert slips == []
+    assert rows == [{"name": name, "limits": {}} for name in ("alice", "bob", "none")]
+
+
+def test_every_wrong_cell_is_named_and_the_rest_is_read() -> None:
+    rows, slips = read(
+        "name,expires,rpm,budget,probe,note",
+        "alice,soon,many,5X,perhaps,fine",
+        '"bob","1d","1","1","no","two\nlines"',
+        "carol,,x,,,",
+        "dora,,,,,,,",
+    )
+    assert slips == [
+        (2, "expires"),
+        (2, "rpm"),
+        (2, "budget"),
+        (2, "probe"),
+        (5, "rpm"),
+        (6, ""),
+    ], "a line is where its row begins"
+    assert rows[0] == {"name": "alice", "note": "fine", "limits": {}}
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("titles", "wrong"),
+    [
+        ("group", ["name"]),
+        ("name,colour,name", ["name", "colour"]),
+        ("name;group", ["column 1", "name"]),
+        ("name,,Colour,my note", ["column 2", "column 3", "my note"]),
+        ("", ["name"]),
+    ],
+)
+def test_columns_that_are_wrong_are_all_that_is_told(titles: str, wrong: list[str]) -> None:
+    rows, slips = read(titles, "alice,x,y,z")
+    assert (rows, slips) == ([], [(1, column) for column in wrong])
+
+
+def test_a_file_without_titles_tells_none_of_its_secrets() -> None:
+    first = f"bob,team,{SECRET},sk-Abc,{'a' * 21},carol@example.org"
+    _, slips = parse_key_csv([f"{first}\n"], NOW)
+    columns = ["bob", "team", "column 3", "column 4", "column 5", "column 6", "name"]
+    assert [slip.column for slip in slips] == columns
+    told = "\n".join(map(str, slips))
+    assert all("the first line must be titles" in str(slip) for slip in slips)
+    for secret in (SECRET, "sk-Abc", "a" * 21, "carol@"):
+        assert secret not in told
+
+
+def test_a_key_in_two_lines_is_told_once_and_not_repeated() -> None:
+    rows, slips = parse_key_csv(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
+    assert slips == [CellError(3, "key", "is the key of line 2 too")]
+    assert [row.fields.get("key") for row in rows] == [SECRET, None]
+    assert SECRET not in repr(rows)
+
+
+def test_a_line_that_is_none() -> None:
+    rows, slips = parse_key_csv(["name\n", '"alice" x\n'], NOW)
+    assert rows == []
+    assert str(slips[0]).startswith("line 2: is no comma-separated line: ")
+
+
+def test_no_file_at_all() -> None:
+    assert read() == ([], [(1, "name")])
+
+
+@pytest.mark.parametrize(
+    ("path", "column"),
+    [
+        ("name", "name"),
+        ("expires_at", "expires"),
+        ("limits.requests_per_minute", "rpm"),
+        ("limits", "limits"),
+        ("addresses.3", "addresses"),
+        ("something.else", "something.else"),
+    ],
+)
+def test_the_column_of_a_field(path: str, column: str) -> None:
+    assert column_of(path) == column

@@ -1,0 +1,168 @@
+"""`gateway serve --demo`: what it prints works as it stands, in a shell, with the real curl."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.resilience.chaos.process import GatewayProcess, create_key
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+
+ENDS = {
+    "chat-completions": "data: [DONE]",
+    "messages": "event: message_stop",
+    "responses": "event: response.completed",
+}
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(tmp_path, "--demo", "--port", "0") as gateway:
+        gateway.wait_for_output("Ctrl-C stops it.")
+        yield gateway
+
+
+def commands(told: str) -> dict[str, str]:
+    """The printed commands by the name above each."""
+    found = re.findall(r"^# (\S+)\n(curl .*?)\n\n", told, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def key_of(told: str) -> str:
+    found = re.search(r"^key: (sk-\S+)$", told, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> None:
+    printed = commands(demo.stdout)
+    assert list(printed) == list(ENDS)
+    for name, command in printed.items():
+        done = subprocess.run(
+            ["sh", "-c", f"{command} -sS -w '%{{stderr}}%{{http_code}} %{{content_type}}'"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert done.stderr.startswith("200 text/event-stream")
+        assert ENDS[name] in done.stdout
+        assert done.stdout.count("data: ") > 5
+    demo.signal(signal.SIGINT)
+    assert demo.wait() == 0
+    assert "Traceback" not in demo.stderr
+    with closing(sqlite3.connect(tmp_path / "var/demo/gateway.db")) as ledger:
+        states = ledger.execute("SELECT endpoint, state, usage_source FROM requests").fetchall()
+    assert sorted(states) == [
+        (f"/v1/{path}", "ok", "upstream") for path in ("chat/completions", "messages", "responses")
+    ]
+
+
+def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
+    told, address = demo.stdout, demo.address()
+    assert re.search(rf"chat and responses clients: +{address}/v1$", told, re.MULTILINE)
+    assert re.search(rf"messages clients: +{address}$", told, re.MULTILINE)
+    assert all(key_of(told) in command for command in commands(told).values())
+
+
+def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
+    found = re.search(
+        r"^console: (\S+)  password, for this run: (\S{16})$", demo.stdout, re.MULTILINE
+    )
+    assert found and found[1] == f"{demo.address()}/console"
+    statuses = []
+    for password in (found[2], "another password"):
+        command = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"]
+        command += ["--data-urlencode", f"password={password}", f"{found[1]}/sign-in"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        statuses.append(done.stdout)
+    assert statuses == [f"303 {found[1]}", "403 "]
+
+
+def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
+    first = key_of(demo.stdout)
+    left = tmp_path / "var/demo/left"
+    left.mkdir()
+    (left / "over").touch()
+    demo.signal(signal.SIGTERM)
+    assert demo.wait() == 0
+    with GatewayProcess(tmp_path, "--demo", "--port", "0") as second:
+        second.wait_for_output("Ctrl-C stops it.")
+        assert key_of(second.stdout) != first
+        refused = ["curl", "-sS", "-H", f"x-api-key: {first}", f"{second.address()}/v1/models"]
+        done = subprocess.run(refused, capture_output=True, text=True, timeout=30, check=True)
+        assert "Invalid token" in done.stdout
+        assert not left.exists()
+
+
+def refusal(folder: Path, state: Path) -> str:
+    """The last line of a demo that will not start on `state`, where nothing changes."""
+    before = sorted(state.rglob("*"))
+    with GatewayProcess(folder, "--demo", "--port", "0", "--state-dir", state) as gateway:
+        assert gateway.wait() == 1
+    assert sorted(state.rglob("*")) == before
+    assert "Traceback" not in gateway.stderr
+    return gateway.stderr.splitlines()[-1]
+
+
+async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
+    """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
+    mark."""
+    await create_key(tmp_path)
+    state = tmp_path / "state"
+    (state / "demo").mkdir()
+    assert refusal(tmp_path, state) == (
+        f"gateway: {state} was not made by a demo, which would empty it: name a new or an empty "
+        "directory"
+    )
+    (state / "demo").rmdir()
+    assert "was not made by a demo" in refusal(tmp_path, state)
+    others = tmp_path / "letters"
+    others.mkdir()
+    (others / "letter.txt").touch()
+    assert "is no state directory" in refusal(tmp_path, others)
+
+
+def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
+    state = tmp_path / "mine"
+    state.mkdir()
+    keys = set()
+    for _ in range(2):
+        with GatewayProcess(tmp_path, "--demo", "--port", "0", "--state-dir", state) as gateway:
+            gateway.wait_for_output("Ctrl-C stops it.")
+            keys.add(key_of(gateway.stdout))
+            gateway.signal(signal.SIGTERM)
+            assert gateway.wait() == 0
+    assert len(keys) == 2
+
+
+def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 100)
+    with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
+        assert gateway.wait() == 1
+    assert "at most 107 are possible" in gateway.stderr
+    assert "Traceback" not in gateway.stderr
+    assert not state.exists()
+
+
+def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    state = tmp_path / "var/demo"
+    before = sorted(path.name for path in state.iterdir())
+    with GatewayProcess(elsewhere, "--demo", "--port", "0", "--state-dir", state) as second:
+        assert second.wait() == 1
+        assert second.stderr.endswith(f"gateway: {state} is in use by process {demo.pid}\n")
+    assert sorted(path.name for path in state.iterdir()) == before
+    command = commands(demo.stdout)["messages"]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
+    assert b"message_stop" in done.stdout

@@ -1,0 +1,616 @@
+"""What each row of docs/mapping.md is tried with: requests of clients, and replies of upstreams.
+
+The page says what comes of them; `tests/conformance/test_mapping.py` holds the two together. It must not know
+what any format makes of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData
+from gateway.wire.signatures import wrap
+from tests.wire.golden_files import TARGET
+
+Asked = tuple[Format, dict[str, Any]]
+
+HERE: Final = TARGET.origin
+OF_THE_UPSTREAM: Final = "reasoning that this very upstream wrote"
+PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
+PDF: Final = "data:application/pdf;base64,JVBERi0x"
+SCHEMA: Final = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+MARK: Final = {"cache_control": {"type": "ephemeral"}}
+BREAK: Final = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+BILLING: Final = {"type": "text", "text": "x-anthropic-billing-header: v=1;"}
+USER: Final = {"role": "user", "content": "Hello"}
+
+
+def chat(*said: Any, **fields: Any) -> Asked:
+    return Format.CHAT, {"model": "m", "messages": [*said] or [USER], **fields}
+
+
+def messages(*said: Any, **fields: Any) -> Asked:
+    body = {"model": "m", "max_tokens": 40000, "messages": [*said] or [USER], **fields}
+    return Format.MESSAGES, {name: value for name, value in body.items() if value is not None}
+
+
+def responses(*said: Any, **fields: Any) -> Asked:
+    return Format.RESPONSES, {"model": "m", "input": [*said] or [USER], **fields}
+
+
+def says(role: str, *content: Any) -> dict[str, Any]:
+    if len(content) == 1 and isinstance(content[0], str):
+        return {"role": role, "content": content[0]}
+    return {"role": role, "content": [*content]}
+
+
+def every(*said: Any, **fields: Any) -> list[Asked]:
+    """What all formats say alike."""
+    return [make(*said, **fields) for make in (chat, messages, responses)]
+
+
+def part(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, **fields}
+
+
+def text(said: str, **fields: Any) -> dict[str, Any]:
+    return part("text", text=said, **fields)
+
+
+def url(address: str, **fields: Any) -> dict[str, Any]:
+    return part("image_url", image_url={"url": address, **fields})
+
+
+def block(kind: str, form: str, **source: Any) -> dict[str, Any]:
+    return part(kind, source={"type": form, **source})
+
+
+def asked(*parts: Any) -> dict[str, Any]:
+    return says("user", *parts)
+
+
+def answered(*parts: Any) -> dict[str, Any]:
+    return says("assistant", *parts)
+
+
+def chat_call(id: str = "call_1", name: str = "f") -> dict[str, Any]:
+    call = {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def chat_result(content: Any = "5", id: str = "call_1") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def use(id: str = "call_1", name: str = "f", **fields: Any) -> dict[str, Any]:
+    return answered(part("tool_use", id=id, name=name, input={}, **fields))
+
+
+def result(content: Any = "5", id: str = "call_1", **fields: Any) -> dict[str, Any]:
+    return asked(part("tool_result", tool_use_id=id, content=content, **fields))
+
+
+def call_item(id: str = "call_1", name: str = "f", **fields: Any) -> dict[str, Any]:
+    return part("function_call", call_id=id, name=name, arguments="{}", **fields)
+
+
+def output(content: Any = "5", id: str = "call_1") -> dict[str, Any]:
+    return part("function_call_output", call_id=id, output=content)
+
+
+def loops(id: str = "call_1", name: str = "f") -> list[Asked]:
+    return [
+        chat(USER, chat_call(id, name), chat_result(id=id), **CHAT_TOOL),
+        messages(USER, use(id, name), result(id=id), **MESSAGES_TOOL),
+        responses(USER, call_item(id, name), output(id=id), **RESPONSES_TOOL),
+    ]
+
+
+def function(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return part("function", function={"name": name, "parameters": SCHEMA, **fields})
+
+
+def tool(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "input_schema": SCHEMA, **fields}
+
+
+def flat(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return part("function", name=name, parameters=SCHEMA, **fields)
+
+
+CHAT_TOOL: Final = {"tools": [function(), function("g")]}
+MESSAGES_TOOL: Final = {"tools": [tool(), tool("g")]}
+RESPONSES_TOOL: Final = {"tools": [flat(), flat("g")]}
+FOUND: Final = part("search_result", title="t", source="s", content=[text("It rains.")])
+LONG: Final = "a.name/" + 70 * "x"
+GRAMMAR: Final = {"syntax": "lark", "definition": "start: WORD"}
+
+
+def chosen(of_chat: Any, of_messages: Any, of_responses: Any) -> list[Asked]:
+    """A choice among the usual tools; None where the format has none such."""
+    made = [
+        chat(tool_choice=of_chat, **CHAT_TOOL) if of_chat else None,
+        messages(tool_choice=of_messages, **MESSAGES_TOOL) if of_messages else None,
+        responses(tool_choice=of_responses, **RESPONSES_TOOL) if of_responses else None,
+    ]
+    return [each for each in made if each is not None]
+
+
+def form(**schema: Any) -> list[Asked]:
+    """A schema for the answer."""
+    described = {"name": "answer", "schema": SCHEMA, **schema}
+    return [
+        chat(response_format={"type": "json_schema", "json_schema": described}),
+        messages(output_config={"format": {"type": "json_schema", "schema": SCHEMA}}),
+        responses(text={"format": {"type": "json_schema", **described}}),
+    ]
+
+
+THOUGHT: Final = part("thinking", thinking="Hm.", signature="c2ln")
+REASONING: Final = part("reasoning", id="rs_1", summary=[], encrypted_content="ZW5j")
+SEARCHED: Final = part("server_tool_use", id="srvtoolu_1", name="web_search", input={"query": "x"})
+SEARCH_ITEM: Final = part("web_search_call", id="ws_1", action={"type": "search", "query": "x"})
+CITED: Final = part("char_location", cited_text="x", document_index=0)
+CITES: Final = part("url_citation", url="https://example.org", start_index=0, end_index=1)
+
+CONVERSATION: Final[dict[str, Sequence[Asked]]] = {
+    "leading system and developer text": [
+        chat(says("system", "Be brief."), says("developer", "And kind."), USER),
+        messages(system="Be brief."),
+        responses(instructions="Be brief."),
+    ],
+    "system text later on": [
+        chat(USER, answered("Hi"), asked("Go on"), says("system", "Be brief.")),
+        messages(USER, answered("Hi"), asked("Go on"), says("system", "Be brief.")),
+        responses(USER, answered("Hi"), asked("Go on"), says("developer", "Be brief.")),
+    ],
+    "an agent's billing header in the system text": [
+        messages(system=[BILLING, text("Be brief.")]),
+    ],
+    "neighbours of the same role": every(
+        USER, asked("Again"), answered("Hi"), answered("Ho"), USER
+    ),
+    "a first message of the assistant": every(answered("Hi"), USER),
+    "a last message of the assistant": every(USER, answered("Hi")),
+    "empty texts": every(asked("")),
+    "names of speakers": [
+        chat({**USER, "name": "Ann"}),
+        chat({**USER, "name": "Ann"}, answered("Hi"), {**USER, "name": "Bob"}),
+    ],
+    "calls without result": [
+        chat(USER, chat_call(), USER, **CHAT_TOOL),
+        messages(USER, use(), USER, **MESSAGES_TOOL),
+        responses(USER, call_item(), USER, **RESPONSES_TOOL),
+    ],
+    "results without call": [
+        chat(USER, chat_result()),
+        messages(result()),
+        responses(USER, output()),
+    ],
+    "anything between a call and its result": [
+        chat(USER, chat_call(), USER, chat_result(), **CHAT_TOOL),
+        messages(USER, use(), USER, result(), **MESSAGES_TOOL),
+        responses(USER, call_item(), USER, output(), **RESPONSES_TOOL),
+    ],
+    "`item_reference`": [responses(part("item_reference", id="msg_1"), USER)],
+}
+
+PARTS: Final[dict[str, Sequence[Asked]]] = {
+    "text": every(USER),
+    "image, by address or base64": [
+        *(chat(asked(url(at))) for at in (PICTURE, "https://example.org/a.png")),
+        messages(asked(block("image", "base64", media_type="image/png", data="iVBORw0KGgo="))),
+        messages(asked(block("image", "url", url="https://example.org/a.png"))),
+        responses(asked(part("input_image", image_url=PICTURE))),
+    ],
+    "image in a data URL that is not base64": [
+        chat(asked(url("data:image/svg+xml,<svg/>"))),
+        responses(asked(part("input_image", image_url="data:image/svg+xml,<svg/>"))),
+    ],
+    "image detail": [
+        chat(asked(url(PICTURE, detail="low"))),
+        responses(asked(part("input_image", image_url=PICTURE, detail="low"))),
+    ],
+    "PDF, base64": [
+        chat(asked(part("file", file={"file_data": PDF}))),
+        messages(asked(block("document", "base64", media_type="application/pdf", data="JVBERi0x"))),
+        responses(asked(part("input_file", file_data=PDF))),
+    ],
+    "other files, base64": [
+        make(asked(part(kind, **fields)))
+        for data in ("data:application/zip;base64,UEsDBA==",)
+        for make, kind, fields in (
+            (chat, "file", {"file": {"file_data": data}}),
+            (responses, "input_file", {"file_data": data}),
+        )
+    ],
+    "document by address": [
+        messages(asked(block("document", "url", url="https://example.org/a.pdf"))),
+        responses(asked(part("input_file", file_url="https://example.org/a.pdf"))),
+    ],
+    "text document, with title and context": [
+        messages(
+            asked(
+                block("document", "text", media_type="text/plain", data="It rains.")
+                | {"title": "Weather", "context": "From today."}
+            )
+        ),
+        chat(asked(part("file", file={"file_data": "data:text/plain;base64,SXQgcmFpbnMu"}))),
+    ],
+    "context of other documents": [
+        messages(
+            asked(
+                block("document", "base64", media_type="application/pdf", data="JVBERi0x")
+                | {"context": "From today."}
+            )
+        ),
+    ],
+    "file ids": [
+        chat(asked(part("file", file={"file_id": "file_1"}))),
+        messages(asked(block("document", "file", file_id="file_1"))),
+        messages(asked(block("image", "file", file_id="file_1"))),
+        responses(asked(part("input_image", file_id="file_1"))),
+    ],
+    "sound": [
+        make(asked(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})))
+        for make in (chat, responses)
+    ],
+    "images, files and sound in the assistant's mouth": [
+        chat(USER, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, USER),
+        chat(USER, answered(text("Here"), part("file", file={"file_data": PDF})), USER),
+        chat(USER, answered(text("Here"), url(PICTURE)), USER),
+        messages(USER, answered(text("Here"), block("image", "url", url="https://a.org/a")), USER),
+        messages(USER, answered(text("Here"), block("document", "url", url="https://a.org")), USER),
+        responses(USER, answered(part("input_image", image_url=PICTURE)), USER),
+        responses(USER, answered(part("input_file", file_data=PDF)), USER),
+        responses(
+            USER,
+            answered(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})),
+            USER,
+        ),
+    ],
+    "refusal in the history": [
+        chat(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
+        responses(USER, answered(part("refusal", refusal="No.")), USER),
+    ],
+    "citations in the history": [
+        messages(USER, answered(text("x", citations=[CITED])), USER),
+        responses(USER, answered(part("output_text", text="x", annotations=[CITES])), USER),
+    ],
+    "tool result: text": loops(),
+    "tool result: images, documents": [
+        messages(
+            USER,
+            use(),
+            result([block("image", "url", url="https://example.org/a.png")]),
+            **MESSAGES_TOOL,
+        ),
+        responses(
+            USER,
+            call_item(),
+            output([part("input_image", image_url=PICTURE)]),
+            **RESPONSES_TOOL,
+        ),
+    ],
+    "tool result: `is_error`": [messages(USER, use(), result(is_error=True), **MESSAGES_TOOL)],
+    OF_THE_UPSTREAM: [],
+    "reasoning of anybody else": [
+        chat(USER, {**answered("Hi"), "reasoning_content": "Hm."}, USER),
+        messages(USER, answered(THOUGHT, text("Hi")), USER),
+        responses(USER, REASONING, answered("Hi"), USER),
+    ],
+    "searches and other work of upstreams in the history": [
+        messages(USER, answered(SEARCHED, text("x")), USER),
+        responses(USER, SEARCH_ITEM, answered("Hi"), USER),
+    ],
+    "prompt cache marks": [
+        chat(asked(text("Hello", **BREAK))),
+        chat(*[asked(text("Hello", **BREAK)), answered("Hi")] * 5, USER),
+        messages(asked(text("Hello", **MARK))),
+        responses(asked(part("input_text", text="Hello", **BREAK))),
+    ],
+    "prompt cache marks of tools and calls": [
+        messages(USER, use(**MARK), result(), tools=[tool(**MARK)]),
+    ],
+    "search results": [
+        messages(asked(FOUND, text("Hello"))),
+        messages(USER, use(), result([FOUND]), **MESSAGES_TOOL),
+    ],
+    "documents of several texts": [
+        messages(
+            asked(
+                block("document", "content", content=[text("It rains."), text("It stops.")])
+                | {"title": "Weather", "context": "From today."}
+            )
+        ),
+    ],
+    "parts of other kinds": [
+        messages(asked(part("container_upload", file_id="f"), text("Hello"))),
+        responses(USER, part("compaction", encrypted_content="ZW5j"), USER),
+    ],
+    "fields of messages and parts beyond these": [
+        chat({**USER, "mood": "good"}),
+        messages(asked(text("Hello", mood="good"))),
+        responses({**answered("Hi"), "phase": "commentary"}, USER),
+    ],
+}
+
+TOOLS: Final[dict[str, Sequence[Asked]]] = {
+    "functions, schemas": [
+        chat(**CHAT_TOOL),
+        messages(**MESSAGES_TOOL),
+        responses(**RESPONSES_TOOL),
+    ],
+    "a tool's `strict`, where its schema allows more than the upstream can enforce": [
+        chat(tools=[function(strict=True, parameters={"type": "object"})]),
+        messages(tools=[tool(strict=True)]),
+        responses(tools=[flat(strict=True) | {"parameters": {"type": "object"}}]),
+    ],
+    "free-text (custom) tools": [
+        chat(
+            tools=[
+                part("custom", custom={"name": "f", "format": part("grammar", grammar=GRAMMAR)}),
+            ]
+        ),
+        responses(tools=[part("custom", name="f", format=part("grammar", **GRAMMAR))]),
+    ],
+    "namespaces of tools": [
+        responses(tools=[part("namespace", name="crm", tools=[flat("find")])]),
+    ],
+    "names that are long or have other characters": [
+        chat(tools=[function(LONG)]),
+        messages(tools=[tool(LONG)]),
+        responses(tools=[flat(LONG)]),
+    ],
+    "call ids that are long or have other characters": loops("call.1|" + 70 * "x"),
+    "two calls with one id": [
+        chat(USER, *[chat_call(), chat_result()] * 2, **CHAT_TOOL),
+        messages(USER, *[use(), result()] * 2, **MESSAGES_TOOL),
+        responses(USER, *[call_item(), output()] * 2, **RESPONSES_TOOL),
+    ],
+    "`bash_…`, `text_editor_…`, `memory_…`, `computer_…`": [
+        messages(tools=[part("bash_20250124", name="bash")]),
+        messages(tools=[part("text_editor_20250728", name="str_replace_based_edit_tool")]),
+        messages(tools=[part("memory_20250818", name="memory")]),
+    ],
+    "`shell`, `local_shell`, `apply_patch`, `tool_search`": [
+        responses(tools=[part("shell"), part("apply_patch")]),
+        responses(tools=[part("local_shell"), part("tool_search", execution="client")]),
+    ],
+    "web search": [
+        chat(web_search_options={}),
+        messages(tools=[part("web_search_20250305", name="web_search")]),
+        responses(tools=[part("web_search"), flat()]),
+    ],
+    "limits of a web search": [
+        chat(web_search_options={"search_context_size": "high"}),
+        messages(
+            tools=[
+                part(
+                    "web_search_20250305",
+                    name="web_search",
+                    max_uses=2,
+                    allowed_domains=["a.org"],
+                    blocked_domains=["b.org"],
+                    user_location={"type": "approximate", "city": "Rome"},
+                )
+            ]
+        ),
+        responses(
+            tools=[
+                part(
+                    "web_search",
+                    search_context_size="high",
+                    filters={"allowed_domains": ["a.org"]},
+                    user_location={"type": "approximate", "city": "Rome"},
+                ),
+                flat(),
+            ]
+        ),
+    ],
+    "other tools that the upstream runs": [
+        messages(tools=[part("code_execution_20250825", name="code_execution"), tool()]),
+        responses(tools=[part("code_interpreter", container={"type": "auto"}), flat()]),
+    ],
+    "the same, where there is nothing else": [
+        responses(tools=[part("code_interpreter", container={"type": "auto"})]),
+        messages(tools=[part("code_execution_20250825", name="code_execution")]),
+    ],
+    "fields of tools beyond these": [
+        messages(tools=[tool(defer_loading=True)]),
+        responses(tools=[flat(defer_loading=True)]),
+    ],
+    "choice: auto, none, required, one tool": [
+        *chosen("auto", {"type": "auto"}, "auto"),
+        *chosen("none", {"type": "none"}, "none"),
+        *chosen("required", {"type": "any"}, "required"),
+        *chosen(
+            part("function", function={"name": "f"}),
+            {"type": "tool", "name": "f"},
+            {"type": "function", "name": "f"},
+        ),
+    ],
+    "a forced choice beside thinking": [
+        chat(tool_choice="required", reasoning_effort="high", **CHAT_TOOL),
+        messages(tool_choice={"type": "any"}, thinking={"type": "adaptive"}, **MESSAGES_TOOL),
+        responses(tool_choice="required", reasoning={"effort": "high"}, **RESPONSES_TOOL),
+    ],
+    "choice among some tools": [
+        chat(
+            tool_choice=part(
+                "allowed_tools",
+                allowed_tools={
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            ),
+            **CHAT_TOOL,
+        ),
+        responses(
+            tool_choice=part("allowed_tools", mode="auto", tools=[part("function", name="f")]),
+            **RESPONSES_TOOL,
+        ),
+    ],
+    "a forced tool that is not there, or that the upstream does not have": [
+        *chosen(
+            part("function", function={"name": "h"}),
+            {"type": "tool", "name": "h"},
+            {"type": "function", "name": "h"},
+        ),
+    ],
+    "no parallel calls": [
+        chat(parallel_tool_calls=False, **CHAT_TOOL),
+        messages(
+            tool_choice={"type": "auto", "disable_parallel_tool_use": True},
+            **MESSAGES_TOOL,
+        ),
+        responses(parallel_tool_calls=False, **RESPONSES_TOOL),
+    ],
+    "tools in the history, none in the request": [
+        (format, {name: value for name, value in body.items() if name != "tools"})
+        for format, body in loops(name="stub_me")
+    ],
+}
+
+SETTINGS: Final[dict[str, Sequence[Asked]]] = {
+    "most tokens": [chat(max_completion_tokens=200), messages(), responses(max_output_tokens=200)],
+    "most tokens beyond what the model or its upstream takes": [
+        chat(max_completion_tokens=10**6),
+        chat(max_completion_tokens=8),
+        messages(max_tokens=10**6),
+        responses(max_output_tokens=10**6),
+    ],
+    "no limit": [chat(), responses()],
+    "stop sequences": [
+        make(**{field: [" ", *"abcde"]})
+        for make, field in ((chat, "stop"), (messages, "stop_sequences"))
+    ],
+    "`temperature`, `top_p`": [
+        make(temperature=0.5, top_p=0.9) for make in (chat, messages, responses)
+    ],
+    "`temperature` above 1": [chat(temperature=1.5), responses(temperature=1.5)],
+    "the two beside thinking": [
+        chat(temperature=0.5, top_p=0.9, reasoning_effort="high"),
+        responses(temperature=0.5, top_p=0.9, reasoning={"effort": "high"}),
+    ],
+    "`top_k`": [chat(top_k=40), messages(top_k=40)],
+    "`seed`": [chat(seed=7)],
+    "penalties": [chat(frequency_penalty=0.5, presence_penalty=0.5)],
+    "`n` above 1": [chat(n=2)],
+    "log probabilities": [chat(logprobs=True, top_logprobs=2), responses(top_logprobs=2)],
+    "reasoning effort, thinking budget": [
+        *(chat(reasoning_effort=word) for word in ("none", "minimal", "high", "max")),
+        messages(thinking={"type": "enabled", "budget_tokens": 9000}),
+        messages(thinking={"type": "adaptive"}),
+        responses(reasoning={"effort": "xhigh"}),
+        responses(reasoning={"effort": "xhigh"}, max_output_tokens=5000),
+    ],
+    "effort beside tools": [
+        chat(reasoning_effort="high", **CHAT_TOOL),
+        messages(thinking={"type": "adaptive"}, **MESSAGES_TOOL),
+        responses(reasoning={"effort": "high"}, **RESPONSES_TOOL),
+    ],
+    "JSON schema for the answer": form(),
+    "its `strict`, where the schema allows more than can be enforced": form(strict=True)[::2],
+    "JSON without schema": [
+        chat(asked("Answer in JSON."), response_format={"type": "json_object"}),
+        responses(asked("Answer in JSON."), text={"format": {"type": "json_object"}}),
+    ],
+    "verbosity": [chat(verbosity="low"), responses(text={"verbosity": "low"})],
+    "who asks": [
+        chat(user="ann"),
+        chat(safety_identifier="ann"),
+        messages(metadata={"user_id": "ann"}),
+        responses(user="ann"),
+        responses(safety_identifier="ann"),
+    ],
+    "the conversation's cache key": [
+        chat(prompt_cache_key="thread-1"),
+        messages(metadata={"user_id": "user_1_account_2_session_3"}),
+        responses(prompt_cache_key="thread-1"),
+    ],
+    "`metadata`": [chat(metadata={"run": "7"}), responses(metadata={"run": "7"})],
+    "service tier: automatic or standard": [
+        chat(service_tier="default"),
+        messages(service_tier="standard_only"),
+        responses(service_tier="auto"),
+    ],
+    "other service tiers": [chat(service_tier="flex"), responses(service_tier="priority")],
+    "`moderation`, `prompt_cache_options`, `prompt_cache_retention`": [
+        make(
+            moderation={"policy": "p"},
+            prompt_cache_options={"mode": "implicit"},
+            prompt_cache_retention="24h",
+        )
+        for make in (chat, responses)
+    ],
+    "sound for an answer": [
+        chat(modalities=["text", "audio"], audio={"voice": "a", "format": "wav"}),
+        chat(modalities=["text", "audio"]),
+    ],
+    "`background`": [responses(background=True)],
+    "`conversation`, `prompt`": [responses(conversation="conv_1"), responses(prompt={"id": "p"})],
+    "`stream_options`, `store`, `include`": [
+        chat(stream=True, stream_options={"include_usage": True}, store=True),
+        responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
+        responses(include=["reasoning.encrypted_content"]),
+    ],
+    "fields that the gateway does not know": [
+        make(a_field_of_tomorrow=1) for make in (chat, messages, responses)
+    ],
+}
+
+
+def thought(proof: str) -> dict[str, Any]:
+    return part("thinking", thinking="Hm.", signature=proof)
+
+
+THOUGHTS: Final = {
+    Format.CHAT: messages(USER, answered(thought(wrap(None, HERE)), text("Hi")), USER),
+    Format.MESSAGES: responses(
+        USER,
+        part(
+            "reasoning",
+            summary=[part("summary_text", text="Hm.")],
+            encrypted_content=wrap(ProviderData(Format.MESSAGES, "c2ln"), HERE),
+        ),
+        answered("Hi"),
+        USER,
+    ),
+    Format.RESPONSES: messages(
+        USER,
+        answered(
+            thought(wrap(ProviderData(Format.RESPONSES, {"encrypted_content": "ZW5j"}), HERE)),
+            text("Hi"),
+        ),
+        USER,
+    ),
+}
+"""Of each format's upstreams: reasoning goes back to nobody else."""
+
+ROWS: Final = CONVERSATION | PARTS | TOOLS | SETTINGS
+
+REPLIES: Final[dict[str, Sequence[str]]] = {
+    "text": ["text", "several_texts"],
+    "reasoning": ["thinking_then_text"],
+    "reasoning that nobody can read": ["redacted_thinking"],
+    "tool calls": ["one_tool", "parallel_tools"],
+    "calls of free-text tools": ["custom_tool"],
+    "a second call, for clients that know the deprecated `functions` alone": ["parallel_tools"],
+    "refusals": ["refusal"],
+    "citations of web pages": ["citations"],
+    "citations of documents": ["citation_of_a_document"],
+    "web searches that the upstream ran": ["web_search"],
+    "web pages that it opened": ["page_opened"],
+    "other tools that it ran": ["code_execution", "mcp_call"],
+    "images that it made": ["image_made"],
+    "parts of other kinds": ["compaction", "unknown_part"],
+    "stop reasons": ["text", "one_tool", "max_tokens", "content_filter"],
+    "usage": ["cached_usage"],
+    "an upstream that counts nothing": ["usage_unknown"],
+    "the model's name": ["text"],
+    "an error within a stream": ["error_mid_stream"],
+}
+"""Cases of the fixtures of streams."""

@@ -1,0 +1,252 @@
+"""The stock libraries at a limit: they wait as they are told and succeed, they do not ask again
+what is refused for good, and programs find in errors and headers what they need to know.
+
+The waits are real, but short: the minute is nearly over when a test begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from inspect import isawaitable
+from typing import Any, Final
+
+import anthropic
+import openai
+import pytest
+import pytest_asyncio
+
+from gateway.admin.operations import LogPage
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.store.records import ExchangeState, Token
+from tests.conformance.pairs import Clients
+from tests.support.gateway import RunningGateway, request_body
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TEXT: Final = "Hello"
+SPAN: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A client of either kind in either library; the synchronous ones run in a thread."""
+
+    house: RunningGateway
+    clients: Clients
+    openai: openai.OpenAI
+    anthropic: anthropic.Anthropic
+
+    async def ask(
+        self, spoken: Format, key: str, *, sync: bool, stream: bool, retries: int = 0
+    ) -> str:
+        """All that came, as text."""
+        client = self._client(spoken, sync).with_options(api_key=key, max_retries=retries)
+        fields = request_body(spoken) | {"stream": stream}
+        if sync:
+            return await asyncio.to_thread(_ask, _endpoint(client, spoken), fields)
+        answer = await _endpoint(client, spoken).create(**fields)
+        return str([each async for each in answer] if stream else answer)
+
+    async def headers(self, spoken: Format, key: str, *, sync: bool, stream: bool) -> Any:
+        """Of a good answer, as programs get them."""
+        client = self._client(spoken, sync).with_options(api_key=key)
+        fields = request_body(spoken) | {"stream": stream}
+        create = _endpoint(client, spoken).with_raw_response.create
+        if sync:
+            return await asyncio.to_thread(_headers, create, fields)
+        raw = await create(**fields)
+        if stream:
+            chunks = raw.parse()
+            async for _ in await chunks if isawaitable(chunks) else chunks:
+                pass
+        return raw.headers
+
+    def _client(self, spoken: Format, sync: bool) -> Any:
+        if spoken is Format.MESSAGES:
+            return self.anthropic if sync else self.clients.anthropic
+        return self.openai if sync else self.clients.openai
+
+
+def _endpoint(client: Any, spoken: Format) -> Any:
+    match spoken:
+        case Format.CHAT:
+            return client.chat.completions
+        case Format.MESSAGES:
+            return client.messages
+        case Format.RESPONSES:
+            return client.responses
+
+
+def _ask(endpoint: Any, fields: dict[str, Any]) -> str:
+    answer = endpoint.create(**fields)
+    return str([*answer] if fields["stream"] else answer)
+
+
+def _headers(create: Any, fields: dict[str, Any]) -> Any:
+    raw = create(**fields)
+    if fields["stream"]:
+        for _ in raw.parse():
+            pass
+    return raw.headers
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def library(simulated: Clients) -> AsyncIterator[Library]:
+    house = simulated.house
+    with ExitStack() as stack:
+        chat = openai.OpenAI(base_url=f"{house.address}/v1", api_key=house.key, timeout=10)
+        messages = anthropic.Anthropic(base_url=house.address, api_key=house.key, timeout=10)
+        yield Library(house, simulated, stack.enter_context(chat), stack.enter_context(messages))
+
+
+async def key_with(house: RunningGateway, **limits: int) -> tuple[Token, str]:
+    return await house.operations.create_key("limited", "default", limits=limits)
+
+
+def asked_before(house: RunningGateway, token: Token, seconds: float) -> None:
+    """The key has made a request so long ago."""
+    runtime = house.daemon.runtime
+    now = asyncio.get_running_loop().time()
+    holders = runtime.permit(token).holders
+    at = runtime.now() - round(seconds * 1e6)
+    runtime.quota.acquire(holders, now=now - seconds, at=at, tokens=0, micro=0).settle(0, 0)
+
+
+async def statuses(house: RunningGateway, token: Token, count: int) -> list[int | None]:
+    """Of all requests with the key, in their order, once so many are settled."""
+    async with asyncio.timeout(5):
+        while True:
+            rows = await house.operations.list_requests(LogPage(token_id=token.id))
+            if sum(row.state is not ExchangeState.RUNNING for row in rows) >= count:
+                return [row.status for row in rows][::-1]
+            await asyncio.sleep(0.005)
+
+
+async def assert_asked_once(house: RunningGateway, token: Token, error: Any) -> None:
+    assert error.response.headers["x-should-retry"] == "false"
+    assert error.response.request.headers["x-stainless-retry-count"] == "0"
+    assert await statuses(house, token, 1) == [error.status_code]
+
+
+def refused(spoken: Format) -> Any:
+    """The class of error that stands for a limit."""
+    return anthropic.RateLimitError if spoken is Format.MESSAGES else openai.RateLimitError
+
+
+each_format = pytest.mark.parametrize("spoken", Format)
+each_kind = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+
+
+@each_kind
+@each_format
+async def test_who_waits_as_told_succeeds(library: Library, spoken: Format, sync: bool) -> None:
+    house, loop = library.house, asyncio.get_running_loop()
+
+    async def wait(stream: bool) -> None:
+        token, key = await key_with(house, requests_per_minute=1)
+        asked_before(house, token, SPAN - 0.9)
+        began = loop.time()
+        said = await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+        assert 0.9 <= loop.time() - began < 5
+        assert TEXT in said
+        assert await statuses(house, token, 2) == [429, 200]
+
+    await asyncio.gather(wait(True), wait(False))
+
+
+@each_way
+@each_kind
+@each_format
+async def test_the_error_says_what_is_the_matter(
+    library: Library, spoken: Format, sync: bool, stream: bool
+) -> None:
+    token, key = await key_with(library.house, requests_per_minute=1)
+    asked_before(library.house, token, SPAN - 30)
+    with pytest.raises(refused(spoken)) as raised:
+        await library.ask(spoken, key, sync=sync, stream=stream)
+    error = raised.value
+    said = "Too Many Requests: key limited may make 1 request per minute: 1 is used"
+    assert said in error.message
+    assert error.status_code == 429
+    assert error.request_id == error.response.headers["request-id"]
+    assert 28 <= int(error.response.headers["retry-after"]) <= 30
+    assert "x-should-retry" not in error.response.headers
+    if spoken is Format.MESSAGES:
+        assert error.body["error"]["type"] == "rate_limit_error"
+        assert error.response.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    else:
+        assert (error.type, error.code) == ("requests", "rate_limit_exceeded")
+        assert error.response.headers["x-ratelimit-remaining-requests"] == "0"
+    assert await statuses(library.house, token, 1) == [429]
+
+
+@each_way
+@each_kind
+@each_format
+async def test_a_spent_budget_is_tried_once(
+    library: Library, spoken: Format, sync: bool, stream: bool
+) -> None:
+    token, key = await key_with(library.house, budget_day=MICRO_PER_UNIT)
+    of_messages = spoken is Format.MESSAGES
+    kind = anthropic.PaymentRequiredError if of_messages else openai.RateLimitError
+    with pytest.raises(kind) as raised:
+        await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+    error: Any = raised.value
+    assert "key limited may spend 1 unit a day" in error.message
+    assert "a new day begins at" in error.message
+    if of_messages:
+        assert error.body["error"]["type"] == "billing_error"
+        assert error.status_code == 402
+    else:
+        assert error.code == error.type == "insufficient_quota"
+    await assert_asked_once(library.house, token, error)
+
+
+@each_way
+@each_kind
+@each_format
+async def test_what_never_fits_is_tried_once(
+    library: Library, spoken: Format, sync: bool, stream: bool
+) -> None:
+    token, key = await key_with(library.house, tokens_per_minute=1)
+    with pytest.raises(refused(spoken)) as raised:
+        await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+    assert "it never fits" in raised.value.message
+    await assert_asked_once(library.house, token, raised.value)
+
+
+@each_way
+@each_kind
+@each_format
+async def test_good_answers_tell_what_is_left(
+    library: Library, spoken: Format, sync: bool, stream: bool
+) -> None:
+    _, key = await key_with(library.house, requests_per_minute=5, tokens_per_minute=100_000)
+    seen = [await library.headers(spoken, key, sync=sync, stream=stream) for _ in range(3)]
+    order = "{0}-{1}" if spoken is Format.MESSAGES else "{1}-{0}"
+    prefix = "anthropic" if spoken is Format.MESSAGES else "x"
+
+    def told(kind: str, what: str) -> list[str]:
+        name = f"{prefix}-ratelimit-{order.format(kind, what)}"
+        return [headers[name] for headers in seen]
+
+    assert told("requests", "limit") == ["5"] * 3
+    assert told("requests", "remaining") == ["4", "3", "2"]
+    assert told("tokens", "limit") == ["100000"] * 3
+    assert all(90_000 < int(tokens) < 100_000 for tokens in told("tokens", "remaining"))
+    for reset in (*told("requests", "reset"), *told("tokens", "reset")):
+        assert 55 <= seconds(spoken, reset) <= 61
+
+
+def seconds(spoken: Format, reset: str) -> float:
+    """Until then, as a program reads it."""
+    if spoken is Format.MESSAGES:
+        return (datetime.fromisoformat(reset) - datetime.now(UTC)).total_seconds()
+    minutes, found, rest = reset.rpartition("m")
+    return int(minutes or 0) * 60 + int(rest.removesuffix("s")) if found else int(reset[:-1])

@@ -1,0 +1,69 @@
+"""A signed-in browser, as far as HTTP goes. It must not know what a page is for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import ClientResponse, ClientSession, CookieJar
+
+from tests.support.gateway import RunningGateway
+
+PASSWORD = "correct horse battery"
+
+FORM_HEADERS = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+"""What browsers send along with a form of our own pages."""
+
+
+@dataclass(slots=True)
+class Browser:
+    """Keeps its cookies, follows nothing by itself. Answers are read."""
+
+    http: ClientSession
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def get(self, path: str, **headers: str) -> ClientResponse:
+        return await self.ask("GET", path, headers)
+
+    async def post(self, path: str, form: Mapping[str, Any] | None = None) -> ClientResponse:
+        """Sends a form of one of our own pages. A field that stands several times is a list."""
+        fields = [
+            (name, str(each))
+            for name, value in (form or {}).items()
+            for each in (value if isinstance(value, list | tuple) else (value,))
+        ]
+        return await self.ask("POST", path, FORM_HEADERS, data=fields)
+
+    async def page(self, path: str) -> str:
+        """The text of a page that must be there."""
+        answer = await self.get(path)
+        assert answer.status == 200, await answer.text()
+        return await answer.text()
+
+    async def submit(self, path: str, form: Mapping[str, Any] | None = None) -> str:
+        """Sends a form, and gives the text of the page that it leads to."""
+        answer = await self.post(path, form)
+        assert answer.status == 303, await answer.text()
+        return await self.page(answer.headers["location"])
+
+    async def ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> ClientResponse:
+        answer = await self.http.request(
+            method, path, headers=self.headers | dict(headers or {}), allow_redirects=False, **more
+        )
+        await answer.read()
+        return answer
+
+    async def sign_in(self, password: str = PASSWORD, **fields: str) -> ClientResponse:
+        return await self.post("/console/sign-in", {"password": password} | fields)
+
+
+@asynccontextmanager
+async def open_browser(house: RunningGateway, **headers: str) -> AsyncIterator[Browser]:
+    """A browser that is not signed in."""
+    jar = CookieJar(unsafe=True)  # an address is a host too
+    async with ClientSession(house.address, cookie_jar=jar) as http:
+        yield Browser(http, headers)

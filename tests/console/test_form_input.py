@@ -1,0 +1,141 @@
+"""What is typed, and what the desk's forms make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.admin.key_forms import CreateGroupForm, CreateKeyForm, UpdateGroupForm, UpdateKeyForm
+from gateway.console.form_input import (
+    FormInputError,
+    group_to_texts,
+    key_to_texts,
+    parse_form,
+    parse_overlap,
+)
+from gateway.core.limits import Limits
+from gateway.store.records import Group, Token, TokenState, UserAgentMode
+
+NOW = 1_790_000_000_000_000
+
+TOKEN = Token(
+    id="tok_1",
+    name="alice",
+    digest=b"",
+    display="sk-a...b",
+    group="default",
+    state=TokenState.ACTIVE,
+    created_at=NOW,
+    note="laptop",
+    expires_at=NOW + 123_456,
+    probe=True,
+    models=("beta-*", "family:alpha"),
+    addresses=("10.0.0.0/8",),
+    user_agents=("a, b", "re:c d"),
+    limits=Limits(
+        requests_per_minute=600,
+        tokens_per_minute=250_000,
+        concurrent=0,
+        budget=5 * 10**12,
+        budget_day=500_000,
+        budget_month=1_234_567_890_000,
+    ),
+)
+GROUP = Group(
+    "g",
+    ("beta-*",),
+    NOW,
+    multiplier="0.5",
+    user_agents=("x",),
+    user_agent_mode=UserAgentMode.OBSERVE,
+)
+
+
+def test_what_is_shown_reads_back_as_it_was() -> None:
+    texts = key_to_texts(TOKEN)
+    assert texts["budget"] == "5M"
+    assert texts["budget_day"] == "0.5"
+    assert texts["tokens_per_minute"] == "250k"
+    assert texts["budget_month"] == "1234567.89"
+    assert texts["concurrent"] == "0"
+    terms = parse_form(CreateKeyForm, texts, {}, NOW).settings()
+    assert terms.pop("expires_at") == NOW
+    assert terms == {
+        "note": TOKEN.note,
+        "probe": True,
+        "models": TOKEN.models,
+        "addresses": TOKEN.addresses,
+        "user_agents": TOKEN.user_agents,
+        "limits": {name: getattr(TOKEN.limits, name) for name in TOKEN.limits.__slots__},
+    }
+
+
+def test_what_is_as_it_was_shown_is_not_named() -> None:
+    for form, shown in (
+        (UpdateKeyForm, key_to_texts(TOKEN)),
+        (UpdateGroupForm, group_to_texts(GROUP)),
+    ):
+        as_browsers_send = {
+            name: text.replace("\n", "\r\n") + ("\r\n" if "\n" in text else "")
+            for name, text in shown.items()
+        }
+        assert not parse_form(form, as_browsers_send, shown, NOW).model_fields_set
+
+
+def test_what_is_emptied_is_cleared() -> None:
+    shown = key_to_texts(TOKEN)
+    empty = dict.fromkeys(shown, "") | {"name": "alice", "group": "default"}
+    changes = parse_form(UpdateKeyForm, empty, shown, NOW).changes()
+    assert changes == {
+        "note": None,
+        "expires_at": None,
+        "probe": False,
+        "models": None,
+        "addresses": None,
+        "user_agents": None,
+        "limits": dict.fromkeys(TOKEN.limits.__slots__),
+    }
+
+
+@pytest.mark.parametrize("nothing", ["none", "never", " none "])
+def test_words_for_nothing(nothing: str) -> None:
+    form = parse_form(
+        CreateKeyForm, {"name": "a", "expires_at": nothing, "budget": nothing}, {}, NOW
+    )
+    assert form.settings() == {"expires_at": None, "limits": {"budget": None}}
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    texts = {
+        "name": "x" * 101,
+        "models": "beta-* family:gamma",
+        "budget": "lots",
+        "expires_at": "tomorrow",
+        "user_agents": "ok\nre:(",
+    }
+    with pytest.raises(FormInputError) as caught:
+        parse_form(CreateKeyForm, texts, {}, NOW)
+    mistakes = caught.value.errors
+    assert set(mistakes) == set(texts)
+    assert mistakes["models"] == "Number 2: Must be family:alpha or family:beta."
+    assert mistakes["user_agents"].startswith("Number 2: Is no regular expression")
+    assert mistakes["budget"].startswith("Must be units such as 5M")
+
+
+def test_a_group_needs_models_and_a_multiplier_that_is_a_number() -> None:
+    with pytest.raises(FormInputError) as caught:
+        parse_form(CreateGroupForm, {"name": "g", "multiplier": "much"}, {}, NOW)
+    assert set(caught.value.errors) == {"patterns", "multiplier"}
+    with pytest.raises(FormInputError) as caught:
+        parse_form(UpdateGroupForm, {"patterns": ""}, {"patterns": "beta-*"}, NOW)
+    assert set(caught.value.errors) == {"patterns"}
+
+
+def test_terms_of_something_else_are_refused() -> None:
+    with pytest.raises(FormInputError):
+        parse_form(CreateKeyForm, {"name": "a", "patterns": "*"}, {}, NOW)
+
+
+def test_overlaps() -> None:
+    assert parse_overlap(" 24h ") == 86_400
+    with pytest.raises(FormInputError):
+        parse_overlap("")

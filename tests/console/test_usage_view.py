@@ -1,0 +1,34 @@
+"""What was used lately: every day is there, the first and today too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from gateway.console.usage_view import DAYS, daily_usage, draw_daily_usage, usage_by_model
+from gateway.core.formats import Format
+from tests.support.gateway import ALPHA, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+
+async def test_the_last_days(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("messages"))
+    await house.post(Format.MESSAGES)
+    row = await house.row()
+    now = house.daemon.console.now()
+
+    days = await daily_usage(house.operations, now, house.token.id)
+    today = datetime.fromtimestamp(row.started_at // 1_000_000, UTC).date()
+    assert [day.date for day in days][-1] == today.isoformat()
+    assert days[0].date == (today - timedelta(days=DAYS - 1)).isoformat()
+    assert len({day.date for day in days}) == DAYS
+    assert (days[-1].requests, days[-1].cost_micro) == (1, row.cost_micro)
+    assert not any(day.requests for day in days[:-1])
+    (model,) = await usage_by_model(house.operations, now, house.token.id)
+    assert (model.model, model.cost_micro) == (ALPHA, row.cost_micro)
+
+    later = now + DAYS * 86_400_000_000
+    assert not any(
+        day.requests for day in await daily_usage(house.operations, later, house.token.id)
+    )
+    assert not await usage_by_model(house.operations, later, house.token.id)
+    assert b"<script" not in draw_daily_usage(days)

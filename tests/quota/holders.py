@@ -1,0 +1,71 @@
+"""Holders and their requests, for tests of limits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from gateway.core.limits import MICRO_PER_UNIT, Limits
+from gateway.errors import GatewayError
+from gateway.quota.budgets import BudgetTracker
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota
+
+NOW = 1000.0
+NOON = int(datetime.fromisoformat("2026-11-21T12:00:00Z").timestamp()) * MICRO_PER_UNIT
+
+
+def key(**limits: int) -> Holder:
+    return Holder(HolderKind.KEY, "key_1", "laptop", Limits(**limits))
+
+
+def group(**limits: int) -> Holder:
+    return Holder(HolderKind.GROUP, "team", "team", Limits(**limits))
+
+
+def gateway(**limits: int) -> Holder:
+    return Holder(HolderKind.GATEWAY, "", "", Limits(**limits))
+
+
+def take(
+    quota: Quota,
+    *holders: Holder,
+    now: float = NOW,
+    at: int = NOON,
+    tokens: int = 10,
+    micro: int = 100,
+) -> Lease:
+    return quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
+
+
+def refusal(quota: Quota, *holders: Holder, now: float = NOW, **asked: int) -> GatewayError:
+    with pytest.raises(GatewayError) as told:
+        take(quota, *holders, now=now, **asked)
+    return told.value
+
+
+def requests_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
+    gauge = quota.limit_statuses([holder], now).requests
+    assert gauge is not None
+    return gauge.remaining
+
+
+def tokens_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
+    gauge = quota.limit_statuses([holder], now).tokens
+    assert gauge is not None
+    return gauge.remaining
+
+
+def spent(purse: BudgetTracker, at: int) -> tuple[int, int, int]:
+    """In all, in the month and in the day of a moment: as a budget of nothing tells it."""
+    return (
+        purse.total,
+        _spent(purse, Limits(budget_month=0), at),
+        _spent(purse, Limits(budget_day=0), at),
+    )
+
+
+def _spent(purse: BudgetTracker, nothing: Limits, at: int) -> int:
+    lack = purse.shortfall(nothing, at, 1)
+    assert lack is not None
+    return lack.spent

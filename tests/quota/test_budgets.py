@@ -1,0 +1,169 @@
+"""What a holder has spent, and which of its budgets has no room for more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from gateway.core.limits import UNLIMITED, Limits
+from gateway.quota.budgets import BudgetShortfall, BudgetTracker
+from tests.quota import holders
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp()) * 1_000_000
+
+
+NOON = at("2026-11-21T12:00:00Z")
+DAY = 86_400_000_000
+MIDNIGHT = at("2026-11-22T00:00:00Z")
+NEXT_MONTH = at("2026-12-01T00:00:00Z")
+
+
+def spent(purse: BudgetTracker, moment: int) -> tuple[int, int, int, int]:
+    return *holders.spent(purse, moment), purse.reserved
+
+
+def in_month(purse: BudgetTracker, moment: int) -> int:
+    return spent(purse, moment)[1]
+
+
+def in_day(purse: BudgetTracker, moment: int) -> int:
+    return spent(purse, moment)[2]
+
+
+def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
+    purse = BudgetTracker()
+    purse.load(total, day, month, NOON)
+    return purse
+
+
+def test_a_purse_begins_empty() -> None:
+    assert spent(BudgetTracker(), NOON) == (0, 0, 0, 0)
+    assert BudgetTracker().shortfall(UNLIMITED, NOON, 10**18) is None
+
+
+def test_what_the_ledger_knows_is_loaded() -> None:
+    assert spent(loaded(900, 10, 200), NOON) == (900, 200, 10, 0)
+
+
+def test_what_is_loaded_belongs_to_its_day_and_month() -> None:
+    purse = loaded(900, 10, 200)
+    assert spent(purse, MIDNIGHT - 1) == (900, 200, 10, 0)
+    assert spent(purse, MIDNIGHT) == (900, 200, 0, 0)
+    assert spent(purse, NEXT_MONTH - 1) == (900, 200, 0, 0)
+    assert spent(purse, NEXT_MONTH) == (900, 0, 0, 0)
+
+
+def test_a_month_alone_may_be_asked_for() -> None:
+    purse = loaded(900, 10, 200)
+    assert in_month(purse, NEXT_MONTH) == 0
+    assert in_day(purse, NEXT_MONTH) == 0
+
+
+def test_what_was_reserved_becomes_what_it_cost() -> None:
+    purse = loaded(900, 10, 200)
+    purse.reserve(50)
+    purse.reserve(7)
+    assert purse.reserved == 57
+    purse.settle(50, 40, NOON)
+    assert spent(purse, NOON) == (940, 240, 50, 7)
+    purse.settle(7, 0, NOON)
+    assert spent(purse, NOON) == (940, 240, 50, 0)
+
+
+def test_an_exchange_of_yesterday_is_not_spent_today() -> None:
+    purse = loaded(900, 10, 200)
+    purse.reserve(5)
+    assert in_day(purse, MIDNIGHT) == 0
+    purse.settle(5, 4, MIDNIGHT - 1)
+    assert spent(purse, MIDNIGHT) == (904, 204, 0, 0)
+    purse.settle(0, 3, MIDNIGHT)
+    assert spent(purse, MIDNIGHT) == (907, 207, 3, 0)
+
+
+def test_an_exchange_of_last_month_is_spent_in_neither() -> None:
+    purse = loaded(900, 10, 200)
+    assert in_month(purse, NEXT_MONTH) == 0
+    purse.settle(0, 4, NEXT_MONTH - 1)
+    assert spent(purse, NEXT_MONTH) == (904, 0, 0, 0)
+
+
+def test_a_settlement_may_be_the_first_thing_of_a_new_day() -> None:
+    purse = loaded(900, 10, 200)
+    purse.settle(0, 4, MIDNIGHT + 1)
+    assert spent(purse, MIDNIGHT + 1) == (904, 204, 4, 0)
+    purse.settle(0, 5, NEXT_MONTH)
+    assert spent(purse, NEXT_MONTH) == (909, 5, 5, 0)
+
+
+def test_a_settlement_before_midnight_counts_until_midnight() -> None:
+    purse = loaded()
+    purse.settle(0, 4, MIDNIGHT - 1)
+    assert in_day(purse, MIDNIGHT - 1) == 4
+    assert in_day(purse, MIDNIGHT) == 0
+    assert in_month(purse, MIDNIGHT) == 4
+
+
+def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
+    purse = loaded(900, 10, 200)
+    purse.settle(0, 4, MIDNIGHT)
+    assert spent(purse, NOON) == (904, 204, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "lack"),
+    [
+        (Limits(budget=1000), BudgetShortfall("budget", 1000, 900, 30, None)),
+        (Limits(budget_month=300), BudgetShortfall("budget_month", 300, 200, 30, NEXT_MONTH)),
+        (Limits(budget_day=110), BudgetShortfall("budget_day", 110, 10, 30, MIDNIGHT)),
+    ],
+)
+def test_a_budget_holds_what_is_spent_and_reserved_and_asked_for(
+    limits: Limits, lack: BudgetShortfall
+) -> None:
+    purse = loaded(900, 10, 200)
+    purse.reserve(30)
+    assert purse.shortfall(limits, NOON, 70) is None
+    assert purse.shortfall(limits, NOON, 71) == lack
+
+
+def test_the_budget_that_is_spent_for_longest_is_told() -> None:
+    purse = loaded(900, 900, 900)
+    everything = Limits(budget=900, budget_month=900, budget_day=900)
+    for limits, named in (
+        (everything, "budget"),
+        (Limits(budget=901, budget_month=900, budget_day=900), "budget_month"),
+        (Limits(budget=901, budget_month=901, budget_day=900), "budget_day"),
+    ):
+        lack = purse.shortfall(limits, NOON, 1)
+        assert lack is not None
+        assert lack.budget == named
+
+
+def test_a_new_day_makes_room() -> None:
+    purse = loaded(900, 100, 200)
+    limits = Limits(budget_day=100, budget_month=250)
+    assert purse.shortfall(limits, MIDNIGHT - 1, 1) is not None
+    assert purse.shortfall(limits, MIDNIGHT, 50) is None
+    assert purse.shortfall(limits, MIDNIGHT, 51) == BudgetShortfall(
+        "budget_month", 250, 200, 0, NEXT_MONTH
+    )
+    assert purse.shortfall(limits, NEXT_MONTH, 100) is None
+    assert purse.shortfall(limits, NEXT_MONTH, 101) == BudgetShortfall(
+        "budget_day", 100, 0, 0, NEXT_MONTH + DAY
+    )
+
+
+@pytest.mark.parametrize("name", ["budget", "budget_day", "budget_month"])
+def test_a_budget_of_0_lets_nothing_pass_that_costs(name: str) -> None:
+    lack = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
+    assert lack is not None
+    assert (lack.budget, lack.limit) == (name, 0)
+    assert BudgetTracker().shortfall(Limits(**{name: 1}), NOON, 1) is None
+
+
+@pytest.mark.parametrize("budget", [900, 899, 0])
+def test_what_costs_nothing_passes_whatever_is_spent(budget: int) -> None:
+    assert loaded(900).shortfall(Limits(budget=budget), NOON, 0) is None

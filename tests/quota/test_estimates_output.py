@@ -1,0 +1,65 @@
+"""How long replies are going to be."""
+
+from __future__ import annotations
+
+from statistics import median_high
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.quota.estimates import DEFAULT_OUTPUT, OUTPUT_SAMPLES, OutputEstimates
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "expected"), [(None, 1024), (16, 16), (1024, 1024), (1025, 1024), (0, 0)]
+)
+def test_where_nothing_is_known(max_tokens: int | None, expected: int) -> None:
+    assert DEFAULT_OUTPUT == 1024
+    assert OutputEstimates().estimate("alpha-1", max_tokens) == expected
+
+
+def test_as_much_as_usual_and_no_more_than_asked_for() -> None:
+    outputs = OutputEstimates()
+    outputs.record("alpha-1", 300)
+    assert outputs.estimate("alpha-1", None) == outputs.estimate("alpha-1", 4096) == 300
+    assert outputs.estimate("alpha-1", 299) == 299
+
+
+def test_models_are_kept_apart() -> None:
+    outputs = OutputEstimates()
+    outputs.record("alpha-1", 300)
+    outputs.record("beta-1", 5000)
+    assert outputs.estimate("alpha-1", None) == 300
+    assert outputs.estimate("beta-1", None) == 5000
+    assert outputs.estimate("beta-2", None) == 1024
+
+
+def test_a_few_wild_ones_change_nothing() -> None:
+    outputs = OutputEstimates()
+    for tokens in (100, 90_000, 110, 0, 120):
+        outputs.record("alpha-1", tokens)
+    assert outputs.estimate("alpha-1", None) == 110
+
+
+def test_of_two_the_longer_one_is_expected() -> None:
+    outputs = OutputEstimates()
+    outputs.record("alpha-1", 400)
+    outputs.record("alpha-1", 100)
+    assert outputs.estimate("alpha-1", None) == 400
+
+
+def test_only_the_newest_count() -> None:
+    outputs = OutputEstimates()
+    for tokens in [10] * 100 + [20] * 32:
+        outputs.record("alpha-1", tokens)
+    assert outputs.estimate("alpha-1", None) == 20
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=200))
+def test_the_median_of_the_newest(tokens: list[int]) -> None:
+    outputs = OutputEstimates()
+    for each in tokens:
+        outputs.record("alpha-1", each)
+    assert OUTPUT_SAMPLES == 64
+    assert outputs.estimate("alpha-1", None) == median_high(tokens[-64:])

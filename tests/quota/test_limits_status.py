@@ -1,0 +1,75 @@
+"""What is left of limits per minute, as clients are shown it."""
+
+from __future__ import annotations
+
+from gateway.core.limits import UNLIMITED
+from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses, Quota
+from tests.quota.holders import NOW, gateway, group, key, requests_left, take, tokens_left
+
+
+def test_gauges_of_who_has_no_limits() -> None:
+    quota = Quota()
+    nothing = LimitStatuses(None, None)
+    free = Holder(HolderKind.GROUP, "free", "free", UNLIMITED)
+    assert quota.limit_statuses([key(), free, gateway(concurrent=3)], NOW) == nothing
+    assert quota.limit_statuses([], NOW) == nothing
+    shown = quota.limit_statuses([free, key(requests_per_minute=3)], NOW)
+    assert shown == LimitStatuses(LimitStatus(3, 3, 0.0), None)
+
+
+def test_gauges_of_who_has_used_nothing_yet() -> None:
+    quota = Quota()
+    holder = key(requests_per_minute=5, tokens_per_minute=100)
+    assert quota.limit_statuses([holder], NOW) == LimitStatuses(
+        LimitStatus(5, 5, 0.0), LimitStatus(100, 100, 0.0)
+    )
+
+
+def test_gauges_count_down_and_up_again() -> None:
+    quota, laptop = Quota(), key(requests_per_minute=5, tokens_per_minute=100)
+    take(quota, laptop, tokens=30, now=0.0)
+    take(quota, laptop, tokens=20, now=20.0)
+    assert quota.limit_statuses([laptop], 30.0) == LimitStatuses(
+        LimitStatus(5, 3, 50.0), LimitStatus(100, 50, 50.0)
+    )
+    assert quota.limit_statuses([laptop], 60.0) == LimitStatuses(
+        LimitStatus(5, 4, 20.0), LimitStatus(100, 80, 20.0)
+    )
+    assert quota.limit_statuses([laptop], 80.0) == LimitStatuses(
+        LimitStatus(5, 5, 0.0), LimitStatus(100, 100, 0.0)
+    )
+
+
+def test_a_gauge_never_shows_less_than_nothing() -> None:
+    quota = Quota()
+    take(quota, key(requests_per_minute=9, tokens_per_minute=100), tokens=9).settle(500, 0)
+    take(quota, key(requests_per_minute=9), tokens=9)
+    lowered = key(requests_per_minute=1)
+    assert requests_left(quota, lowered) == 0
+    assert tokens_left(quota, key(tokens_per_minute=100)) == 0
+
+
+def test_the_gauge_with_the_least_left_is_shown() -> None:
+    quota = Quota()
+    laptop = key(requests_per_minute=10, tokens_per_minute=1000)
+    team = group(requests_per_minute=8, tokens_per_minute=2000)
+    take(quota, laptop, team, tokens=100)
+    take(quota, laptop, tokens=900)
+    for holders in ((laptop, gateway(), team), (team, laptop)):
+        gauges = quota.limit_statuses(holders, NOW)
+        assert gauges == LimitStatuses(LimitStatus(8, 7, 60.0), LimitStatus(1000, 0, 60.0))
+
+
+def test_of_equal_gauges_the_smaller_limit_is_shown() -> None:
+    quota = Quota()
+    laptop, team = key(requests_per_minute=10), group(requests_per_minute=8)
+    take(quota, laptop)
+    take(quota, laptop)
+    for holders in ((laptop, team), (team, laptop)):
+        assert quota.limit_statuses(holders, NOW).requests == LimitStatus(8, 8, 0.0)
+
+
+def test_looking_at_gauges_leaves_no_trace() -> None:
+    quota = Quota()
+    quota.limit_statuses([key(requests_per_minute=10), group(tokens_per_minute=5)], NOW)
+    assert not quota._usages

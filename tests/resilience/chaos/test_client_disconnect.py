@@ -1,0 +1,124 @@
+"""A client that leaves stops costing: the upstream hears of it at once, and the row says so.
+
+Every way to leave, at every moment at which the upstream may have fallen silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.core.formats import Format
+from tests.resilience.chaos.client import Leave, RawClient
+from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
+from tests.resilience.chaos.sample_replies import speech, whole
+from tests.resilience.chaos.upstream import Call, Upstream, upstream
+
+SOON = 0.25
+"""Seconds within which an upstream must hear that nobody listens any more."""
+
+MOMENTS = ("nothing said", "head said", "begun")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    upstream: Upstream
+    address: str
+    key: str
+    folder: Path
+
+
+async def fall_silent(call: Call) -> None:
+    """Says as much as the call's name tells, and nothing after it."""
+    moment = call.name.partition("/")[0]
+    if moment != "nothing said":
+        await call.head()
+    if moment == "begun":
+        begun = speech(call.format).opening if call.stream else whole(call.format)[:40]
+        await call.say(begun)
+    await call.gone.wait()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("leave")
+    async with upstream(fall_silent) as silent:
+        config = write_config(folder, silent.address)
+        key = await create_key(folder)
+        with GatewayProcess(folder, "--config", config) as gateway:
+            yield House(silent, gateway.address(), key, folder)
+
+
+@pytest.mark.parametrize(
+    ("moment", "how", "stream"),
+    [
+        pytest.param(*cell, id=f"{cell[0]}-{cell[1].value}-{'stream' if cell[2] else 'whole'}")
+        for cell in product(MOMENTS, Leave, (True, False))
+    ],
+)
+async def test_the_upstream_hears_of_it(
+    house: House, moment: str, how: Leave, stream: bool
+) -> None:
+    name = f"{moment}/{how.value}/{stream}"
+    committed = stream and moment == "begun"
+    client = await RawClient.ask(house.address, house.key, Format.CHAT, name, stream=stream)
+    call = await house.upstream.called(name)
+    if committed:
+        await client.read_until(b"word")
+    else:
+        await asyncio.sleep(0.05)  # what was said has arrived: the gateway sits and waits
+    assert not call.gone.is_set()
+    left_at = asyncio.get_running_loop().time()
+    client.leave(how)
+    try:
+        async with asyncio.timeout(5):
+            await call.gone.wait()
+    finally:
+        client.close()
+    row = (await settled_rows(house.folder, [name]))[name]
+    assert (row["state"], row["end_reason"]) == ("client_gone", "client_gone")
+    assert row["status"] == (200 if committed else 499)
+    assert call.gone_at - left_at <= SOON
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_in_every_format_what_was_heard_is_billed(house: House, spoken: Format) -> None:
+    name = f"begun/{spoken}"
+    client = await RawClient.ask(house.address, house.key, spoken, name, stream=True)
+    await client.read_until(b"word")
+    client.leave(Leave.RESET)
+    row = (await settled_rows(house.folder, [name]))[name]
+    assert (row["state"], row["status"]) == ("client_gone", 200)
+    assert row["usage_source"] == "estimated"
+    # Only this format says at its beginning how long the prompt was.
+    told = 7 if spoken is Format.MESSAGES else row["expected_input_tokens"]
+    assert row["input_tokens"] == told > 0
+    assert row["output_tokens"] > 0
+    assert row["cost_micro"] > row["expected_micro"] * told // row["expected_input_tokens"]
+    assert row["bytes_out"] > 0
+
+
+async def test_a_client_that_leaves_while_it_still_asks(house: House) -> None:
+    """Nobody was asked, but the key was right: a row, and no call."""
+    name = "half asked"
+    reader, writer = await asyncio.open_connection(*house.address[7:].split(":"))
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: 1000\r\n"
+        + f"authorization: Bearer {house.key}\r\nx-request-id: {name}\r\n\r\n{{".encode()
+    )
+    await asyncio.sleep(0.1)
+    writer.transport.abort()
+    with suppress(ConnectionError):
+        await reader.read()
+    row = (await settled_rows(house.folder, [name]))[name]
+    assert (row["state"], row["status"]) == ("client_gone", 499)
+    assert name not in [call.name for call in house.upstream.calls]

@@ -1,0 +1,226 @@
+"""SIGTERM lets replies end, and tells those that cannot why: in-band, whatever their format."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from aiohttp import ClientConnectorError, ClientSession, TCPConnector
+
+from gateway.core.formats import Format
+from tests.resilience.chaos.client import Leave, RawClient, asking, headers
+from tests.resilience.chaos.process import (
+    GatewayProcess,
+    create_key,
+    rows,
+    settled_rows,
+    write_config,
+)
+from tests.resilience.chaos.sample_replies import is_complete, speech, told, whole
+from tests.resilience.chaos.upstream import Call, Upstream, upstream
+from tests.support.gateway import PATHS
+
+DRAIN = 2.0
+OF_EACH = 5
+"""Streams of each kind and format."""
+
+KINDS = ("brief", "long", "silent", "unopened", "whole-brief", "whole-long")
+
+
+async def answer(call: Call) -> None:
+    """`brief` calls are answered within the drain time, the others never."""
+    said, kind = speech(call.format), call.name.rpartition("-")[0]
+    match kind:
+        case "brief":
+            await call.head()
+            await call.say(said.opening)
+            for _ in range(10):
+                await asyncio.sleep(0.1)
+                await call.say(said.word)
+            await call.say(said.ending)
+            await call.end()
+        case "whole-brief":
+            await asyncio.sleep(1)
+            await call.whole(whole(call.format))
+        case "long":
+            await call.head()
+            await call.say(said.opening)
+            while True:
+                await asyncio.sleep(0.1)
+                await call.say(said.word)
+        case "silent":
+            await call.head()
+            await call.say(said.opening)
+            await call.gone.wait()
+        case _:
+            await call.gone.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    format: Format
+    name: str
+    status: int
+    body: bytes
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-" + self.format)[0]
+
+
+async def ask(http: ClientSession, key: str, spoken: Format, kind: str, number: int) -> Got:
+    name = f"{kind}-{spoken}{number}"
+    body = asking(spoken, name, stream="whole" not in kind)
+    async with http.post(PATHS[spoken], json=body, headers=headers(key, name)) as reply:
+        return Got(spoken, name, reply.status, await reply.read())
+
+
+def check(got: Got) -> None:
+    match got.kind:
+        case "brief":
+            assert got.status == 200
+            assert is_complete(got.format, got.body)
+        case "long" | "silent":
+            assert got.status == 200
+            assert told(got.format, got.body), got
+        case "whole-brief":
+            assert got.status == 200
+            assert orjson.loads(got.body)["id"] == "reply_01"
+        case _:
+            assert got.status == 503
+            error = orjson.loads(got.body)["error"]
+            assert error["message"] == "Service unavailable"
+            assert (orjson.loads(got.body).get("type") == "error") == (
+                got.format is Format.MESSAGES
+            )
+
+
+async def all_called(model: Upstream, calls: int) -> None:
+    async with asyncio.timeout(10):
+        while len(model.calls) < calls:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+
+
+async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            address = gateway.address()
+            async with ClientSession(address, connector=TCPConnector(limit=0)) as http:
+                asked = [
+                    asyncio.ensure_future(ask(http, key, spoken, kind, number))
+                    for number in range(OF_EACH)
+                    for spoken in Format
+                    for kind in KINDS
+                ]
+                await all_called(model, len(asked))
+                gateway.signal(signal.SIGTERM)
+                told_at = loop.time()
+                await asyncio.sleep(0.5)
+                await nobody_is_let_in(address)
+                for got in await asyncio.gather(*asked):
+                    check(got)
+            assert await gateway.ended(DRAIN + 5) == 0
+            assert DRAIN <= loop.time() - told_at <= DRAIN + 5
+    found = await settled_rows(tmp_path, [call.name for call in model.calls])
+    assert len(rows(tmp_path)) == len(found) == len(asked)
+    for name, row in found.items():
+        brief = "brief" in name
+        assert row["state"] == ("ok" if brief else "error")
+        assert row["status"] == (503 if name.startswith(("unopened", "whole-long")) else 200)
+        assert row["end_reason"] == ("complete" if brief else "failed")
+        assert row["output_tokens"] == (3 if brief else row["output_tokens"])
+
+
+async def nobody_is_let_in(address: str) -> None:
+    async with ClientSession(address) as http:
+        try:
+            await http.get("/healthz")
+        except ClientConnectorError:
+            return
+    raise AssertionError("a new connection was accepted")
+
+
+async def test_an_open_connection_is_told_and_readiness_ends(tmp_path: Path) -> None:
+    """A kept connection outlives the door: what is asked on it is refused in the envelope."""
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            one_connection = TCPConnector(limit=1)
+            async with (
+                ClientSession(gateway.address()) as other,
+                ClientSession(gateway.address(), connector=one_connection) as kept,
+            ):
+                held = asyncio.ensure_future(ask(other, key, Format.CHAT, "brief", 0))
+                assert (await kept.get("/readyz")).status == 200
+                await all_called(model, 1)
+                gateway.signal(signal.SIGTERM)
+                await asyncio.sleep(0.2)
+                assert (await kept.get("/readyz")).status == 503
+                refused = await ask(kept, key, Format.MESSAGES, "refused", 0)
+                assert (refused.status, len(model.calls)) == (503, 1)
+                check(refused)
+                check(await held)
+            assert await gateway.ended(5) == 0
+    found = await settled_rows(tmp_path, ["refused-messages0", "brief-chat0"])
+    assert found["refused-messages0"]["state"] == "rejected"
+    assert found["brief-chat0"]["state"] == "ok"
+
+
+async def test_a_second_signal_hurries(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address, drain_timeout=60)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            async with ClientSession(gateway.address()) as http:
+                asked = [
+                    asyncio.ensure_future(ask(http, key, spoken, kind, 0))
+                    for spoken in Format
+                    for kind in ("long", "silent", "unopened", "whole-long")
+                ]
+                await all_called(model, len(asked))
+                gateway.signal(signal.SIGTERM)
+                await asyncio.sleep(0.3)
+                hurried_at = loop.time()
+                gateway.signal(signal.SIGINT)
+                gateway.signal(signal.SIGTERM)
+                for got in await asyncio.gather(*asked):
+                    check(got)
+            assert await gateway.ended(5) == 0
+            assert loop.time() - hurried_at < 2
+            assert "Traceback" not in gateway.stderr
+    states = {row["state"] for row in rows(tmp_path)}
+    assert states == {"error"}
+
+
+async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def pour(call: Call) -> None:
+        await call.head()
+        await call.say(speech(call.format).opening)
+        while True:
+            await call.say(speech(call.format).word * 500)
+
+    async with upstream(pour) as model:
+        config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            address = gateway.address()
+            idle = await RawClient.ask(address, key, Format.CHAT, "idle", room=4096, stream=True)
+            await model.called("idle")
+            await asyncio.sleep(1)
+            gateway.signal(signal.SIGTERM)
+            told_at = loop.time()
+            assert await gateway.ended(DRAIN + 10) == 0
+            assert loop.time() - told_at <= DRAIN + 5
+            idle.leave(Leave.CLOSE)
+    assert (await settled_rows(tmp_path, ["idle"]))["idle"]["state"] != "open"

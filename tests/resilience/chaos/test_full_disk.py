@@ -1,0 +1,86 @@
+"""A disk that is full for seconds takes nothing from clients, and nothing from the ledger.
+
+It must not know how rows wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import Connection
+
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.quota.limits import HolderKind
+from gateway.store.database import Database
+from gateway.store.recorder import Recorder
+from tests.resilience.chaos.load import Load
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
+from tests.support.upstream import fixture_stream, scripted_upstream
+
+RATE: Final = 200
+SECONDS: Final = 5
+MULTIPLIER: Final = 2
+COST: Final = 16 * MULTIPLIER * MICRO_PER_UNIT
+"""Of each reply: 12 tokens of the prompt and 4 of the reply."""
+ROOM: Final = 1_000_000
+"""Pages."""
+
+
+async def leave_room(database: Database, pages: int) -> None:
+    """For so many more of them."""
+
+    def allow(connection: Connection) -> None:
+        most = connection.exec_driver_sql("PRAGMA page_count").scalar_one() + pages
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {most}")
+
+    await database.write(allow)
+
+
+async def be_answered(house: RunningGateway, number: int) -> None:
+    answer = await house.post(Format.CHAT, stream=True)
+    assert answer.status == 200
+    assert (await answer.read()).endswith(b"data: [DONE]\n\n"), number
+
+
+async def written(recorder: Recorder) -> None:
+    async with asyncio.timeout(5):
+        while recorder.backlog:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+async def test_five_seconds_at_200_requests_a_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = [
+        {"id": ALPHA, "family": "alpha"},
+        {"id": BETA, "family": "beta", "multiplier": MULTIPLIER},
+    ]
+    async with scripted_upstream() as upstream:
+        upstream.respond_with(fixture_stream("chat"))
+        line = [channel(Format.CHAT, upstream.address)]
+        async with run_gateway(tmp_path, line, models=models) as house:
+            recorder, database = house.daemon.runtime.recorder, house.operations._database
+            load = Load(partial(be_answered, house), RATE)
+            await load.go_on_for(0.5)
+            await leave_room(database, 2)
+            await load.go_on_for(SECONDS)
+            assert recorder.backlog > RATE * SECONDS, "the disk was not full"
+            assert "full" in caplog.text
+            await leave_room(database, ROOM)
+            await load.go_on_for(0.5)
+            await written(recorder)
+            purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
+            assert (purse.total, purse.reserved) == (load.asked * COST, 0)
+            token, report = (
+                await house.operations.get_key(house.token.id),
+                await house.operations.check_integrity(),
+            )
+        assert len(load.took) == load.asked == len(upstream.requests)
+    assert (token.requests, token.cost_micro) == (load.asked, load.asked * COST)
+    assert (report.ok, report.rows, report.open) == (True, load.asked, 0)

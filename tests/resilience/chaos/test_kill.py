@@ -1,0 +1,175 @@
+"""kill -9 loses no call that a client heard of: it has exactly one row, none stays open, and what
+was under way is billed for its prompt.
+
+Many deaths of one state directory, each with streams under way, exchanges complete, and others at
+any step in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from pathlib import Path
+from typing import Final
+
+import pytest
+from aiohttp import ClientError, ClientSession, TCPConnector
+
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.process import (
+    GatewayProcess,
+    create_key,
+    is_consistent,
+    is_intact,
+    rows,
+    settled_rows,
+    write_config,
+)
+from tests.resilience.chaos.sample_replies import is_complete, speech, whole
+from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.gateway import ALPHA, BETA, PATHS
+
+ROUNDS = 20
+STREAMS = 100
+COMPLETE = 12
+BUSY = 4
+"""Clients that ask on and on until the gateway dies."""
+
+MULTIPLIERS: Final = {ALPHA: 1.5, BETA: 1.25}
+"""Of the shipped catalog."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """The names of requests, by what their clients know of them."""
+
+    all_of: set[str] = field(default_factory=set)
+    something_of: set[str] = field(default_factory=set)
+    maybe: set[str] = field(default_factory=set)
+
+
+async def stream_slowly(call: Call) -> None:
+    """Without end where the call's name asks for it."""
+    if not call.stream:
+        await call.whole(whole(call.format))
+        return
+    said = speech(call.format)
+    await call.head()
+    await call.say(said.opening)
+    while "slow" in call.name:
+        await asyncio.sleep(0.05)
+        await call.say(said.word)
+    await call.say(said.ending)
+    await call.end()
+
+
+class Clients:
+    def __init__(self, http: ClientSession, key: str, heard: Heard) -> None:
+        self._http = http
+        self._key = key
+        self._heard = heard
+
+    async def complete(self, spoken: Format, name: str) -> None:
+        stream = "stream" in name
+        async with self._http.post(
+            PATHS[spoken],
+            json=asking(spoken, name, stream=stream),
+            headers=headers(self._key, name),
+        ) as answer:
+            assert answer.status == 200
+            assert is_complete(spoken, await answer.read()) or not stream
+        self._heard.all_of.add(name)
+
+    async def begin(self, spoken: Format, name: str, held: AsyncExitStack) -> None:
+        """Returns once the first of the stream is here; it stays open."""
+        answer = await held.enter_async_context(
+            self._http.post(
+                PATHS[spoken],
+                json=asking(spoken, name, stream=True),
+                headers=headers(self._key, name),
+            )
+        )
+        assert answer.status == 200
+        assert await answer.content.readany()
+        self._heard.something_of.add(name)
+
+    async def go_on(self, prefix: str) -> None:
+        """Asks until the gateway is gone: at its death every step is under way."""
+        with suppress(ClientError):
+            for number, spoken in zip(count(), cycle(Format)):
+                name = f"{prefix}-{number}-stream"
+                self._heard.maybe.add(name)
+                await self.complete(spoken, name)
+                self._heard.maybe.discard(name)
+
+
+@pytest.mark.timeout(300)  # as many starts of a process; it waits for nothing else
+async def test_every_call_is_on_record(tmp_path: Path) -> None:
+    heard = Heard()
+    async with upstream(stream_slowly) as model:
+        config = write_config(tmp_path, model.address)
+        key = await create_key(tmp_path)
+        for number in range(ROUNDS):
+            await live_and_die(config, key, f"round-{number}", heard)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            gateway.address()
+            await settled_rows(tmp_path, heard.all_of | heard.something_of)
+            assert is_consistent(tmp_path)
+            gateway.signal(signal.SIGTERM)
+            assert gateway.wait() == 0
+        called = Counter(call.name for call in model.calls)
+    assert is_consistent(tmp_path)
+    ledger = rows(tmp_path)
+    for row in ledger:
+        check_bill(row)
+    state = {row["client_request_id"]: row["state"] for row in ledger}
+    assert len(state) == len(ledger)
+    assert set(called.values()) == {1}
+    assert len(heard.something_of) == ROUNDS * STREAMS
+    assert {state[name] for name in heard.something_of} == {"interrupted"}
+    assert {state[name] for name in heard.all_of} <= {"ok", "interrupted"}
+    assert {state[name] for name in heard.all_of if "done" in name} == {"ok"}
+    # Between call and commit lie milliseconds, in which nothing has left for the client yet.
+    assert called.keys() ^ state.keys() <= heard.maybe
+    assert len(heard.maybe) <= BUSY * ROUNDS
+
+
+def check_bill(row: sqlite3.Row) -> None:
+    """What ended costs what the upstream counted, all else what its prompt alone was thought to."""
+    bill = row["usage_source"], row["input_tokens"], row["output_tokens"], row["cost_micro"]
+    if row["state"] == "ok":
+        assert bill == ("upstream", 7, 3, 10 * MICRO_PER_UNIT * MULTIPLIERS[row["model"]])
+    else:
+        assert row["state"] == "interrupted"
+        assert bill == ("estimated", row["expected_input_tokens"], 0, row["expected_micro"])
+        assert row["expected_micro"] > 0
+
+
+async def live_and_die(config: Path, key: str, prefix: str, heard: Heard) -> None:
+    folder = config.parent
+    async with AsyncExitStack() as held:
+        gateway = held.enter_context(GatewayProcess(folder, "--config", config))
+        connector = TCPConnector(limit=0)
+        http = ClientSession(gateway.address(), connector=connector)
+        clients = Clients(await held.enter_async_context(http), key, heard)
+        async with asyncio.TaskGroup() as group:
+            for number, spoken in zip(range(COMPLETE), cycle(Format)):
+                kind = "stream" if number % 2 else "whole"
+                group.create_task(clients.complete(spoken, f"{prefix}-done-{number}-{kind}"))
+        async with asyncio.TaskGroup() as group:
+            for number, spoken in zip(range(STREAMS), cycle(Format)):
+                group.create_task(clients.begin(spoken, f"{prefix}-slow-{number}", held))
+        async with asyncio.TaskGroup() as group:
+            for number in range(BUSY):
+                group.create_task(clients.go_on(f"{prefix}-busy-{number}"))
+            await asyncio.sleep(0.3)
+            gateway.signal(signal.SIGKILL)
+            assert await gateway.ended(5) == -signal.SIGKILL
+    assert is_intact(folder)

@@ -1,0 +1,195 @@
+"""Whatever becomes of requests, nothing of them stays; and who does not read gets no memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle, islice, product
+from pathlib import Path
+from typing import Any
+
+import psutil
+from aiohttp import ClientError, ClientSession
+
+from gateway.core.formats import Format
+from tests.resilience.chaos.client import Leave, RawClient, asking, headers
+from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
+from tests.resilience.chaos.sample_replies import is_complete, speech, told, whole
+from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
+
+KINDS = ("complete", "whole", "refused", "limited", "cut", "cut whole", "silent", "silent whole")
+REQUESTS = 300
+AT_ONCE = 20
+
+MiB = 1024 * 1024
+WANTED = 40 * MiB
+UNREAD = 5
+
+
+async def misbehave(call: Call) -> None:
+    """Does what the call's name tells."""
+    kind, said = call.name.partition("/")[0], speech(call.format)
+    match kind:
+        case "refused":
+            await call.whole(b'{"error":{"message":"no"}}', 400)
+        case "limited":
+            await call.whole(b'{"error":{"message":"slow down"}}', 429)
+        case "whole":
+            await call.whole(whole(call.format))
+        case "cut whole":
+            await call.head(length=1000)
+        case "silent whole":
+            await call.gone.wait()
+        case _:
+            await call.head()
+            await call.say(said.opening)
+            if kind == "complete":
+                await call.say(said.word + said.ending)
+                await call.end()
+            elif kind == "silent":
+                await call.gone.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a process holds."""
+
+    files: int
+    threads: int
+    tasks: int
+
+    @classmethod
+    def now(cls) -> Belongings:
+        process = psutil.Process()
+        return cls(process.num_fds(), process.num_threads(), len(asyncio.all_tasks()))
+
+    def exceed(self, other: Belongings) -> bool:
+        mine, theirs = ((each.files, each.threads, each.tasks) for each in (self, other))
+        return any(held > before + 2 for held, before in zip(mine, theirs, strict=True))
+
+
+def model_of(spoken: Format) -> str:
+    """Each channel has one of its own, so that nobody stands in for it."""
+    return f"beta-{spoken}"
+
+
+def apart(address: str) -> list[dict[str, Any]]:
+    return [
+        channel | {"models": {model_of(spoken): "upstream-model"}}
+        for spoken, channel in zip(Format, channels(address), strict=True)
+    ]
+
+
+async def request(house: RunningGateway, spoken: Format, name: str) -> None:
+    kind = name.partition("/")[0]
+    stream = "whole" not in kind
+    if kind.startswith("silent"):
+        asked = {"stream": stream, "model": model_of(spoken)}
+        client = await RawClient.ask(house.address, house.key, spoken, name, **asked)
+        await asyncio.sleep(0.05)
+        client.leave(Leave.RESET)
+        return
+    async with ClientSession(house.address) as http:
+        answer = await http.post(
+            PATHS[spoken],
+            json=asking(spoken, name, stream=stream, model=model_of(spoken)),
+            headers=headers(house.key, name.replace("/", "-")),
+        )
+        body = await answer.read()
+    expected = {"refused": 400, "limited": 503, "cut whole": 502}.get(kind, 200)
+    assert answer.status == expected
+    if kind == "complete":
+        assert is_complete(spoken, body)
+    elif kind == "cut":
+        assert told(spoken, body)
+
+
+async def many(house: RunningGateway, count: int, prefix: str) -> None:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(spoken: Format, name: str) -> None:
+        async with room:
+            await request(house, spoken, name)
+
+    mix = enumerate(islice(cycle(product(KINDS, Format)), count))
+    async with asyncio.TaskGroup() as group:
+        for number, (kind, spoken) in mix:
+            group.create_task(one(spoken, f"{kind}/{prefix}{number}"))
+
+
+async def test_nothing_stays_behind(tmp_path: Path) -> None:
+    models = [{"id": model_of(spoken), "family": "beta"} for spoken in Format]
+    async with (
+        upstream(misbehave) as model,
+        run_gateway(tmp_path, apart(model.address), models=models) as house,
+    ):
+        await many(house, len(KINDS) * len(Format), "warm")
+        await house.rows(len(KINDS) * len(Format))
+        before = Belongings.now()
+        await many(house, REQUESTS, "")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                while Belongings.now().exceed(before):
+                    await asyncio.sleep(0.05)
+        after = Belongings.now()
+        assert not after.exceed(before), (before, after, asyncio.all_tasks())
+        runtime = house.daemon.runtime
+        assert (runtime.active_requests, len(runtime.scheduler)) == (0, 0)
+        rows = await house.rows()
+        assert {row.state.value for row in rows} <= {"ok", "error", "client_gone", "upstream_cut"}
+
+
+async def pour(call: Call) -> None:
+    said = speech(call.format)
+    long_word = said.word.replace(b" word", b" word" * 13_000)
+    await call.head()
+    await call.say(said.opening)
+    while call.sent < WANTED:
+        await call.say(long_word)
+    await call.say(said.ending)
+    await call.end()
+
+
+async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
+    async with upstream(pour) as model:
+        config = write_config(tmp_path, model.address)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            address = gateway.address()
+            process = psutil.Process(gateway.pid)
+            await one_who_reads(address, key)
+            before = process.memory_info().rss
+            idle = [
+                await RawClient.ask(
+                    address, key, Format.CHAT, f"idle {number}", room=4096, stream=True
+                )
+                for number in range(UNREAD)
+            ]
+            calls = [await model.called(f"idle {number}") for number in range(UNREAD)]
+            sent, peak = -1, before
+            while sent != (sent := sum(call.sent for call in calls)):
+                await asyncio.sleep(0.5)
+                peak = max(peak, process.memory_info().rss)
+            for client in idle:
+                client.leave(Leave.CLOSE)
+            for call in calls:
+                async with asyncio.timeout(5):
+                    await call.gone.wait()
+    assert peak - before <= 32 * MiB
+    assert all(call.sent < WANTED / 2 for call in calls)
+
+
+async def one_who_reads(address: str, key: str) -> None:
+    """Gets all of it, and so shows that the others could have."""
+    async with ClientSession(address) as http:
+        body = asking(Format.CHAT, "reads", stream=True)
+        answer = await http.post(PATHS[Format.CHAT], json=body, headers=headers(key, "reads"))
+        received, last = 0, b""
+        with suppress(ClientError):
+            async for chunk in answer.content.iter_any():
+                received += len(chunk)
+                last = (last + chunk)[-4096:]
+    assert received > WANTED * 0.99  # the model's name is shorter here than upstream
+    assert is_complete(Format.CHAT, last)

@@ -1,0 +1,63 @@
+"""A ledger that cannot be written delays a reply a little, and takes nothing from it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.server import client_stream
+from gateway.store.records import ExchangeState
+from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.sample_replies import is_complete, speech, whole
+from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.gateway import PATHS, channels, run_gateway
+
+WINDOW = 0.1
+"""Seconds between signs of life: a window ends while the first byte waits for its row."""
+
+
+async def begin_late(call: Call) -> None:
+    if not call.stream:
+        await call.whole(whole(call.format))
+        return
+    said = speech(call.format)
+    await call.head()
+    await asyncio.sleep(WINDOW / 2)
+    await call.say(said.opening)
+    await asyncio.sleep(3 * WINDOW)
+    await call.say(said.word + said.ending)
+    await call.end()
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("spoken", Format)
+async def test_nothing_of_a_reply_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format, stream: bool
+) -> None:
+    monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
+    async with (
+        upstream(begin_late) as model,
+        run_gateway(tmp_path, channels(model.address)) as house,
+    ):
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            answer = await house.http.post(
+                PATHS[spoken],
+                json=asking(spoken, "late", stream=stream),
+                headers=headers(house.key, "late"),
+            )
+            body = await answer.read()
+        assert answer.status == 200
+        if stream:
+            assert is_complete(spoken, body)
+            said = speech(spoken)
+            everything = said.opening + said.word + said.ending
+            assert body.count(b'" word"') == everything.count(b'" word"')
+        row = (await house.rows())[0]
+        assert (row.state, row.status) == (ExchangeState.OK, 200)
+        assert row.first_event_us and row.first_event_us <= (row.total_us or 0)

@@ -1,0 +1,110 @@
+"""SIGTERM while thousands of rows wait for a ledger that could not be written: none is lost.
+
+It must not know how rows are batched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientSession, TCPConnector
+
+from gateway.core.formats import Format
+from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.process import (
+    GatewayProcess,
+    create_key,
+    is_consistent,
+    rows,
+    write_config,
+)
+from tests.resilience.chaos.sample_replies import whole
+from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.gateway import PATHS
+
+REPLIES = 200
+REFUSED = 4800
+CONNECTIONS = 8
+COST = 12_500_000
+"""Micro-units of a reply."""
+SOON = 2.0
+"""Seconds from the signal to the end of the process."""
+
+
+async def answer(call: Call) -> None:
+    await call.whole(whole(call.format))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Another program keeps the ledger from being written."""
+    with closing(sqlite3.connect(folder / "state" / "gateway.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+async def be_answered(http: ClientSession, key: str, name: str) -> None:
+    spoken = Format.CHAT
+    body = asking(spoken, name)
+    async with http.post(PATHS[spoken], json=body, headers=headers(key, name)) as reply:
+        assert reply.status == 200
+
+
+async def be_refused(address: str, key: str, times: int) -> None:
+    """One request after the other on a connection, none of which is JSON; nobody waits for
+    answers in between."""
+    place = urlsplit(address)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    request = (
+        f"POST {PATHS[Format.CHAT]} HTTP/1.1\r\nhost: gateway\r\ncontent-length: 1\r\n"
+        f"authorization: Bearer {key}\r\n\r\n{{"
+    )
+    writer.write(request.encode() * times)
+    for _ in range(times):
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        assert length is not None
+        await reader.readexactly(int(length[1]))
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.timeout(120)
+async def test_rows_in_the_queue_are_written_before_the_end(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            address = gateway.address()
+            with locked(tmp_path):
+                connector = TCPConnector(limit=0)
+                async with (
+                    ClientSession(address, connector=connector) as http,
+                    asyncio.TaskGroup() as group,
+                ):
+                    for number in range(REPLIES):
+                        group.create_task(be_answered(http, key, f"paid-{number}"))
+                    for _ in range(CONNECTIONS):
+                        group.create_task(be_refused(address, key, REFUSED // CONNECTIONS))
+                assert len(rows(tmp_path)) == 0
+            gateway.signal(signal.SIGTERM)
+            told_at = loop.time()
+            assert await gateway.ended(30) == 0
+            took = loop.time() - told_at
+        assert "that it could not write" not in gateway.stderr
+    ledger = rows(tmp_path)
+    assert Counter(row["state"] for row in ledger) == {"ok": REPLIES, "rejected": REFUSED}
+    assert sum(row["cost_micro"] for row in ledger) == REPLIES * COST
+    assert is_consistent(tmp_path)
+    assert took <= SOON

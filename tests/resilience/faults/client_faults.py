@@ -1,0 +1,226 @@
+"""Every way in which a client may misbehave, and what comes of it: the rows of docs/faults.md.
+
+`test_client_faults` shows each of them in every format. It must not know how.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Final
+
+from gateway.store.records import ExchangeState
+from tests.resilience.faults.outcomes import Asked, Bill, Told, refused
+from tests.support.raw_client import Leave
+
+NEVER: Final = "never called"
+CALLED: Final = "called as ever"
+LEFT: Final = "hears of it within 250 ms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdeed:
+    """`told` is None where the client gets a reply, or nothing. `state` and `status` are those of
+    the row, None where there is none.
+
+    What is wrong: `leave` while the upstream does what `plan` says; or the `body` made of a sound
+    one, sent with these `headers` over the usual ones (None: without it); or the bytes of the whole
+    request that `raw` makes of sound ones.
+    """
+
+    what: str
+    asked: Asked = Asked.BOTH
+    told: Told | None = None
+    state: ExchangeState | None = None
+    status: int | None = None
+    upstream: str = NEVER
+    bill: Bill = Bill.NOTHING
+    plan: str = "ok"
+    leave: Leave | None = None
+    body: Callable[[bytes], bytes] = field(default=lambda body: body)
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    raw: Callable[[bytes], bytes] = field(default=lambda request: request)
+
+
+_MOMENTS: Final = (
+    ("before the upstream has answered", "stall:head", Asked.BOTH, 499, Bill.NOTHING),
+    ("when the upstream has sent its head", "stall:start", Asked.BOTH, 499, Bill.PROMPT),
+    ("in the middle of a reply", "stall:text", Asked.STREAM, 200, Bill.ESTIMATED),
+    ("while a whole reply comes in", "stall:text", Asked.WHOLE, 499, Bill.PROMPT),
+)
+_WAYS: Final = {
+    Leave.CLOSE: "leaves",
+    Leave.RESET: "leaves with a reset",
+    Leave.HALF_CLOSE: "closes its half of the connection",
+}
+LEAVING: Final = [
+    Misdeed(
+        what=f"{way} {moment}",
+        asked=asked,
+        state=ExchangeState.CLIENT_GONE,
+        status=status,
+        upstream=LEFT,
+        bill=bill,
+        plan=plan,
+        leave=how,
+    )
+    for (moment, plan, asked, status, bill), (how, way) in product(_MOMENTS, _WAYS.items())
+]
+
+SLOW_READER: Final = Misdeed(
+    what="takes nothing of a stream any more",
+    asked=Asked.STREAM,
+    state=ExchangeState.CLIENT_SLOW,
+    status=200,
+    upstream="is cut off",
+    bill=Bill.ESTIMATED,
+    plan="tick:0:size=65536",
+)
+TOO_SLOW: Final = refused(408, "request_timeout", "The request body did not arrive in time")
+SLOW_BODY: Final = Misdeed(
+    what="sends its body too slowly",
+    told=TOO_SLOW,
+    state=ExchangeState.REJECTED,
+    status=408,
+)
+
+NO_JSON: Final = refused(400, "invalid_json", "The request body is not valid JSON")
+_NO_OBJECT: Final = refused(400, "invalid_value", "body: Input should be a JSON object")
+TOO_LARGE: Final = refused(
+    413, "request_too_large", "Request entity too large", native="request_too_large", final=True
+)
+_NO_TOKEN: Final = refused(401, "invalid_api_key", "Invalid token", native="authentication_error")
+_NO_KEY: Final = _NO_TOKEN.but(message="Auth rejected: no API key provided", final=True)
+_WRONG_KEY: Final = _NO_TOKEN.but(final=True)
+_MEDIA: Final = refused(
+    415,
+    "unsupported_media_type",
+    "The request body must be application/json without content-encoding",
+    final=True,
+)
+_WRONG_FIELD: Final = refused(400, "invalid_value", "")
+MALFORMED: Final = refused(400, "malformed_request", "Malformed HTTP request", final=True)
+
+MOST: Final = 4096
+"""Bytes that a body may have in these tests."""
+
+
+def _rejected(what: str, told: Told, make: Callable[[bytes], bytes]) -> Misdeed:
+    return Misdeed(
+        what=what, told=told, state=ExchangeState.REJECTED, status=told.status, body=make
+    )
+
+
+def _headed(what: str, told: Told, row: bool, **headers: str | None) -> Misdeed:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Misdeed(
+        what=what,
+        told=told,
+        state=ExchangeState.REJECTED if row else None,
+        status=told.status if row else None,
+        headers=named,
+    )
+
+
+def _with(value: bytes) -> Callable[[bytes], bytes]:
+    """The body with a field of that value."""
+    return lambda body: body[:-1] + b',"extra":' + value + b"}"
+
+
+BODIES: Final = [
+    _rejected("sends half a body of JSON", NO_JSON, lambda body: body[:-5]),
+    _rejected("sends no body", NO_JSON, lambda body: b""),
+    _rejected("sends something after the JSON", NO_JSON, lambda body: body + b"{}"),
+    _rejected("sends no UTF-8", NO_JSON, _with(b'"\xff"')),
+    _rejected("sends a byte order mark", NO_JSON, lambda body: b"\xef\xbb\xbf" + body),
+    _rejected("sends a lone surrogate", NO_JSON, _with(b'"\\ud800"')),
+    _rejected("sends `NaN`", NO_JSON, _with(b"NaN")),
+    _rejected("nests 1,200 deep", NO_JSON, _with(b"[" * 1200 + b"]" * 1200)),
+    _rejected("sends a list", _NO_OBJECT, lambda body: b"[" + body + b"]"),
+    _rejected(
+        "asks for 2^70 tokens",
+        _WRONG_FIELD,
+        lambda body: body[:-1] + b',"max_tokens":%d,"max_output_tokens":%d}' % (2**70, 2**70),
+    ),
+    _rejected("sends a body above the limit", TOO_LARGE, _with(b'"%b"' % (b"x" * MOST))),
+    Misdeed(
+        what="packs its body",
+        told=_MEDIA,
+        state=ExchangeState.REJECTED,
+        status=415,
+        headers={"content-encoding": "gzip"},
+        body=gzip.compress,
+    ),
+    _headed("sends another content type", _MEDIA, True, content_type="text/plain"),
+    Misdeed(
+        what="sends no content type",
+        state=ExchangeState.OK,
+        status=200,
+        upstream=CALLED,
+        bill=Bill.COUNTED,
+        headers={"content-type": None},
+    ),
+    Misdeed(
+        what="says one thing twice: the last counts",
+        state=ExchangeState.OK,
+        status=200,
+        upstream=CALLED,
+        bill=Bill.COUNTED,
+        body=lambda body: b'{"model":"nobody",' + body[1:],
+    ),
+    _headed("has no key", _NO_KEY, False, authorization=None),
+    _headed("has a wrong key", _WRONG_KEY, False, authorization="Bearer sk-wrong"),
+    _headed(
+        "has a wrong key and waits with its body",
+        _WRONG_KEY,
+        False,
+        authorization="Bearer sk-wrong",
+        expect="100-continue",
+    ),
+]
+
+
+def _swapped(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda request: request.replace(old, new, 1)
+
+
+def _sized(make: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Another header where the length stands."""
+
+    def made(request: bytes) -> bytes:
+        head, _, body = request.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.startswith(b"content-length")]
+        size = str(len(body)).encode()
+        return b"\r\n".join((*lines, make(size), b"", body))
+
+    return made
+
+
+MALFORMATIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "a length beside chunks": _sized(
+        lambda size: b"content-length: " + size + b"\r\ntransfer-encoding: chunked"
+    ),
+    "two lengths": _sized(lambda size: b"content-length: " + size + b"\r\ncontent-length: 4"),
+    "a signed length": _sized(lambda size: b"content-length: +" + size),
+    "a list of lengths": _sized(lambda size: b"content-length: " + size + b", " + size),
+    "an unknown coding": _sized(lambda size: b"transfer-encoding: xchunked"),
+    "chunks twice": _sized(lambda size: b"transfer-encoding: chunked, chunked"),
+    "chunks in no coding": _sized(lambda size: b"transfer-encoding: identity, chunked"),
+    "a space before a colon": _swapped(b"host:", b"x-odd : 1\r\nhost:"),
+    "a folded header": _swapped(b"host:", b"x-odd: a\r\n b\r\nhost:"),
+    "a zero in a header": _swapped(b"host:", b"anthropic-beta: a\x00b\r\nhost:"),
+    "a header of 9,000 bytes": _swapped(b"host:", b"x-odd: " + b"o" * 9000 + b"\r\nhost:"),
+    "no host": _swapped(b"host:", b"x-host:"),
+    "two hosts": _swapped(b"host:", b"host: other.test\r\nhost:"),
+    "another version": _swapped(b"HTTP/1.1", b"HTTP/2.0"),
+    "no version": lambda request: request.replace(b" HTTP/1.1", b"", 1),
+    "line ends without CR": lambda request: request.replace(b"\r\n", b"\n"),
+}
+HTTP: Final = [
+    Misdeed(what=f"breaks HTTP: {which}", told=MALFORMED, raw=make)
+    for which, make in MALFORMATIONS.items()
+]
+
+MISDEEDS: Final = [*LEAVING, SLOW_READER, SLOW_BODY, *BODIES, *HTTP]

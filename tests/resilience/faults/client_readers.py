@@ -1,0 +1,105 @@
+"""What clients of each format hear: the text of a reply, or an error in the form of the format.
+
+It must not know why they hear it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from aiohttp import ClientResponse
+
+from gateway.core.events import Begin, Delta, End, Event
+from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.wire.registry import CODECS
+from tests.resilience.faults.outcomes import Told
+from tests.resilience.faults.sample_replies import frame_data
+from tests.support.grammar import assert_grammar
+from tests.wire.stream_cases import decode
+
+_SHOWN = ("retry-after", "x-should-retry", "www-authenticate", "allow")
+
+
+async def text_of(answer: ClientResponse, spoken: Format, *, streamed: bool) -> str:
+    """The text of one whole and sound reply."""
+    body = await answer.read()
+    assert answer.status == 200, body
+    if not streamed:
+        assert answer.content_type == "application/json"
+        parts = CODECS[spoken].parse_reply(orjson.loads(body)).parts
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    assert answer.content_type == "text/event-stream"
+    events = _events(spoken, body)
+    assert_grammar(events)
+    assert [type(event) for event in events if isinstance(event, Begin | End)] == [Begin, End]
+    return _text(events)
+
+
+async def assert_told(
+    answer: ClientResponse, spoken: Format, told: Told, *, vague: float = 0
+) -> None:
+    """The answer is this error, and nothing else; `vague`: give or take so many seconds."""
+    body = await answer.json()
+    assert (answer.status, answer.content_type) == (told.status, "application/json"), body
+    shown = {name: answer.headers[name] for name in _SHOWN if name in answer.headers}
+    if vague:
+        wanted, given = float(told.headers["retry-after"]), float(shown["retry-after"])
+        assert abs(wanted - given) <= vague
+    else:
+        assert shown == told.headers, body
+    request_id = answer.headers["request-id"]
+    assert answer.headers["x-request-id"] == request_id
+    message = told.message + told.wait
+    if spoken is Format.MESSAGES:
+        error: dict[str, Any] = {"type": told.native, "message": message}
+        assert body == {"type": "error", "error": error, "request_id": request_id}
+    else:
+        assert body["error"].pop("param", None) in (None, "messages", "input")
+        assert body == {"error": {"message": message, "type": told.type, "code": told.code}}
+
+
+async def assert_told_in_band(
+    answer: ClientResponse, spoken: Format, told: Told, passed_on: str = ""
+) -> str:
+    """A stream that breaks off with this error, or with what the upstream said of it; its text."""
+    body = await answer.read()
+    assert (answer.status, answer.content_type) == (200, "text/event-stream"), body
+    assert body.endswith(b"\n\n")
+    *before, last = body[:-2].split(b"\n\n")
+    for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):
+        assert mark not in body, "it is made to look complete"
+    error = _error(spoken, last)
+    assert error["message"] == (passed_on or told.message + told.wait)
+    if not passed_on:
+        named = error["type"] if spoken is Format.MESSAGES else error["code"]
+        assert named == (told.native if spoken is Format.MESSAGES else told.code)
+    return _text(_events(spoken, b"".join(frame + b"\n\n" for frame in before)))
+
+
+def _error(spoken: Format, frame: bytes) -> dict[str, Any]:
+    data = frame_data(frame)
+    match spoken:
+        case Format.CHAT:
+            assert frame.startswith(b"data:")
+            error = data["error"]
+        case Format.MESSAGES:
+            assert frame.startswith(b"event: error\n")
+            assert data["type"] == "error"
+            error = data["error"]
+        case Format.RESPONSES:
+            assert frame.startswith(b"event: response.failed\n")
+            assert data["response"]["status"] == "failed"
+            error = data["response"]["error"]
+    assert isinstance(error, dict)
+    return error
+
+
+def _events(spoken: Format, body: bytes) -> list[Event]:
+    return decode(CODECS[spoken].decoder(), body)
+
+
+def _text(events: list[Event]) -> str:
+    pieces = (event.piece for event in events if isinstance(event, Delta))
+    return "".join(piece for piece in pieces if isinstance(piece, str))

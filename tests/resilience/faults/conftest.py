@@ -1,0 +1,15 @@
+"""What tests of the fault harness stand on. It must not know what is tested."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FaultUpstream]:
+    async with fault_upstream() as upstream:
+        yield upstream

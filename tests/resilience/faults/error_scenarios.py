@@ -1,0 +1,89 @@
+"""Scenarios in which the upstream says no, or says something else than a reply.
+
+It must not know how long anything takes.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from gateway.core.formats import Format
+from tests.resilience.faults import error_bodies
+from tests.resilience.faults.error_bodies import OF_STATUS, WORDS
+from tests.resilience.faults.recorded_request import Call
+from tests.resilience.faults.retry_hints import Hint, hint_headers
+from tests.resilience.faults.sample_replies import Place
+from tests.resilience.faults.scenario_registry import JSON, begin, scenario, sound
+from tests.resilience.faults.timing_scenarios import ok
+
+
+@scenario
+async def refuse(
+    call: Call,
+    status: int = 503,
+    words: str = "",
+    dress: str = "own",
+    *,
+    seconds: float | None = None,
+    date: float | None = None,
+    ms: float | None = None,
+    reset: float | None = None,
+    window: float | None = None,
+    body: float | None = None,
+    text: float | None = None,
+) -> None:
+    """An HTTP status with an error body: `words` of `refusals.WORDS` (those of the status where
+    none are given) in a `dress`, with hints when to come back: see `hints.Hint`."""
+    hint = Hint(seconds=seconds, date=date, ms=ms, reset=reset, window=window, body=body, text=text)
+    spoken = Format(dress) if dress in ("chat", "messages") else call.format
+    said = WORDS[words or OF_STATUS.get(status, "server")]
+    told = error_bodies.error_object(spoken, said, call.key, hint)
+    kind, written = error_bodies.dressed(spoken, dress, status, told)
+    await call.answer.whole(status, kind, written, hint_headers(call.format, hint))
+
+
+@scenario
+async def error(
+    call: Call,
+    place: Place = Place.START,
+    words: str = "overloaded",
+    form: str = "own",
+    *,
+    text: float | None = None,
+    body: float | None = None,
+) -> None:
+    """An error event at a place of a 200 stream, and the stream's end. Not streamed: a 200 whose
+    body is an error. `text` and `body` are hints as in `refuse`."""
+    hint = Hint(text=text, body=body)
+    said = error_bodies.error_object(call.format, WORDS[words], call.key, hint)
+    if not call.streamed:
+        written = orjson.dumps(error_bodies.envelope(call.format, said))
+        await call.answer.whole(200, JSON, written)
+        return
+    told = sound(call)
+    await begin(call, told, place)
+    await call.answer.say(error_bodies.error_frame(call.format, form, said, told.marks[place]))
+    await call.answer.end()
+
+
+@scenario
+async def stream_only(call: Call, wording: str = "detail") -> None:
+    """Refuses whoever does not ask for a stream, in one of `refusals.STREAM_ONLY`."""
+    if call.streamed or not call.generates:
+        await ok(call)
+        return
+    status, body = error_bodies.stream_only_refusal(call.format, wording)
+    await call.answer.whole(status, JSON, body)
+
+
+@scenario
+async def page(call: Call, status: int = 200) -> None:
+    """An HTML page where JSON belongs."""
+    await call.answer.whole(status, "text/html; charset=utf-8", error_bodies.page("Are you human?"))
+
+
+@scenario
+async def redirect(call: Call, status: int = 307, port: int = 0) -> None:
+    """To `/elsewhere` at another port, or at this one."""
+    place = f"127.0.0.1:{port}" if port else call.headers["host"]
+    await call.answer.whole(status, None, b"", [("location", f"http://{place}/elsewhere")])

@@ -1,0 +1,148 @@
+"""Scenarios of odd successes: empty, too large, packed, uncounted or not what was asked for.
+
+It must not know errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from functools import lru_cache
+
+from tests.resilience.faults import sample_replies
+from tests.resilience.faults.fault_dsl import PlanMistake
+from tests.resilience.faults.recorded_request import Call
+from tests.resilience.faults.sample_replies import Place, Reply
+from tests.resilience.faults.scenario_registry import EVENTS, JSON, head, say, scenario, sound
+from tests.resilience.faults.timing_scenarios import ok
+
+
+@scenario
+async def empty(call: Call, what: str = "reply") -> None:
+    """A success that says nothing: a complete `reply` without content and usage; `usage`: with it;
+    `bytes`: a 200 without a body; `done`: the stream's end alone."""
+    told = sound(call, "empty")
+    match what:
+        case "reply":
+            told = sample_replies.uncounted(told, call.streamed)
+        case "usage":
+            pass
+        case "bytes":
+            told = Reply((), {})
+        case "done":
+            told = Reply(told.after(Place.LAST), {})
+        case _:
+            raise PlanMistake(f"empty: {what!r}")
+    await head(call)
+    await say(call, told.pieces)
+    await call.answer.end()
+
+
+@scenario
+async def no_usage(call: Call) -> None:
+    """A sound reply without a word about usage."""
+    await head(call)
+    await say(call, sample_replies.uncounted(sound(call), call.streamed).pieces)
+    await call.answer.end()
+
+
+@scenario
+async def huge(call: Call, size: int = 17 * 2**20) -> None:
+    """One event, or a body, of so many bytes and a few."""
+    words = ["Hello ", "x" * size]
+    await head(call)
+    if call.streamed:
+        await say(call, sample_replies.opening(call.format))
+        await say(call, sample_replies.deltas(call.format, words))
+        await say(call, sample_replies.ending(call.format, words))
+    else:
+        await call.answer.say(sample_replies.whole(call.format, "".join(words)))
+    await call.answer.end()
+
+
+@scenario
+async def headers(call: Call, size: int = 20_000, count: int = 1) -> None:
+    """A sound reply under so many headers of so many bytes each."""
+    told = sound(call)
+    extra = [(f"x-upstream-{number}", "h" * size) for number in range(count)]
+    await head(call, headers=extra)
+    await say(call, told.pieces)
+    await call.answer.end()
+
+
+@scenario
+async def encoded(call: Call, coding: str = "gzip") -> None:
+    """A sound reply in a coding that nobody asked for: `gzip`, `deflate`; `br`, whose bytes are
+    none; `bad`: gzip by name alone."""
+    named = "gzip" if coding == "bad" else coding
+    await head(call, headers=[("content-encoding", named)])
+    bits = {"gzip": 31, "deflate": 15}.get(coding)
+    packer = zlib.compressobj(wbits=bits) if bits else None
+    for piece in sound(call).pieces:
+        flushed = packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else piece
+        await call.answer.say(flushed)
+    if packer:
+        await call.answer.say(packer.flush())
+    await call.answer.end()
+
+
+@scenario
+async def bomb(call: Call, size: int = 2**30) -> None:
+    """A sound reply in gzip behind so many bytes of blanks (streamed: of a comment)."""
+    start, end = (b":", b"\n\n") if call.streamed else (b"", b"")
+    tail = end + sound(call).body
+    await head(call, headers=[("content-encoding", "gzip")])
+    for piece in await asyncio.to_thread(_bomb, start, size, tail):
+        await call.answer.say(piece)
+    await call.answer.end()
+
+
+@lru_cache(maxsize=4)
+def _bomb(start: bytes, size: int, tail: bytes) -> list[bytes]:
+    """A megabyte of blanks is packed once and said again and again: after a full flush, packed
+    bytes mean the same wherever they stand."""
+    blanks = b" " * 2**20
+    packer = zlib.compressobj(wbits=-15)
+    head = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+    first = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
+    megabyte = packer.compress(blanks) + packer.flush(zlib.Z_FULL_FLUSH)
+    megabytes, rest = divmod(size, 2**20)
+    last = packer.compress(blanks[:rest] + tail) + packer.flush()
+    checksum = zlib.crc32(start)
+    for _ in range(megabytes):
+        checksum = zlib.crc32(blanks, checksum)
+    checksum = zlib.crc32(blanks[:rest] + tail, checksum)
+    length = (len(start) + size + len(tail)) % 2**32
+    trailer = checksum.to_bytes(4, "little") + length.to_bytes(4, "little")
+    return [head + first, *[megabyte] * megabytes, last + trailer]
+
+
+@scenario
+async def streams_anyway(call: Call) -> None:
+    """A stream, whatever was asked for."""
+    await call.answer.head(200, EVENTS)
+    await say(call, sample_replies.reply(call.format, True).pieces)
+    await call.answer.end()
+
+
+@scenario
+async def whole_anyway(call: Call) -> None:
+    """One JSON body, whatever was asked for."""
+    await call.answer.whole(200, JSON, sample_replies.reply(call.format, False).body)
+
+
+@scenario
+async def mislabelled(call: Call, kind: str = "none") -> None:
+    """A sound reply under another content type: `none`, `json`, `events`, `text`, `octets`."""
+    kinds = {"none": None, "json": JSON, "events": EVENTS}
+    kinds |= {"text": "text/plain", "octets": "application/octet-stream"}
+    await call.answer.head(200, kinds[kind])
+    await say(call, sound(call).pieces)
+    await call.answer.end()
+
+
+@scenario
+async def early(call: Call, status: int = 103) -> None:
+    """An interim answer (100, 102, 103) before the sound one."""
+    await call.answer.raw(b"HTTP/1.1 %d Early\r\nlink: </a.css>; rel=preload\r\n\r\n" % status)
+    await ok(call)

@@ -1,0 +1,30 @@
+"""What each name in a plan does to a request: `SCENARIOS` has them all.
+
+Where a scenario speaks of a stream and none is asked for, it does the like to the body; what is no
+request for a reply (models, counts) is refused, broken and held up all the same. It must not know
+who asks, nor keep anything from one request to the next.
+"""
+
+from __future__ import annotations
+
+from tests.resilience.faults import (
+    disconnect_scenarios,
+    error_scenarios,
+    odd_successes,
+    timing_scenarios,
+)
+from tests.resilience.faults.fault_dsl import PlanMistake, Step
+from tests.resilience.faults.recorded_request import Call
+from tests.resilience.faults.scenario_registry import SCENARIOS
+
+ROOMS = (timing_scenarios, disconnect_scenarios, error_scenarios, odd_successes)
+"""Where they are entered."""
+
+
+async def play_step(call: Call, step: Step) -> None:
+    """Raises `PlanMistake` where the step names nothing or its words do not fit."""
+    if step.name not in SCENARIOS:
+        raise PlanMistake(f"{step.text}: no such scenario")
+    play = SCENARIOS[step.name]
+    words, options = step.bound(play)
+    await play(call, *words, **options)

@@ -1,0 +1,251 @@
+"""Every row of docs/faults.md about clients, in every format: what is told, what the row says, and
+that the upstream hears of it, or of nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+import gateway.server.request_body
+from gateway.core.formats import Format
+from gateway.routing.circuit_breaker import HealthState
+from gateway.store.records import ExchangeState, RequestRow
+from tests.resilience.faults.billing_checks import assert_billed
+from tests.resilience.faults.client_faults import (
+    BODIES,
+    CALLED,
+    HTTP,
+    LEAVING,
+    MALFORMED,
+    MOST,
+    SLOW_BODY,
+    SLOW_READER,
+    Misdeed,
+)
+from tests.resilience.faults.outcomes import Bill, Told
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.gateway import PATHS, RunningGateway, channel, request_body, run_gateway
+from tests.support.raw_client import Received, raw_client, request
+
+SOON = 0.25
+"""Seconds within which an upstream must hear that nobody listens any more."""
+STALL = 0.3
+"""Seconds that a client may take for what is sent to it."""
+SMALL = 4096
+"""Bytes that the kernel keeps for a client that does not read."""
+
+pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    house: RunningGateway
+    upstream: FaultUpstream
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    timeouts = {"write": STALL, "idle": 5}
+    async with fault_upstream() as upstream:
+        channels = [channel(spoken, upstream.address, timeouts=timeouts) for spoken in Format]
+        folder = tmp_path_factory.mktemp("clients")
+        async with run_gateway(folder, channels, server={"max_body": MOST}) as house:
+            yield Place(house, upstream)
+
+
+def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
+    for misdeed in misdeeds:
+        for spoken in Format:
+            for streamed in misdeed.asked.streamed:
+                name = f"{misdeed.what}-{spoken}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(misdeed, spoken, streamed, id=name.replace("`", ""))
+
+
+PARAMETERS = ("misdeed", "spoken", "streamed")
+
+
+def asking(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> bytes:
+    """The request, with all that is wrong about it."""
+    body = misdeed.body(orjson.dumps(request_body(spoken, stream=streamed)))
+    headers: dict[str, str | None] = {
+        "authorization": f"Bearer {place.house.key}",
+        "content-type": "application/json",
+        "anthropic-version": "2023-06-01",
+        **misdeed.headers,
+    }
+    address = place.house.address
+    sound = request(address, PATHS[spoken], body, {k: v or "" for k, v in headers.items()})
+    head, end, rest = sound.partition(b"\r\n\r\n")
+    absent = {f"{name}: ".encode() for name, value in headers.items() if value is None}
+    lines = [line for line in head.split(b"\r\n") if line not in absent]
+    return misdeed.raw(b"\r\n".join(lines) + end + rest)
+
+
+@pytest.fixture(autouse=True)
+def no_calls_yet(place: Place) -> None:
+    place.upstream.calls.clear()
+
+
+async def newest(place: Place, before: str | None) -> RequestRow | None:
+    """The row after that one, once it has ended; None where there is none."""
+    rows = await place.house.rows(0)
+    return rows[-1] if rows and rows[-1].id != before else None
+
+
+async def last_row(place: Place) -> str | None:
+    rows = await place.house.rows(0)
+    return rows[-1].id if rows else None
+
+
+async def ended(place: Place, before: str | None) -> RequestRow:
+    async with asyncio.timeout(8):
+        while (row := await newest(place, before)) is None:
+            await asyncio.sleep(0.005)
+    return row
+
+
+@pytest.mark.parametrize(PARAMETERS, [*cases(LEAVING)])
+async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+    before = await last_row(place)
+    place.upstream.set_plan(misdeed.plan)
+    assert misdeed.leave is not None
+    async with raw_client(place.house.address) as client:
+        await client.send(asking(place, misdeed, spoken, streamed))
+        call = await place.upstream.wait_for_call()
+        if misdeed.status == 200:
+            await client.receive_until(b"\r\n\r\n")
+            await client.receive_until(b"Hello")
+        else:
+            await asyncio.sleep(0.03)  # what was said has arrived: the gateway sits and waits
+        assert not call.gone.is_set()
+        left_at = asyncio.get_running_loop().time()
+        client.leave(misdeed.leave)
+        async with asyncio.timeout(5):
+            await call.gone.wait()
+    assert call.left_at is not None
+    assert call.left_at - left_at <= SOON
+    row = await ended(place, before)
+    check_row(row, misdeed)
+    assert row.end_reason == "client_gone"
+    attempts = await place.house.operations.list_attempts(row.id)
+    assert [attempt.verdict for attempt in attempts] == ["given up"]
+    check_health(place)
+
+
+@pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_READER])])
+async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+    before = await last_row(place)
+    place.upstream.set_plan(misdeed.plan)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
+        async with raw_client(place.house.address, room=SMALL) as client:
+            await client.send(asking(place, misdeed, spoken, streamed))
+            call = await place.upstream.wait_for_call()
+            row = await ended(place, before)
+            async with asyncio.timeout(SOON):
+                while call.answered_at is None:
+                    await asyncio.sleep(0.01)
+    check_row(row, misdeed)
+    assert call.sent < 16 * 2**20, "the upstream was read although nobody took it"
+    check_health(place)
+
+
+@pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_BODY])])
+async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+    before = await last_row(place)
+    asked = asking(place, misdeed, spoken, streamed)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gateway.server.request_body, "PATIENCE", 0.2)
+        async with raw_client(place.house.address) as client:
+            await client.send(asked[:-20])
+            await client.drip(asked[-20:-1], every=0.05)
+            check_told(await client.answer(), spoken, misdeed.told)
+    check_row(await ended(place, before), misdeed)
+    assert place.upstream.calls == []
+
+
+@pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
+async def test_request(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+    before = await last_row(place)
+    place.upstream.set_plan(misdeed.plan)
+    async with raw_client(place.house.address) as client:
+        await client.send(asking(place, misdeed, spoken, streamed))
+        answer = await client.answer()
+    assert answer.interim == ()
+    if misdeed.told is None:
+        assert answer.status == 200
+        assert b"Hello" in answer.body
+    else:
+        check_told(answer, spoken, misdeed.told)
+    if misdeed.state is None:
+        await asyncio.sleep(0.02)
+        assert await newest(place, before) is None
+    else:
+        check_row(await ended(place, before), misdeed)
+    assert len(place.upstream.calls) == (1 if misdeed.upstream == CALLED else 0)
+
+
+@pytest.mark.parametrize(PARAMETERS, [*cases(HTTP)])
+async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+    """What stands behind it on the connection is no request either."""
+    before = await last_row(place)
+    sound = asking(place, Misdeed(what="nothing"), spoken, streamed)
+    async with raw_client(place.house.address) as client:
+        await client.send(asking(place, misdeed, spoken, streamed) + sound)
+        answer = await client.answer()
+        assert await client.receive_all() == b""
+    assert answer.status == MALFORMED.status
+    error = orjson.loads(answer.body)["error"]
+    assert (error["code"], error["message"]) == (MALFORMED.code, MALFORMED.message)
+    assert await newest(place, before) is None
+    assert place.upstream.calls == []
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_two_at_once_are_answered_in_turn(place: Place, spoken: Format) -> None:
+    place.upstream.set_plan("ok:text,ok:text_unicode,again")
+    async with raw_client(place.house.address) as client:
+        sound = asking(place, Misdeed(what="nothing"), spoken, False)
+        await client.send(sound + sound)
+        first, second = await client.answer(), await client.answer()
+    assert (first.status, second.status) == (200, 200)
+    assert b"Hello" in first.body
+    assert b"Hello" not in second.body
+
+
+def check_told(answer: Received, spoken: Format, told: Told | None) -> None:
+    assert told is not None
+    assert answer.status == told.status, answer.body
+    for name, value in told.headers.items():
+        assert answer.headers[name] == value
+    body = orjson.loads(answer.body)
+    error = body["error"]
+    assert error["message"].startswith(told.message)
+    if spoken is Format.MESSAGES:
+        assert set(body) == {"type", "error", "request_id"}
+        assert error["type"] == told.native
+    else:
+        assert set(body) == {"error"}
+        assert (error["type"], error["code"]) == (told.type, told.code)
+
+
+def check_row(row: RequestRow, misdeed: Misdeed) -> None:
+    assert (row.state, row.status) == (misdeed.state, misdeed.status)
+    if row.state is ExchangeState.REJECTED:
+        assert misdeed.told is not None
+        assert row.error_code == misdeed.told.code
+        assert row.channel is None
+    assert_billed(row, misdeed.bill, broken_off=misdeed.bill is Bill.ESTIMATED)
+
+
+def check_health(place: Place) -> None:
+    """No account is to blame for what a client does."""
+    for report in place.house.daemon.runtime.health.snapshot(0.0):
+        assert (report.status.state, report.failed) == (HealthState.HEALTHY, 0)

@@ -1,0 +1,160 @@
+"""The raw client: it reads what is there, sends what it is told and leaves as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.resilience.faults import sample_replies
+from tests.resilience.faults.recorded_request import Left
+from tests.resilience.faults.requests import ask_on, asked
+from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.raw_client import BrokenHead, End, Leave, RawClient, raw_client, request
+from tests.support.tcp_server import listening
+
+
+@asynccontextmanager
+async def told(said: bytes) -> AsyncIterator[RawClient]:
+    """A client to whom this was said before the connection was closed."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+
+    async with listening(talk) as port, raw_client(f"http://127.0.0.1:{port}") as client:
+        yield client
+
+
+def test_a_request_is_as_http_wants_it() -> None:
+    assert request("http://127.0.0.1:1/s/ok/v1", "/responses", {"a": 1}, {"x-api-key": "k"}) == (
+        b"POST /s/ok/v1/responses HTTP/1.1\r\nhost: 127.0.0.1:1\r\ncontent-length: 7\r\n"
+        b'content-type: application/json\r\nx-api-key: k\r\n\r\n{"a":1}'
+    )
+
+
+def test_headers_of_a_request_may_be_anything() -> None:
+    sent = request("http://h", "/v1/models", headers={"Content-Length": "+4"}, method="GET")
+    assert sent == b"GET /v1/models HTTP/1.1\r\nhost: h\r\nContent-Length: +4\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "body", "complete", "end"),
+    [
+        (b"content-length: 2\r\n\r\nhi", b"hi", True, End.OPEN),
+        (b"content-length: 9\r\n\r\nhi", b"hi", False, End.EOF),
+        (b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", b"hi", True, End.OPEN),
+        (b"transfer-encoding: chunked\r\n\r\n2;a=b\r\nhi\r\n0\r\n\r\n", b"hi", True, End.OPEN),
+        (b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n", b"hi", False, End.EOF),
+        (b"transfer-encoding: chunked\r\n\r\n9\r\nhi", b"hi", False, End.EOF),
+        (b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n", b"hi", False, End.EOF),
+        (b"\r\nhi", b"hi", False, End.EOF),
+    ],
+)
+async def test_an_answer_is_read_as_far_as_it_goes(
+    said: bytes, body: bytes, complete: bool, end: End
+) -> None:
+    async with told(b"HTTP/1.1 200 OK\r\n" + said) as client:
+        heard = await client.answer()
+        assert (heard.status, heard.body, heard.complete, heard.end) == (200, body, complete, end)
+
+
+async def test_an_answer_that_was_read_before_is_the_same() -> None:
+    async with told(b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n") as client:
+        await client.receive_all()
+        assert (await client.answer()).complete
+
+
+async def test_answers_come_one_by_one() -> None:
+    early = b"HTTP/1.1 103 Early\r\n\r\n"
+    first = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nX-A: 2\r\ncontent-length: 1\r\n\r\n1"
+    second = b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n"
+    async with told(early + first + second) as client:
+        heard = await client.answer()
+        assert (heard.interim, heard.status, heard.body) == ((103,), 200, b"1")
+        assert heard.headers.getall("x-a") == ["1", "2"]
+        assert (await client.answer()).body == b"2"
+        assert not client.received
+        with pytest.raises(BrokenHead):
+            await client.answer()
+
+
+async def test_what_never_comes_is_told() -> None:
+    async with told(b"this") as client:
+        with pytest.raises(AssertionError, match="b'that' never came, but: b'this'"):
+            await client.receive_until(b"that")
+        with pytest.raises(AssertionError, match="5 bytes never came"):
+            await client.receive_bytes(5)
+
+
+async def test_normal(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        heard = await ask_on(client, upstream)
+    assert heard.body == sample_replies.reply(Format.MESSAGES, True).body
+
+
+async def test_not_reading_holds_the_other_side_up(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address, room=4096) as client:
+        await client.send(asked(upstream, "huge:30_000_000", stream=False))
+        call = await upstream.wait_for_call()
+        await asyncio.sleep(0.1)
+        held = call.sent
+        await asyncio.sleep(0.05)
+        assert (call.sent, call.answered_at) == (held, None)
+        assert 0 < held < 16 * 2**20
+        assert client.received == b""
+
+
+async def test_a_half_closed_client_still_reads(upstream: FaultUpstream) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + await reader.read())
+
+    async with listening(talk) as port, raw_client(f"http://127.0.0.1:{port}") as client:
+        await client.send(b"all of it")
+        client.leave(Leave.HALF_CLOSE)
+        assert (await client.answer()).body == b"all of it"
+
+
+@pytest.mark.parametrize("how", [Leave.CLOSE, Leave.RESET])
+@pytest.mark.parametrize("count", [1, 200, 300])
+async def test_leaving_at_a_byte(upstream: FaultUpstream, how: Leave, count: int) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, "stall:text"))
+        await client.leave_at(count, how)
+        assert len(client.received) == count
+        call = await upstream.wait_for_call()
+        async with asyncio.timeout(1):
+            await call.gone.wait()
+    assert call.left_by is Left.RESET  # also of a socket that is closed before it has read all
+
+
+async def test_drip_sends_slowly(upstream: FaultUpstream) -> None:
+    sent = asked(upstream)
+    began = time.monotonic()
+    async with raw_client(upstream.address) as client:
+        assert await client.drip(sent, 0.002, size=10) == len(sent)
+        assert (await client.answer()).status == 200
+    assert time.monotonic() - began >= 0.002 * (len(sent) // 10)
+
+
+async def test_drip_stops_where_it_is_answered() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(5)
+        writer.write(b"HTTP/1.1 408 Slow\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+
+    async with listening(talk) as port, raw_client(f"http://127.0.0.1:{port}") as client:
+        assert 5 <= await client.drip(b"x" * 1000, 0.005) < 1000
+        assert (await client.answer()).status == 408
+
+
+async def test_drip_stops_where_nobody_listens_any_more() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(5)
+
+    async with listening(talk) as port, raw_client(f"http://127.0.0.1:{port}") as client:
+        assert 5 <= await client.drip(b"x" * 1000, 0.005) < 1000

@@ -1,0 +1,657 @@
+"""Every scenario does on the wire what its name promises, in all three formats."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import inspect
+import time
+import zlib
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from tests.resilience.faults import sample_replies
+from tests.resilience.faults.chunking import SHAPES
+from tests.resilience.faults.error_bodies import STREAM_ONLY
+from tests.resilience.faults.requests import ask, ask_on, asked
+from tests.resilience.faults.sample_replies import Place, frame_data, is_content, stream_frames
+from tests.resilience.faults.scenario_registry import SCENARIOS
+from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.raw_client import BrokenHead, End, raw_client
+
+formats = pytest.mark.parametrize("spoken", list(Format))
+streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+
+EVENT_STREAM = "text/event-stream"
+OPENERS = {
+    Format.CHAT: "chat.completion.chunk",
+    Format.MESSAGES: "message_start",
+    Format.RESPONSES: "response.created",
+}
+
+
+def fixture(spoken: Format, stream: bool = True, case: str = "text") -> bytes:
+    return sample_replies.reply(spoken, stream, case).body
+
+
+def before(spoken: Format, place: Place, stream: bool = True) -> bytes:
+    return b"".join(sample_replies.reply(spoken, stream).until(place))
+
+
+def frames(body: bytes) -> list[bytes]:
+    return [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
+
+
+def kinds(body: bytes) -> list[str]:
+    """What the frames are, by their own words."""
+    datas = [frame_data(frame) for frame in frames(body)]
+    return [data.get("type") or data.get("object") or "error" * ("error" in data) for data in datas]
+
+
+def words(spoken: Format, body: bytes) -> list[str]:
+    """The pieces of the text of a stream that is as it should be: opened and closed as the fixture,
+    numbered without a gap, and its text said again where the format says it again."""
+    datas = [frame_data(frame) for frame in frames(body)]
+    model = kinds(fixture(spoken))
+    begun = sample_replies.reply(spoken, True).marks[Place.OPENING]
+    rest = len(model) - begun - 3
+    assert kinds(body)[:begun] == model[:begun]
+    assert kinds(body)[-rest:] == model[-rest:]
+    said = datas[begun:-rest]
+    match spoken:
+        case Format.CHAT:
+            return [data["choices"][0]["delta"]["content"] for data in said]
+        case Format.MESSAGES:
+            return [data["delta"]["text"] for data in said]
+        case Format.RESPONSES:
+            assert [data["sequence_number"] for data in datas] == list(range(len(datas)))
+            text = "".join(data["delta"] for data in said)
+            assert datas[-rest]["text"] == text
+            assert datas[-1]["response"]["output"][0]["content"][0]["text"] == text
+            return [data["delta"] for data in said]
+
+
+def test_every_scenario_says_what_it_does() -> None:
+    assert [name for name, play in SCENARIOS.items() if not inspect.getdoc(play)] == []
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_every_scenario_stands_in_this_file(name: str) -> None:
+    here = inspect.getsource(inspect.getmodule(fixture))  # type: ignore[arg-type]  # it is in a module
+    assert f'"{name}' in here
+
+
+@formats
+@streamed
+async def test_ok_says_the_fixture(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+    heard = await ask(upstream, "ok", spoken, stream=stream)
+    assert (heard.status, heard.complete, heard.end) == (200, True, End.OPEN)
+    assert heard.body == fixture(spoken, stream)
+    assert heard.headers["content-type"] == (EVENT_STREAM if stream else "application/json")
+    heard = await ask(upstream, "ok:one_tool", spoken, stream=stream)
+    assert heard.body == fixture(spoken, stream, "one_tool")
+
+
+@formats
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+async def test_ok_comes_in_any_shape(upstream: FaultUpstream, spoken: Format, shape: str) -> None:
+    heard = (await ask(upstream, f"ok:text_unicode:{shape}", spoken)).body
+    plain = fixture(spoken, case="text_unicode")
+    match shape:
+        case "frame" | "one" | "byte":
+            assert heard == plain
+        case "crlf" | "crlf_byte":
+            assert heard == plain.replace(b"\n", b"\r\n")
+        case "cr":
+            assert heard == plain.replace(b"\n", b"\r")
+        case "bom":
+            assert heard == b"\xef\xbb\xbf" + plain
+        case "comments":
+            assert heard.replace(b": still here\n\n", b"") == plain != heard
+        case "no_space":
+            assert heard == plain.replace(b"data: ", b"data:")
+        case "no_events":
+            assert b"event:" not in heard
+            assert heard.count(b"data:") == plain.count(b"data:")
+        case "no_blank":
+            assert heard + b"\n" == plain
+        case _:
+            raise AssertionError("a shape that nobody has looked at")
+
+
+@streamed
+@pytest.mark.parametrize("plan", ["slow:0.1", "ok:delay=0.1", "stall:head:0.1"])
+async def test_a_head_comes_late(upstream: FaultUpstream, plan: str, stream: bool) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, plan, stream=stream))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.receive()
+        assert (await client.answer()).body == fixture(Format.MESSAGES, stream)
+
+
+@formats
+@streamed
+@pytest.mark.parametrize("place", list(Place))
+async def test_stall_is_silence_from_a_place_on(
+    upstream: FaultUpstream, spoken: Format, stream: bool, place: Place
+) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, f"stall:{place.value}", spoken, stream=stream))
+        call = await upstream.wait_for_call()
+        if place is not Place.HEAD:
+            await client.receive_until(b"\r\n\r\n")
+        expected = len(before(spoken, place, stream))
+        async with asyncio.timeout(5):
+            while call.sent < expected:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.005)
+        assert (call.sent, call.answered_at) == (expected, None)
+
+
+@formats
+@streamed
+async def test_stall_may_end(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+    heard = await ask(upstream, "stall:text:0.02", spoken, stream=stream)
+    assert heard.body == fixture(spoken, stream)
+
+
+@formats
+async def test_places_are_what_they_are_called(spoken: Format) -> None:
+    reply = sample_replies.reply(spoken, True)
+    assert kinds(reply.body)[0] == OPENERS[spoken]
+    assert reply.until(Place.BEGUN) == reply.pieces[:1]
+    assert not any(map(is_content, reply.until(Place.OPENING)))
+    assert [is_content(frame) for frame in reply.until(Place.TEXT)][-2:] == [True, True]
+    assert any(map(is_content, reply.after(Place.TEXT)))
+    assert not any(map(is_content, reply.after(Place.END)))
+    ends = {"chat": b'"stop"', "messages": b"message_delta", "responses": b"response.completed"}
+    assert ends[spoken] in reply.after(Place.END)[0]
+    assert ends[spoken] not in b"".join(reply.until(Place.END))
+
+
+@formats
+async def test_tick_speaks_in_time(upstream: FaultUpstream, spoken: Format) -> None:
+    began = time.monotonic()
+    heard = await ask(upstream, "tick:0.02:5:size=20", spoken)
+    assert time.monotonic() - began >= 0.1
+    assert words(spoken, heard.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
+
+
+async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None:
+    heard = await ask(upstream, "tick:0.001:5", stream=False)
+    assert heard.body == b" " * 5 + fixture(Format.MESSAGES, False)
+
+
+@formats
+@streamed
+async def test_tick_never_ends(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, "tick:0:size=1000", spoken, stream=stream))
+        await client.receive_bytes(100_000)
+    assert upstream.calls[0].sent > 90_000
+
+
+@formats
+@streamed
+@pytest.mark.parametrize(
+    ("framing", "end"),
+    [
+        ("chunked", End.EOF),
+        ("length", End.EOF),
+        ("fin", End.EOF),
+        ("reset", End.RESET),
+        ("reset_length", End.RESET),
+        ("reset_close", End.RESET),
+    ],
+)
+async def test_cut_breaks_off(
+    upstream: FaultUpstream, spoken: Format, stream: bool, framing: str, end: End
+) -> None:
+    heard = await ask(upstream, f"cut:text:{framing}", spoken, stream=stream)
+    assert (heard.status, heard.complete, heard.end) == (200, False, end)
+    assert heard.body == before(spoken, Place.TEXT, stream)
+    assert ("content-length" in heard.headers) is ("length" in framing)
+    assert ("transfer-encoding" in heard.headers) is (framing in ("chunked", "reset"))
+
+
+@streamed
+async def test_cut_may_garble_what_follows(upstream: FaultUpstream, stream: bool) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, "cut:text:garbled", stream=stream))
+        heard = await client.receive_all()
+    assert heard.endswith(b"\r\nzz\r\n")
+    assert sample_replies.reply(Format.MESSAGES, stream).until(Place.TEXT)[-1] in heard
+
+
+@pytest.mark.parametrize("place", [place for place in Place if place is not Place.HEAD])
+async def test_cut_breaks_off_anywhere(upstream: FaultUpstream, place: Place) -> None:
+    heard = await ask(upstream, f"cut:{place.value}")
+    assert heard.body == before(Format.MESSAGES, place)
+
+
+@pytest.mark.parametrize(
+    ("plan", "end", "came"),
+    [
+        ("hangup", End.EOF, b""),
+        ("hangup:reset", End.RESET, b""),
+        ("cut:head", End.EOF, b""),
+        ("cut:head:reset", End.RESET, b""),
+        ("hangup:status", End.EOF, b"HTTP/1"),
+        ("hangup:head", End.EOF, b"HTTP/1.1 200 OK\r\nconte"),
+    ],
+)
+async def test_hangup_says_nothing_whole(
+    upstream: FaultUpstream, plan: str, end: End, came: bytes
+) -> None:
+    with pytest.raises(BrokenHead) as broken:
+        await ask(upstream, plan)
+    told, rest = broken.value.args
+    assert (told, rest) == (end, came)
+    assert len(upstream.calls) == 1
+
+
+@pytest.mark.parametrize(("plan", "seconds"), [("stale", 0.0), ("stale:close:0.1", 0.1)])
+@streamed
+async def test_stale_closes_what_it_promised_to_keep(
+    upstream: FaultUpstream, plan: str, seconds: float, stream: bool
+) -> None:
+    async with raw_client(upstream.address) as client:
+        heard = await ask_on(client, upstream, plan, stream=stream)
+        answered = time.monotonic()
+        assert (heard.complete, heard.headers.get("connection")) == (True, None)
+        await client.receive_all()
+        assert client.ended is End.EOF
+        assert seconds <= time.monotonic() - answered < seconds + 1
+
+
+async def test_stale_after_a_while_answers_before(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        assert (await ask_on(client, upstream, "stale:close:1")).status == 200
+        assert (await ask_on(client, upstream, "stale:close:1")).status == 200
+
+
+@pytest.mark.parametrize(("how", "end"), [("next", End.EOF), ("reset", End.RESET)])
+async def test_stale_dies_under_the_next_request(
+    upstream: FaultUpstream, how: str, end: End
+) -> None:
+    async with raw_client(upstream.address) as client:
+        assert (await ask_on(client, upstream, f"stale:{how}")).status == 200
+        with pytest.raises(BrokenHead) as broken:
+            await ask_on(client, upstream, f"stale:{how}")
+    assert broken.value.args == (end, b"")
+    assert (await ask(upstream, f"stale:{how}")).status == 200
+
+
+STATUSES = [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 504, 524, 529]
+
+
+@formats
+async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, spoken: Format) -> None:
+    outer, inner = {"error"}, {"type", "message", "param", "code"}
+    if spoken is Format.MESSAGES:
+        outer, inner = {"type", "error", "request_id"}, {"type", "message"}
+    for status in STATUSES:
+        heard = await ask(upstream, f"refuse:{status}", spoken)
+        assert (heard.status, heard.end) == (status, End.OPEN)
+        body = orjson.loads(heard.body)
+        assert (set(body), set(body["error"])) == (outer, inner)
+        assert not any("retry" in name or "ratelimit" in name for name in heard.headers)
+
+
+async def test_refuse_in_other_words(upstream: FaultUpstream) -> None:
+    heard = orjson.loads((await ask(upstream, "refuse:500:context", Format.CHAT)).body)
+    assert heard["error"]["code"] == "context_length_exceeded"
+    heard = orjson.loads((await ask(upstream, "refuse:400:credit")).body)
+    assert "credit balance is too low" in heard["error"]["message"]
+    heard = orjson.loads((await ask(upstream, "refuse:400:leak", key="key-of-ours")).body)
+    assert "key-of-ours" in heard["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("dress", "kind", "body"),
+    [
+        ("plain", "text/plain", b"Overloaded"),
+        ("detail", "application/json", b'{"detail":"Overloaded"}'),
+        ("message", "application/json", b'{"message":"Overloaded"}'),
+        ("string", "application/json", b'{"error":"Overloaded"}'),
+        ("empty", "application/json", b""),
+    ],
+)
+async def test_refuse_in_another_dress(
+    upstream: FaultUpstream, dress: str, kind: str, body: bytes
+) -> None:
+    heard = await ask(upstream, f"refuse:503:overloaded:{dress}")
+    assert (heard.headers["content-type"], heard.body) == (kind, body)
+
+
+async def test_refuse_in_html_or_another_formats_dress(upstream: FaultUpstream) -> None:
+    heard = await ask(upstream, "refuse:503:overloaded:html")
+    assert heard.headers["content-type"].startswith("text/html")
+    assert b"<title>503 Overloaded</title>" in heard.body
+    heard = await ask(upstream, "refuse:503:overloaded:chat")
+    assert orjson.loads(heard.body)["error"]["code"] == "server_is_overloaded"
+    heard = await ask(upstream, "refuse:503:overloaded:messages", Format.CHAT)
+    assert orjson.loads(heard.body)["error"]["type"] == "overloaded_error"
+
+
+@formats
+async def test_refuse_says_when_to_come_back(upstream: FaultUpstream, spoken: Format) -> None:
+    async def hinted(hint: str) -> Any:
+        return await ask(upstream, f"refuse:429:{hint}", spoken)
+
+    now = time.time()
+    assert (await hinted("seconds=7")).headers["retry-after"] == "7"
+    assert (await hinted("seconds=0.5")).headers["retry-after"] == "0.5"
+    assert (await hinted("ms=1500")).headers["retry-after-ms"] == "1500"
+    date = (await hinted("date=20")).headers["retry-after"]
+    moment = time.mktime(time.strptime(date, "%a, %d %b %Y %H:%M:%S GMT")) - time.timezone
+    assert now + 19 <= moment <= now + 22
+    error = orjson.loads((await hinted("body=90")).body)["error"]
+    assert error["resets_in_seconds"] == 90
+    assert abs(error["resets_at"] - now - 90) <= 2
+    error = orjson.loads((await hinted("text=20")).body)["error"]
+    assert error["message"].endswith("try again in 20s.")
+    both = (await hinted("seconds=3:ms=2900")).headers
+    assert (both["retry-after"], both["retry-after-ms"]) == ("3", "2900")
+
+
+async def test_refuse_with_the_vendors_rate_limits(upstream: FaultUpstream) -> None:
+    chat = (await ask(upstream, "refuse:429:reset=361", Format.CHAT)).headers
+    assert chat["x-ratelimit-reset-tokens"] == "6m1s"
+    assert chat["x-ratelimit-remaining-tokens"] == "0"
+    assert chat["x-ratelimit-reset-requests"] == "1s"
+    assert chat["x-ratelimit-remaining-requests"] == "12"
+    chat = (await ask(upstream, "refuse:429:reset=0.25", Format.CHAT)).headers
+    assert chat["x-ratelimit-reset-tokens"] == "250ms"
+    alpha = (await ask(upstream, "refuse:429:reset=361")).headers
+    assert alpha["anthropic-ratelimit-tokens-reset"].endswith("Z")
+    assert alpha["anthropic-ratelimit-tokens-remaining"] == "0"
+    assert alpha["anthropic-ratelimit-requests-remaining"] == "12"
+
+
+async def test_refuse_with_a_subscriptions_window(upstream: FaultUpstream) -> None:
+    now = time.time()
+    alpha = (await ask(upstream, "refuse:429:window=3600")).headers
+    assert abs(int(alpha["anthropic-ratelimit-unified-reset"]) - now - 3600) <= 2
+    assert alpha["anthropic-ratelimit-unified-status"] == "rejected"
+    chat = (await ask(upstream, "refuse:429:window=3600", Format.CHAT)).headers
+    assert abs(int(chat["x-ratelimit-reset"]) / 1000 - now - 3600) <= 2
+    responses = (await ask(upstream, "refuse:429:window=3600", Format.RESPONSES)).headers
+    assert responses["x-codex-primary-reset-after-seconds"] == "3600"
+
+
+@formats
+@pytest.mark.parametrize("place", [Place.START, Place.BEGUN, Place.OPENING, Place.TEXT, Place.END])
+async def test_error_stands_inside_a_stream(
+    upstream: FaultUpstream, spoken: Format, place: Place
+) -> None:
+    heard = await ask(upstream, f"error:{place.value}", spoken)
+    assert (heard.status, heard.complete) == (200, True)
+    assert heard.body.startswith(before(spoken, place))
+    (last,) = frames(heard.body.removeprefix(before(spoken, place)))
+    data = frame_data(last)
+    match spoken:
+        case Format.CHAT:
+            assert data["error"]["code"] == "server_is_overloaded"
+        case Format.MESSAGES:
+            assert last.startswith(b"event: error\n")
+            assert data["error"]["type"] == "overloaded_error"
+        case Format.RESPONSES if place is Place.START:
+            assert data["type"] == "error"
+            assert data["code"] == "server_is_overloaded"
+        case Format.RESPONSES:
+            assert data["type"] == "response.failed"
+            assert data["response"]["error"]["code"] == "server_is_overloaded"
+            assert data["sequence_number"] == len(frames(heard.body)) - 1
+
+
+async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
+    async def last(plan: str, spoken: Format) -> Any:
+        return frames((await ask(upstream, plan, spoken)).body)[-1]
+
+    failed = await last("error:start:quota:failed", Format.RESPONSES)
+    assert failed.startswith(b"event: response.failed\n")
+    nested = await last("error:text:quota:nested", Format.RESPONSES)
+    assert frame_data(nested)["error"]["code"] == "insufficient_quota"
+    bare = await last("error:text:quota:bare", Format.RESPONSES)
+    assert frame_data(bare)["code"] == "insufficient_quota"
+    named = await last("error:text:overloaded:named", Format.CHAT)
+    assert named.startswith(b"event: error\ndata: ")
+    assert await last("error:text:overloaded:done", Format.CHAT) == b"data: [DONE]\n\n"
+    hinted = await last("error:start:rate_limit:text=20", Format.CHAT)
+    assert b"try again in 20s" in hinted
+
+
+@formats
+async def test_error_whole_is_a_200(upstream: FaultUpstream, spoken: Format) -> None:
+    heard = await ask(upstream, "error", spoken, stream=False)
+    assert heard.status == 200
+    assert "error" in orjson.loads(heard.body)
+
+
+@formats
+@streamed
+async def test_empty_says_nothing(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+    heard = (await ask(upstream, "empty", spoken, stream=stream)).body
+    assert b'usage"' not in heard
+    if stream:
+        assert not any(map(is_content, frames(heard)))
+        assert kinds(heard)[0] == OPENERS[spoken]
+        assert heard.endswith(frames(heard)[-1])
+    counted = (await ask(upstream, "empty:usage", spoken, stream=stream)).body
+    assert counted == fixture(spoken, stream, "empty")
+    heard_nothing = await ask(upstream, "empty:bytes", spoken, stream=stream)
+    assert (heard_nothing.status, heard_nothing.complete, heard_nothing.body) == (200, True, b"")
+
+
+async def test_empty_may_be_the_end_alone(upstream: FaultUpstream) -> None:
+    assert (await ask(upstream, "empty:done", Format.CHAT)).body == b"data: [DONE]\n\n"
+    assert kinds((await ask(upstream, "empty:done")).body) == ["message_stop"]
+
+
+@formats
+@streamed
+async def test_no_usage_counts_nothing(
+    upstream: FaultUpstream, spoken: Format, stream: bool
+) -> None:
+    heard = (await ask(upstream, "no_usage", spoken, stream=stream)).body
+    assert b'usage"' not in heard
+    if stream:
+        assert sum(map(is_content, frames(heard))) == 3
+        assert frames(heard)[-1].split(b"\n")[0] == stream_frames(spoken)[-1].split(b"\n")[0]
+    else:
+        whole = orjson.loads(fixture(spoken, False))
+        assert orjson.loads(heard) == {k: v for k, v in whole.items() if k != "usage"}
+
+
+@formats
+@pytest.mark.parametrize(("what", "bad"), [("json", b'{"bad'), ("utf8", b"\xff"), ("empty", b"")])
+async def test_malformed_has_one_bad_event(
+    upstream: FaultUpstream, spoken: Format, what: str, bad: bytes
+) -> None:
+    heard = (await ask(upstream, f"malformed:text:{what}", spoken)).body
+    begun = before(spoken, Place.TEXT)
+    assert heard.startswith(begun + b"data: ")
+    bad_frame, *rest = frames(heard.removeprefix(begun))
+    assert bad in bad_frame
+    assert b"".join(rest) == fixture(spoken).removeprefix(begun)
+
+
+@formats
+async def test_malformed_whole_is_no_json(upstream: FaultUpstream, spoken: Format) -> None:
+    heard = await ask(upstream, "malformed", spoken, stream=False)
+    assert heard.complete
+    with pytest.raises(orjson.JSONDecodeError):
+        orjson.loads(heard.body)
+
+
+@formats
+@streamed
+async def test_huge_is_sound_but_large(
+    upstream: FaultUpstream, spoken: Format, stream: bool
+) -> None:
+    heard = (await ask(upstream, "huge:2_000_000", spoken, stream=stream)).body
+    if stream:
+        assert words(spoken, heard) == ["Hello ", "x" * 2_000_000]
+    else:
+        assert len(heard) > 2_000_000
+        assert orjson.loads(heard)["id"] == "reply_01"
+
+
+@pytest.mark.parametrize("status", [200, 403, 502])
+async def test_page_is_html(upstream: FaultUpstream, status: int) -> None:
+    plan = f"page:{status}" if status != 200 else "page"
+    heard = await ask(upstream, plan)
+    assert (heard.status, heard.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert heard.body.startswith(b"<!doctype html>")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirect_leads_elsewhere(upstream: FaultUpstream, status: int) -> None:
+    heard = await ask(upstream, f"redirect:{status}")
+    assert heard.status == status
+    assert heard.headers["location"] == f"{upstream.address}/elsewhere"
+    heard = await ask(upstream, f"redirect:{status}:port=81")
+    assert heard.headers["location"] == "http://127.0.0.1:81/elsewhere"
+
+
+@formats
+@streamed
+async def test_encoded_comes_packed(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+    async def packed(coding: str) -> bytes:
+        heard = await ask(upstream, f"encoded:{coding}", spoken, stream=stream)
+        assert heard.headers["content-encoding"] == coding.replace("bad", "gzip")
+        return heard.body
+
+    plain = fixture(spoken, stream)
+    assert gzip.decompress(await packed("gzip")) == plain
+    assert zlib.decompress(await packed("deflate")) == plain
+    assert await packed("br") == plain
+    assert await packed("bad") == plain
+
+
+@streamed
+async def test_bomb_is_small_until_it_is_unpacked(upstream: FaultUpstream, stream: bool) -> None:
+    heard = await ask(upstream, "bomb:10_000_000", stream=stream)
+    assert len(heard.body) < 20_000
+    unpacked = gzip.decompress(heard.body)
+    assert len(unpacked) > 10_000_000
+    assert unpacked.strip(b": \n") == fixture(Format.MESSAGES, stream).strip()
+
+
+async def test_bomb_is_a_thousandth_of_its_size(upstream: FaultUpstream) -> None:
+    heard = await ask(upstream, "bomb:200_000_000", stream=False)
+    assert 150_000 < len(heard.body) < 250_000
+
+
+async def test_headers_are_large_or_many(upstream: FaultUpstream) -> None:
+    heard = await ask(upstream, "headers")
+    assert len(heard.headers["x-upstream-0"]) == 20_000
+    heard = await ask(upstream, "headers:8:300")
+    assert len([name for name in heard.headers if name.startswith("x-upstream-")]) == 300
+
+
+@formats
+async def test_stream_only_wants_a_stream(upstream: FaultUpstream, spoken: Format) -> None:
+    for wording, (status, _) in STREAM_ONLY.items():
+        heard = await ask(upstream, f"stream_only:{wording}", spoken, stream=False)
+        assert heard.status == status
+        assert b"stream" in heard.body.lower() or wording == "call"
+        heard = await ask(upstream, f"stream_only:{wording}", spoken)
+        assert heard.body == fixture(spoken)
+
+
+@formats
+@streamed
+async def test_what_is_asked_for_may_not_matter(
+    upstream: FaultUpstream, spoken: Format, stream: bool
+) -> None:
+    heard = await ask(upstream, "streams_anyway", spoken, stream=stream)
+    assert (heard.headers["content-type"], heard.body) == (EVENT_STREAM, fixture(spoken))
+    heard = await ask(upstream, "whole_anyway", spoken, stream=stream)
+    assert heard.headers["content-type"] == "application/json"
+    assert heard.body == fixture(spoken, False)
+
+
+@streamed
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("none", None),
+        ("json", "application/json"),
+        ("events", EVENT_STREAM),
+        ("text", "text/plain"),
+        ("octets", "application/octet-stream"),
+    ],
+)
+async def test_mislabelled_is_sound_under_another_name(
+    upstream: FaultUpstream, kind: str, named: str | None, stream: bool
+) -> None:
+    heard = await ask(upstream, f"mislabelled:{kind}", stream=stream)
+    assert heard.headers.get("content-type") == named
+    assert heard.body == fixture(Format.MESSAGES, stream)
+
+
+@pytest.mark.parametrize(("plan", "status"), [("early", 103), ("early:102", 102)])
+async def test_early_says_something_before(upstream: FaultUpstream, plan: str, status: int) -> None:
+    heard = await ask(upstream, plan)
+    assert (heard.interim, heard.status) == ((status,), 200)
+    assert heard.body == fixture(Format.MESSAGES)
+
+
+@formats
+@streamed
+async def test_comments_and_then_a_reply(
+    upstream: FaultUpstream, spoken: Format, stream: bool
+) -> None:
+    heard = (await ask(upstream, "comments:0.001:3", spoken, stream=stream)).body
+    assert heard == (b": keepalive\n\n" if stream else b"\n") * 3 + fixture(spoken, stream)
+
+
+@formats
+async def test_pings_and_then_a_reply(upstream: FaultUpstream, spoken: Format) -> None:
+    heard = (await ask(upstream, "pings:0.001:3", spoken)).body
+    alive = {
+        "chat": ["chat.completion.chunk"],
+        "messages": ["ping"],
+        "responses": ["response.in_progress"],
+    }
+    begun = before(spoken, Place.BEGUN)
+    assert heard.startswith(begun)
+    assert kinds(heard)[1:4] == alive[spoken] * 3
+    assert not any(map(is_content, frames(heard)[:4]))
+    assert b"".join(frames(heard)[4:]) == fixture(spoken).removeprefix(begun)
+
+
+@formats
+@streamed
+@pytest.mark.parametrize("plan", ["comments:0.005", "pings:0.005"])
+async def test_comments_and_pings_alone_never_end(
+    upstream: FaultUpstream, spoken: Format, stream: bool, plan: str
+) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, plan, spoken, stream=stream))
+        async with asyncio.timeout(5):
+            while client.received.count(b"\r\n") < 20:
+                assert await client.receive()
+        assert b"world" not in client.received
+
+
+@pytest.mark.parametrize("what", ["status", "header", "chunk", "lengths", "both", "banner"])
+async def test_violate_is_no_http(upstream: FaultUpstream, what: str) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, f"violate:{what}"))
+        heard = await client.receive_all()
+    telling = {
+        "status": b"HTTP/1.1 two hundred\r\n",
+        "header": b"\r\nno colon here\r\n",
+        "chunk": b"\r\nzz\r\n",
+        "lengths": b"content-length: 2\r\ncontent-length: 3\r\n",
+        "both": b"content-length: 2\r\ntransfer-encoding: chunked\r\n",
+        "banner": b"SSH-2.0-",
+    }
+    assert telling[what] in heard

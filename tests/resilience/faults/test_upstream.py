@@ -1,0 +1,258 @@
+"""The upstream itself: what it records, whose turn it is, and how connections end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import ssl
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.core.formats import Format
+from tests.resilience.faults.fault_dsl import PlanMistake
+from tests.resilience.faults.recorded_request import Left
+from tests.resilience.faults.requests import ask, ask_on, asked
+from tests.resilience.faults.unreachable import self_signed
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.raw_client import BrokenHead, End, Leave, raw_client, request
+
+ENDPOINTS = {
+    Format.CHAT: "/v1/chat/completions",
+    Format.MESSAGES: "/v1/messages",
+    Format.RESPONSES: "/v1/responses",
+}
+SOON = 1
+"""Seconds within which what happened is noticed."""
+
+
+@pytest.mark.parametrize("spoken", list(Format))
+async def test_a_request_is_on_record(upstream: FaultUpstream, spoken: Format) -> None:
+    before = asyncio.get_running_loop().time()
+    await ask(upstream, "ok:text", spoken, key="key-b", model="some-model", temperature=0)
+    (call,) = upstream.calls
+    assert call.method == "POST"
+    assert call.path == ENDPOINTS[spoken]
+    assert (call.format, call.generates, call.streamed) == (spoken, True, True)
+    assert (call.key, call.model) == ("key-b", "some-model")
+    assert call.fields == {"model": "some-model", "stream": True, "temperature": 0}
+    assert call.headers["content-type"] == "application/json"
+    assert (call.plan, call.step) == ("ok:text", "ok:text")
+    assert call.answered_at is not None
+    assert before <= call.arrived_at <= call.answered_at
+
+
+async def test_a_query_is_no_part_of_the_path(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(request(upstream.address, "/s/ok/v1/messages?beta=true", {}))
+        await client.answer()
+    assert (upstream.calls[0].path, upstream.calls[0].query) == ("/v1/messages", "beta=true")
+
+
+async def test_a_request_in_chunks_is_read(upstream: FaultUpstream) -> None:
+    async def body() -> object:
+        yield b'{"model":'
+        yield b'"m"}'
+
+    async with (
+        aiohttp.ClientSession(upstream.address) as http,
+        http.post("/v1/messages", data=body()) as answer,
+    ):
+        assert answer.status == 200
+    assert upstream.calls[0].fields == {"model": "m"}
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/messages/count_tokens"])
+async def test_minor_endpoints_answer_or_fail_too(upstream: FaultUpstream, path: str) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(request(upstream.address, f"/s/ok,refuse:404{path}", {}))
+        assert (await client.answer()).status == 200
+        await client.send(request(upstream.address, f"/s/ok,refuse:404{path}", {}))
+        assert (await client.answer()).status == 404
+    assert not upstream.calls[0].generates
+
+
+async def test_turns_are_counted_for_each_account_model_and_endpoint(
+    upstream: FaultUpstream,
+) -> None:
+    plan = "fail:1,then:ok"
+    heard = [
+        (await ask(upstream, plan)).status,
+        (await ask(upstream, plan)).status,
+        (await ask(upstream, plan, key="key-b")).status,
+        (await ask(upstream, plan, model="another")).status,
+        (await ask(upstream, plan, Format.RESPONSES)).status,
+        (await ask(upstream, "refuse:500,then:ok")).status,
+        (await ask(upstream, plan)).status,
+    ]
+    assert heard == [503, 200, 503, 503, 503, 500, 200]
+    assert [call.step for call in upstream.calls_of(key="key-a", model="upstream-model")][:2] == [
+        "refuse:503",
+        "ok",
+    ]
+
+
+async def test_a_rule_overrules_the_url(upstream: FaultUpstream) -> None:
+    upstream.set_plan("refuse:500")
+    upstream.set_plan("refuse:401", key="key-b")
+    upstream.set_plan("refuse:404", model="gone")
+    upstream.set_plan("refuse:429,ok", endpoint="/responses")
+    assert (await ask(upstream)).status == 500
+    assert (await ask(upstream, key="key-b")).status == 401
+    assert (await ask(upstream, key="key-b", model="gone")).status == 404
+    assert (await ask(upstream, "ok", Format.RESPONSES)).status == 429
+    assert (await ask(upstream, "ok", Format.RESPONSES)).status == 200
+    upstream.set_plan("refuse:429,ok", endpoint="/responses")
+    assert (await ask(upstream, "ok", Format.RESPONSES)).status == 429
+    upstream.clear_plans()
+    assert (await ask(upstream)).status == 200
+
+
+async def test_a_call_can_be_waited_for(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        waiting = asyncio.ensure_future(upstream.wait_for_call(2, key="key-a"))
+        await ask(upstream, key="key-b")
+        await client.send(asked(upstream))
+        await client.answer()
+        await client.send(asked(upstream, "ok:one_tool"))
+        assert (await waiting).plan == "ok:one_tool"
+
+
+async def test_a_connection_is_kept(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        for stream in (True, False, True):
+            assert (await ask_on(client, upstream, stream=stream)).end is End.OPEN
+        assert upstream.open_connections == 1
+    assert [(call.connection, call.nth) for call in upstream.calls] == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_requests_may_follow_at_once(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, "slow:0.05") + asked(upstream, "refuse:404"))
+        assert [(await client.answer()).status, (await client.answer()).status] == [200, 404]
+
+
+@pytest.mark.parametrize("plan", ["stall:head", "stall:start", "stall:text", "tick:0.005"])
+@pytest.mark.parametrize(
+    ("how", "noted"),
+    [(Leave.CLOSE, Left.FIN), (Leave.RESET, Left.RESET), (Leave.HALF_CLOSE, Left.FIN)],
+)
+async def test_who_leaves_is_noticed_and_not_answered_any_more(
+    upstream: FaultUpstream, plan: str, how: Leave, noted: Left
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, plan))
+        call = await upstream.wait_for_call()
+        if plan != "stall:head":
+            await client.receive_until(b"\r\n\r\n")
+        left_at = loop.time()
+        client.leave(how)
+        async with asyncio.timeout(SOON):
+            await call.gone.wait()
+        # What is written to a closed socket comes back as a reset.
+        assert call.left_by is noted or (plan.startswith("tick") and how is Leave.CLOSE)
+        assert call.left_at is not None
+        assert call.left_at >= left_at
+        sent = call.sent
+        await asyncio.sleep(0.02)
+        assert call.sent == sent
+    assert call.answered_at is not None
+
+
+async def test_who_leaves_after_the_answer_is_noticed_too(upstream: FaultUpstream) -> None:
+    await ask(upstream)
+    async with asyncio.timeout(SOON):
+        await upstream.calls[0].gone.wait()
+    assert upstream.calls[0].left_by is Left.FIN
+
+
+@pytest.mark.parametrize("plan", ["hangup", "cut:text", "cut:text:reset", "stale:close"])
+async def test_an_end_of_the_upstreams_own_is_nobodys_leaving(
+    upstream: FaultUpstream, plan: str
+) -> None:
+    async with raw_client(upstream.address) as client:
+        await client.send(asked(upstream, plan))
+        await client.receive_all()
+    await asyncio.sleep(0.01)
+    assert upstream.calls[0].left_by is None
+    assert upstream.open_connections == 0
+
+
+async def test_what_the_peer_does_not_read_is_not_counted_as_sent(upstream: FaultUpstream) -> None:
+    async with raw_client(upstream.address, room=4096) as client:
+        await client.send(asked(upstream, "tick:0:size=100000"))
+        call = await upstream.wait_for_call()
+        while True:
+            sent = call.sent
+            await asyncio.sleep(0.05)
+            if sent == call.sent:
+                break
+        assert 0 < sent < 16 * 2**20
+        await client.receive_bytes(1_000_000)
+        await asyncio.sleep(0.02)
+        assert call.sent > sent
+
+
+@pytest.mark.parametrize(
+    "plan", ["nothing", "refuse:many", "ok:no_such_case", "error:start:nice", "stale:later"]
+)
+async def test_a_plan_that_means_nothing_is_told_at_the_end(plan: str) -> None:
+    with pytest.raises(PlanMistake, match=plan):
+        async with fault_upstream() as upstream, raw_client(upstream.address) as client:
+            await client.send(asked(upstream, plan))
+            with pytest.raises(BrokenHead):
+                await client.answer()
+
+
+async def test_a_plan_that_means_nothing_is_told_beside_what_came_of_it() -> None:
+    with pytest.raises(BrokenHead) as failed:
+        async with fault_upstream() as upstream:
+            await ask(upstream, "nothing")
+    assert failed.value.__notes__ == ["nothing: PlanMistake('nothing: no such scenario')"]
+
+
+async def test_what_is_no_request_is_told_at_the_end() -> None:
+    with pytest.raises(PlanMistake, match="no HTTP request"):
+        async with fault_upstream() as upstream, raw_client(upstream.address) as client:
+            await client.send(b"What is the time?\r\n\r\n")
+            await client.receive_all()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_nothing_is_left_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.get_running_loop().set_debug(True)
+    loud: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: loud.append(context))
+    plans = ["stall:head", "stall:text", "tick:0", "comments", "cut:text:reset", "ok", "hangup"]
+    tasks, files = len(asyncio.all_tasks()), open_files()
+    async with AsyncExitStack() as clients, fault_upstream() as upstream:
+        for plan in plans:
+            client = await clients.enter_async_context(raw_client(upstream.address))
+            await client.send(asked(upstream, plan))
+        await upstream.wait_for_call(len(plans))
+    gc.collect()
+    assert (len(asyncio.all_tasks()), open_files()) == (tasks, files)
+    assert loud == []
+    assert [each for each in caplog.messages if "took" not in each] == []
+
+
+async def test_tls_with_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+    context, certificate = self_signed(tmp_path)
+    async with fault_upstream(context) as upstream, aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await http.post(f"{upstream.address}/v1/messages", json={})
+        assert upstream.calls == []
+        trusting = ssl.create_default_context(cafile=certificate)
+        for plan, status in (("ok", 200), ("refuse:404", 404)):
+            url = f"{upstream.base_url(Format.MESSAGES, plan)}/v1/messages"
+            async with http.post(url, json={}, ssl=trusting) as answer:
+                assert answer.status == status
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await http.post(f"{upstream.address}/s/hangup/v1/messages", json={}, ssl=trusting)

@@ -1,0 +1,176 @@
+"""Every row of docs/faults.md about upstreams, in every format: who replies, or what is told, and
+what the account and the ledger make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.core.formats import Format
+from gateway.routing.circuit_breaker import HealthState
+from gateway.routing.failure_policy import AccountPenalty
+from gateway.store.records import ExchangeState
+from tests.resilience.faults.billing_checks import assert_billed
+from tests.resilience.faults.client_readers import assert_told, assert_told_in_band, text_of
+from tests.resilience.faults.outcomes import INVALID, Bill, Told
+from tests.resilience.faults.two_accounts import (
+    ALONE,
+    FAULTY,
+    SOUND,
+    Outcome,
+    Pool,
+    arranged,
+    ask_both,
+)
+from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.resilience.faults.upstream_faults import FAULTS, By, Fault
+from tests.support.gateway import RunningGateway, run_gateway
+from tests.support.paths import STREAMS
+
+SOUND_TEXT = orjson.loads((STREAMS / "text_unicode" / "messages.json").read_bytes())["content"][0][
+    "text"
+]
+STATES = {
+    AccountPenalty.NONE: HealthState.HEALTHY,
+    AccountPenalty.FAILURE: HealthState.HEALTHY,
+    AccountPenalty.RATE_LIMITED: HealthState.RATE_LIMITED,
+    AccountPenalty.CIRCUIT_OPEN: HealthState.CIRCUIT_OPEN,
+    AccountPenalty.AUTH_FAILED: HealthState.AUTH_FAILED,
+}
+
+pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    house: RunningGateway
+    upstream: FaultUpstream
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with (
+        fault_upstream() as upstream,
+        run_gateway(tmp_path_factory.mktemp("faults"), []) as house,
+    ):
+        yield Place(house, upstream)
+
+
+def cases() -> Iterator[Any]:
+    for fault in FAULTS:
+        for spoken in fault.formats:
+            for streamed in fault.asked.streamed:
+                name = f"{fault.what}-{spoken}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(fault, spoken, streamed, id=name.replace("`", ""))
+
+
+@pytest.mark.parametrize(("fault", "spoken", "streamed"), [*cases()])
+async def test_fault(place: Place, fault: Fault, spoken: Format, streamed: bool) -> None:
+    house, upstream = place.house, place.upstream
+    async with arranged(
+        house,
+        upstream,
+        spoken,
+        plan=fault.plan or "ok",
+        on=fault.line,
+        timeouts=fault.timeouts,
+    ):
+        pool = await ask_both(house, upstream, spoken, stream=streamed, warm=fault.warm)
+    await check_client(fault, spoken, streamed, pool)
+    check_attempts(fault, pool)
+    check_account(fault, pool)
+    check_row(fault, spoken, pool.among_two, FAULTY, fault.by)
+    check_row(fault, spoken, pool.alone, ALONE, _alone_by(fault))
+
+
+def _alone_by(fault: Fault) -> By:
+    return By.SAME if fault.alone_tries[-1] == "ok" else By.NOBODY
+
+
+async def check_client(fault: Fault, spoken: Format, streamed: bool, pool: Pool) -> None:
+    for outcome, by in ((pool.among_two, fault.by), (pool.alone, _alone_by(fault))):
+        answer = outcome.answer
+        if by is By.NOBODY:
+            assert fault.told is not None
+            if fault.in_band:
+                said = await assert_told_in_band(answer, spoken, fault.told, fault.passed_on)
+                assert SOUND_TEXT[:3] not in said, "two replies in one"
+            else:
+                await assert_told(answer, spoken, fault.told, vague=fault.vague)
+        else:
+            text = await text_of(answer, spoken, streamed=streamed)
+            if by is By.OTHER:
+                assert text == SOUND_TEXT
+            elif fault.text is not None:
+                assert text == fault.text
+        assert answer.headers["x-gateway-attempts"] == _made(fault, outcome)
+
+
+def _made(fault: Fault, outcome: Outcome) -> str:
+    """An answer tells how many attempts were made before its head left."""
+    return str(len(outcome.attempts))
+
+
+def check_attempts(fault: Fault, pool: Pool) -> None:
+    on_other = ("ok",) if fault.by is By.OTHER else ()
+    assert pool.among_two.words == fault.tries + on_other
+    assert pool.alone.words == fault.alone_tries
+    made = pool.among_two.attempts
+    assert [attempt.account for attempt in made] == [
+        *[FAULTY] * len(fault.tries),
+        *[SOUND] * len(on_other),
+    ]
+    steps = [attempt.next for attempt in made]
+    here = ["same account"] * (len(fault.tries) - 1)
+    last = {By.OTHER: ["other account", None], By.SAME: [None], By.NOBODY: ["told the client"]}
+    assert steps == here + last[fault.by]
+    assert len(pool.sound_calls) == len(on_other)
+    if not fault.line:
+        assert len(pool.among_two.calls) == (fault.calls or len(fault.tries))
+        assert len(pool.alone.calls) == (fault.calls or len(fault.alone_tries))
+
+
+def check_account(fault: Fault, pool: Pool) -> None:
+    """Both accounts, unless a later try has put it right."""
+    failed = sum(word not in ("ok", "answers streams alone") for word in fault.tries)
+    report = pool.among_two.report
+    assert report.status.state is STATES[fault.effect]
+    assert report.failed == (0 if fault.effect is AccountPenalty.NONE else failed)
+    if fault.closed is not None:
+        until = report.status.until - fault.closed
+        assert pool.before - fault.vague <= until <= pool.after + fault.vague
+    if _alone_by(fault) is By.NOBODY:
+        assert pool.alone.report.status.state is STATES[fault.effect]
+    else:
+        assert pool.alone.report.status.state is HealthState.HEALTHY
+
+
+def _codes(told: Told, spoken: Format) -> tuple[str | None, ...]:
+    """An upstream of messages has no codes; what it refuses is passed on as it says it."""
+    nameless = spoken is Format.MESSAGES and told.type == INVALID
+    return (told.code, None) if nameless else (told.code,)
+
+
+def check_row(fault: Fault, spoken: Format, outcome: Outcome, failing: str, by: By) -> None:
+    row = outcome.row
+    if by is By.NOBODY:
+        assert fault.told is not None
+        cut = fault.in_band and fault.tries == ("broken off",)
+        assert row.state is (ExchangeState.UPSTREAM_CUT if cut else ExchangeState.ERROR)
+        assert row.status == (200 if fault.in_band else fault.told.status)
+        assert row.error_code in _codes(fault.told, spoken)
+        assert row.account == failing
+    else:
+        assert (row.state, row.status) == (ExchangeState.OK, 200)
+        assert (row.error_code, row.end_reason) == (None, "complete")
+        assert row.account == (SOUND if by is By.OTHER else failing)
+    bill = Bill.COUNTED if by is By.OTHER else fault.bill
+    assert_billed(row, bill, broken_off=fault.in_band)
+    assert row.attempts == len(outcome.attempts)
+    assert "key-of-the" not in f"{row} {outcome.attempts}"

@@ -1,0 +1,687 @@
+"""Every way in which an upstream may fail, and what comes of it: the rows of docs/faults.md.
+
+`test_upstream_faults` shows each of them in every format. It must not know how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from gateway.core.formats import Format
+from gateway.routing.failure_policy import AccountPenalty
+from tests.resilience.faults.error_bodies import STREAM_ONLY, WORDS
+from tests.resilience.faults.outcomes import (
+    BAD,
+    EMPTY,
+    EVENT_TOO_LARGE,
+    FORBIDDEN,
+    NO_ACCOUNTS,
+    NO_TLS,
+    REPLY_TOO_LARGE,
+    TOO_LATE,
+    UNSTABLE,
+    Asked,
+    Bill,
+    Told,
+    refused,
+)
+
+
+class By(Enum):
+    """Whose reply a client gets where another account stands by."""
+
+    OTHER = "the other account"
+    SAME = "the same account"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`plan` is what the upstream does, `line` what is wrong with the way to it instead.
+
+    `tries` are the verdicts of the attempts at the account that fails while another one stands by,
+    `alone` where it is the only one (the same where it is None). `told` is what a client gets when
+    nobody replies, `by` who does where somebody else can. `closed` is for how many seconds the
+    first of the tries closes the account, `effect` how. `warm`: the account has served a request
+    before. `calls`: how often it is called, where that is not once for each try.
+    """
+
+    what: str
+    plan: str = ""
+    line: str = ""
+    by: By = By.OTHER
+    tries: tuple[str, ...]
+    alone: tuple[str, ...] | None = None
+    told: Told | None = None
+    effect: AccountPenalty = AccountPenalty.FAILURE
+    closed: float | None = None
+    asked: Asked = Asked.BOTH
+    formats: tuple[Format, ...] = tuple(Format)
+    in_band: bool = False
+    passed_on: str = ""
+    """What an error in the stream says in the upstream's own words."""
+    counted: bool = True
+    """Whether the upstream tells the usage of a reply that is whole."""
+    text: str | None = "Hello, world!"
+    """What the account's own reply says; None: whatever it is."""
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    warm: bool = False
+    calls: int | None = None
+    vague: float = 0
+    """By how many seconds it is unsure, as dates tell it, when the account can be asked again."""
+
+    @property
+    def alone_tries(self) -> tuple[str, ...]:
+        return self.tries if self.alone is None else self.alone
+
+    @property
+    def bill(self) -> Bill:
+        """Where no other account is there."""
+        if self.alone_tries[-1] == _OK:
+            return Bill.COUNTED if self.counted else Bill.ESTIMATED
+        return Bill.ESTIMATED if self.in_band else Bill.NOTHING
+
+
+_OK: Final = "ok"
+_SOON: Final = 0.3
+"""Seconds that count as too long here."""
+_BROKEN: Final = {"idle": 1, "whole": 1}
+"""Seconds within which it must have been noticed that nothing can come any more."""
+_CODED: Final = (Format.CHAT, Format.RESPONSES)
+"""Where errors have codes, by which upstreams say more than their words do."""
+_STREAMS: Final = {"first_event": _SOON, "idle": _SOON, "whole": _SOON}
+
+
+def _fine(what: str, plan: str, **more: Any) -> Fault:
+    """No fault at all, in the end."""
+    return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=AccountPenalty.NONE, **more)
+
+
+def _clients(what: str, plan: str, told: Told, verdict: str, **more: Any) -> Fault:
+    """Nobody else is asked, and the account is not to blame."""
+    return Fault(
+        what=what,
+        plan=plan,
+        by=By.NOBODY,
+        tries=(verdict,),
+        told=told,
+        effect=AccountPenalty.NONE,
+        **more,
+    )
+
+
+def _begun(what: str, plan: str, verdict: str, told: Told = BAD, **more: Any) -> Fault:
+    """It fails when some of the reply has left."""
+    return Fault(
+        what=what,
+        plan=plan,
+        by=By.NOBODY,
+        tries=(verdict,),
+        told=told,
+        asked=Asked.STREAM,
+        in_band=True,
+        **more,
+    )
+
+
+_LINE: Final = [
+    Fault(what="refuses connections", line="closed", tries=("no connection",), told=UNSTABLE),
+    Fault(what="has no address", line="unknown", tries=("no connection",), told=UNSTABLE),
+    Fault(
+        what="never answers a connection",
+        line="full",
+        tries=("no connection",),
+        told=UNSTABLE,
+        timeouts={"connect": _SOON},
+    ),
+    Fault(
+        what="has a certificate that nobody signed",
+        line="self-signed",
+        tries=("TLS failed",),
+        told=NO_TLS,
+        effect=AccountPenalty.CIRCUIT_OPEN,
+        closed=300,
+    ),
+    Fault(
+        what="speaks no TLS",
+        line="no TLS",
+        tries=("TLS failed",),
+        told=NO_TLS,
+        effect=AccountPenalty.CIRCUIT_OPEN,
+        closed=300,
+    ),
+    Fault(
+        what="never ends the TLS handshake",
+        line="silent TLS",
+        tries=("no connection",),
+        told=UNSTABLE,
+        timeouts={"connect": _SOON},
+    ),
+    _fine("has closed a connection that was kept", "stale:next", warm=True, calls=3),
+    _fine("has reset a connection that was kept", "stale:reset", warm=True, calls=3),
+    *(
+        Fault(what=f"hangs up {when}", plan=f"hangup:{how}", tries=(verdict,), told=BAD)
+        for how, when, verdict in (
+            ("fin", "without a byte", "no answer"),
+            ("reset", "without a byte, with a reset", "no answer"),
+            ("head", "within its head", "no answer"),
+            ("status", "within its status line", "no answer"),
+        )
+    ),
+    *(
+        Fault(what=f"breaks HTTP: {which}", plan=f"violate:{what}", tries=("unreadable",), told=BAD)
+        for what, which in (
+            ("status", "a status that is no number"),
+            ("header", "a header without a colon"),
+            ("lengths", "two lengths"),
+            ("banner", "another protocol"),
+        )
+    ),
+    Fault(
+        what="breaks HTTP: a chunk without a size",
+        plan="violate:chunk",
+        tries=("unreadable",),
+        told=BAD,
+    ),
+]
+
+_STATUSES: Final = [
+    *(
+        _clients(
+            f"answers {status}",
+            f"refuse:{status}",
+            refused(status, code, WORDS[words].message, native=native),
+            "refused",
+        )
+        for status, words, code, native in (
+            (400, "invalid", "invalid_value", "invalid_request_error"),
+            (404, "not_found", "model_not_found", "not_found_error"),
+            (413, "too_large", "request_too_large", "request_too_large"),
+            (422, "invalid", "invalid_value", "invalid_request_error"),
+        )
+    ),
+    *(
+        _clients(
+            f"says in a {status} that the prompt is too long",
+            f"refuse:{status}:context",
+            refused(400, "context_length_exceeded", WORDS["context"].message),
+            "context overflow",
+        )
+        for status in (400, 413, 429, 500, 503)
+    ),
+    *(
+        _clients(
+            f"says in a {status} that its content policy is violated",
+            f"refuse:{status}:policy",
+            refused(400, "content_policy_violation", WORDS["policy"].message),
+            "content policy",
+        )
+        for status in (400, 403, 429, 500)
+    ),
+    Fault(
+        what="answers 401",
+        plan="refuse:401",
+        tries=("key refused",),
+        told=FORBIDDEN,
+        effect=AccountPenalty.AUTH_FAILED,
+        closed=1800,
+    ),
+    Fault(
+        what="says in a 400 that the key is not valid",
+        plan="refuse:400:key",
+        tries=("key refused",),
+        told=FORBIDDEN,
+        effect=AccountPenalty.AUTH_FAILED,
+        closed=1800,
+    ),
+    Fault(
+        what="answers 403",
+        plan="refuse:403",
+        tries=("access forbidden",),
+        told=FORBIDDEN,
+        effect=AccountPenalty.AUTH_FAILED,
+        closed=1800,
+    ),
+    *(
+        Fault(
+            what=f"says in a {status} that the account is closed",
+            plan=f"refuse:{status}:{words}",
+            tries=("account closed",),
+            told=FORBIDDEN,
+            effect=AccountPenalty.AUTH_FAILED,
+            closed=1800,
+        )
+        for status, words in ((400, "disabled"), (403, "deactivated"))
+    ),
+    *(
+        Fault(
+            what=f"says in a {status} that the money is spent",
+            plan=f"refuse:{status}:{words}",
+            tries=("quota spent",),
+            told=NO_ACCOUNTS,
+            effect=AccountPenalty.AUTH_FAILED,
+            closed=300,
+            formats=_CODED if words == "quota" else tuple(Format),
+        )
+        for status, words in ((402, "billing"), (400, "credit"), (429, "quota"), (403, "quota"))
+    ),
+    *(
+        Fault(
+            what=f"answers {status}",
+            plan=f"refuse:{status}",
+            by=By.NOBODY,
+            tries=("timed out there",),
+            told=TOO_LATE,
+        )
+        for status in (408, 504, 524)
+    ),
+    *(
+        Fault(
+            what=f"answers {status}",
+            plan=f"refuse:{status}:server",
+            tries=("server error",),
+            told=UNSTABLE,
+        )
+        for status in (500, 502, 503)
+    ),
+    Fault(
+        what="answers 502 with a page",
+        plan="refuse:502:server:html",
+        tries=("server error",),
+        told=UNSTABLE,
+    ),
+    *(
+        Fault(
+            what=f"is overloaded: {status} `{words}`",
+            plan=f"refuse:{status}:{words}",
+            tries=("overloaded", "overloaded"),
+            told=UNSTABLE,
+        )
+        for status, words in ((529, "overloaded"), (503, "overloaded"), (503, "slow_down"))
+    ),
+    Fault(
+        what="is overloaded once",
+        plan="refuse:529,ok",
+        by=By.SAME,
+        tries=("overloaded", _OK),
+    ),
+    _clients("redirects", "redirect:307", BAD, "redirected"),
+]
+
+_LIMITS: Final = [
+    Fault(
+        what="answers 429 and tells no time",
+        plan="refuse:429",
+        tries=("rate limited",),
+        told=NO_ACCOUNTS,
+        effect=AccountPenalty.RATE_LIMITED,
+        closed=1,
+    ),
+    Fault(
+        what="answers 429 for a moment",
+        plan="refuse:429:ms=200,ok",
+        tries=("rate limited",),
+        alone=("rate limited", _OK),
+        effect=AccountPenalty.RATE_LIMITED,
+        closed=0.2,
+    ),
+    Fault(
+        what="answers 429 again after the moment that it named",
+        plan="refuse:429:ms=200",
+        tries=("rate limited",),
+        alone=("rate limited", "rate limited"),
+        told=NO_ACCOUNTS.after(1),
+        effect=AccountPenalty.RATE_LIMITED,
+        closed=0.2,
+    ),
+    *(
+        Fault(
+            what=f"answers 429 and a time {where}",
+            plan=f"refuse:429:{hint}",
+            tries=("rate limited",),
+            told=NO_ACCOUNTS.after(seconds),
+            effect=AccountPenalty.RATE_LIMITED,
+            closed=min(seconds, 300),
+        )
+        for where, hint, seconds in (
+            ("in `retry-after`", "seconds=40", 40),
+            ("in `retry-after` that is long", "seconds=120", 120),
+            ("in `retry-after` that is absurd", "seconds=86400", 86400),
+            ("in `retry-after-ms`", "ms=40000", 40),
+            ("in its body", "usage_limit:body=90", 90),
+        )
+    ),
+    *(
+        Fault(
+            what=f"answers 429 and a time in {where}",
+            plan=f"refuse:429:{hint}=40",
+            tries=("rate limited",),
+            told=NO_ACCOUNTS.after(40),
+            effect=AccountPenalty.RATE_LIMITED,
+            closed=40,
+            vague=2,
+        )
+        for where, hint in (
+            ("`retry-after`, as a date", "date"),
+            ("its rate limit headers", "reset"),
+            ("the headers of its subscription", "window"),
+        )
+    ),
+]
+
+_SLOW: Final = [
+    *(
+        Fault(
+            what=f"says nothing {since}",
+            plan=f"stall:{place}",
+            tries=("timed out",),
+            told=TOO_LATE,
+            asked=asked,
+            timeouts=_STREAMS,
+        )
+        for since, place, asked in (
+            ("at all", "head", Asked.BOTH),
+            ("after its head", "start", Asked.BOTH),
+            ("after the frame that opens a reply", "begun", Asked.STREAM),
+            ("in the middle of the body", "text", Asked.WHOLE),
+        )
+    ),
+    *(
+        Fault(
+            what=f"says nothing but {what}",
+            plan=what,
+            tries=("timed out",),
+            told=TOO_LATE,
+            timeouts=_STREAMS,
+        )
+        for what in ("comments", "pings")
+    ),
+    _begun(
+        "falls silent in the middle of a reply",
+        "stall:text",
+        "timed out",
+        TOO_LATE,
+        timeouts={"idle": _SOON},
+    ),
+    _begun(
+        "never comes to an end",
+        "tick:0.05",
+        "timed out",
+        TOO_LATE,
+        timeouts={"total": _SOON, "first_event": _SOON},
+    ),
+    _fine("says comments before a reply", "comments:0.01:count=5"),
+    _fine("says pings before a reply", "pings:0.01:count=5"),
+]
+
+_CUTS: Final = [
+    Fault(what="breaks off after its head", plan="cut:start", tries=("broken off",), told=BAD),
+    Fault(
+        what="resets after its head",
+        plan="cut:start:reset",
+        tries=("broken off",),
+        told=BAD,
+    ),
+    Fault(
+        what="breaks off after the frame that opens a reply",
+        plan="cut:begun",
+        tries=("broken off",),
+        told=BAD,
+        asked=Asked.STREAM,
+    ),
+    Fault(
+        what="breaks off before any text, unseen by HTTP",
+        plan="cut:begun:fin",
+        tries=("broken off",),
+        told=BAD,
+        asked=Asked.STREAM,
+    ),
+    *(
+        _begun(
+            f"breaks off in the middle of a reply, {how}",
+            f"cut:text:{cut}",
+            "broken off",
+            timeouts=_BROKEN,
+        )
+        for how, cut in (
+            ("within the chunks", "chunked"),
+            ("short of its length", "length"),
+            ("unseen by HTTP", "fin"),
+            ("with a reset", "reset"),
+            ("with a reset, unseen by HTTP", "reset_close"),
+            ("with a chunk without a size", "garbled"),
+        )
+    ),
+    _begun("breaks off when all has been said but the end", "cut:end", "broken off"),
+    *(
+        Fault(
+            what=f"breaks off in the middle of the body, {how}",
+            plan=f"cut:text:{cut}",
+            tries=("broken off",),
+            told=BAD,
+            asked=Asked.WHOLE,
+            timeouts=_BROKEN,
+        )
+        for how, cut in (
+            ("within the chunks", "chunked"),
+            ("short of its length", "length"),
+            ("with a reset", "reset"),
+            ("with a reset, unseen by HTTP", "reset_close"),
+            ("with a chunk without a size", "garbled"),
+        )
+    ),
+    Fault(
+        what="breaks off in the middle of the body, unseen by HTTP",
+        plan="cut:text:fin",
+        tries=("unreadable",),
+        told=BAD,
+        asked=Asked.WHOLE,
+    ),
+]
+
+_EVENTS: Final = [
+    *(
+        Fault(
+            what=f"says in a 200 that it is overloaded, {when}",
+            plan=f"error:{place}:overloaded",
+            tries=("overloaded", "overloaded"),
+            told=UNSTABLE,
+            asked=asked,
+        )
+        for place, when, asked in (
+            ("start", "before anything else", Asked.BOTH),
+            ("begun", "when it has opened a reply", Asked.STREAM),
+            ("opening", "before the first text", Asked.STREAM),
+        )
+    ),
+    Fault(
+        what="says in a 200 that something broke",
+        plan="error:start:server",
+        tries=("server error",),
+        told=UNSTABLE,
+    ),
+    Fault(
+        what="says in a 200 that there are too many requests",
+        plan="error:start:rate_limit",
+        tries=("rate limited",),
+        told=NO_ACCOUNTS,
+        effect=AccountPenalty.RATE_LIMITED,
+        closed=1,
+    ),
+    Fault(
+        what="says in a 200 that the key is not valid",
+        plan="error:start:key",
+        tries=("key refused",),
+        told=FORBIDDEN,
+        effect=AccountPenalty.AUTH_FAILED,
+        closed=1800,
+    ),
+    _clients(
+        "says in a 200 that the prompt is too long",
+        "error:start:context",
+        refused(400, "context_length_exceeded", WORDS["context"].message),
+        "context overflow",
+    ),
+    _clients(
+        "says in a 200 that its content policy is violated",
+        "error:start:policy",
+        refused(400, "content_policy_violation", WORDS["policy"].message),
+        "content policy",
+    ),
+    _begun(
+        "says in the middle of a reply that something broke",
+        "error:text:server",
+        "server error",
+        UNSTABLE,
+        passed_on=WORDS["server"].message,
+    ),
+    _begun(
+        "says in the middle of a reply that it is overloaded",
+        "error:text:overloaded",
+        "overloaded",
+        UNSTABLE,
+        passed_on=WORDS["overloaded"].message,
+    ),
+    _begun(
+        "says in the middle of a reply that the key is not valid",
+        "error:text:key",
+        "key refused",
+        FORBIDDEN,
+    ),
+    _begun(
+        "says in the middle of a reply that there are too many requests",
+        "error:text:rate_limit",
+        "rate limited",
+        NO_ACCOUNTS,
+    ),
+]
+
+_ODD: Final = [
+    Fault(
+        what="replies with nothing, and counts nothing",
+        plan="empty:reply",
+        tries=("empty reply",),
+        told=EMPTY,
+    ),
+    _fine("replies with nothing, and counts it", "empty:usage", text=""),
+    Fault(
+        what="sends a stream of nothing",
+        plan="empty:bytes",
+        tries=("empty reply",),
+        told=EMPTY,
+        asked=Asked.STREAM,
+    ),
+    Fault(
+        what="sends a body of nothing",
+        plan="empty:bytes",
+        tries=("unreadable",),
+        told=BAD,
+        asked=Asked.WHOLE,
+    ),
+    Fault(
+        what="sends a body that is no JSON",
+        plan="malformed:text",
+        tries=("unreadable",),
+        told=BAD,
+        asked=Asked.WHOLE,
+    ),
+    _begun(
+        "sends an event of 17 MiB",
+        "huge",
+        "too large",
+        EVENT_TOO_LARGE,
+    ),
+    _fine("sends an event of 2 MiB", f"huge:size={2**21}", asked=Asked.STREAM, text=None),
+    Fault(
+        what="sends a body above the limit",
+        plan=f"huge:size={5 * 2**20}",
+        by=By.NOBODY,
+        tries=("too large",),
+        told=REPLY_TOO_LARGE,
+        asked=Asked.WHOLE,
+    ),
+    Fault(
+        what="answers with a page",
+        plan="page",
+        tries=("a page, no reply",),
+        told=BAD,
+        effect=AccountPenalty.CIRCUIT_OPEN,
+        closed=300,
+    ),
+    *(
+        _fine(f"packs the reply though nobody asked: {coding}", f"encoded:{coding}")
+        for coding in ("gzip", "deflate")
+    ),
+    Fault(
+        what="packs the reply as nobody can read it",
+        plan="encoded:bad",
+        tries=("broken off",),
+        told=BAD,
+    ),
+    Fault(
+        what="unpacks to more than the limit",
+        plan=f"bomb:size={2**25}",
+        by=By.NOBODY,
+        tries=("too large",),
+        told=REPLY_TOO_LARGE,
+        asked=Asked.WHOLE,
+    ),
+    Fault(
+        what="unpacks to an event above the limit",
+        plan=f"bomb:size={2**25}",
+        by=By.NOBODY,
+        tries=("too large",),
+        told=EVENT_TOO_LARGE,
+        asked=Asked.STREAM,
+    ),
+    _fine("sends a header of 20 KB", "headers"),
+    _fine("sends 200 headers", "headers:size=10:count=200"),
+    Fault(
+        what="sends 300 headers",
+        plan="headers:size=10:count=300",
+        tries=("unreadable",),
+        told=BAD,
+    ),
+    *(_fine(f"says {status} first", f"early:{status}") for status in (100, 102, 103)),
+    _fine("counts nothing", "no_usage", counted=False),
+    _fine("stops at the limit of tokens", "ok:max_tokens", text=None),
+    _fine("streams what was asked for in one piece", "streams_anyway", asked=Asked.WHOLE),
+    _fine("sends in one piece what was asked for as a stream", "whole_anyway", asked=Asked.STREAM),
+    *(
+        Fault(
+            what=f"answers streams alone: `{wording}`",
+            plan=f"stream_only:{wording}",
+            by=By.SAME,
+            tries=("answers streams alone", _OK),
+            effect=AccountPenalty.NONE,
+            asked=Asked.WHOLE,
+        )
+        for wording in STREAM_ONLY
+    ),
+    *(
+        _fine(f"spells the stream otherwise: {how}", f"ok:text:{shape}", asked=Asked.STREAM)
+        for how, shape in (
+            ("byte by byte", "byte"),
+            ("CRLF, byte by byte", "crlf_byte"),
+            ("lines end with CR", "cr"),
+            ("a byte order mark", "bom"),
+            ("comments between", "comments"),
+            ("no space after the colon", "no_space"),
+            ("no blank line at the end", "no_blank"),
+        )
+    ),
+]
+
+SECTIONS: Final[Mapping[str, list[Fault]]] = {
+    "The way to the upstream": _LINE,
+    "Statuses": _STATUSES,
+    "Rate limits": _LIMITS,
+    "Silence": _SLOW,
+    "Replies that break off": _CUTS,
+    "Errors inside a 200": _EVENTS,
+    "Odd replies": _ODD,
+}
+FAULTS: Final = [fault for faults in SECTIONS.values() for fault in faults]

@@ -1,0 +1,330 @@
+"""The table of verdicts: every kind of failure, in the words that upstreams use."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.events import Failure, FailureKind
+from gateway.routing.failure_policy import (
+    TABLE,
+    AccountPenalty,
+    Blame,
+    Failover,
+    FailurePolicy,
+    PolicyRule,
+    SameAccountRetry,
+    Verdict,
+)
+
+CLIENT, ACCOUNT, CAPACITY, TRANSPORT, UPSTREAM = Blame
+NEVER, ONCE, YES = Failover
+NONE, FAILURE, COOL, OPEN, BAN = AccountPenalty
+SOON = SameAccountRetry(1.0, jitter=0.5)
+
+judge = FailurePolicy().classify
+
+
+def said(status: int | None = 500, message: str = "No.", **fields: Any) -> Failure:
+    return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
+
+
+def line(kind: FailureKind, **fields: Any) -> Failure:
+    return Failure(kind=kind, message="at the line", **fields)
+
+
+LINE: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float | None]] = {
+    "no_connection": (line(FailureKind.CONNECT), TRANSPORT, YES, FAILURE, None),
+    "tls_opens_5_minutes": (line(FailureKind.TLS), TRANSPORT, YES, OPEN, 300),
+    "no_answer_after_sending": (line(FailureKind.DISCONNECT), TRANSPORT, ONCE, FAILURE, None),
+    "cut_before_commit": (line(FailureKind.TRUNCATED), TRANSPORT, YES, FAILURE, None),
+    "timeout": (line(FailureKind.TIMEOUT), UPSTREAM, ONCE, FAILURE, None),
+    "empty_success": (line(FailureKind.EMPTY), UPSTREAM, YES, FAILURE, None),
+    "reply_too_large": (line(FailureKind.TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
+    "event_too_large": (line(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
+    "garbage": (line(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
+    "html_page_opens_5_minutes": (
+        line(FailureKind.MALFORMED, status=200),
+        UPSTREAM,
+        ONCE,
+        OPEN,
+        300,
+    ),
+}
+STATUS: dict[str, tuple[tuple[int, ...], Blame, Failover, AccountPenalty, float | None]] = {
+    "redirect": ((301, 302, 307, 308), UPSTREAM, NEVER, NONE, None),
+    "client": ((400, 404, 413, 415, 422), CLIENT, NEVER, NONE, None),
+    "key_refused": ((401,), ACCOUNT, YES, BAN, None),
+    "payment_required_until_reset": ((402,), ACCOUNT, YES, BAN, 300),
+    "forbidden": ((403,), ACCOUNT, ONCE, BAN, None),
+    "its_own_timeout": ((408, 504, 524), UPSTREAM, NEVER, FAILURE, None),
+    "rate_limited": ((429,), CAPACITY, YES, COOL, None),
+    "overloaded": ((529,), CAPACITY, YES, FAILURE, None),
+    "another_refusal": ((405, 409, 410, 418, 425, 451), UPSTREAM, ONCE, NONE, None),
+    "server_error": ((500, 501, 502, 503, 520, 599), UPSTREAM, YES, FAILURE, None),
+}
+
+
+def check(
+    verdict: Verdict, blame: Blame, other: Failover, effect: AccountPenalty, seconds: float | None
+) -> None:
+    found = (verdict.blame, verdict.failover, verdict.penalty, verdict.penalty_seconds)
+    assert found == (blame, other, effect, seconds)
+
+
+@pytest.mark.parametrize("row", LINE)
+def test_line(row: str) -> None:
+    failure, *expected = LINE[row]
+    check(judge(failure), *expected)
+    assert judge(failure).same_account_retry is None
+
+
+@pytest.mark.parametrize(
+    ("row", "status"), [(row, each) for row in STATUS for each in STATUS[row][0]]
+)
+def test_status(row: str, status: int) -> None:
+    check(judge(said(status)), *STATUS[row][1:])
+
+
+def test_no_status_is_a_server_error() -> None:
+    check(judge(said(None)), UPSTREAM, YES, FAILURE, None)
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_every_kind_of_failure_has_a_row(kind: FailureKind) -> None:
+    assert any(row.predicate(line(kind)) for row in TABLE)
+
+
+@pytest.mark.parametrize("status", [400, 403, 429, 500, 502, 503])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 213462 tokens > 200000 maximum",
+        "This model's maximum context length is 128000 tokens.",
+        "Your input exceeds the context window of this model.",
+    ],
+)
+def test_context_overflow_is_the_clients_however_dressed(status: int, message: str) -> None:
+    check(judge(said(status, message)), CLIENT, NEVER, NONE, None)
+
+
+@pytest.mark.parametrize("status", [400, 403, 429, 500])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": "content_policy_violation"},
+        {"code": "content_filter"},
+        {"type": "invalid_prompt"},
+        {"message": "Output blocked by content filtering policy"},
+        {"message": "The response was filtered due to the content management policy."},
+        {"message": "Your request was rejected as a result of our safety system."},
+        {"message": "The prompt was flagged as potentially violating our usage policy."},
+        {"message": "This request violates our usage policies."},
+        {"message": "This model requires moderation and your input was flagged."},
+    ],
+    ids=str,
+)
+def test_content_policy_is_the_clients_however_dressed(status: int, fields: dict[str, str]) -> None:
+    check(judge(said(status, **fields)), CLIENT, NEVER, NONE, None)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 500])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This organization has been disabled.",
+        "Your account has been deactivated, please check your email for more information.",
+        "The account associated with this API key has been deactivated.",
+        "You are using a deactivated account",
+        "Your access was terminated due to violation of our policies.",
+        "Incorrect API key provided: sk-...abcd.",
+        "API key not valid. Please pass a valid API key.",
+    ],
+)
+def test_a_closed_account_is_banned_whatever_the_status(status: int, message: str) -> None:
+    check(judge(said(status, message)), ACCOUNT, YES, BAN, None)
+    assert judge(said(status, message)).alert
+
+
+@pytest.mark.parametrize("status", [400, 402, 403, 429, 500])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": "insufficient_quota"},
+        {"type": "insufficient_quota"},
+        {"type": "billing_error"},
+        {"message": "Your credit balance is too low to access the API."},
+        {"message": "Insufficient Balance"},
+        {"message": "insufficient user quota"},
+        {"message": "Billing hard limit has been reached"},
+    ],
+    ids=str,
+)
+def test_a_spent_quota_is_the_accounts_until_reset(status: int, fields: dict[str, str]) -> None:
+    failure = said(status, **fields, retry_after=86_400.0)
+    check(judge(failure), ACCOUNT, YES, BAN, 300)
+    assert judge(failure).retry_after == 86_400
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid value: 'This organization has been disabled'.",
+        'messages.0.role: "your account has been deactivated" is no role',
+        "Input should be a string, not `credit balance is too low`",
+        "messages.0: Your account has been deactivated",
+        "For this organization web search has been disabled.",
+        "Unknown field\nYour credit balance is too low",
+        "x" * 61 + " this account has been disabled",
+    ],
+)
+def test_words_of_a_client_that_an_upstream_quotes_close_no_account(message: str) -> None:
+    check(judge(said(400, message)), CLIENT, NEVER, NONE, None)
+
+
+def test_an_accounts_violation_of_policy_is_the_accounts() -> None:
+    message = "Your account has been disabled for violating our usage policies."
+    check(judge(said(403, message)), ACCOUNT, YES, BAN, None)
+
+
+@pytest.mark.parametrize("word", ["overloaded_error", "server_is_overloaded", "slow_down"])
+@pytest.mark.parametrize("status", [429, 500, 503, 529])
+def test_overload_is_told_by_name_too(status: int, word: str) -> None:
+    for failure in (said(status, type=word), said(status, code=word)):
+        check(judge(failure), CAPACITY, YES, FAILURE, None)
+        assert judge(failure).same_account_retry == SOON
+
+
+@pytest.mark.parametrize(
+    ("hint", "again"),
+    [
+        (None, SOON),
+        (0.5, SameAccountRetry(0.5)),
+        (3.0, SameAccountRetry(3.0)),
+        (3.1, None),
+        (60.0, None),
+    ],
+)
+def test_overload_waits_there_a_second_or_as_hinted_up_to_three(
+    hint: float | None, again: SameAccountRetry | None
+) -> None:
+    assert judge(said(529, retry_after=hint)).same_account_retry == again
+
+
+@pytest.mark.parametrize(
+    ("hint", "again"),
+    [
+        (None, None),
+        (2.0, SameAccountRetry(2.0, last_resort=True)),
+        (3.0, SameAccountRetry(3.0, last_resort=True)),
+        (3.1, None),
+    ],
+)
+def test_rate_limit_waits_there_only_as_hinted_and_as_the_last_resort(
+    hint: float | None, again: SameAccountRetry | None
+) -> None:
+    verdict = judge(said(429, retry_after=hint))
+    assert verdict.same_account_retry == again
+    assert verdict.retry_after == hint
+
+
+def test_nothing_else_is_tried_again_there() -> None:
+    for status in {*range(300, 600)} - {429, 529}:
+        assert judge(said(status, retry_after=1.0)).same_account_retry is None
+
+
+def test_the_wait_of_overload_is_spread_by_half() -> None:
+    assert [SOON.wait(chance) for chance in (0.0, 0.5, 1.0)] == [0.5, 1.0, 1.5]
+    assert SameAccountRetry(2.0).wait(0.9) == 2.0
+
+
+@given(
+    st.sampled_from([*FailureKind]),
+    st.one_of(st.none(), st.integers(300, 599)),
+    st.sampled_from([None, "insufficient_quota", "content_filter", "slow_down"]),
+    st.one_of(st.none(), st.floats(0, 1e6)),
+)
+def test_after_commit_nobody_is_asked_again_and_the_circuit_counts(
+    kind: FailureKind, status: int | None, code: str | None, hint: float | None
+) -> None:
+    failure = Failure(kind=kind, status=status, message="No.", code=code, retry_after=hint)
+    before, after = judge(failure), judge(failure, committed=True)
+    assert (after.failover, after.same_account_retry, after.penalty_seconds) == (NEVER, None, None)
+    assert after.penalty is (NONE if before.penalty is NONE else FAILURE)
+    assert (after.reason, after.blame, after.alert) == (before.reason, before.blame, before.alert)
+
+
+def test_what_a_person_has_to_mend_is_alerted() -> None:
+    alerted = {row.reason for row in TABLE if row.alert}
+    assert alerted == {
+        "TLS failed",
+        "account closed",
+        "key refused",
+        "access forbidden",
+        "redirected",
+    }
+
+
+@pytest.mark.parametrize(
+    ("blame", "seconds", "expected"),
+    [
+        (CLIENT, None, (NEVER, NONE, None)),
+        (ACCOUNT, None, (YES, BAN, None)),
+        (ACCOUNT, 7200.0, (YES, BAN, 7200.0)),
+        (CAPACITY, None, (YES, COOL, None)),
+        (CAPACITY, 30.0, (YES, COOL, 30.0)),
+        (TRANSPORT, None, (YES, FAILURE, None)),
+        (TRANSPORT, 60.0, (YES, OPEN, 60.0)),
+        (UPSTREAM, None, (YES, FAILURE, None)),
+        (UPSTREAM, 60.0, (YES, OPEN, 60.0)),
+    ],
+)
+def test_a_rule_says_whom_to_blame_and_for_how_long(
+    blame: Blame, seconds: float | None, expected: tuple[Failover, AccountPenalty, float | None]
+) -> None:
+    rule = PolicyRule(blame=blame, status=frozenset({418}), seconds=seconds)
+    check(FailurePolicy((rule,)).classify(said(418)), blame, *expected)
+
+
+def test_rules_go_before_the_table_and_the_first_that_fits_decides() -> None:
+    rules = (
+        PolicyRule(
+            blame=UPSTREAM, status=frozenset({400, 404}), text=re.compile("no such deployment")
+        ),
+        PolicyRule(blame=CAPACITY, status=frozenset({400})),
+        PolicyRule(blame=ACCOUNT, status=frozenset({400})),
+    )
+    judge = FailurePolicy(rules).classify
+    assert judge(said(404, "there is no such deployment")).reason == "rule 1"
+    assert judge(said(400)).reason == "rule 2"
+    assert judge(said(404)).reason == "refused"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        ({"type": re.compile("busy.*")}, {"type": "busy_now"}),
+        ({"code": re.compile("E42")}, {"code": "E42"}),
+        ({"text": re.compile("come back")}, {"message": "please come back"}),
+        ({"text": re.compile("come back")}, {"body": '{"hint":"come back"}'}),
+        ({"status": frozenset({500}), "code": re.compile("E4.")}, {"code": "E42"}),
+    ],
+    ids=str,
+)
+def test_a_rule_fits_by_status_type_code_or_text(
+    rule: dict[str, Any], fits: dict[str, Any]
+) -> None:
+    rule_ = PolicyRule(blame=CLIENT, **rule)
+    assert rule_.matches(said(500, **fits))
+    assert not rule_.matches(said(500, "another", type="not busy", code="E421"))
+    assert not rule_.matches(line(FailureKind.CONNECT, code="E42", body="come back", type="busy"))
+
+
+def test_every_condition_of_a_rule_must_hold() -> None:
+    rule = PolicyRule(blame=CLIENT, status=frozenset({500}), code=re.compile("E42"))
+    assert not rule.matches(said(503, code="E42"))
+    assert not rule.matches(said(500, code="E43"))

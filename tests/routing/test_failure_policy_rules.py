@@ -1,0 +1,106 @@
+"""An operator's rules as the file has them decide before the table does."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import parse_config
+from gateway.core.events import Failure, FailureKind
+from gateway.routing.affinity import SESSION_HEADERS
+from gateway.routing.failure_policy import (
+    AccountPenalty,
+    Blame,
+    Failover,
+    FailurePolicy,
+    compile_rules,
+)
+
+RULES = """\
+rules:
+  - {blame: capacity, status: [400, 503], text: "(?i)no capacity", for: 5s}
+  - {blame: client, type: "safety_.*"}
+  - {blame: account, code: key_asleep, for: 2m}
+  - {blame: upstream, status: [404]}
+"""
+
+
+def judge() -> FailurePolicy:
+    return FailurePolicy(compile_rules(parse_config(RULES).rules))
+
+
+def said(status: int, message: str = "no", **fields: str) -> Failure:
+    return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason", "blame", "others", "effect", "seconds"),
+    [
+        (
+            said(400, "NO CAPACITY"),
+            "rule 1",
+            Blame.CAPACITY,
+            Failover.YES,
+            AccountPenalty.RATE_LIMITED,
+            5,
+        ),
+        (
+            said(503, "sorry: no capacity"),
+            "rule 1",
+            Blame.CAPACITY,
+            Failover.YES,
+            AccountPenalty.RATE_LIMITED,
+            5,
+        ),
+        (
+            said(500, type="safety_x"),
+            "rule 2",
+            Blame.CLIENT,
+            Failover.NEVER,
+            AccountPenalty.NONE,
+            None,
+        ),
+        (
+            said(200, code="key_asleep"),
+            "rule 3",
+            Blame.ACCOUNT,
+            Failover.YES,
+            AccountPenalty.AUTH_FAILED,
+            120,
+        ),
+        (said(404), "rule 4", Blame.UPSTREAM, Failover.YES, AccountPenalty.FAILURE, None),
+        (
+            said(500, "no capacity"),
+            "server error",
+            Blame.UPSTREAM,
+            Failover.YES,
+            *(AccountPenalty.FAILURE, None),
+        ),
+        (
+            said(400, type="a_safety_x"),
+            "refused",
+            Blame.CLIENT,
+            Failover.NEVER,
+            AccountPenalty.NONE,
+            None,
+        ),
+    ],
+)
+def test_what_follows_from_a_rule(
+    failure: Failure,
+    reason: str,
+    blame: Blame,
+    others: Failover,
+    effect: AccountPenalty,
+    seconds: float | None,
+) -> None:
+    verdict = judge().classify(failure)
+    assert (verdict.reason, verdict.blame) == (reason, blame)
+    assert (verdict.failover, verdict.penalty, verdict.penalty_seconds) == (others, effect, seconds)
+
+
+def test_no_rules_unless_something_is_said() -> None:
+    assert compile_rules(parse_config("").rules) == ()
+
+
+def test_conversations_are_recognised_by_the_same_headers_where_nothing_is_said() -> None:
+    assert parse_config("").affinity.headers == SESSION_HEADERS

@@ -1,0 +1,68 @@
+"""What the tests of translated replies share: the nine pairs, what is asked and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import orjson
+
+from gateway.core.events import StopReason, Usage
+from gateway.core.formats import Format
+from gateway.core.parts import Text, ToolCall
+from gateway.core.reply import Reply, collect_reply
+from gateway.wire.registry import CODECS
+from tests.support.gateway import RunningGateway
+from tests.wire.stream_cases import decode
+from tests.wire.strict.checkers import check
+
+OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
+"""Opens a house whose only channel speaks the format given, on the translated lane in any case;
+`line` changes the channel, other names the configuration."""
+
+PAIRS = [(asked, spoken) for asked in Format for spoken in Format]
+TRANSLATED_PAIRS = [(asked, spoken) for asked, spoken in PAIRS if asked is not spoken]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: dict[Format, Any] = {
+    Format.CHAT: [
+        {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}},
+    ],
+    Format.MESSAGES: [{"name": "get_weather", "input_schema": SCHEMA}],
+    Format.RESPONSES: [{"type": "function", "name": "get_weather", "parameters": SCHEMA}],
+}
+TERMINAL = {
+    Format.CHAT: b"[DONE]",
+    Format.MESSAGES: b"message_stop",
+    Format.RESPONSES: b"response.completed",
+}
+EXPECTED: dict[str, tuple[object, StopReason, Usage]] = {
+    "text": ("Hello, world!", StopReason.END_TURN, Usage(input_tokens=12, output_tokens=4)),
+    "one_tool": (
+        ("call_1", "get_weather", {"city": "Oslo"}),
+        StopReason.TOOL_CALL,
+        Usage(input_tokens=58, output_tokens=17),
+    ),
+}
+
+
+def meaning(told: Reply) -> tuple[object, StopReason, Usage | None]:
+    """The one part, the stop reason and the usage of a reply, as in `MEANT`."""
+    (part,) = told.parts
+    match part:
+        case Text(text):
+            return text, told.stop, told.usage
+        case ToolCall(id=id, name=name, arguments=arguments):
+            return (id, name, orjson.loads(arguments)), told.stop, told.usage
+    raise AssertionError(part)
+
+
+def parse_stream(asked: Format, raw: bytes) -> Reply:
+    """The reply that a client reads; its stream is held to the format's strict grammar."""
+    check(asked, raw, include_usage=True)
+    return collect_reply(decode(CODECS[asked].decoder(), raw))
+
+
+def usage_option(asked: Format) -> dict[str, Any]:
+    """The fields by which a client asks for usage in a stream."""
+    return {"stream_options": {"include_usage": True}} if asked is Format.CHAT else {}

@@ -1,0 +1,180 @@
+"""Clients of one format before an upstream of another: all nine pairs, whole and streamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState
+from gateway.wire.registry import CODECS
+from tests.server.format_pairs import (
+    EXPECTED,
+    PAIRS,
+    TOOLS,
+    OpenGateway,
+    meaning,
+    parse_stream,
+    usage_option,
+)
+from tests.support.gateway import (
+    ACCOUNT,
+    ALPHA,
+    BETA,
+    PATHS,
+    UPSTREAM_KEY,
+    UPSTREAM_MODEL,
+    channel,
+    request_body,
+    run_gateway,
+)
+from tests.support.upstream import (
+    ScriptedUpstream,
+    by_byte,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
+from tests.wire.strict.checkers import check_body
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+@pytest.mark.parametrize(("asked", "spoken"), PAIRS)
+async def test_a_reply_means_the_same_in_every_format(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format, case: str
+) -> None:
+    upstream.respond_with(fixture_reply(spoken, case), by_byte(fixture_stream(spoken, case)))
+    body = request_body(asked, tools=TOOLS[asked])
+    async with behind(spoken) as house:
+        answer = await house.post(asked, body)
+        assert answer.status == 200, await answer.text()
+        assert answer.content_type == "application/json"
+        told = await answer.json()
+        check_body(asked, told)
+        assert meaning(CODECS[asked].parse_reply(told)) == EXPECTED[case]
+        assert told["model"] == body["model"]
+        assert "x-gateway-dropped" not in answer.headers
+
+        answer = await house.post(asked, body | {"stream": True} | usage_option(asked))
+        assert answer.content_type == "text/event-stream"
+        assert meaning(parse_stream(asked, await answer.read())) == EXPECTED[case]
+
+        for row in await house.rows(2):
+            assert (row.format, row.lane, row.state) == (asked, "translated", ExchangeState.OK)
+            assert (row.model, row.upstream_model) == (body["model"], UPSTREAM_MODEL)
+            assert (row.channel, row.account) == (f"{spoken}-main", ACCOUNT)
+            assert row.stop_reason == EXPECTED[case][1]
+            assert row.input_tokens == EXPECTED[case][2].input_tokens
+            assert row.output_tokens == EXPECTED[case][2].output_tokens
+            assert (row.usage_source, row.dropped) == ("upstream", None)
+    for seen in upstream.requests:
+        assert (seen.method, seen.target) == ("POST", PATHS[spoken])
+        assert seen.json["model"] == UPSTREAM_MODEL
+
+
+@pytest.mark.parametrize(("asked", "spoken"), PAIRS)
+async def test_exactly_which_headers_an_upstream_gets(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    upstream.respond_with(fixture_reply(spoken))
+    noise = {
+        "anthropic-version": "2026-10-21",
+        "anthropic-beta": "b-1",
+        "x-codex-turn-state": "turn-1",
+        "x-gateway-strict": "1",
+        "openai-beta": "x",
+    }
+    async with behind(spoken) as house:
+        path = f"{PATHS[asked]}?beta=true"
+        answer = await house.post(asked, headers=noise, path=path)
+        assert answer.status == 200
+    sent = {name.lower(): value for name, value in upstream.last_request.headers.items()}
+    for name in ("host", "accept", "content-type", "content-length", "accept-encoding"):
+        del sent[name]
+    assert sent.pop("user-agent").startswith("model-gateway/")
+    expected = {"authorization": f"Bearer {UPSTREAM_KEY}"}
+    if spoken is Format.MESSAGES:
+        expected = {"x-api-key": UPSTREAM_KEY, "anthropic-version": "2023-06-01"}
+    if asked is spoken is Format.MESSAGES:
+        expected |= {"anthropic-version": "2026-10-21", "anthropic-beta": "b-1"}
+    if asked is spoken is Format.RESPONSES:
+        expected |= {"x-codex-turn-state": "turn-1"}
+    assert sent == expected
+    own_switch = asked is spoken is Format.MESSAGES
+    assert upstream.last_request.url.query == ("beta=true" if own_switch else "")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_headers_of_an_upstream_of_another_format_stay_there(
+    upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
+) -> None:
+    script = fixture_stream("responses") if streams else fixture_reply("responses")
+    upstream.respond_with(
+        script.with_changes(headers={**script.headers, "x-codex-turn-state": "t"})
+    )
+    async with behind(Format.RESPONSES) as house:
+        answer = await house.post(Format.CHAT, stream=streams)
+        assert answer.status == 200
+        assert "x-codex-turn-state" not in answer.headers
+
+
+async def test_the_first_format_of_the_family_is_asked(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Where the client's own is not among the channels."""
+    lines = [channel(spoken, upstream.address) for spoken in Format]
+    without_chat = [line for line in lines if line["format"] != "chat"]
+    upstream.respond_with(fixture_reply("messages"), fixture_reply("responses"))
+    async with run_gateway(tmp_path, without_chat) as house:
+        assert (await house.post(Format.CHAT, model=ALPHA)).status == 200
+        assert upstream.last_request.target == PATHS[Format.MESSAGES]
+        assert (await house.post(Format.CHAT, model=BETA)).status == 200
+        assert upstream.last_request.target == PATHS[Format.RESPONSES]
+        assert {row.lane for row in await house.rows(2)} == {"translated"}
+
+
+@pytest.mark.parametrize("lane", ["native", "translated"])
+async def test_estimates_learn_from_what_requests_really_used(
+    upstream: ScriptedUpstream, behind: OpenGateway, lane: str
+) -> None:
+    """Streams to messages clients begin with an estimate of their input."""
+    async with behind(Format.CHAT, line={"lane": lane}) as house:
+        said = "word " * 2000
+        asked = request_body(Format.CHAT, messages=[{"role": "user", "content": said}])
+        parsed = CODECS[Format.CHAT].parse_prompt(asked)
+        estimates = house.daemon.runtime.input_estimates
+        before = estimates.estimate(BETA, parsed)
+        counted = orjson.loads(fixture_reply("chat").body)
+        counted["usage"]["prompt_tokens"] = 2 * before
+        upstream.respond_with(json_response(counted))
+        for _ in range(6):
+            assert (await house.post(Format.CHAT, asked)).status == 200
+        assert estimates.estimate(BETA, parsed) >= 1.5 * before
+        assert estimates.estimate(ALPHA, parsed) == before
+
+
+async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
+    upstream: ScriptedUpstream, behind: OpenGateway
+) -> None:
+    bare = orjson.loads(fixture_reply("chat").body)
+    del bare["usage"]
+    frames = by_frame(fixture_stream("chat"))
+    upstream.respond_with(
+        json_response(bare), frames.with_changes(pieces=(*frames.chunks[:-2], frames.chunks[-1]))
+    )
+    async with behind(Format.CHAT) as house:
+        answer = await house.post(Format.MESSAGES)
+        told = CODECS[Format.MESSAGES].parse_reply(await answer.json())
+        assert told.usage is not None
+        assert told.usage.input_tokens > 0
+        assert told.usage.output_tokens > 0
+        answer = await house.post(Format.MESSAGES, stream=True)
+        again = parse_stream(Format.MESSAGES, await answer.read())
+        assert again.usage == told.usage
+        for row in await house.rows(2):
+            assert row.usage_source == "estimated"
+            used = (row.input_tokens, row.output_tokens)
+            assert used == (told.usage.input_tokens, told.usage.output_tokens)

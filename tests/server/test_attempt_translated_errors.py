@@ -1,0 +1,184 @@
+"""Upstreams that fail behind a client of another format: told in its own form, and never hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState
+from tests.server.format_pairs import TERMINAL, TRANSLATED_PAIRS, OpenGateway
+from tests.support.upstream import (
+    TRUNCATIONS,
+    ScriptedUpstream,
+    by_frame,
+    event_stream,
+    fixture_stream,
+    json_response,
+)
+from tests.wire.strict.checkers import check
+
+STATUSES = {
+    400: (400, "invalid_request_error", "invalid_request_error"),
+    401: (502, "server_error", "api_error"),
+    404: (404, "invalid_request_error", "not_found_error"),
+    413: (413, "invalid_request_error", "request_too_large"),
+    422: (422, "invalid_request_error", "invalid_request_error"),
+    429: (503, "server_error", "overloaded_error"),
+    500: (503, "server_error", "overloaded_error"),
+    529: (503, "server_error", "overloaded_error"),
+}
+
+
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+async def test_errors_of_an_upstream_in_the_clients_words(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    said: dict[str, Any] = {"message": "No.", "type": "their_word"}
+    if spoken is not Format.MESSAGES:
+        said |= {"param": "no_such_field", "code": None}
+    async with behind(spoken) as house:
+        for status, (seen, chat_type, messages_type) in STATUSES.items():
+            upstream.respond_with(json_response({"type": "error", "error": said}, status))
+            for streams in (False, True):
+                answer = await house.post(asked, stream=streams)
+                assert answer.status == seen, status
+                error = (await answer.json())["error"]
+                assert error["type"] == (messages_type if asked is Format.MESSAGES else chat_type)
+                assert error.get("param") is None
+                if seen < 500:
+                    assert error["message"] == "No."
+                assert "their_word" not in await answer.text()
+        rows = await house.rows(2 * len(STATUSES))
+        assert [row.upstream_status for row in rows[::2]] == [*STATUSES]
+        assert {row.state for row in rows} == {ExchangeState.ERROR}
+
+
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+async def test_an_error_as_the_first_event_is_an_http_error(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    upstream.respond_with(by_frame(fixture_stream(spoken, "error_first")))
+    async with behind(spoken) as house:
+        answer = await house.post(asked, stream=True)
+        assert answer.status == 503
+        assert (await house.row()).state is ExchangeState.ERROR
+
+
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+async def test_an_error_in_the_middle_is_told_in_the_clients_form(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    upstream.respond_with(by_frame(fixture_stream(spoken, "error_mid_stream")))
+    async with behind(spoken) as house:
+        answer = await house.post(asked, stream=True)
+        raw = await answer.read()
+        assert answer.status == 200
+        check(asked, raw, errored=True)
+        assert TERMINAL[asked] not in raw
+        row = await house.row()
+        assert (row.state, row.status) == (ExchangeState.ERROR, 200)
+
+
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+async def test_a_cut_never_looks_like_an_end(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    async with behind(spoken) as house:
+        for ending in TRUNCATIONS.values():
+            upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=ending)))
+            answer = await house.post(asked, stream=True)
+            raw = await answer.read()
+            check(asked, raw, errored=True)
+            assert TERMINAL[asked] not in raw
+            assert b"Bad upstream response" in raw
+        rows = await house.rows(len(TRUNCATIONS))
+        assert {row.state for row in rows} == {ExchangeState.UPSTREAM_CUT}
+
+
+@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+async def test_what_cannot_be_read_is_a_bad_reply(
+    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+) -> None:
+    scripts = [
+        json_response(b"[]"),
+        json_response(b"<html>"),
+        json_response({}),
+        json_response({"choices": 5, "output": 5}),
+    ]
+    upstream.respond_with(*scripts)
+    async with behind(spoken) as house:
+        for _ in scripts:
+            assert (await house.post(asked)).status == 502
+        upstream.respond_with(
+            event_stream(b""), event_stream(b"data: {]\n\n"), event_stream(b": nothing\n\n")
+        )
+        for _ in range(3):
+            assert (await house.post(asked, stream=True)).status == 502
+        rows = await house.rows(7)
+        assert {row.state for row in rows} == {ExchangeState.ERROR}
+        assert {row.error_code for row in rows} <= {
+            "bad_upstream_response",
+            "empty_upstream_response",
+        }
+
+
+CHAT_OVERFLOW = (
+    "This model's maximum context length is 100 tokens. However, your messages resulted in 130 "
+    "tokens."
+)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "said", "figures"),
+    [
+        (Format.MESSAGES, "prompt is too long: 130 tokens > 100 maximum", True),
+        (Format.CHAT, CHAT_OVERFLOW, True),
+        (Format.CHAT, "request (130 tokens) exceeds the available context size (100 tokens)", True),
+        (Format.RESPONSES, "Your input exceeds the context window of this model.", False),
+    ],
+)
+@pytest.mark.parametrize("asked", Format)
+async def test_a_prompt_that_is_too_long_is_told_so_that_clients_know_it(
+    upstream: ScriptedUpstream,
+    behind: OpenGateway,
+    asked: Format,
+    spoken: Format,
+    said: str,
+    figures: bool,
+) -> None:
+    upstream.respond_with(json_response({"error": {"message": said, "param": "their_word"}}, 400))
+    async with behind(spoken) as house:
+        answer = await house.post(asked)
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+        assert said in error["message"]
+        assert (await house.row()).error_code == "context_length_exceeded"
+    if asked is Format.MESSAGES:
+        start = "prompt is too long" + (": 130 tokens > 100 maximum" if figures else "")
+        assert error["message"].startswith(start)
+    else:
+        conversation = "messages" if asked is Format.CHAT else "input"
+        assert (error["code"], error["param"]) == ("context_length_exceeded", conversation)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_reply_that_cannot_be_written_again_is_an_upstream_s_failure(
+    upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
+) -> None:
+    """Parsing goes deeper than writing."""
+    block = b'{"type":"unknown","data":%b}' % (b"[" * 300 + b"]" * 300)
+    upstream.respond_with(
+        json_response(
+            b'{"id":"reply_01","type":"message","role":"assistant","model":"upstream-model",'
+            b'"content":[%b],"stop_reason":"end_turn","stop_sequence":null,'
+            b'"usage":{"input_tokens":12,"output_tokens":4}}' % block
+        )
+    )
+    async with behind(Format.MESSAGES) as house:
+        answer = await house.post(Format.MESSAGES, stream=streams)
+        assert answer.status == 502
+        assert (await answer.json())["error"]["type"] == "api_error"
+        row = await house.row()
+        assert row.state is ExchangeState.ERROR

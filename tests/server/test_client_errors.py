@@ -1,0 +1,181 @@
+"""What a failed attempt means to the client: the whole table."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.events import Failure, FailureKind
+from gateway.errors import (
+    BadUpstreamReply,
+    ContextLengthExceeded,
+    EmptyUpstreamReply,
+    GatewayError,
+    NoAvailableAccounts,
+    ServiceUnavailable,
+    UpstreamEventTooLarge,
+    UpstreamForbidden,
+    UpstreamRejected,
+    UpstreamReplyTooLarge,
+    UpstreamTimeout,
+    UpstreamTlsFailed,
+)
+from gateway.server.client_errors import client_error, may_forward
+
+LINE = {
+    FailureKind.CONNECT: ServiceUnavailable,
+    FailureKind.TLS: UpstreamTlsFailed,
+    FailureKind.TIMEOUT: UpstreamTimeout,
+    FailureKind.DISCONNECT: BadUpstreamReply,
+    FailureKind.TRUNCATED: BadUpstreamReply,
+    FailureKind.MALFORMED: BadUpstreamReply,
+    FailureKind.EMPTY: EmptyUpstreamReply,
+    FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
+    FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
+}
+SAID: dict[int | None, type[GatewayError]] = {
+    **dict.fromkeys((400, 404, 413, 422), UpstreamRejected),
+    **dict.fromkeys((401, 403), UpstreamForbidden),
+    **dict.fromkeys((402, 429), NoAvailableAccounts),
+    **dict.fromkeys((408, 504, 524), UpstreamTimeout),
+    **dict.fromkeys((301, 302, 307), BadUpstreamReply),
+    **dict.fromkeys((405, 409, 418, 500, 502, 503, 520, 529, 599), ServiceUnavailable),
+    None: ServiceUnavailable,
+}
+
+
+def failure(**fields: object) -> Failure:
+    return Failure(**({"kind": FailureKind.RESPONSE, "message": "at host"} | fields))  # type: ignore[arg-type]
+
+
+def told(**fields: object) -> GatewayError:
+    return client_error(failure(**fields), lambda text: text.replace("host", "[address]"))
+
+
+def test_no_kind_is_forgotten() -> None:
+    assert {*LINE, FailureKind.RESPONSE} == set(FailureKind)
+
+
+@pytest.mark.parametrize("kind", LINE)
+def test_the_line(kind: FailureKind) -> None:
+    error = told(kind=kind, message="secret place")
+    assert type(error) is LINE[kind]
+    assert "secret" not in error.message
+    assert error.detail == "secret place"
+
+
+@pytest.mark.parametrize("status", SAID)
+def test_what_the_upstream_said(status: int | None) -> None:
+    error = told(status=status)
+    assert type(error) is SAID[status]
+    if isinstance(error, UpstreamRejected):
+        assert error.status == status
+        assert error.message == "at [address]"
+    else:
+        assert "at" not in error.message.split()
+
+
+@pytest.mark.parametrize("status", [400, 403, 503, None])
+@pytest.mark.parametrize("field", ["code", "type"])
+def test_a_spent_quota_in_whatever_status(status: int | None, field: str) -> None:
+    spent = {"status": status, field: "insufficient_quota"}
+    assert type(told(**spent)) is NoAvailableAccounts
+    assert not may_forward(failure(**spent))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_the_time_is_passed_on(status: int) -> None:
+    assert told(status=status, retry_after=4.0).retry_after == 4
+    assert told(status=status).retry_after == (30 if status == 429 else 5)
+
+
+def test_a_refusal_keeps_the_field_and_the_code() -> None:
+    error = told(status=400, code="too_long", param="messages")
+    assert (error.code, error.param) == ("too_long", "messages")
+    assert told(status=400).code is None
+
+
+def test_a_refusal_is_clean_and_short_in_every_word() -> None:
+    error = told(status=400, code="host " * 500, param="host", message="host " * 5000)
+    assert error.param == "[address]"
+    assert error.code == ("[address] " * 500)[:200]
+    assert error.message == ("[address] " * 5000)[:2000]
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("temperature", "temperature"),
+        ("tools[2].function.name", "tools"),
+        ("messages.3.content.0", "messages"),
+        ("input", None),
+        ("max_output_tokens", None),
+        (None, None),
+    ],
+)
+def test_of_a_translated_body_only_the_clients_own_fields_are_named(
+    said: str | None, named: str | None
+) -> None:
+    asked = {"messages", "temperature", "tools", "max_tokens"}
+    refused = failure(status=422, param=said)
+    assert client_error(refused, str, asked).param == named
+    assert client_error(refused, str).param == said
+
+
+LONG = "This model's maximum context length is 100 tokens, but you sent 130 tokens to host"
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, 500, None])
+def test_a_prompt_that_is_too_long_is_one_error(status: int | None) -> None:
+    error = told(status=status, message=LONG, code="string_above_max_length", param="input")
+    assert isinstance(error, ContextLengthExceeded)
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "input")
+    assert error.message == LONG.replace("host", "[address]")
+    assert error.messages_text == (
+        f"prompt is too long: 130 tokens > 100 maximum ({error.message})"
+    )
+
+
+def test_a_prompt_that_is_too_long_without_figures() -> None:
+    error = told(status=400, code="context_length_exceeded", message="No.")
+    assert (error.message, error.messages_text) == ("No.", "prompt is too long (No.)")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 130 tokens > 100 maximum",
+        "input length and `max_tokens` exceed context limit: 90 + 20 > 100, decrease `max_tokens`",
+    ],
+)
+def test_words_that_messages_clients_know_are_left_alone(message: str) -> None:
+    error = told(status=400, message=message)
+    assert error.message == error.messages_text == message
+    assert error.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(("asked", "param"), [("messages", "messages"), ("input", "input")])
+def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
+    asked: str, param: str
+) -> None:
+    error = client_error(failure(status=400, message=LONG), str, {"model", asked})
+    assert error.param == param
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_a_long_prompt_is_the_clients_however_it_is_dressed(status: int) -> None:
+    assert isinstance(told(status=status, message=LONG), ContextLengthExceeded)
+
+
+def test_a_closed_account_is_never_the_clients() -> None:
+    assert isinstance(told(status=400, message="Your account has been disabled"), UpstreamForbidden)
+
+
+@pytest.mark.parametrize("status", SAID)
+def test_which_words_of_an_upstream_a_stream_may_pass_on(status: int | None) -> None:
+    own = status in (400, 404, 413, 422)
+    assert may_forward(failure(status=status)) == (own or status is None or status >= 500)
+
+
+@pytest.mark.parametrize("kind", LINE)
+def test_the_line_has_no_words_to_pass_on(kind: FailureKind) -> None:
+    assert not may_forward(failure(kind=kind))

@@ -1,0 +1,55 @@
+"""How many tokens are reserved for a reply of which nobody knows yet how long it will be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.server.key_limits import limit_group, limit_key, read_error
+from tests.support.gateway import ALPHA, BETA, RunningGateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+
+async def test_what_models_usually_write_is_what_is_reserved(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    limit_key(house, tokens_per_minute=100_000)
+
+    async def reserved(**fields: Any) -> int:
+        answer = await house.post(Format.CHAT, **fields)
+        left = int(answer.headers["x-ratelimit-remaining-tokens"])
+        await house.rows()
+        now = await house.post(Format.CHAT, b"{")
+        return int(now.headers["x-ratelimit-remaining-tokens"]) + 16 - left
+
+    assert 1024 < await reserved() < 1044
+    assert 4 < await reserved() < 24, "the reply had 4 tokens"
+    assert 1 < await reserved(max_tokens=2) < 22
+    unknown = await reserved(model=ALPHA)
+    assert 1024 < unknown < 1044, "of another model nothing is known"
+
+
+@pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
+async def test_what_models_usually_write_shuts_nobody_out(
+    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+) -> None:
+    """Who names no most has the whole minute, and whoever names one is held to it."""
+    upstream.respond_with(fixture_reply(spoken))
+    outputs = house.daemon.runtime.output_estimates
+    outputs.record(BETA, 90_000)
+    limit_key(house, tokens_per_minute=60_000)
+    limit_group(house, tokens_per_minute=50_000)
+    answer = await house.post(spoken)
+    assert answer.status == 200
+    assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
+    await house.rows()
+    outputs.record(BETA, 90_000)
+    outputs.record(BETA, 90_000)
+    told = await read_error(await house.post(spoken))
+    assert "group default may use 50,000 tokens per minute: 16 are used" in told.message
+    assert "this request may take 50,000, there is room again in 60 s" in told.message
+    most = {"max_output_tokens" if spoken is Format.RESPONSES else "max_tokens": 80_000}
+    assert "it never fits" in (await read_error(await house.post(spoken, **most))).message

@@ -1,0 +1,339 @@
+"""Requests that wait for their turn instead of being refused (`limits.max_wait`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientResponse
+
+from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.core.reply import collect_reply
+from gateway.store.records import ExchangeState
+from gateway.wire.registry import CODECS
+from tests.server.key_limits import (
+    cancel,
+    gateway_with_queue,
+    in_use,
+    limit_group,
+    limit_key,
+    read_error,
+    start_request,
+    use_quota,
+    wait_all_released,
+    wait_queued,
+)
+from tests.support.gateway import RunningGateway
+from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply, fixture_stream
+from tests.wire.stream_cases import decode
+
+SILENT = Response(ending=Ending.STALLED)
+NEVER = 30.0
+
+
+def script(spoken: Format, streamed: bool) -> Response:
+    return fixture_stream(spoken) if streamed else fixture_reply(spoken)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("spoken", Format)
+async def test_when_room_comes_it_goes_on(
+    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
+) -> None:
+    upstream.respond_with(script(spoken, streamed))
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, requests_per_minute=1)
+        use_quota(house, ago=59.7)
+        began = time.perf_counter()
+        answer = await house.post(spoken, stream=streamed)
+        assert answer.status == 200
+        assert 0.25 < time.perf_counter() - began < 2
+        row = await house.row()
+        assert (row.state, row.input_tokens, row.output_tokens) == (ExchangeState.OK, 12, 4)
+        assert row.total_us is not None
+        assert row.total_us > 250_000
+        # The time in line is neither the house's work nor the upstream's.
+        spent = timing(answer)
+        assert list(spent) == ["gateway", "queue", "upstream"]
+        assert spent["queue"] > 250
+        assert spent["gateway"] + spent["upstream"] < 250
+    assert len(upstream.requests) == 1
+
+
+def timing(answer: ClientResponse) -> dict[str, float]:
+    """Milliseconds by who took them."""
+    entries = (each.split(";dur=") for each in answer.headers["server-timing"].split(", "))
+    return {name: float(milliseconds) for name, milliseconds in entries}
+
+
+async def test_who_waits_for_a_place_gets_the_next_one(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_group(house, concurrent=1)
+        first = start_request(house)
+        await upstream.wait_for_request()
+        second = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        assert len(upstream.requests) == 1
+        await cancel(first)
+        assert (await second).status == 200
+        await wait_all_released(house)
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_wait_that_is_too_long_is_a_refusal(
+    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+) -> None:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, 0.3) as house:
+        limit_key(house, concurrent=1)
+        first = start_request(house)
+        await upstream.wait_for_request()
+        began = time.perf_counter()
+        for streamed in (False, True):
+            answer = await house.post(spoken, stream=streamed)
+            assert (await read_error(answer)).message == (
+                "Too Many Requests: key tests may have 1 request at once: 1 is running"
+            )
+            assert answer.headers["retry-after"] == "1"
+        assert 0.5 < time.perf_counter() - began < 3
+        await cancel(first)
+        rows = await house.rows(3)
+        assert [row.state for row in rows[1:]] == [ExchangeState.REJECTED] * 2
+        assert all(row.status == 429 for row in rows[1:])
+
+
+async def test_what_would_come_too_late_is_refused_at_once(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with gateway_with_queue(upstream, tmp_path, 5) as house:
+        limit_key(house, requests_per_minute=1)
+        use_quota(house, ago=40)
+        began = time.perf_counter()
+        answer = await house.post(Format.CHAT)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "20")
+        assert time.perf_counter() - began < 1
+        limit_key(house, tokens_per_minute=1)
+        assert (await house.post(Format.CHAT)).headers["x-should-retry"] == "false"
+        limit_key(house, budget=1)
+        assert (await house.post(Format.CHAT)).headers["x-should-retry"] == "false"
+        assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_streaming_client_that_waits_sees_signs_of_life(
+    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+) -> None:
+    upstream.respond_with(fixture_stream(spoken))
+    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.1}) as house:
+        limit_key(house, requests_per_minute=1)
+        use_quota(house, ago=59.2)
+        answer = await opened(house, spoken)
+        assert answer.status == 200
+        assert not upstream.requests, "the head has left, and nobody is asked yet"
+        first = await answer.content.readany()
+        assert first, "a sign of life"
+        rest = await answer.read()
+        (part,) = collect_reply(decode(CODECS[spoken].decoder(), first + rest)).parts
+        assert isinstance(part, Text)
+        assert part.text == "Hello, world!"
+        assert len(upstream.requests) == 1
+        row = await house.row()
+        assert (row.state, row.output_tokens) == (ExchangeState.OK, 4)
+
+
+async def opened(house: RunningGateway, spoken: Format) -> ClientResponse:
+    """The head of a stream."""
+    async with asyncio.timeout(5):
+        answer: ClientResponse = await start_request(house, spoken, stream=True)
+    return answer
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_a_refusal_after_the_head_is_spoken_in_band(
+    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+) -> None:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, 0.5, server={"commit_after": 0.1}) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        answer = await opened(house, spoken)
+        assert answer.status == 200
+        said = (await answer.read()).decode()
+        assert "key tests may have 1 request at once: 1 is running" in said
+        kind = "rate_limit_error" if spoken is Format.MESSAGES else "rate_limit_exceeded"
+        assert kind in said
+        await cancel(running)
+        row = next(row for row in await house.rows(2) if row.format == spoken and row.stream)
+        assert (row.state, row.status) == (ExchangeState.REJECTED, 200)
+        assert row.error_code == "rate_limit_exceeded"
+        await wait_all_released(house)
+    assert len(upstream.requests) == 1
+
+
+async def test_one_holders_requests_go_in_their_order(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house, user="0")
+        await upstream.wait_for_request()
+        asked = []
+        for number in range(1, 6):
+            asked.append(asyncio.ensure_future(house.post(Format.CHAT, user=str(number))))
+            await wait_queued(house, number)
+        await cancel(running)
+        assert [(await each).status for each in asked] == [200] * 5
+    assert [seen.json["user"] for seen in upstream.requests] == [*"012345"]
+
+
+async def test_nobody_is_held_up_by_who_waits_for_another_limit(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Not the other keys of its group, and not the other groups."""
+    upstream.respond_with(fixture_reply("chat"))
+    async with gateway_with_queue(
+        upstream, tmp_path, 20, limits={"requests_per_minute": 50}
+    ) as house:
+        limit_key(house, requests_per_minute=1)
+        limit_group(house, requests_per_minute=40)
+        use_quota(house, ago=45)
+        waits = start_request(house)
+        await wait_queued(house)
+        _, same = await house.operations.create_key("same group", "default")
+        other = await house.key_for_models("*")
+        began = time.perf_counter()
+        for key in (same, other):
+            assert (await house.post(Format.CHAT, key=key)).status == 200
+        assert time.perf_counter() - began < 1
+        assert not waits.done()
+        await cancel(waits)
+
+
+async def test_who_waits_for_the_gateways_limit_goes_before_later_ones(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path, limits={"concurrent": 1}) as house:
+        other = await house.key_for_models("*")
+        running = start_request(house)
+        await upstream.wait_for_request()
+        first = asyncio.ensure_future(house.post(Format.CHAT, user="first"))
+        await wait_queued(house)
+        second = asyncio.ensure_future(house.post(Format.CHAT, key=other, user="second"))
+        await wait_queued(house, 2)
+        await cancel(running)
+        assert [(await each).status for each in (first, second)] == [200, 200]
+        assert [seen.json.get("user") for seen in upstream.requests] == [None, "first", "second"]
+
+
+async def test_a_client_that_leaves_the_line_frees_its_place(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 1}) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        leaves = start_request(house, stream=True)
+        await wait_queued(house)
+        assert (await house.post(Format.CHAT)).status == 429, "the line is full"
+        await cancel(leaves)
+        await wait_queued(house, 0)
+        stays = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        assert in_use(house)[0][0] == 1
+        await cancel(running)
+        assert (await stays).status == 200
+        rows = {row.state: row for row in await house.rows(4)}
+        gone = [row for row in await house.rows(4) if row.state is ExchangeState.CLIENT_GONE]
+        assert [(row.status, row.usage_source, row.channel) for row in gone if not row.channel] == [
+            (499, "none", None)
+        ]
+        assert ExchangeState.REJECTED in rows
+        await wait_all_released(house)
+    assert len(upstream.requests) == 2
+
+
+async def test_a_client_that_leaves_after_signs_of_life(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.05}) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        answer = await opened(house, Format.MESSAGES)
+        assert await answer.content.readany()
+        answer.close()
+        await wait_queued(house, 0)
+        await cancel(running)
+        await wait_all_released(house)
+        row = next(row for row in await house.rows(2) if row.format == "messages")
+        assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 200)
+        assert (row.usage_source, row.cost_micro) == ("none", 0)
+
+
+async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 12}) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        asked = [asyncio.ensure_future(house.post(Format.CHAT)) for _ in range(8)]
+        await wait_queued(house, 3)
+        done, _ = await asyncio.wait(asked, timeout=0.5)
+        answers = [task.result() for task in done]
+        assert [answer.status for answer in answers] == [429] * 5
+        told = (await read_error(answers[0])).message
+        assert told.endswith("; the line is full for key tests, with 3 requests")
+        await cancel(running)
+        assert sorted([(await task).status for task in asked]) == [200] * 3 + [429] * 5
+
+
+async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """Whoever only waits can go elsewhere at once; what runs has its drain time."""
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(
+        upstream, tmp_path, wait=20, server={"drain_timeout": 3}
+    ) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house, 1)
+        draining = asyncio.ensure_future(
+            house.daemon.listener.drain(
+                house.daemon.runtime, house.daemon.runtime.config.server.drain_timeout
+            )
+        )
+        async with asyncio.timeout(1):
+            assert (await waits).status == 503
+        await cancel(running)
+        await draining
+
+
+async def test_without_max_wait_nobody_waits(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    limit_key(house, requests_per_minute=1)
+    use_quota(house, ago=59.5)
+    assert (await house.post(Format.CHAT)).status == 429
+
+
+async def test_a_token_count_never_waits(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """Clients ask for it before they ask anything, and can do without it."""
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, requests_per_minute=1)
+        use_quota(house, ago=59)
+        began = time.perf_counter()
+        answer = await house.post(Format.MESSAGES, path="/v1/messages/count_tokens")
+        assert answer.status == 429
+        assert time.perf_counter() - began < 0.5

@@ -1,0 +1,161 @@
+"""What ends a wait in line but room: a key that is void by then, a stall, a shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.store.records import ExchangeState
+from tests.server.key_limits import (
+    cancel,
+    gateway_with_queue,
+    limit_key,
+    read_error,
+    shift_clock,
+    start_request,
+    use_quota,
+    wait_all_released,
+    wait_queued,
+)
+from tests.support.gateway import PATHS, RunningGateway, request_body
+from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply
+
+SILENT = Response(ending=Ending.STALLED)
+NEVER = 30.0
+
+
+async def disable(house: RunningGateway) -> None:
+    await house.operations.update_key(house.token.id, state="disabled")
+
+
+async def revoke(house: RunningGateway) -> None:
+    await house.operations.revoke_key(house.token.id)
+
+
+async def expire(house: RunningGateway) -> None:
+    await house.operations.update_key(house.token.id, expires_at=house.daemon.runtime.now() + 10**6)
+    shift_clock(house, 2)
+
+
+async def rotate(house: RunningGateway) -> None:
+    await house.operations.rotate_key(house.token.id, 0)
+
+
+@pytest.mark.parametrize("void", [disable, revoke, expire, rotate])
+async def test_a_key_that_is_void_when_the_turn_comes_is_refused(
+    upstream: ScriptedUpstream, tmp_path: Path, void: Callable[[RunningGateway], Awaitable[None]]
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, concurrent=1, tokens_per_minute=10_000, budget=10**12)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        await void(house)
+        await cancel(running)
+        told = await read_error(await waits)
+        assert (told.status, told.message) == (401, "Invalid token")
+        await wait_all_released(house)
+        row = (await house.rows(2))[-1]
+        assert (row.state, row.status, row.cost_micro) == (ExchangeState.REJECTED, 401, 0)
+    assert len(upstream.requests) == 1
+
+
+async def test_a_key_that_is_rotated_in_time_keeps_its_place(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(SILENT, fixture_reply("chat"))
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        await house.operations.rotate_key(house.token.id, 3600 * 10**6)
+        await cancel(running)
+        assert (await waits).status == 200
+
+
+async def test_a_request_with_two_keys_waits_for_one_of_them(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """What the one has waited for is not the other's."""
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path) as house:
+        limit_key(house, concurrent=1)
+        other = await house.key_for_models("*")
+        running = start_request(house)
+        await upstream.wait_for_request()
+        bearer = {"authorization": f"Bearer {other}"}
+        waits = asyncio.ensure_future(
+            house.http.post(
+                PATHS[Format.CHAT],
+                json=request_body(Format.CHAT),
+                headers={"x-api-key": house.key} | bearer,
+            )
+        )
+        await wait_queued(house)
+        await disable(house)
+        await cancel(running)
+        assert (await waits).status == 401
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_loop_that_stalls_refuses_who_has_waited_too_long(
+    upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
+) -> None:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, 0.4) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
+        await wait_queued(house)
+        time.sleep(1.6)
+        told = await read_error(await waits)
+        assert (told.status, told.code) == (429, "rate_limit_exceeded")
+        assert "1 request at once" in told.message
+        await cancel(running)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_shutdown_that_can_wait_no_longer_ends_the_wait(
+    upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
+) -> None:
+    upstream.respond_with(SILENT)
+    async with gateway_with_queue(upstream, tmp_path, NEVER) as house:
+        limit_key(house, concurrent=1)
+        running = start_request(house)
+        await upstream.wait_for_request()
+        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
+        await wait_queued(house)
+        house.daemon.abort()
+        answer = await waits
+        assert (await read_error(answer)).status == 503
+        await cancel(running)
+        await wait_queued(house, 0)
+        await wait_all_released(house)
+
+
+async def test_a_shutdown_lets_who_waits_have_the_drain_time(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    server = {"drain_timeout": 2}
+    async with gateway_with_queue(upstream, tmp_path, NEVER, server=server) as house:
+        limit_key(house, requests_per_minute=1)
+        use_quota(house, ago=59.5)
+        waits = asyncio.ensure_future(house.post(Format.CHAT))
+        await wait_queued(house)
+        began = time.perf_counter()
+        house.daemon.runtime.draining = True
+        assert (await house.post(Format.CHAT)).status == 503, "nobody new gets in line"
+        assert (await waits).status == 200
+        assert time.perf_counter() - began < 2

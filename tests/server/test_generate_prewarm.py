@@ -1,0 +1,48 @@
+"""Prompts that only warm a cache: answered here where the upstream has no such thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.events import StopReason
+from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.store.records import ExchangeState
+from gateway.wire.registry import CODECS
+from tests.server.format_pairs import OpenGateway, parse_stream
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+from tests.wire.strict.checkers import check_body
+
+
+@pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
+    upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, streams: bool
+) -> None:
+    async with behind(spoken) as house:
+        answer = await house.post(Format.MESSAGES, max_tokens=0, stream=streams)
+        assert answer.status == 200
+        if streams:
+            told = parse_stream(Format.MESSAGES, await answer.read())
+        else:
+            body = await answer.json()
+            check_body(Format.MESSAGES, body)
+            told = CODECS[Format.MESSAGES].parse_reply(body)
+        assert [part for part in told.parts if part != Text("")] == []
+        assert told.stop is StopReason.MAX_TOKENS
+        assert told.usage is not None
+        assert told.usage.input_tokens > 0
+        assert told.usage.output_tokens == 0
+        row = await house.row()
+        assert (row.state, row.status, row.channel) == (ExchangeState.OK, 200, None)
+        assert (row.usage_source, row.end_reason) == ("none", "complete")
+    assert not upstream.requests
+
+
+async def test_a_prompt_that_warms_a_cache_goes_to_an_upstream_that_knows_such(
+    upstream: ScriptedUpstream, behind: OpenGateway
+) -> None:
+    upstream.respond_with(fixture_reply("messages"))
+    async with behind(Format.MESSAGES) as house:
+        assert (await house.post(Format.MESSAGES, max_tokens=0)).status == 200
+    assert upstream.last_request.json["max_tokens"] == 0

@@ -1,0 +1,60 @@
+"""The door: what it tells of its address, and what becomes of requests while it closes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientConnectorError, ClientSession
+
+from gateway.core.formats import Format
+from gateway.server.listener import BindError
+from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+
+async def test_the_address_has_the_real_port(house: RunningGateway) -> None:
+    ((host, port),) = house.daemon.listener.addresses
+    assert (host, house.address) == ("127.0.0.1", f"http://127.0.0.1:{port}")
+    assert port > 0
+
+
+async def test_a_taken_port_is_an_os_error(
+    house: RunningGateway, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    port = house.daemon.listener.addresses[0][1]
+    with pytest.raises(BindError, match="address already in use"):
+        async with run_gateway(
+            tmp_path / "other", channels(upstream.address), server={"port": port}
+        ):
+            pass
+
+
+async def test_what_runs_may_end_while_nobody_new_comes_in(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
+    address = house.address
+    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    await upstream.wait_for_request()
+    draining = asyncio.ensure_future(house.daemon.listener.drain(house.daemon.runtime, 5))
+    await asyncio.sleep(0.05)
+    async with ClientSession() as newcomer:
+        with pytest.raises(ClientConnectorError):
+            await newcomer.get(f"{address}/healthz")
+    assert (await asking).status == 200
+    await asyncio.wait_for(draining, 1)
+
+
+async def test_what_does_not_end_in_time_is_ended_with_a_word(
+    house: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
+    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    await upstream.wait_for_request()
+    await house.daemon.listener.drain(house.daemon.runtime, 0.1)
+    answer = await asking
+    assert answer.status == 503
+    assert (await answer.json())["error"]["message"] == "Service unavailable"
+    assert "1 requests still run after 0.1 s" in caplog.text

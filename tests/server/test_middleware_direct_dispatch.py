@@ -1,0 +1,50 @@
+"""What goes straight to a handler, and that it is answered as by the framework's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.support.gateway import PATHS, RunningGateway, request_body
+from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_errors_bear_the_headers_of_every_answer(
+    house: RunningGateway, spoken: Format
+) -> None:
+    answer = await house.post(spoken, model="nobody-has-it")
+    assert answer.status in (404, 503)
+    assert answer.headers["x-request-id"] == answer.headers["request-id"]
+    assert answer.headers["server"] == "model-gateway"
+    assert (await house.row()).id == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("spoken", Format)
+async def test_another_method_is_refused(house: RunningGateway, spoken: Format) -> None:
+    async with house.http.put(PATHS[spoken], data=b"{}") as answer:
+        assert answer.status == 405
+
+
+async def test_a_path_that_is_spelled_otherwise(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """The framework decides what it means."""
+    upstream.respond_with(fixture_reply("chat"))
+    for path, status in (("/v1/chat/completions?x=1", 200), ("/v1/chat/completions/", 404)):
+        assert (await house.post(Format.CHAT, path=path)).status == status
+
+
+async def test_a_client_that_waits_for_a_word_before_its_body(
+    house: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    answer = await house.post(
+        Format.CHAT, request_body(Format.CHAT), headers={"expect": "100-continue"}
+    )
+    assert answer.status == 200
+
+
+async def test_tokens_are_counted(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+    answer = await house.post(Format.MESSAGES, path="/v1/messages/count_tokens")
+    assert answer.headers["x-request-id"]

@@ -1,0 +1,53 @@
+"""A line to an upstream that listens at some address, and one request over it.
+
+It must not know what is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.config import Config, parse_config
+from gateway.core.formats import Format, Lane
+from gateway.core.target import Target
+from gateway.routing.router import Candidate
+from gateway.upstream.client import AttemptFailed, UpstreamClient
+from tests.support.gateway import ACCOUNT, BETA, UPSTREAM_MODEL, channel
+
+CANDIDATE = Candidate(
+    "chat-main", ACCOUNT, Format.CHAT, Lane.NATIVE, BETA, Target(model=UPSTREAM_MODEL)
+)
+LIMIT = 2**20
+
+
+def config_for(address: str, spoken: Format = Format.CHAT, **fields: Any) -> Config:
+    lines = [channel(spoken, address, **fields)]
+    return parse_config(orjson.dumps({"channels": lines}).decode())
+
+
+@asynccontextmanager
+async def open_client(
+    address: str, spoken: Format = Format.CHAT, **fields: Any
+) -> AsyncIterator[UpstreamClient]:
+    line = UpstreamClient(config_for(address, spoken, **fields))
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+async def send(line: UpstreamClient, **crossing: str) -> bytes:
+    answer = await line.send(CANDIDATE, b'{"n":1}', crossing, "")
+    async with answer:
+        return await answer.read_body(LIMIT)
+
+
+async def failure_of(asking: Awaitable[Any]) -> Any:
+    with pytest.raises(AttemptFailed) as failed:
+        await asking
+    return failed.value.failure

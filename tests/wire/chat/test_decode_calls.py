@@ -1,0 +1,105 @@
+"""Which call a piece belongs to, however the upstream tells its calls apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.events import Begin, Close, Delta, Event, Open
+from gateway.core.parts import CallKind, ToolCall
+from gateway.wire.chat.decode import ToolCallAssembler
+from gateway.wire.event_builder import EventBuilder
+
+
+def told(*entries: dict[str, Any]) -> list[Event]:
+    """The events of the entries, all told and closed, behind the beginning of a reply."""
+    assembly = EventBuilder()
+    assembly.begin(Begin("", ""))
+    calls = ToolCallAssembler(assembly)
+    for entry in entries:
+        calls.add(entry)
+    calls.finish()
+    assembly.close_all()
+    return assembly.take()[1:]
+
+
+def function(arguments: Any = "", name: str = "", **more: Any) -> dict[str, Any]:
+    return {"function": {"name": name, "arguments": arguments}} | more
+
+
+def test_calls_by_number_may_interleave() -> None:
+    assert told(
+        function(name="f", index=0, id="a"),
+        function(name="g", index=1, id="b"),
+        function("{", index=0),
+        function("[", index=1),
+        function("}", index=0),
+    ) == [
+        Open(0, ToolCall("a", "f")),
+        Open(1, ToolCall("b", "g")),
+        Delta(0, "{"),
+        Delta(1, "["),
+        Delta(0, "}"),
+        Close(0),
+        Close(1),
+    ]
+
+
+def test_calls_by_id_alone() -> None:
+    events = told(
+        function("{", name="f", id="a"),
+        function("{", name="g", id="b"),
+        function("}", id="a"),
+        function("}"),
+    )
+    assert [event for event in events if isinstance(event, Delta)] == [
+        Delta(0, "{"),
+        Delta(1, "{"),
+        Delta(0, "}"),
+        Delta(1, "}"),
+    ]
+
+
+def test_one_number_for_all_calls() -> None:
+    """A new id with a name begins a new call."""
+    events = told(function(name="f", index=0, id="a"), function(name="g", index=0, id="b"))
+    assert [event.part for event in events if isinstance(event, Open)] == [
+        ToolCall("a", "f"),
+        ToolCall("b", "g"),
+    ]
+
+
+def test_pieces_wait_for_a_name() -> None:
+    assert told(
+        function('{"a"', index=0, id="a"),
+        function(":1", index=0),
+        function("}", name="f", index=0),
+    ) == [Open(0, ToolCall("a", "f")), Delta(0, '{"a":1}'), Close(0)]
+
+
+def test_a_call_that_is_never_named_still_shows() -> None:
+    events = [Open(0, ToolCall("a", "")), Delta(0, "{}"), Close(0)]
+    assert told(function("{}", index=0, id="a")) == events
+    assert told(function("{}", index=0)) == []
+
+
+def test_arguments_as_the_object_that_they_should_spell() -> None:
+    assert told(function({"a": 1}, name="f", id="a"))[1] == Delta(0, '{"a":1}')
+
+
+def test_free_text_of_a_custom_tool() -> None:
+    entry = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
+    assert told(entry) == [
+        Open(0, ToolCall("a", "patch", kind=CallKind.CUSTOM)),
+        Delta(0, "*** Begin"),
+        Close(0),
+    ]
+
+
+@pytest.mark.parametrize("odd", [None, 1, [], "f", {"name": 1, "arguments": []}])
+def test_odd_entries_do_not_break_the_stream(odd: Any) -> None:
+    assert told({"index": 0, "id": "a", "function": odd}) == [
+        Open(0, ToolCall("a", "")),
+        Close(0),
+    ]

@@ -1,0 +1,453 @@
+"""Chat streams for clients: every frame spelled out, and what stock clients make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
+
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Failure,
+    FailureKind,
+    Open,
+    Ping,
+    Signature,
+    StopReason,
+    Usage,
+)
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    CallKind,
+    Citation,
+    Image,
+    Part,
+    ProviderData,
+    Refusal,
+    ServerToolCall,
+    ServerToolResult,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    UnknownPart,
+)
+from gateway.core.prompt import Prompt, Tool, ToolKind
+from gateway.core.reply import Reply, collect_reply, reply_events
+from gateway.errors import ServiceUnavailable
+from gateway.wire.chat.codec import CODEC
+from gateway.wire.codec import Encoder, ReplyMetadata
+from gateway.wire.signatures import wrap
+from tests.support.fixture_json import from_json
+from tests.support.paths import FIXTURES
+from tests.wire.stream_cases import decode, frames_of, stream_files
+
+STAMP = ReplyMetadata(reply_id="01", created=5, origin="here", input_tokens=9)
+SIGNED = ProviderData(Format.MESSAGES, "c2ln")
+BEGIN = Begin("r", "upstream")
+END = End(StopReason.END_TURN, Usage(input_tokens=3, output_tokens=2))
+ROLE = {"role": "assistant", "content": ""}
+
+
+def asked(*, include_usage: bool = False, tools: tuple[Tool, ...] = ()) -> Prompt:
+    return Prompt(
+        format=Format.CHAT, model="beta", turns=(), include_usage=include_usage, tools=tools
+    )
+
+
+def encoder(**wishes: Any) -> Encoder:
+    return CODEC.encoder(asked(**wishes), STAMP)
+
+
+def encoded(*events: Event, **wishes: Any) -> bytes:
+    speaker = encoder(**wishes)
+    return b"".join(speaker.encode(event) for event in events)
+
+
+def chunks(raw: bytes) -> list[dict[str, Any]]:
+    frames = [frame for frame in frames_of([raw]) if frame.data]
+    assert frames[-1].data == b"[DONE]"
+    return [orjson.loads(frame.data or b"") for frame in frames[:-1]]
+
+
+def deltas(*events: Event, stop: StopReason = StopReason.END_TURN, **wishes: Any) -> list[Any]:
+    """The deltas of a stream, and its finish reason."""
+    said = chunks(encoded(BEGIN, *events, End(stop, None), **wishes))
+    choices = [chunk["choices"][0] for chunk in said]
+    assert choices[0]["delta"] == ROLE
+    assert choices[-1]["delta"] == {}
+    return [*(choice["delta"] for choice in choices[1:-1]), choices[-1]["finish_reason"]]
+
+
+def part(index: int, opened: Part, *pieces: str | Signature | Citation) -> Iterator[Event]:
+    yield Open(index, opened)
+    yield from (Delta(index, piece) for piece in pieces)
+    yield Close(index)
+
+
+def test_every_byte_of_a_plain_answer() -> None:
+    head = b'data: {"id":"chatcmpl-01","object":"chat.completion.chunk","created":5,"model":"beta",'
+    chunk = head + b'"choices":[{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]%b}\n\n'
+    events = [BEGIN, *part(0, Text(), "Hel", '"lo"'), END]
+    assert encoded(*events) == b"".join(
+        [
+            chunk % (b'{"role":"assistant","content":""}', b"null", b""),
+            chunk % (b'{"content":"Hel"}', b"null", b""),
+            chunk % (b'{"content":"\\"lo\\""}', b"null", b""),
+            chunk % (b"{}", b'"stop"', b""),
+            b"data: [DONE]\n\n",
+        ]
+    )
+    counts = (
+        b'{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":'
+        b'{"cached_tokens":0,"cache_write_tokens":0,"audio_tokens":0},"completion_tokens_details":'
+        b'{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,'
+        b'"rejected_prediction_tokens":0}}'
+    )
+    assert encoded(*events, include_usage=True) == b"".join(
+        [
+            chunk % (b'{"role":"assistant","content":""}', b"null", b',"usage":null'),
+            chunk % (b'{"content":"Hel"}', b"null", b',"usage":null'),
+            chunk % (b'{"content":"\\"lo\\""}', b"null", b',"usage":null'),
+            chunk % (b"{}", b'"stop"', b',"usage":null'),
+            head + b'"choices":[],"usage":' + counts + b"}\n\n",
+            b"data: [DONE]\n\n",
+        ]
+    )
+
+
+def test_usage_that_nobody_reported_is_the_estimate_of_the_prompt() -> None:
+    said = chunks(encoded(BEGIN, End(StopReason.END_TURN, None), include_usage=True))
+    assert said[-1]["usage"]["prompt_tokens"] == said[-1]["usage"]["total_tokens"] == 9
+
+
+def test_thinking_text_and_two_calls() -> None:
+    told = deltas(
+        *part(0, Thinking(), "hm", Signature(SIGNED)),
+        *part(1, Text(), "Hi"),
+        *part(2, ToolCall("toolu_1", "f"), '{"a":', "1}"),
+        *part(3, ToolCall("toolu_2", "g")),
+        stop=StopReason.TOOL_CALL,
+    )
+
+    def start(index: int, id: str, name: str) -> dict[str, Any]:
+        function = {"name": name, "arguments": ""}
+        return {
+            "tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]
+        }
+
+    def piece(index: int, text: str) -> dict[str, Any]:
+        return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+    detail = {"type": "reasoning.text", "index": 0, "signature": wrap(SIGNED, "here")}
+    assert told == [
+        {"reasoning_content": "hm"},
+        {"content": "Hi"},
+        start(0, "toolu_1", "f"),
+        piece(0, '{"a":'),
+        piece(0, "1}"),
+        start(1, "toolu_2", "g"),
+        piece(1, "{}"),
+        {"reasoning_details": [detail]},
+        "tool_calls",
+    ]
+
+
+def test_calls_that_arrive_side_by_side_stay_apart() -> None:
+    told = deltas(
+        Open(0, ToolCall("a", "f")),
+        Open(1, ToolCall("b", "g")),
+        Delta(0, "1"),
+        Delta(1, "2"),
+        Delta(0, "3"),
+        Close(1),
+        Close(0),
+    )
+    pieces = [
+        (call["index"], call["function"]["arguments"])
+        for delta in told[:-1]
+        for call in delta["tool_calls"]
+    ]
+    assert pieces == [(0, ""), (1, ""), (0, "1"), (1, "2"), (0, "3")]
+    assert told[-1] == "tool_calls"
+
+
+def test_a_custom_call() -> None:
+    call = ToolCall("c", "patch", kind=CallKind.CUSTOM)
+    assert deltas(*part(0, call, "*** ", "End")) == [
+        {
+            "tool_calls": [
+                {
+                    "index": 0,
+                    "id": "c",
+                    "type": "custom",
+                    "custom": {"name": "patch", "input": ""},
+                }
+            ]
+        },
+        {"tool_calls": [{"index": 0, "custom": {"input": "*** "}}]},
+        {"tool_calls": [{"index": 0, "custom": {"input": "End"}}]},
+        "tool_calls",
+    ]
+    assert len(deltas(*part(0, call))) == 2
+
+
+def test_a_client_of_functions_gets_one_function_call() -> None:
+    definition = ProviderData(Format.CHAT, {"name": "f"})
+    tools = (Tool(kind=ToolKind.FUNCTION, name="f", definition=definition),)
+    speaker = encoder(tools=tools)
+    events = [
+        BEGIN,
+        *part(0, ToolCall("a", "f"), "{", "}"),
+        *part(1, ToolCall("b", "f"), "{}"),
+        End(StopReason.TOOL_CALL, None),
+    ]
+    said = chunks(b"".join(speaker.encode(event) for event in events))
+    assert [chunk["choices"][0]["delta"] for chunk in said[1:-1]] == [
+        {"function_call": {"name": "f", "arguments": ""}},
+        {"function_call": {"arguments": "{"}},
+        {"function_call": {"arguments": "}"}},
+    ]
+    assert said[-1]["choices"][0]["finish_reason"] == "function_call"
+    assert speaker.dropped == {"tool_calls"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "given"),
+    [
+        (["call_1", "call_1"], ["call_1", "call_01_1"]),
+        (["", ""], ["call_01_0", "call_01_1"]),
+        (["a.b"], ["a_b_2e7336dc"]),
+    ],
+)
+def test_ids_are_legal_and_unique(ids: list[str], given: list[str]) -> None:
+    told = deltas(*(e for i, id in enumerate(ids) for e in part(i, ToolCall(id, "f"), "{}")))
+    starts = [call for delta in told[:-1] for call in delta["tool_calls"] if "id" in call]
+    assert [call["id"] for call in starts] == given
+
+
+def test_thoughts_are_apart_by_a_blank_line_and_all_of_them_proven() -> None:
+    told = deltas(
+        *part(0, Thinking(), "One.", Signature(SIGNED)),
+        *part(1, Thinking(), Signature(SIGNED)),
+        *part(2, Thinking(signature=SIGNED, redacted=True)),
+        *part(3, Text(), "So."),
+        *part(4, Thinking(), "Two", ".", Signature(SIGNED)),
+    )
+    texts = [delta["reasoning_content"] for delta in told[:-1] if "reasoning_content" in delta]
+    assert texts == ["One.", "\n\n", "Two", "."]
+    packed, redacted = wrap(SIGNED, "here"), wrap(SIGNED, "here", redacted=True)
+    assert told[-2]["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "One.", "signature": packed},
+        {"type": "reasoning.encrypted", "index": 1, "data": packed},
+        {"type": "reasoning.encrypted", "index": 2, "data": redacted},
+        {"type": "reasoning.text", "index": 3, "text": "Two.", "signature": packed},
+    ]
+
+
+def test_citations_come_once_over_the_whole_content() -> None:
+    speaker = encoder()
+    known = Citation(url="https://a", title="A", start=1, end=3)
+    events = [
+        BEGIN,
+        *part(0, Text(), "One. ", known),
+        *part(1, Text(), "Two.", Citation(url="https://b"), Citation(title="page 5")),
+        *part(2, Text(citations=(Citation(url="https://c", start=9, end=99),)), "xyz"),
+        END,
+    ]
+    said = chunks(b"".join(speaker.encode(event) for event in events))
+
+    def annotation(index: int, start: int, end: int, title: str, url: str) -> dict[str, Any]:
+        cited = {"start_index": start, "end_index": end, "title": title, "url": url}
+        return {"type": "url_citation", "url_citation": cited, "index": index}
+
+    assert said[-2]["choices"][0]["delta"] == {
+        "annotations": [
+            annotation(0, 1, 3, "A", "https://a"),
+            annotation(1, 5, 9, "", "https://b"),
+            annotation(2, 12, 12, "", "https://c"),
+        ]
+    }
+    assert speaker.dropped == {"citations"}
+
+
+def test_what_the_format_cannot_say_is_named() -> None:
+    speaker = encoder()
+    parts: list[Part] = [
+        ServerToolCall("s", "web_search"),
+        ServerToolResult("s", "web_search", ProviderData(Format.MESSAGES, {})),
+        UnknownPart("container_upload", ProviderData(Format.MESSAGES, {})),
+        Image(Source(url="https://a")),
+    ]
+    events: list[Event] = [BEGIN]
+    for index, one in enumerate(parts):
+        pieces = ('{"query":"x"}',) if isinstance(one, ServerToolCall) else ()
+        events += part(index, one, *pieces)
+    said = chunks(b"".join(speaker.encode(event) for event in [*events, END]))
+    assert [chunk["choices"][0]["delta"] for chunk in said] == [ROLE, {}]
+    assert speaker.dropped == {"web_search", "container_upload", "image"}
+
+
+@pytest.mark.parametrize(
+    ("opened", "stop", "finish"),
+    [
+        (Text("x"), StopReason.END_TURN, "stop"),
+        (Text("x"), StopReason.STOP_SEQUENCE, "stop"),
+        (Text("x"), StopReason.TOOL_CALL, "stop"),
+        (Text("x"), StopReason.PAUSE, "stop"),
+        (Text("x"), StopReason.COMPACTION, "stop"),
+        (Text("x"), StopReason.MAX_TOKENS, "length"),
+        (Text("x"), StopReason.CONTEXT_WINDOW, "length"),
+        (Text("x"), StopReason.REFUSAL, "content_filter"),
+        (Refusal("x"), StopReason.REFUSAL, "stop"),
+        (Refusal(), StopReason.REFUSAL, "content_filter"),
+        (Refusal("x"), StopReason.MAX_TOKENS, "length"),
+        (ToolCall("c", "f", "{}"), StopReason.END_TURN, "tool_calls"),
+        (ToolCall("c", "f", "{}"), StopReason.TOOL_CALL, "tool_calls"),
+        (ToolCall("c", "f", "{"), StopReason.MAX_TOKENS, "length"),
+        (ToolCall("c", "f", "{}"), StopReason.REFUSAL, "content_filter"),
+    ],
+)
+def test_finish_reasons_streamed_and_whole(opened: Part, stop: StopReason, finish: str) -> None:
+    assert deltas(*part(0, opened), stop=stop)[-1] == finish
+    reply = Reply(id="r", model="m", parts=(opened,), stop=stop, usage=None)
+    body, _ = CODEC.render_reply(reply, asked(), STAMP)
+    assert body["choices"][0]["finish_reason"] == finish
+
+
+def test_a_refusal() -> None:
+    assert deltas(*part(0, Refusal(), "I ", "won't"), stop=StopReason.REFUSAL) == [
+        {"refusal": "I "},
+        {"refusal": "won't"},
+        "stop",
+    ]
+
+
+def test_signs_of_life_are_comments() -> None:
+    speaker = encoder()
+    assert speaker.ping() == speaker.encode(Ping()) == b": keepalive\n\n"
+
+
+def test_errors_end_the_stream_without_a_word_of_success() -> None:
+    said = (
+        b'data: {"error":{"message":"no","type":"server_error","param":null,'
+        b'"code":"server_is_overloaded"}}\n\n'
+    )
+    assert encoder().encode_error(ServiceUnavailable("no")) == said
+    speaker = encoder()
+    failure = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
+    for event in (BEGIN, Open(0, ToolCall("c", "f")), failure):
+        out = speaker.encode(event)
+    assert out == b""
+    assert speaker.encode_error(ServiceUnavailable("no")) == said
+
+
+def hinges() -> list[Path]:
+    return sorted((FIXTURES / "streams").glob("*/events.json"))
+
+
+@pytest.mark.parametrize("path", hinges(), ids=lambda path: path.parent.name)
+def test_stock_clients_add_up_what_whole_replies_say(path: Path) -> None:
+    events = from_json(orjson.loads(path.read_bytes()))
+    custom = any(isinstance(e, Open) and getattr(e.part, "kind", "") == "custom" for e in events)
+    if isinstance(events[-1], Fail) or custom:
+        return  # the helper knows no custom calls at all
+    prompt = asked(include_usage=True)
+    body, _ = CODEC.render_reply(collect_reply(events), prompt, STAMP)
+    raw = encoded(*events, include_usage=True)
+    state = ChatCompletionStreamState()
+    for chunk in chunks(raw):
+        list(state.handle_chunk(ChatCompletionChunk.model_validate(chunk)))
+    added = state.current_completion_snapshot.model_dump(exclude_none=True)
+    (choice,) = added["choices"]
+    (whole,) = orjson.loads(orjson.dumps(body))["choices"]
+    message, meant = choice["message"], whole["message"]
+    assert choice["finish_reason"] == whole["finish_reason"]
+    assert added["usage"] == body["usage"]
+    assert (added["id"], added["model"], added["created"]) == ("chatcmpl-01", "beta", 5)
+    assert (message.get("content") or None) == (meant["content"] or None)
+    assert message.get("refusal") == meant["refusal"]
+    assert message.get("reasoning_content") == meant.get("reasoning_content")
+    assert message.get("reasoning_details") == meant.get("reasoning_details")
+    assert [
+        {name: value for name, value in annotation.items() if name != "index"}
+        for annotation in message.get("annotations") or []
+    ] == meant["annotations"]
+    assert [
+        (call["id"], call["type"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or []
+    ] == [
+        (call["id"], call["type"], call["function"]["name"], call["function"]["arguments"])
+        for call in meant.get("tool_calls") or []
+    ]
+
+
+def without_names(reply: Reply) -> tuple[Any, ...]:
+    return reply.parts, reply.stop, reply.usage
+
+
+@pytest.mark.parametrize("path", stream_files(Format.CHAT), ids=lambda path: path.parent.name)
+def test_chat_in_chat_out_is_the_same_reply(path: Path) -> None:
+    """Through the hub and back nothing is lost of what the format says itself."""
+    events = decode(CODEC.decoder(), path.read_bytes())
+    if isinstance(events[-1], Fail):
+        return
+    again = decode(CODEC.decoder(), encoded(*events, include_usage=True))
+    before, after = collect_reply(events), collect_reply(again)
+    assert said(before) == said(after)
+    assert (before.stop, before.usage or Usage(input_tokens=9)) == (after.stop, after.usage)
+
+
+def said(reply: Reply) -> list[Any]:
+    """What the parts say: thoughts as one text, calls without ids, which may be new."""
+    thoughts = [one.text.strip() for one in reply.parts if isinstance(one, Thinking)]
+    return [
+        *filter(None, thoughts),
+        *(
+            (one.name, one.kind, one.arguments or ("" if one.kind == "custom" else "{}"))
+            if isinstance(one, ToolCall)
+            else one
+            for one in reply.parts
+            if not isinstance(one, Thinking)
+        ),
+    ]
+
+
+def test_streamed_and_whole_are_the_same() -> None:
+    reply = Reply(
+        id="r",
+        model="m",
+        parts=(
+            Thinking("hm"),
+            Text("Hi", citations=(Citation(url="https://a", title="A", start=0, end=2),)),
+            Refusal("no"),
+            ToolCall(
+                "c", "f", '{"a":1}', extra=ProviderData(Format.CHAT, {"extra_content": {"x": 1}})
+            ),
+            ToolCall("d", "g", "text", CallKind.CUSTOM),
+        ),
+        stop=StopReason.TOOL_CALL,
+        usage=Usage(input_tokens=3, output_tokens=2),
+    )
+    body, dropped = CODEC.render_reply(reply, asked(), STAMP)
+    assert dropped == set()
+    whole = CODEC.parse_reply(orjson.loads(orjson.dumps(body)))
+    assert without_names(whole) == without_names(reply)
+    streamed = collect_reply(
+        decode(CODEC.decoder(), encoded(*reply_events(reply), include_usage=True))
+    )
+    (text,) = [one for one in streamed.parts if isinstance(one, Text)]
+    assert text == Text("Hi")  # annotations come last, when the text is long closed
+    assert [one for one in streamed.parts if one != text] == [
+        one for one in reply.parts if not isinstance(one, Text)
+    ]

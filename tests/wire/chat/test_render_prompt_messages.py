@@ -1,0 +1,391 @@
+"""The messages that a chat upstream gets, for conversations of every make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    CacheBreakpoint,
+    CallKind,
+    Citation,
+    Document,
+    Image,
+    Part,
+    ProviderData,
+    Refusal,
+    ServerToolCall,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+)
+from gateway.core.prompt import Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.wire.chat.render_prompt import render_messages
+from gateway.wire.dropped import Dropped
+
+LATE = {"system_turns": True}
+
+
+def rendered(
+    *turns: Turn, format: Format = Format.MESSAGES, lost: set[str] | None = None, **traits: Any
+) -> list[dict[str, Any]]:
+    losses = Dropped(Format.CHAT)
+    prompt = Prompt(format=format, model="m", turns=turns)
+    messages = render_messages(prompt, Target(model="m", origin="here", **traits), losses)
+    assert losses.names == (lost or set())
+    return messages
+
+
+def system(*texts: str) -> Turn:
+    return Turn(Role.SYSTEM, tuple(map(Text, texts)))
+
+
+def user(*parts: Part | str) -> Turn:
+    return Turn(Role.USER, tuple(Text(part) if isinstance(part, str) else part for part in parts))
+
+
+def assistant(*parts: Part | str) -> Turn:
+    return Turn(
+        Role.ASSISTANT, tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    )
+
+
+def result(call_id: str, *texts: str, **more: Any) -> ToolResult:
+    return ToolResult(call_id, tuple(map(Text, texts)), **more)
+
+
+def test_system_prompts_stay_apart_where_the_upstream_takes_several() -> None:
+    turns = system("One", "Two"), Turn(Role.DEVELOPER, (Text("Three"),)), user("Hi")
+    assert rendered(*turns, **LATE) == [
+        {"role": "system", "content": "One\n\nTwo"},
+        {"role": "system", "content": "Three"},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert rendered(*turns) == [
+        {"role": "system", "content": "One\n\nTwo\n\nThree"},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert rendered(*turns, developer=True, **LATE)[0]["role"] == "developer"
+
+
+def test_a_clients_own_roles_stay() -> None:
+    turns = Turn(Role.DEVELOPER, (Text("Be brief."),)), user("Hi")
+    assert rendered(*turns, format=Format.CHAT)[0]["role"] == "developer"
+
+
+def test_system_text_within_the_conversation() -> None:
+    turns = user("Hi"), system("Be brief."), assistant("Ho"), user("And?")
+    assert rendered(*turns, **LATE)[1] == {"role": "system", "content": "Be brief."}
+    assert rendered(*turns) == [
+        {
+            "role": "user",
+            "content": "Hi\n\n<system-reminder>\nBe brief.\n</system-reminder>",
+        },
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "And?"},
+    ]
+
+
+def test_what_agents_count_for_billing_is_no_instruction() -> None:
+    header = "x-vendor-billing-header: cc_version=1; cch=af42;"
+    assert rendered(system(header, "Be brief."), user("Hi")) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert rendered(system(header), user(header)) == [{"role": "user", "content": header}]
+
+
+def test_neighbours_of_one_role_become_one_message() -> None:
+    turns = (
+        user("A"),
+        user("B"),
+        assistant(Thinking("hm")),
+        assistant("C"),
+        assistant("D", "E"),
+        assistant(ToolCall("c", "f", "{}")),
+        user(result("c", "1")),
+    )
+    assert rendered(*turns, format=Format.RESPONSES, lost={"thinking"}) == [
+        {"role": "user", "content": "A\n\nB"},
+        {
+            "role": "assistant",
+            "content": "C\n\nDE",
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+    ]
+
+
+def test_a_chat_clients_messages_stay_apart() -> None:
+    named = Turn(Role.USER, (Text("A"), Text("B")), name="ann")
+    extra = Turn(Role.ASSISTANT, (Text("C"),), extra=ProviderData(Format.CHAT, {"annotations": []}))
+    assert rendered(named, user("B"), extra, assistant(), format=Format.CHAT) == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}],
+            "name": "ann",
+        },
+        {"role": "user", "content": "B"},
+        {"role": "assistant", "content": "C", "annotations": []},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+def test_an_assistant_who_only_thought_says_nothing() -> None:
+    turns = user("A"), assistant(Thinking("hm", ProviderData(Format.MESSAGES, "sig"))), user("B")
+    assert rendered(*turns, lost={"thinking"}) == [
+        {"role": "user", "content": "A"},
+        {"role": "user", "content": "B"},
+    ]
+
+
+def test_results_come_at_once_in_the_order_of_the_calls_and_images_after_them() -> None:
+    image = Image(Source(data="aGVsbG8=", media_type="image/png"))
+    notes = Document(text="All is well.", title="Notes")
+    turns = (
+        assistant("Looking", ToolCall("a", "f", "{}"), ToolCall("b", "g", '{"x":1}')),
+        user(
+            "And this?",
+            ToolResult("b", (Text("One"), image, Text("Two")), is_error=True),
+            ToolResult("a", (notes,)),
+        ),
+    )
+    assert rendered(*turns)[1:] == [
+        {"role": "tool", "tool_call_id": "a", "content": "Notes\n\nAll is well."},
+        {
+            "role": "tool",
+            "tool_call_id": "b",
+            "content": "Error: One\n[image attached below]\nTwo",
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}},
+                {"type": "text", "text": "And this?"},
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [
+        ((), "Error:"),
+        ((Text("no"),), "Error: no"),
+        ((Text("Error: no"),), "Error: no"),
+    ],
+)
+def test_results_that_failed_say_so(parts: tuple[Part, ...], content: str) -> None:
+    turns = (
+        assistant(ToolCall("a", "f", "{}")),
+        user(ToolResult("a", parts, is_error=True)),
+    )
+    assert rendered(*turns)[1] == {"role": "tool", "tool_call_id": "a", "content": content}
+
+
+def test_calls_without_results_and_results_without_calls() -> None:
+    turns = assistant(ToolCall("a", "f")), user(result("b", "4"))
+    assert rendered(*turns) == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "Error: No result was provided."},
+        {"role": "user", "content": "[tool result for b]\n\n4"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("", "{}"),
+        ('{"b":1, "a":2}', '{"b":1, "a":2}'),
+        ('{"a":', '{"_raw":"{\\"a\\":"}'),
+        ("[1]", '{"value":[1]}'),
+    ],
+)
+def test_arguments_are_always_an_object(written: str, sent: str) -> None:
+    turns = assistant(ToolCall("a", "f", written)), user(result("a", "1"))
+    call = rendered(*turns, format=Format.RESPONSES)[0]["tool_calls"][0]
+    assert call["function"]["arguments"] == sent
+
+
+def test_custom_calls_natively_and_wrapped() -> None:
+    turns = (
+        assistant(ToolCall("a", "patch", "*** \n", CallKind.CUSTOM, namespace="fs")),
+        user(ToolResult("a", (Text("done"),), kind=CallKind.CUSTOM)),
+    )
+    (wrapped,) = rendered(*turns, format=Format.RESPONSES)[0]["tool_calls"]
+    assert wrapped == {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "fs__patch", "arguments": '{"input":"*** \\n"}'},
+    }
+    (native,) = rendered(*turns, format=Format.RESPONSES, custom_tools=True)[0]["tool_calls"]
+    assert native == {
+        "id": "a",
+        "type": "custom",
+        "custom": {"name": "fs__patch", "input": "*** \n"},
+    }
+
+
+def test_ids_are_legal_at_both_ends() -> None:
+    turns = assistant(ToolCall("call|1.a", "f", "{}")), user(result("call|1.a", "1"))
+    messages = rendered(*turns)
+    assert messages[0]["tool_calls"][0]["id"] == messages[1]["tool_call_id"]
+    assert messages[1]["tool_call_id"].startswith("call_1_a_")
+
+
+def test_what_a_call_says_beside_the_hubs_words() -> None:
+    said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
+
+    def turns(format: Format, pocket: dict[str, Any]) -> tuple[Turn, ...]:
+        call = ToolCall("a", "f", "{}", extra=ProviderData(format, pocket))
+        return assistant(call), user(result("a", "1", extra=ProviderData(format, {"took_ms": 5})))
+
+    own = rendered(*turns(Format.CHAT, said), format=Format.CHAT)
+    assert own[0]["tool_calls"][0]["extra_content"] == said["extra_content"]
+    assert own[1] == {"role": "tool", "tool_call_id": "a", "content": "1", "took_ms": 5}
+    rendered(
+        *turns(Format.MESSAGES, {"toolset_name": "t", "id": "x", "caller": {"type": "direct"}}),
+        lost={"content.toolset_name", "content.took_ms"},
+    )
+    whole_item = {"type": "local_shell_call", "id": "x", "action": {}}
+    rendered(
+        *turns(Format.RESPONSES, whole_item), format=Format.RESPONSES, lost={"content.took_ms"}
+    )
+
+
+def test_refusals_have_their_own_field() -> None:
+    assert rendered(assistant("Sorry", Refusal("no"))) == [
+        {"role": "assistant", "content": "Sorry", "refusal": "no"}
+    ]
+    assert rendered(assistant(Refusal("no"))) == [
+        {"role": "assistant", "content": None, "refusal": "no"}
+    ]
+
+
+def test_parts_that_cannot_cross_are_named() -> None:
+    turns = (
+        user(UnknownPart("search_result", ProviderData(Format.MESSAGES, {})), "Hi"),
+        assistant(
+            ServerToolCall("s", "web_search"),
+            Text("So", citations=(Citation(url="https://a"),)),
+            Image(Source(url="https://a")),
+        ),
+    )
+    lost = {"search_result", "web_search", "citations", "image"}
+    assert rendered(*turns, lost=lost) == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "So"},
+    ]
+
+
+def test_a_chat_clients_own_parts_go_home() -> None:
+    video = {"type": "video_url", "video_url": {"url": "https://a"}}
+    call = {"id": "x", "type": "search", "search": {}}
+    turns = (
+        user(UnknownPart("video_url", ProviderData(Format.CHAT, video))),
+        assistant(
+            UnknownPart("audio", ProviderData(Format.CHAT, {"id": "audio_1"})),
+            UnknownPart("search", ProviderData(Format.CHAT, call)),
+        ),
+    )
+    assert rendered(*turns, format=Format.CHAT) == [
+        {"role": "user", "content": [video]},
+        {"role": "assistant", "content": None, "tool_calls": [call], "audio": {"id": "audio_1"}},
+    ]
+
+
+def test_cache_marks_where_the_upstream_takes_them() -> None:
+    mark = CacheBreakpoint("1h")
+    turns = (
+        Turn(Role.SYSTEM, (Text("Long.", cache=mark), Text("Short."))),
+        assistant(ToolCall("a", "f", "{}")),
+        user(result("a", "One", "Two", cache=CacheBreakpoint())),
+    )
+    assert rendered(*turns, cache_marks=True) == [
+        {
+            "role": "system",
+            "content": [
+                {
+                    "type": "text",
+                    "text": "Long.",
+                    "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"},
+                },
+                {"type": "text", "text": "Short."},
+            ],
+        },
+        rendered(*turns, lost={"cache_marks"})[1],
+        {
+            "role": "tool",
+            "tool_call_id": "a",
+            "content": [
+                {"type": "text", "text": "One"},
+                {
+                    "type": "text",
+                    "text": "Two",
+                    "prompt_cache_breakpoint": {"mode": "explicit"},
+                },
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "field"),
+    [
+        (None, {"cache_control": {"type": "ephemeral"}}),
+        ("1h", {"cache_control": {"type": "ephemeral", "ttl": "1h"}}),
+        ("30m", {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"}}),
+    ],
+)
+def test_a_clients_own_cache_marks_stay(ttl: str | None, field: dict[str, Any]) -> None:
+    turn = user(Text("Long.", cache=CacheBreakpoint(ttl)))
+    assert rendered(turn, format=Format.CHAT) == [
+        {"role": "user", "content": [{"type": "text", "text": "Long."} | field]}
+    ]
+
+
+def test_reasoning_goes_back_to_whom_it_belongs() -> None:
+    details = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
+    here = Thinking("hm", ProviderData(Format.CHAT, details), origin="here")
+    elsewhere = Thinking("hm", ProviderData(Format.CHAT, details), origin="elsewhere")
+    (message,) = rendered(assistant(here, "So"))
+    assert message == {
+        "role": "assistant",
+        "content": "So",
+        "reasoning_content": "hm",
+        "reasoning_details": details,
+    }
+    assert rendered(assistant(elsewhere, "So"), lost={"thinking"}) == [
+        {"role": "assistant", "content": "So"}
+    ]
+    plain = Thinking("hm", origin="here")
+    (message,) = rendered(assistant(plain, "So"), reasoning_text=True)
+    assert message["reasoning_content"] == "hm"
+    rendered(assistant(plain, "So"), lost={"thinking"})
+
+
+def test_there_is_always_a_message() -> None:
+    assert rendered() == [{"role": "user", "content": "(empty)"}]
+    assert rendered(user()) == [{"role": "user", "content": "(empty)"}]
+
+
+def test_arguments_that_cannot_be_written_again_go_as_text() -> None:
+    deep = "[" * 300 + "]" * 300
+    message, _ = rendered(assistant(ToolCall("c", "f", deep)), user(result("c", "Done")))
+    sent = message["tool_calls"][0]["function"]["arguments"]
+    assert orjson.loads(sent) == {"_raw": deep}

@@ -1,0 +1,69 @@
+"""Breakpoints for prompt caching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.parts import CacheBreakpoint
+from gateway.wire.messages.cache_control import (
+    add_default_breakpoints,
+    enforce_limit,
+    has_breakpoints,
+    render_cache_breakpoint,
+)
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def text(name: str, *, marked: bool = False) -> dict[str, Any]:
+    return {"type": "text", "text": name} | (MARK if marked else {})
+
+
+def body(**marked: bool) -> dict[str, Any]:
+    """One block in each place, marked by name."""
+    return {
+        "system": [text("system", marked=marked.get("system", False))],
+        "tools": [{"name": "f"} | (MARK if marked.get("tool") else {})],
+        "messages": [
+            {"role": role, "content": [text(name, marked=marked.get(name, False))]}
+            for role, name in [("user", "one"), ("assistant", "two"), ("user", "three")]
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [(None, None), ("5m", "5m"), ("30m", "5m"), ("1h", "1h"), ("12h", "1h"), ("7d", None)],
+)
+def test_lifetimes(asked: str | None, said: str | None) -> None:
+    expected = {"type": "ephemeral"} | ({"ttl": said} if said else {})
+    assert render_cache_breakpoint(CacheBreakpoint(asked)) == expected
+
+
+def test_four_marks_at_most_and_the_latest_stay() -> None:
+    all_marked = body(system=True, tool=True, one=True, two=True, three=True)
+    tool = all_marked["tools"][0]
+    assert enforce_limit(all_marked)
+    assert all_marked == body(system=True, one=True, two=True, three=True)
+    assert tool == {"name": "f"} | MARK  # what the client sent is not touched
+    assert not enforce_limit(all_marked)
+    automatic = body(system=True, one=True, two=True, three=True) | MARK
+    assert enforce_limit(automatic)
+    assert automatic == body(one=True, two=True, three=True) | MARK
+
+
+def test_what_is_stable_is_marked() -> None:
+    plain = body()
+    assert not has_breakpoints(plain)
+    add_default_breakpoints(plain)
+    assert plain == body(system=True, tool=True, three=True)
+    assert has_breakpoints(plain)
+
+
+def test_little_to_mark() -> None:
+    little = {"messages": [{"role": "user", "content": [text("one")]}]}
+    add_default_breakpoints(little)
+    assert little == {"messages": [{"role": "user", "content": [text("one", marked=True)]}]}
+    assert has_breakpoints({"messages": []} | MARK)

@@ -1,0 +1,47 @@
+"""Citations of messages texts, whose offsets are not those of the text that cites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import Citation, ProviderData
+from gateway.wire.messages.content import parse_citation
+
+
+def test_a_page_of_the_web() -> None:
+    said = {
+        "type": "web_search_result_location",
+        "url": "https://example.org/oslo",
+        "title": "Oslo",
+        "cited_text": "Oslo is large.",
+        "encrypted_index": "aWR4",
+    }
+    assert parse_citation(said) == Citation(
+        url="https://example.org/oslo",
+        title="Oslo",
+        cited_text="Oslo is large.",
+        extra=ProviderData(Format.MESSAGES, said),
+    )
+
+
+def test_a_place_in_a_document() -> None:
+    said = {
+        "type": "char_location",
+        "cited_text": "Oslo",
+        "document_index": 0,
+        "document_title": "Towns",
+        "start_char_index": 3,
+        "end_char_index": 7,
+    }
+    citation = parse_citation(said)
+    assert (citation.title, citation.cited_text) == ("Towns", "Oslo")
+    assert (citation.start, citation.end, citation.url) == (None, None, None)
+
+
+@pytest.mark.parametrize("odd", [None, 1, True, [], {}])
+def test_what_is_odd_is_not_taken(odd: Any) -> None:
+    said = {"url": odd, "title": odd, "document_title": odd, "cited_text": odd}
+    assert parse_citation(said) == Citation(extra=ProviderData(Format.MESSAGES, said))

@@ -1,0 +1,521 @@
+"""Events as messages clients get them: every frame, in the order that the grammar allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Open,
+    Ping,
+    Signature,
+    StopReason,
+    Usage,
+)
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    Audio,
+    CallKind,
+    Citation,
+    Image,
+    ProviderData,
+    Refusal,
+    ServerToolCall,
+    ServerToolResult,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    UnknownPart,
+)
+from gateway.errors import ServiceUnavailable
+from gateway.wire.codec import ReplyMetadata
+from gateway.wire.messages.encode import MessagesEncoder
+from gateway.wire.signatures import unwrap
+from tests.wire.stream_cases import frames_of, prompt
+
+STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
+BEGIN = Begin("up_1", "upstream-model")
+DONE = End(StopReason.END_TURN, Usage(input_tokens=25, output_tokens=3))
+
+
+def encoder() -> MessagesEncoder:
+    return MessagesEncoder(prompt(Format.MESSAGES, "shown"), STAMP)
+
+
+def events_of(raw: bytes) -> list[Any]:
+    events = []
+    for frame in frames_of([raw]):
+        data = orjson.loads(frame.data or b"")
+        assert data["type"] == frame.name.decode()
+        events.append(data)
+    return events
+
+
+def spoken(*events: Event) -> list[Any]:
+    """The events of a whole message but for its first and its last two."""
+    ours = encoder()
+    told = events_of(b"".join(map(ours.encode, (BEGIN, *events, DONE))))
+    assert [told[0]["type"], told[-1]["type"]] == ["message_start", "message_stop"]
+    return told[1:-2]
+
+
+def ending(*events: Event) -> Any:
+    ours = encoder()
+    return events_of(b"".join(map(ours.encode, (BEGIN, *events))))[-2]
+
+
+def start(index: int, block: Any) -> Any:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, kind: str, field: str, piece: Any) -> Any:
+    return {
+        "type": "content_block_delta",
+        "index": index,
+        "delta": {"type": kind, field: piece},
+    }
+
+
+def stop(index: int) -> Any:
+    return {"type": "content_block_stop", "index": index}
+
+
+def text(index: int, *pieces: str) -> list[Any]:
+    deltas = [delta(index, "text_delta", "text", piece) for piece in pieces]
+    return [start(index, {"type": "text", "text": ""}), *deltas, stop(index)]
+
+
+def call(index: int, id: str, name: str, *pieces: str) -> list[Any]:
+    deltas = [delta(index, "input_json_delta", "partial_json", piece) for piece in pieces]
+    block = {"type": "tool_use", "id": id, "name": name, "input": {}}
+    return [start(index, block), *deltas, stop(index)]
+
+
+def test_a_text_byte_by_byte() -> None:
+    ours = encoder()
+    assert ours.encode(BEGIN) == (
+        b"event: message_start\n"
+        b'data: {"type":"message_start","message":{"id":"msg_0123","type":"message",'
+        b'"role":"assistant","model":"shown","content":[],"stop_reason":null,"stop_sequence":null,'
+        b'"usage":{"input_tokens":24,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,'
+        b'"output_tokens":0,"service_tier":"standard"}}}\n\n'
+    )
+    assert ours.encode(Open(0, Text())) == b""
+    assert ours.encode(Delta(0, 'H"i')) == (
+        b"event: content_block_start\n"
+        b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+        b"\n\n"
+        b"event: content_block_delta\n"
+        b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
+        b'"text":"H\\"i"}}\n\n'
+    )
+    assert ours.encode(Ping()) == ours.ping() == b'event: ping\ndata: {"type":"ping"}\n\n'
+    assert ours.encode(Close(0)) == (
+        b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
+    )
+    usage = Usage(input_tokens=25, cache_read_tokens=5, output_tokens=40, reasoning_tokens=7)
+    assert ours.encode(End(StopReason.END_TURN, usage)) == (
+        b"event: message_delta\n"
+        b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},'
+        b'"usage":{"input_tokens":20,"cache_creation_input_tokens":0,"cache_read_input_tokens":5,'
+        b'"output_tokens":40,"output_tokens_details":{"thinking_tokens":7},'
+        b'"service_tier":"standard"}}\n\n'
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    )
+    assert ours.dropped == set()
+
+
+def test_the_upstream_s_own_first_count_goes_before_the_estimate() -> None:
+    first = Begin("up", "m", usage=Usage(input_tokens=90, cache_write_tokens=60))
+    (event,) = events_of(encoder().encode(first))
+    assert event["message"]["usage"] == {
+        "input_tokens": 30,
+        "cache_creation_input_tokens": 60,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 0},
+        "service_tier": "standard",
+    }
+
+
+def test_what_says_nothing_is_not_shown() -> None:
+    assert spoken(
+        *(Open(0, Text()), Close(0), Open(1, Thinking()), Close(1)),
+        *(Open(2, Text()), Delta(2, "Hi"), Close(2), Open(3, Thinking(redacted=True)), Close(3)),
+    ) == text(0, "Hi")
+
+
+def test_an_empty_message_holds_one_empty_text() -> None:
+    assert spoken() == text(0)
+    assert spoken(Open(0, Text()), Close(0)) == text(0)
+
+
+@pytest.mark.parametrize("reason", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.PAUSE])
+def test_other_endings_need_no_content(reason: StopReason) -> None:
+    ours = encoder()
+    told = events_of(ours.encode(BEGIN) + ours.encode(End(reason, None)))
+    assert [event["type"] for event in told] == ["message_start", "message_delta", "message_stop"]
+
+
+def test_what_a_part_opens_with_is_told_first() -> None:
+    assert spoken(
+        *(Open(0, Thinking("Hm", ProviderData(Format.MESSAGES, "sig"))), Close(0)),
+        *(Open(1, Text("Hello")), Delta(1, " you"), Close(1)),
+        *(Open(2, ToolCall("c1", "f", '{"a":')), Delta(2, "[]}"), Close(2)),
+    ) == [
+        start(0, {"type": "thinking", "thinking": "", "signature": ""}),
+        delta(0, "thinking_delta", "thinking", "Hm"),
+        delta(0, "signature_delta", "signature", "sig"),
+        stop(0),
+        *text(1, "Hello", " you"),
+        *call(2, "c1", "f", '{"a":', "[]}"),
+    ]
+
+
+def test_thinking_after_text_and_the_last_signature_once() -> None:
+    own = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
+    assert spoken(
+        *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
+        *(Open(1, Thinking()), Delta(1, own[0]), Delta(1, "Hm"), Delta(1, own[1]), Close(1)),
+    )[3:] == [
+        start(1, {"type": "thinking", "thinking": "", "signature": ""}),
+        delta(1, "thinking_delta", "thinking", "Hm"),
+        delta(1, "signature_delta", "signature", "two"),
+        stop(1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [None, ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})],
+)
+def test_reasoning_of_other_formats_is_signed_so_that_it_comes_back(
+    signature: ProviderData | None,
+) -> None:
+    pieces = [] if signature is None else [Delta(0, Signature(signature))]
+    told = spoken(Open(0, Thinking()), Delta(0, "Hm"), *pieces, Close(0))
+    assert [event["type"] for event in told[:2]] == ["content_block_start", "content_block_delta"]
+    packed = told[2]["delta"]["signature"]
+    assert unwrap(packed, "Hm") == Thinking("Hm", signature, origin="here")
+
+
+def test_thinking_that_keeps_its_words_is_shown_by_its_signature() -> None:
+    signed = Delta(0, Signature(ProviderData(Format.MESSAGES, "sig")))
+    assert spoken(Open(0, Thinking()), signed, Close(0)) == [
+        start(0, {"type": "thinking", "thinking": "", "signature": ""}),
+        delta(0, "signature_delta", "signature", "sig"),
+        stop(0),
+    ]
+
+
+def test_redacted_thinking() -> None:
+    own = Thinking(signature=ProviderData(Format.MESSAGES, "data"), redacted=True)
+    assert spoken(Open(0, own), Close(0)) == [
+        start(0, {"type": "redacted_thinking", "data": "data"}),
+        stop(0),
+    ]
+    proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+    opened, _ = spoken(Open(0, Thinking(signature=proof, redacted=True)), Close(0))
+    data = opened["content_block"]["data"]
+    assert unwrap(data, "") == Thinking("", proof, redacted=True, origin="here")
+
+
+def test_calls_side_by_side_are_told_one_after_the_other() -> None:
+    assert spoken(
+        *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
+        *(Open(1, ToolCall("call_a", "f")), Open(2, ToolCall("call_b", "g"))),
+        *(Delta(1, '{"a":'), Delta(2, "{"), Delta(2, "}"), Delta(1, "[]}"), Close(1), Close(2)),
+    ) == [
+        *text(0, "Hi"),
+        *call(1, "call_a", "f", '{"a":', "[]}"),
+        *call(2, "call_b", "g", "{}"),
+    ]
+
+
+def test_a_complete_call_makes_way_for_the_next() -> None:
+    ours = encoder()
+    ours.encode(BEGIN)
+    ours.encode(Open(0, ToolCall("c1", "f")))
+    ours.encode(Delta(0, "{}"))
+    assert events_of(ours.encode(Open(1, ToolCall("c2", "g")))) == [
+        stop(0),
+        start(1, {"type": "tool_use", "id": "c2", "name": "g", "input": {}}),
+    ]
+    assert ours.encode(Delta(0, " ")) == b""
+    assert events_of(ours.encode(Delta(1, '{"b"'))) == [
+        delta(1, "input_json_delta", "partial_json", '{"b"')
+    ]
+    assert ours.encode(Close(0)) == b""
+    assert events_of(ours.encode(Delta(1, ":[]}"))) != []
+    assert events_of(ours.encode(Close(1))) == [stop(1)]
+
+
+def test_calls_that_close_in_another_order() -> None:
+    told = spoken(
+        *(Open(0, ToolCall("a", "f")), Open(1, ToolCall("b", "g")), Open(2, ToolCall("c", "h"))),
+        *(Delta(2, '{"z":[]}'), Close(2), Delta(0, '{"x":'), Close(1), Delta(0, "[]}"), Close(0)),
+    )
+    assert told == [
+        *call(0, "a", "f", '{"x":', "[]}"),
+        *call(1, "b", "g", "{}"),
+        *call(2, "c", "h", '{"z":[]}'),
+    ]
+
+
+def test_a_call_without_arguments_has_an_empty_input() -> None:
+    assert spoken(Open(0, ToolCall("c", "f")), Close(0)) == call(0, "c", "f", "{}")
+
+
+def test_a_call_that_was_cut_short_can_be_read() -> None:
+    assert spoken(Open(0, ToolCall("c", "f")), Delta(0, '{"path":"/tm'), Close(0)) == call(
+        0, "c", "f", '{"path":"/tm', '"}'
+    )
+
+
+def test_free_text_is_wrapped_piece_by_piece() -> None:
+    custom = ToolCall("c", "apply_patch", kind=CallKind.CUSTOM)
+    assert spoken(Open(0, custom), Delta(0, 'a "b"'), Delta(0, "\n"), Close(0)) == call(
+        0, "c", "apply_patch", '{"input":"', 'a \\"b\\"', "\\n", '"}'
+    )
+
+
+def test_ids_and_names() -> None:
+    opened = [
+        Open(0, ToolCall("call|1.a", "f")),
+        Open(1, ToolCall("", "f")),
+        Open(2, ToolCall("x", "f", namespace="shell")),
+        Open(3, ToolCall("x", "a name of the client's own")),
+    ]
+    told = spoken(*opened, *map(Close, range(4)))
+    blocks = [event["content_block"] for event in told if event["type"] == "content_block_start"]
+    assert [(block["id"], block["name"]) for block in blocks] == [
+        ("call_1_a_a527e2b1", "f"),
+        ("toolu_0123_1", "f"),
+        ("x", "shell__f"),
+        ("toolu_0123_3", "a name of the client's own"),
+    ]
+
+
+def test_what_a_call_says_besides_comes_back() -> None:
+    caller = ProviderData(Format.MESSAGES, {"caller": {"type": "direct"}})
+    opened = spoken(Open(0, ToolCall("c", "f", extra=caller)), Close(0))[0]
+    assert opened["content_block"] == {
+        "type": "tool_use",
+        "id": "c",
+        "name": "f",
+        "input": {},
+        "caller": {"type": "direct"},
+    }
+
+
+def test_blocks_of_this_format_s_own_upstreams() -> None:
+    result = {"type": "web_fetch_tool_result", "tool_use_id": "srv_1", "content": {}}
+    kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
+    own = {"type": "container_upload", "file_id": "file_1"}
+    assert spoken(
+        *(Open(0, ServerToolCall("srv_1", "web_fetch", extra=kind)), Delta(0, '{"url":"u"}')),
+        *(Close(0), Open(1, ServerToolResult("srv_1", "web_fetch", opaque(result))), Close(1)),
+        *(Open(2, UnknownPart("container_upload", opaque(own))), Close(2)),
+    ) == [
+        start(
+            0,
+            {
+                "type": "mcp_tool_use",
+                "id": "srv_1",
+                "name": "web_fetch",
+                "input": {},
+                "server_name": "files",
+            },
+        ),
+        delta(0, "input_json_delta", "partial_json", '{"url":"u"}'),
+        stop(0),
+        *(start(1, result), stop(1)),
+        *(start(2, own), stop(2)),
+    ]
+
+
+def opaque(data: Any) -> ProviderData:
+    return ProviderData(Format.MESSAGES, data)
+
+
+def test_a_web_search_of_another_format() -> None:
+    item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
+    action = '{"type":"search","query":"Oslo","sources":[{"type":"url","url":"https://a.example"}]}'
+    cited = Citation(url="https://a.example", title="A", start=0, end=5)
+    assert spoken(
+        *(Open(0, ServerToolCall("ws-1", "web_search", extra=item)), Delta(0, action), Close(0)),
+        *(Open(1, ServerToolResult("ws-1", "web_search", item)), Close(1)),
+        *(Open(2, Text()), Delta(2, "About"), Delta(2, " it."), Delta(2, cited), Close(2)),
+    ) == [
+        start(
+            0,
+            {
+                "type": "server_tool_use",
+                "id": "srvtoolu_gw1_ws_1",
+                "name": "web_search",
+                "input": {},
+            },
+        ),
+        delta(0, "input_json_delta", "partial_json", '{"query":"Oslo"}'),
+        stop(0),
+        start(
+            1,
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srvtoolu_gw1_ws_1",
+                "content": [
+                    {
+                        "type": "web_search_result",
+                        "url": "https://a.example",
+                        "title": "https://a.example",
+                        "encrypted_content": "",
+                        "page_age": None,
+                    }
+                ],
+            },
+        ),
+        stop(1),
+        *text(2, "About", " it.")[:-1],
+        delta(
+            2,
+            "citations_delta",
+            "citation",
+            {
+                "type": "web_search_result_location",
+                "url": "https://a.example",
+                "title": "A",
+                "cited_text": "About",
+                "encrypted_index": "",
+            },
+        ),
+        stop(2),
+    ]
+
+
+def test_own_citations_are_told_as_they_came() -> None:
+    page = {"type": "page_location", "cited_text": "x", "document_index": 0}
+    told = spoken(Open(0, Text()), Delta(0, Citation(extra=opaque(page))), Close(0))
+    assert told[1] == delta(0, "citations_delta", "citation", page)
+
+
+def test_what_has_no_word_here_is_named() -> None:
+    foreign = ProviderData(Format.RESPONSES, {"type": "x"})
+    opened = '{"type":"open_page","url":"https://a.example"}'
+    ours = encoder()
+    told = b"".join(
+        map(
+            ours.encode,
+            [
+                BEGIN,
+                *(Open(0, UnknownPart("image_generation_call", foreign)), Close(0)),
+                *(Open(1, ServerToolCall("i", "code_interpreter", extra=foreign)), Delta(1, "{}")),
+                *(Close(1), Open(2, ServerToolResult("i", "code_interpreter", foreign)), Close(2)),
+                *(Open(3, ServerToolCall("w", "web_search", extra=foreign)), Delta(3, opened)),
+                *(Close(3), Open(4, ServerToolResult("w", "web_search", foreign)), Close(4)),
+                *(Open(5, Image(Source(url="u"))), Close(5), Open(6, Audio(Source())), Close(6)),
+                *(Open(7, Text()), Delta(7, "Hi"), Delta(7, Citation(title="a file")), Close(7)),
+                DONE,
+            ],
+        )
+    )
+    assert events_of(told)[1:-2] == text(0, "Hi")
+    assert ours.dropped == {
+        "image_generation_call",
+        "code_interpreter",
+        "web_search",
+        "image",
+        "audio",
+        "citations",
+    }
+
+
+CALL = (Open(0, ToolCall("c", "f")), Close(0))
+
+
+@pytest.mark.parametrize(
+    ("events", "end", "reason", "sequence"),
+    [
+        ((), End(StopReason.END_TURN, None), "end_turn", None),
+        ((), End(StopReason.MAX_TOKENS, None), "max_tokens", None),
+        ((), End(StopReason.STOP_SEQUENCE, None, "END"), "stop_sequence", "END"),
+        ((), End(StopReason.STOP_SEQUENCE, None), "end_turn", None),
+        ((), End(StopReason.TOOL_CALL, None), "end_turn", None),
+        ((), End(StopReason.CONTEXT_WINDOW, None), "model_context_window_exceeded", None),
+        ((), End(StopReason.PAUSE, None), "pause_turn", None),
+        ((), End(StopReason.COMPACTION, None), "compaction", None),
+        (CALL, End(StopReason.TOOL_CALL, None), "tool_use", None),
+        (CALL, End(StopReason.END_TURN, None), "tool_use", None),
+        (CALL, End(StopReason.STOP_SEQUENCE, None, "END"), "tool_use", None),
+        (CALL, End(StopReason.MAX_TOKENS, None), "max_tokens", None),
+    ],
+)
+def test_stop_reasons(
+    events: tuple[Event, ...], end: End, reason: str, sequence: str | None
+) -> None:
+    assert ending(*events, end)["delta"] == {"stop_reason": reason, "stop_sequence": sequence}
+
+
+def test_a_refusal_is_text_and_a_reason() -> None:
+    events = (Open(0, Refusal()), Delta(0, "I can"), Delta(0, "not."), Close(0))
+    assert spoken(*events) == text(0, "I can", "not.")
+    for stop in (StopReason.REFUSAL, StopReason.END_TURN):
+        assert ending(*events, End(stop, None))["delta"] == {
+            "stop_reason": "refusal",
+            "stop_sequence": None,
+            "stop_details": {"type": "refusal", "category": None, "explanation": "I cannot."},
+        }
+
+
+def test_own_last_details_come_back() -> None:
+    said = {"stop_details": {"type": "refusal", "category": "bio"}, "container": {"id": "c"}}
+    extra = opaque({"type": "message_delta", "delta": said | {"stop_reason": "refusal"}})
+    assert ending(End(StopReason.REFUSAL, None, extra=extra))["delta"] == {
+        "stop_reason": "refusal",
+        "stop_sequence": None,
+        **said,
+    }
+
+
+def test_usage_is_never_missing() -> None:
+    assert ending(End(StopReason.END_TURN, None))["usage"] == {
+        "input_tokens": 24,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 0,
+        "service_tier": "standard",
+    }
+
+
+ERROR = {
+    "type": "error",
+    "error": {"type": "overloaded_error", "message": "Service unavailable"},
+}
+
+
+def test_a_failure_closes_what_is_open() -> None:
+    ours = encoder()
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
+    for event in (BEGIN, Open(0, Text())):
+        ours.encode(event)
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
+    ours.encode(Delta(0, "Hi"))
+    assert events_of(ours.encode_error(ServiceUnavailable())) == [stop(0), ERROR]
+
+
+def test_a_call_that_breaks_off_cannot_be_run() -> None:
+    ours = encoder()
+    told = [
+        BEGIN,
+        *(Open(0, ToolCall("a", "f")), Delta(0, '{"rm":"-r')),
+        *(Open(1, ToolCall("b", "g")), Delta(1, "{}")),
+    ]
+    raw = b"".join(map(ours.encode, told)) + ours.encode_error(ServiceUnavailable())
+    assert events_of(raw)[1:] == [*call(0, "a", "f", '{"rm":"-r'), ERROR]

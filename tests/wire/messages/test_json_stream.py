@@ -1,0 +1,126 @@
+"""What is let through of a call's arguments is always one JSON object in the end."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.messages.json_stream import JsonObjectStream, JsonStringStream
+from tests.wire.stream_cases import JSON
+
+
+def told(*pieces: str) -> str:
+    arguments = JsonObjectStream()
+    return "".join([*map(arguments.feed, pieces), arguments.finish()])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1}',
+        '{ "a" : [ 1.5e3 , -0 , null , true , {} , [] ] }',
+        '{"a":{"b":"c"},"d":[[],[1,2]]}',
+        '{"escapes":"\\" \\\\ \\/ \\u00e9 \\ud83d\\ude00 \\n"}',
+        "{}",
+    ],
+)
+def test_objects_pass_as_they_are(text: str) -> None:
+    assert told(text) == text
+    assert told(*text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "{}"),
+        ("  ", "{}"),
+        ("{", "{}"),
+        ('{"a', '{"a":null}'),
+        ('{"a"', '{"a":null}'),
+        ('{"a":', '{"a":null}'),
+        ('{"a":tru', '{"a":null}'),
+        ('{"a":1', '{"a":null}'),
+        ('{"a":"x', '{"a":"x"}'),
+        ('{"a":"x\\', '{"a":"x"}'),
+        ('{"a":"x\\ud83d\\u', '{"a":"x"}'),
+        ('{"a":1,', '{"a":1,"_raw":""}'),
+        ('{"a":[1,', '{"a":[1,null]}'),
+        ('{"a":[{"b":"c"', '{"a":[{"b":"c"}]}'),
+    ],
+)
+def test_what_is_cut_short_is_completed(text: str, expected: str) -> None:
+    assert told(text) == expected
+    assert told(*text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rm -rf", {"_raw": "rm -rf"}),
+        ("[1]", {"value": [1]}),
+        ('"text"', {"value": "text"}),
+        ("null", {"value": None}),
+        ("{'a':1}", {"_raw": "'a':1}"}),
+        ('{"a":oops}', {"a": None, "_raw": "oops}"}),
+        ('{"a":01}', {"a": None, "_raw": "01}"}),
+        ('{"a":1e999}', {"a": None, "_raw": "1e999}"}),
+        ('{"a":[1 2]}', {"a": [1], "_raw": "2]}"}),
+        ('{"a":{"b":1]', {"a": {"b": 1}, "_raw": "]"}),
+        ('{"a":"\n"}', {"a": "", "_raw": '\n"}'}),
+        ('{"a":"\\ud83d"}', {"a": "", "_raw": '\\ud83d"}'}),
+    ],
+)
+def test_what_is_no_json_is_kept_beside(text: str, expected: object) -> None:
+    assert orjson.loads(told(text)) == expected
+    assert told(*text) == told(text)
+
+
+def test_nothing_follows_a_whole_object() -> None:
+    arguments = JsonObjectStream()
+    assert arguments.feed('{"a":1} \n') == '{"a":1} \n'
+    assert arguments.is_complete
+    assert arguments.feed(' {"a":2}') == " "
+    assert arguments.finish() == ""
+
+
+def test_nesting_has_an_end() -> None:
+    deep = '{"a":' + "[" * 1000
+    value = orjson.loads(told(deep))
+    assert value["_raw"].startswith("[")
+    orjson.dumps(value)
+
+
+@given(st.text(max_size=30) | JSON.map(lambda value: orjson.dumps(value).decode()), st.data())
+def test_any_text_in_any_pieces_is_one_object(text: str, data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(["", '{"a":', "{"])) + text
+    cut = data.draw(st.integers(0, len(text)))
+    value = orjson.loads(told(text[:cut], text[cut:]))
+    assert isinstance(value, dict)
+    assert told(*text) == told(text)
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
+def test_every_object_passes_unchanged(value: dict[str, object]) -> None:
+    text = orjson.dumps(value).decode()
+    assert told(*text) == text
+
+
+@given(st.lists(st.text(max_size=5)))
+def test_free_text_is_one_string(pieces: list[str]) -> None:
+    arguments = JsonStringStream()
+    text = "".join([*map(arguments.feed, pieces), arguments.finish()])
+    assert orjson.loads(text) == {"input": "".join(pieces)}
+
+
+def test_what_cannot_be_written_again_is_kept_as_text() -> None:
+    deep = "[" * 300 + "]" * 300
+    assert orjson.loads(told(deep)) == {"_raw": deep}
+
+
+def test_all_of_what_is_no_json_is_kept_in_order() -> None:
+    arguments = JsonObjectStream()
+    pieces = [f"word {number} " for number in range(2000)]
+    assert [arguments.feed(piece) for piece in pieces] == [""] * len(pieces)
+    assert orjson.loads(arguments.finish()) == {"_raw": "".join(pieces)}

@@ -1,0 +1,109 @@
+"""The native lane: what of a history that crossed formats goes on to an upstream of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData
+from gateway.core.target import Target
+from gateway.wire.messages import CODEC
+from gateway.wire.signatures import wrap
+
+TARGET = Target(model="upstream-model", origin="here")
+USER = {"role": "user", "content": "hi"}
+TEXT = {"type": "text", "text": "Hello."}
+USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}
+OWN = {"type": "thinking", "thinking": "Mine", "signature": "c2ln"}
+FOREIGN = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
+
+
+def carried(signature: ProviderData | None, origin: str = "here") -> dict[str, Any]:
+    return {"type": "thinking", "thinking": "Hm", "signature": wrap(signature, origin)}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def patched(*messages: Any, **fields: Any) -> dict[str, Any]:
+    """Checked on the way: the client's own body is left as it was."""
+    body = {"model": "m", "max_tokens": 9000, "messages": list(messages)} | fields
+    before = orjson.dumps(body)
+    result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), TARGET)
+    assert orjson.dumps(body) == before
+    return result
+
+
+def test_an_ordinary_body_is_copied_for_its_new_name_only() -> None:
+    messages = [USER, assistant(OWN, TEXT), USER]
+    body = {"model": "m", "max_tokens": 9, "messages": messages, "thread": {"type": "create"}}
+    result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), TARGET)
+    assert result == body | {"model": "upstream-model"}
+    assert result["messages"] is messages
+
+
+def test_reasoning_goes_back_to_whom_it_came_from() -> None:
+    signed = ProviderData(Format.MESSAGES, "c2ln")
+    hidden = {"type": "redacted_thinking", "data": wrap(signed, "here", redacted=True)}
+    last = assistant(OWN, USE)
+    messages = patched(*(USER, assistant(carried(signed), hidden, TEXT), USER, last, RESULT))[
+        "messages"
+    ]
+    assert messages[1]["content"] == [
+        {"type": "thinking", "thinking": "Hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "c2ln"},
+        TEXT,
+    ]
+    assert messages[3] is last
+
+
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        carried(FOREIGN),
+        carried(None),
+        carried(ProviderData(Format.MESSAGES, "c2ln"), "elsewhere"),
+        {"type": "thinking", "thinking": "Hm", "signature": "gw1.!"},
+        {"type": "redacted_thinking", "data": wrap(FOREIGN, "here", redacted=True)},
+    ],
+)
+def test_reasoning_of_others_is_taken_out(thinking: Any) -> None:
+    body = patched(USER, assistant(thinking, TEXT), USER, assistant(thinking), USER)
+    assert body["messages"] == [USER, assistant(TEXT), USER, USER]
+
+
+def test_searches_of_others_are_taken_out() -> None:
+    id = "srvtoolu_gw1_ws_1"
+    call = {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "x"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
+    own = call | {"id": "srvtoolu_01"}
+    body = patched(USER, assistant(call, found, TEXT, own), USER)
+    assert body["messages"][1] == assistant(TEXT, own)
+
+
+FIXED = {"type": "enabled", "budget_tokens": 2048}
+
+
+def test_a_fixed_budget_ends_where_a_tool_loop_loses_its_thinking() -> None:
+    clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
+    loop = (USER, assistant(carried(FOREIGN), USE), RESULT)
+    body = patched(*loop, thinking=FIXED, context_management=clearing)
+    assert body["thinking"] == {"type": "disabled"}
+    assert "context_management" not in body
+    assert patched(*loop, thinking={"type": "adaptive"})["thinking"] == {"type": "adaptive"}
+    assert "thinking" not in patched(*loop)
+    kept = patched(USER, assistant(OWN, carried(FOREIGN), USE), RESULT, thinking=FIXED)
+    assert kept["thinking"] == FIXED
+    over = patched(*loop, assistant(TEXT), USER, thinking=FIXED)
+    assert over["thinking"] == FIXED
+
+
+def test_a_system_prompt_does_not_shift_the_messages() -> None:
+    for system in (None, "Be brief.", [], [TEXT]):
+        body = patched(USER, assistant(carried(FOREIGN), TEXT), system=system)
+        assert body["messages"] == [USER, assistant(TEXT)]

@@ -1,0 +1,424 @@
+"""Whole messages requests, made from prompts of this format and of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from anthropic.types import MessageCreateParams
+from pydantic import TypeAdapter
+
+from gateway.core.formats import Format
+from gateway.core.parts import CacheBreakpoint, ProviderData, Text, Thinking, ToolCall, ToolResult
+from gateway.core.prompt import (
+    ChoiceMode,
+    OutputFormat,
+    OutputKind,
+    Prompt,
+    Reasoning,
+    Role,
+    Sampling,
+    Tool,
+    ToolChoice,
+    ToolKind,
+    Turn,
+)
+from gateway.core.target import SamplingStyle, Target, ThinkingStyle
+from gateway.errors import UnsupportedField
+from gateway.wire.codec import Rendering
+from gateway.wire.messages.parse_prompt import parse_prompt
+from gateway.wire.messages.render_prompt import render_prompt
+from tests.support.paths import FIXTURES
+from tests.wire.stream_cases import param_id
+
+USER = Turn(Role.USER, (Text("Hi"),))
+TOOL = Tool(kind=ToolKind.FUNCTION, name="f")
+SENT = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+_BODIES: TypeAdapter[Any] = TypeAdapter(MessageCreateParams)
+
+
+def rendered(target: Target | None = None, /, **fields: Any) -> Rendering:
+    """Of a chat client's prompt, unless the fields say otherwise. What comes out suits the stock
+    library's own types."""
+    prompt = Prompt(**({"format": Format.CHAT, "model": "m", "turns": (USER,)} | fields))
+    rendering = render_prompt(prompt, target or Target(model="up"))
+    orjson.dumps(rendering.body)
+    assert render_prompt(prompt, target or Target(model="up")) == rendering
+    return rendering
+
+
+def said(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
+    """What a field adds to the body, where nothing of it is lost."""
+    rendering = rendered(target, **fields)
+    assert rendering.dropped == frozenset()
+    plain = {"model": "up", "max_tokens": 8192, "messages": [SENT]}
+    return {name: value for name, value in rendering.body.items() if plain.get(name) != value}
+
+
+def test_the_least_prompt() -> None:
+    assert rendered() == Rendering(
+        body={"model": "up", "max_tokens": 8192, "messages": [SENT]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_output", "sent", "lost"),
+    [
+        (None, None, 8192, set()),
+        (None, 4096, 4096, set()),
+        (None, 128_000, 32_000, set()),
+        (100_000, 128_000, 100_000, set()),
+        (100_000, None, 100_000, set()),
+        (100_000, 64_000, 64_000, {"max_tokens"}),
+        (0, 64_000, 0, set()),
+        (1, None, 1, set()),
+    ],
+)
+def test_limits(asked: int | None, max_output: int | None, sent: int, lost: set[str]) -> None:
+    rendering = rendered(Target(model="up", max_output=max_output), max_tokens=asked)
+    assert (rendering.body["max_tokens"], rendering.dropped) == (sent, lost)
+
+
+def test_simple_fields() -> None:
+    assert said(
+        stream=True,
+        stop=("END", "\n", ""),
+        user="ann",
+        service_tier="default",
+        tools=(TOOL,),
+        parallel_tool_calls=False,
+        cache_key="key",
+        store=True,
+        include=("reasoning.encrypted_content",),
+        include_usage=True,
+        verbosity="medium",
+        metadata={},
+    ) == {
+        "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {}}}],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+        "stop_sequences": ["END"],
+        "stream": True,
+        "metadata": {"user_id": "ann"},
+        "service_tier": "standard_only",
+    }
+    assert rendered(stop=("END", "\n", "")).stop == ("\n",)
+
+
+def test_personal_data_stays_here() -> None:
+    assert len(said(user="ann@a.example")["metadata"]["user_id"]) == 32
+    assert said(user="ann@a.example", format=Format.MESSAGES) == {
+        "metadata": {"user_id": "ann@a.example"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("tier", "sent", "lost"),
+    [("auto", "auto", set()), ("flex", "auto", {"service_tier"})],
+)
+def test_service_tiers(tier: str, sent: str, lost: set[str]) -> None:
+    rendering = rendered(service_tier=tier)
+    assert (rendering.body["service_tier"], rendering.dropped) == (sent, lost)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "style", "sent", "lost"),
+    [
+        ({"temperature": 0, "top_p": 0.5, "top_k": 3}, "both", None, set()),
+        ({"temperature": 1.3}, "both", {"temperature": 1}, {"temperature"}),
+        ({"temperature": 0.2, "top_p": 0.5}, "one", {"temperature": 0.2}, {"top_p"}),
+        ({"temperature": 0.2, "top_p": 1}, "one", {"temperature": 0.2}, set()),
+        ({"top_p": 0.5, "top_k": 3}, "one", {"top_p": 0.5, "top_k": 3}, set()),
+        ({"temperature": 0.2, "top_k": 1}, "neither", {}, {"temperature", "top_k"}),
+        ({"temperature": 1, "top_p": 1.0}, "neither", {}, set()),
+    ],
+)
+def test_sampling(sampling: Any, style: str, sent: Any, lost: set[str]) -> None:
+    target = Target(model="up", sampling=SamplingStyle(style))
+    rendering = rendered(target, sampling=Sampling(**sampling))
+    body = {name: rendering.body[name] for name in sampling if name in rendering.body}
+    assert body == (sampling if sent is None else sent)
+    assert rendering.dropped == lost
+
+
+def test_a_thinking_model_takes_no_sampling() -> None:
+    for reasoning, style in [(Reasoning(effort="low"), "adaptive"), (None, "always")]:
+        target = Target(model="up", thinking=ThinkingStyle(style))
+        warm = Sampling(temperature=0.5, top_p=1)
+        rendering = rendered(target, reasoning=reasoning, sampling=warm)
+        assert not {"temperature", "top_p"} & rendering.body.keys()
+        assert rendering.dropped == {"temperature"}
+
+
+def test_thoughts() -> None:
+    assert said(reasoning=Reasoning(effort="low"), max_tokens=8192) == {
+        "thinking": {"type": "adaptive", "display": "summarized"},
+        "output_config": {"effort": "low"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "lost"),
+    [
+        (
+            {"sampling": Sampling(seed=0, frequency_penalty=0.5, presence_penalty=0)},
+            {"seed", "frequency_penalty"},
+        ),
+        (
+            {"sampling": Sampling(presence_penalty=1, top_logprobs=0)},
+            {"presence_penalty", "logprobs"},
+        ),
+        ({"verbosity": "low", "metadata": {"a": "b"}}, {"verbosity", "metadata"}),
+        (
+            {
+                "extra": ProviderData(
+                    Format.CHAT,
+                    {
+                        "logit_bias": {},
+                        "prediction": {"type": "content"},
+                        "max_tool_calls": 0,
+                        "background": False,
+                        "modalities": ["text"],
+                        "stream_options": {"include_obfuscation": True},
+                        "parallel": None,
+                    },
+                )
+            },
+            {"prediction", "max_tool_calls"},
+        ),
+    ],
+)
+def test_what_only_tunes_is_left_out(fields: Any, lost: set[str]) -> None:
+    rendering = rendered(**fields)
+    assert rendering.body == {"model": "up", "max_tokens": 8192, "messages": [SENT]}
+    assert rendering.dropped == lost
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"sampling": Sampling(choices=2)}, "n"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        *(
+            ({"extra": ProviderData(Format.RESPONSES, {name: value})}, name)
+            for name, value in {
+                "conversation": "conv_1",
+                "prompt": {"id": "p"},
+                "background": True,
+                "audio": {"voice": "x"},
+                "modalities": ["text", "audio"],
+            }.items()
+        ),
+    ],
+)
+def test_what_would_be_another_request_is_refused(fields: Any, param: str) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        rendered(**fields)
+    assert refused.value.param == param
+    assert refused.value.status == 400
+
+
+OUTPUT = OutputFormat(kind=OutputKind.JSON_SCHEMA, name="city", schema=CITY)
+LAX = Target(model="up", structured=False)
+
+
+def test_an_enforced_schema() -> None:
+    closed = CITY | {"required": [], "additionalProperties": False}
+    assert said(output=OUTPUT, reasoning=Reasoning(effort="low")) == {
+        "thinking": {"type": "adaptive", "display": "summarized"},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": closed}},
+    }
+
+
+def test_a_tool_for_the_answer() -> None:
+    rendering = rendered(LAX, output=OUTPUT, reasoning=Reasoning(effort="low"))
+    (tool,) = rendering.body["tools"]
+    assert (tool["name"], tool["input_schema"]) == ("json_output", CITY)
+    assert rendering.body["tool_choice"] == {"type": "tool", "name": "json_output"}
+    assert rendering.body["thinking"] == {"type": "disabled"}
+    assert (rendering.json_tool, rendering.fenced) == ("json_output", False)
+    assert rendering.dropped == {"reasoning_effort"}
+
+
+def test_words_for_the_answer() -> None:
+    turns = (Turn(Role.SYSTEM, (Text("Be brief."),)), USER)
+    rendering = rendered(LAX, output=OUTPUT, turns=turns, tools=(TOOL,))
+    first, last = rendering.body["system"]
+    assert first["text"] == "Be brief."
+    assert last["text"].startswith("Answer with one JSON object only")
+    assert last["text"].endswith(orjson.dumps(CITY).decode())
+    assert (rendering.json_tool, rendering.fenced) == (None, True)
+    assert "output_config" not in rendering.body
+    assert len(rendering.body["tools"]) == 1
+
+
+def test_a_forced_call_rules_thinking_out() -> None:
+    asked = {
+        "tools": (TOOL,),
+        "tool_choice": ToolChoice(ChoiceMode.REQUIRED),
+        "parallel_tool_calls": False,
+        "reasoning": Reasoning(effort="low"),
+    }
+    rendering = rendered(**asked)
+    assert rendering.body["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
+    assert rendering.body["thinking"] == {"type": "disabled"}
+    assert rendering.dropped == {"reasoning_effort"}
+    always = rendered(Target(model="up", thinking=ThinkingStyle.ALWAYS), **asked)
+    assert always.body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert always.body["thinking"]["type"] == "adaptive"
+    assert always.dropped == {"tool_choice"}
+
+
+LOOP = (
+    USER,
+    Turn(Role.ASSISTANT, (Thinking("Hm"), ToolCall("c", "f"))),
+    Turn(Role.USER, (ToolResult("c", (Text("4"),)),)),
+)
+
+
+def test_a_tool_loop_that_lost_its_thinking_goes_on_without() -> None:
+    asked = {"turns": LOOP, "tools": (TOOL,), "reasoning": Reasoning(effort="medium")}
+    fixed = rendered(Target(model="up", thinking=ThinkingStyle.BUDGET), **asked)
+    assert fixed.body["thinking"] == {"type": "disabled"}
+    assert fixed.dropped == {"thinking", "reasoning_effort"}
+    adaptive = rendered(**asked)
+    assert adaptive.body["thinking"]["type"] == "adaptive"
+    assert adaptive.dropped == {"thinking"}
+
+
+PREFILL = (USER, Turn(Role.ASSISTANT, (Text("It is "),)))
+
+
+def test_prefills() -> None:
+    last = {"role": "assistant", "content": [{"type": "text", "text": "It is"}]}
+    go_on = {"role": "user", "content": [{"type": "text", "text": "Continue."}]}
+    assert rendered(turns=PREFILL).body["messages"] == [SENT, last]
+    unable = rendered(Target(model="up", prefill=False), turns=PREFILL)
+    assert unable.body["messages"][2:] == [go_on]
+    assert unable.dropped == {"prefill"}
+    thinking = rendered(turns=PREFILL, reasoning=Reasoning(effort="low"))
+    assert thinking.body["messages"][2:] == [go_on]
+    own = rendered(Target(model="up", prefill=False), turns=PREFILL, format=Format.MESSAGES)
+    assert own.body["messages"] == [SENT, last]
+
+
+KNOWING = Target(model="up", cache_marks=True)
+MARK = {"cache_control": {"type": "ephemeral"}}
+SYSTEM = Turn(Role.SYSTEM, (Text("Be brief."),))
+
+
+def test_clients_whose_format_caches_unasked_get_marks() -> None:
+    body = rendered(KNOWING, turns=(SYSTEM, USER), tools=(TOOL,)).body
+    assert body["system"] == [{"type": "text", "text": "Be brief."} | MARK]
+    assert body["tools"][0].items() >= MARK.items()
+    assert body["messages"][-1]["content"] == [{"type": "text", "text": "Hi"} | MARK]
+
+
+def test_clients_that_mark_for_themselves_get_no_more() -> None:
+    marked = Turn(Role.USER, (Text("Hi", cache=CacheBreakpoint("30m")),))
+    body = rendered(KNOWING, turns=(SYSTEM, marked)).body
+    assert body["system"] == [{"type": "text", "text": "Be brief."}]
+    assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
+    assert rendered(turns=(marked,)).dropped == {"cache_marks"}
+    own = rendered(KNOWING, turns=(SYSTEM, USER), format=Format.MESSAGES).body
+    assert own["messages"] == [SENT]
+
+
+def test_four_marks_at_most() -> None:
+    marked = Turn(Role.USER, tuple(Text(str(n), cache=CacheBreakpoint()) for n in range(5)))
+    rendering = rendered(KNOWING, turns=(marked,))
+    blocks = rendering.body["messages"][0]["content"]
+    assert ["cache_control" in block for block in blocks] == [False, True, True, True, True]
+    assert rendering.dropped == {"cache_marks"}
+
+
+MENDED = {"calls_without_tools", "choice_unknown", "odd_ids_and_names"}
+"""What upstreams would refuse does not go out as it came in."""
+OWN = [
+    path
+    for path in sorted((FIXTURES / "prompts").glob("*/messages.json"))
+    if path.parent.name not in MENDED
+]
+ABLE = Target(model="up", system_turns=True, thinking=ThinkingStyle.ADAPTIVE)
+
+
+@pytest.mark.parametrize("path", OWN, ids=param_id)
+def test_own_prompts_keep_their_meaning(path: Path) -> None:
+    body = orjson.loads(path.read_bytes())
+    prompt = parse_prompt(body)
+    budget = prompt.reasoning is not None and prompt.reasoning.budget is not None
+    style = ThinkingStyle.BUDGET if budget else ThinkingStyle.ADAPTIVE
+    rendering = render_prompt(prompt, replace(ABLE, thinking=style))
+    again = parse_prompt(rendering.body)
+    assert again.extra == prompt.extra
+    assert again.tools == prompt.tools
+    if prompt.tools:
+        assert again.tool_choice == prompt.tool_choice
+        assert again.parallel_tool_calls == prompt.parallel_tool_calls
+    assert (again.output, again.stop, again.stream) == (prompt.output, prompt.stop, prompt.stream)
+    assert (again.user, again.service_tier) == (prompt.user, prompt.service_tier)
+    assert render_prompt(again, replace(ABLE, thinking=style)).body == rendering.body
+
+
+def test_every_own_field_goes_out_again() -> None:
+    body = orjson.loads((FIXTURES / "prompts" / "every_field" / "messages.json").read_bytes())
+    rendering = render_prompt(parse_prompt(body), Target(model=body["model"], system_turns=True))
+    expected = body | {"system": [{"type": "text", "text": "Answer as JSON."}]}
+    for message in expected["messages"]:
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+    del expected["temperature"], expected["top_p"], expected["top_k"], expected["tool_choice"]
+    assert rendering.body == expected
+    assert rendering.dropped == {"temperature", "top_k"}
+
+
+def test_fields_within_fields_and_thinking_s_company() -> None:
+    clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
+    body: dict[str, Any] = {
+        "model": "m",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "metadata": {"user_id": "u", "team": "t"},
+        "output_config": {"task_budget": {"total": 9}},
+        "thinking": {"type": "adaptive", "pace": "slow"},
+        "context_management": clearing,
+    }
+    sent = render_prompt(parse_prompt(body), Target(model="up")).body
+    for field in ("metadata", "output_config", "thinking", "context_management"):
+        assert sent[field] == body[field]
+    unable = Target(model="up", thinking=ThinkingStyle.NONE)
+    rendering = render_prompt(parse_prompt(body), unable)
+    assert not {"thinking", "context_management"} & rendering.body.keys()
+    assert rendering.dropped == {"reasoning_effort"}
+
+
+def test_a_count_has_no_limit_of_its_own() -> None:
+    assert rendered(format=Format.MESSAGES).body["max_tokens"] == 8192
+
+
+@pytest.mark.parametrize("turns", [(USER,), LOOP, (SYSTEM, USER)])
+@pytest.mark.parametrize("style", list(ThinkingStyle))
+def test_bodies_suit_the_stock_library(turns: tuple[Turn, ...], style: ThinkingStyle) -> None:
+    body = rendered(
+        Target(model="up", thinking=style, cache_marks=True),
+        turns=turns,
+        tools=(TOOL,),
+        output=OUTPUT,
+        reasoning=Reasoning(effort="high"),
+        stop=("END",),
+        user="ann",
+        stream=True,
+    ).body
+    _BODIES.validate_python(body)
+
+
+def test_thinking_that_was_switched_off_leaves_nothing_of_itself() -> None:
+    wish = {"type": "disabled", "note": "x"}
+    asked = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    prompt = parse_prompt(asked | {"thinking": wish})
+    always = render_prompt(prompt, Target(model="up", thinking=ThinkingStyle.ALWAYS))
+    assert "thinking" not in always.body
+    assert always.dropped == {"reasoning_effort"}

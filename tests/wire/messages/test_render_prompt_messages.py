@@ -1,0 +1,291 @@
+"""Turns as `system` and `messages`: order, roles and what must not be empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    Document,
+    Image,
+    Part,
+    ProviderData,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from gateway.core.prompt import Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.wire.dropped import Dropped
+from gateway.wire.messages.render_prompt import (
+    end_with_user,
+    missing_leading_thinking,
+    render_messages,
+)
+
+SYSTEM, DEVELOPER, USER, ASSISTANT = Role
+CALL = ToolCall("c1", "f")
+ANSWER = ToolResult("c1", (Text("4"),))
+USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "4"}
+
+
+def said(role: Role, *parts: Part | str, name: str | None = None) -> Turn:
+    return Turn(role, tuple(Text(p) if isinstance(p, str) else p for p in parts), name=name)
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def message(role: str, *blocks: Any) -> dict[str, Any]:
+    return {"role": role, "content": [text(b) if isinstance(b, str) else b for b in blocks]}
+
+
+def rendered(
+    *turns: Turn, format: Format = Format.CHAT, system_turns: bool = False
+) -> tuple[list[Any], list[Any], set[str]]:
+    losses = Dropped(Format.MESSAGES)
+    prompt = Prompt(format=format, model="m", turns=turns)
+    target = Target(model="m", system_turns=system_turns)
+    system, messages = render_messages(prompt, target, losses)
+    return system, messages, losses.names
+
+
+def test_leading_system_texts_are_blocks_of_the_system() -> None:
+    assert rendered(
+        said(SYSTEM, "Be brief.", "And kind."), said(DEVELOPER, "Use tools."), said(USER, "Hi")
+    ) == (
+        [text("Be brief."), text("And kind."), text("Use tools.")],
+        [message("user", "Hi")],
+        set(),
+    )
+
+
+def test_a_system_s_words_alone_are_the_user_s() -> None:
+    system, messages, _ = rendered(said(SYSTEM, "Be brief."), said(SYSTEM, "Say hello."))
+    assert system == [text("Be brief.")]
+    assert messages == [message("user", "Say hello.")]
+
+
+def test_nothing_at_all() -> None:
+    assert rendered(said(SYSTEM)) == ([], [message("user", ".")], set())
+
+
+def test_roles_take_turns() -> None:
+    _, messages, _ = rendered(
+        said(USER, "a"), said(USER, "b"), said(ASSISTANT, "c"), said(ASSISTANT, CALL)
+    )
+    assert messages == [
+        message("user", "a", "b"),
+        message("assistant", "c", USE),
+        message(
+            "user",
+            {
+                "type": "tool_result",
+                "tool_use_id": "c1",
+                "content": "No result was provided.",
+                "is_error": True,
+            },
+        ),
+    ]
+
+
+def test_the_user_begins() -> None:
+    _, messages, _ = rendered(said(ASSISTANT, "Hello!"), said(USER, "Hi"))
+    assert messages[:2] == [message("user", "."), message("assistant", "Hello!")]
+
+
+def test_results_come_first_whatever_stood_between() -> None:
+    _, messages, _ = rendered(
+        said(USER, "go"), said(ASSISTANT, CALL), said(USER, "wait"), said(USER, "now", ANSWER)
+    )
+    assert messages[1:] == [
+        message("assistant", USE),
+        message("user", RESULT, "wait", "now"),
+    ]
+
+
+def test_a_result_without_its_call_is_text() -> None:
+    _, messages, _ = rendered(said(USER, ANSWER))
+    assert messages == [message("user", "[tool result for c1]", "4")]
+
+
+def test_calls_of_one_name_are_told_apart() -> None:
+    _, messages, _ = rendered(
+        said(USER, "go"), said(ASSISTANT, CALL), said(USER, ANSWER), said(ASSISTANT, CALL)
+    )
+    uses = [b for m in messages for b in m["content"] if b["type"] == "tool_use"]
+    results = [b for m in messages for b in m["content"] if b["type"] == "tool_result"]
+    assert uses[0]["id"] != uses[1]["id"]
+    assert [use["id"] for use in uses] == [result["tool_use_id"] for result in results]
+
+
+def test_empty_turns() -> None:
+    _, messages, lost = rendered(
+        said(USER, ""),
+        said(ASSISTANT, "a"),
+        said(USER, " "),
+        said(ASSISTANT, Thinking("gone")),
+        said(USER, "b"),
+    )
+    assert messages == [
+        message("user", "(empty)"),
+        message("assistant", "a"),
+        message("user", "b"),
+    ]
+    assert lost == {"thinking"}
+
+
+def test_documents_are_not_left_alone() -> None:
+    document = Document(text="x")
+    block = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "x"},
+    }
+    _, messages, _ = rendered(said(USER, document, document))
+    assert messages == [message("user", block, block, ".")]
+    _, messages, _ = rendered(said(USER, document, "Read this."))
+    assert messages == [message("user", block, "Read this.")]
+
+
+def test_own_fields_of_messages_come_back() -> None:
+    turn = Turn(USER, (Text("Hi"),), extra=ProviderData(Format.MESSAGES, {"mood": "good"}))
+    _, messages, _ = rendered(turn, format=Format.MESSAGES)
+    assert messages == [message("user", "Hi") | {"mood": "good"}]
+    foreign = Turn(
+        USER, (Text("Hi"),), extra=ProviderData(Format.RESPONSES, {"id": 1, "phase": "x"})
+    )
+    assert rendered(foreign)[1:] == ([message("user", "Hi")], {"content.phase"})
+
+
+LATE = said(DEVELOPER, "Mind the tone.")
+REMINDER = "<system-reminder>Mind the tone.</system-reminder>"
+
+
+def test_a_late_system_turn_where_it_may_stand() -> None:
+    turns = (said(USER, "a"), LATE, said(SYSTEM, "Now."), said(ASSISTANT, "b"), said(USER, "c"))
+    _, messages, lost = rendered(*turns, LATE, system_turns=True)
+    assert messages == [
+        message("user", "a"),
+        message("system", "Mind the tone.", "Now."),
+        message("assistant", "b"),
+        message("user", "c"),
+        message("system", "Mind the tone."),
+    ]
+    assert lost == set()
+
+
+def test_a_late_system_turn_for_models_that_know_none() -> None:
+    _, messages, lost = rendered(
+        said(USER, "a"), LATE, said(ASSISTANT, CALL), LATE, said(USER, ANSWER)
+    )
+    assert messages == [
+        message("user", "a", REMINDER),
+        message("assistant", USE),
+        message("user", RESULT, REMINDER),
+    ]
+    assert lost == set()
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        (said(USER, "a"), said(ASSISTANT, "b"), LATE, said(ASSISTANT, "c"), said(USER, "d")),
+        (said(USER, "a"), LATE, said(USER, "b")),
+        (
+            said(USER, "a"),
+            said(DEVELOPER, "Mind the tone.", Image(Source(url="u"))),
+            said(ASSISTANT, "b"),
+            said(USER, "c"),
+        ),
+    ],
+)
+def test_elsewhere_it_is_the_user_s(turns: tuple[Turn, ...]) -> None:
+    _, messages, _ = rendered(*turns, system_turns=True)
+    assert all(each["role"] != "system" for each in messages)
+    assert sum(text(REMINDER) in each["content"] for each in messages) == 1
+
+
+ANN, BOB = said(USER, "hi", name="ann"), said(USER, "hello", name="bob")
+
+
+def test_several_people_are_introduced() -> None:
+    _, messages, lost = rendered(ANN, BOB)
+    assert messages == [message("user", "ann: hi", "bob: hello")]
+    assert lost == set()
+
+
+def test_one_person_needs_no_name() -> None:
+    assert rendered(ANN, ANN)[1:] == ([message("user", "hi", "hi")], {"name"})
+    function = Turn(USER, (ANSWER,), name="f")
+    turns = (said(USER, "go"), said(ASSISTANT, CALL), function)
+    assert rendered(*turns)[2] == set()
+
+
+def test_a_prefill_ends_without_space() -> None:
+    messages = [message("user", "a"), message("assistant", "It is \n")]
+    losses = Dropped(Format.MESSAGES)
+    end_with_user(messages, losses, prefill=True)
+    assert messages == [message("user", "a"), message("assistant", "It is")]
+    end_with_user(messages, losses, prefill=False)
+    assert messages[1:] == [message("assistant", "It is"), message("user", "Continue.")]
+    assert losses.names == {"prefill"}
+    end_with_user(messages, losses, prefill=False)
+    assert len(messages) == 3
+
+
+THOUGHT = {"type": "thinking", "thinking": "", "signature": "s"}
+HIDDEN = {"type": "redacted_thinking", "data": "d"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "lacks"),
+    [
+        ([message("user", "a")], False),
+        ([message("user", "a"), message("assistant", "b"), message("user", "c")], False),
+        ([message("user", "a"), message("assistant", USE), message("user", RESULT)], True),
+        (
+            [message("user", "a"), message("assistant", THOUGHT, USE), message("user", RESULT)],
+            False,
+        ),
+        ([message("user", "a"), message("assistant", HIDDEN, USE), message("user", RESULT)], False),
+        (
+            [
+                *(message("user", "a"), message("assistant", THOUGHT, USE)),
+                *(message("user", RESULT), message("assistant", USE), message("user", RESULT)),
+            ],
+            False,
+        ),
+        (
+            [
+                *(message("user", "a"), message("assistant", USE)),
+                *(message("user", RESULT), message("assistant", THOUGHT, USE)),
+                message("user", RESULT, "and?"),
+            ],
+            True,
+        ),
+        (
+            [
+                *(message("user", "a"), message("assistant", USE), message("user", RESULT)),
+                *(message("assistant", "b"), message("user", "c")),
+            ],
+            False,
+        ),
+        (
+            [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "text"},
+                message("user", RESULT),
+                message("system", "x"),
+            ],
+            True,
+        ),
+    ],
+)
+def test_which_conversations_lack_leading_thinking(messages: Any, lacks: bool) -> None:
+    assert missing_leading_thinking(messages) is lacks

@@ -1,0 +1,94 @@
+"""The form of an answer: enforced, as a tool that must be called, or asked for in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt
+from gateway.core.target import Target, ThinkingStyle
+from gateway.errors import InvalidRequest
+from gateway.wire.messages.render_prompt import OutputConstraint, render_output
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "minLength": 2}}}
+TREE = {"type": "object", "properties": {"leaves": {"type": "array", "items": {"$ref": "#"}}}}
+WORDS = "Answer with one JSON object only, no prose, no code fence."
+LAX = Target(model="m", structured=False)
+
+
+def form(
+    schema: Any,
+    target: Target | None = None,
+    *,
+    format: Format = Format.CHAT,
+    has_tools: bool = False,
+    description: str | None = None,
+) -> OutputConstraint:
+    output = OutputFormat(
+        kind=OutputKind.JSON_SCHEMA, name="city", schema=schema, description=description
+    )
+    prompt = Prompt(format=format, model="m", turns=(), output=output)
+    return render_output(prompt, target or Target(model="m"), has_tools=has_tools)
+
+
+def test_no_form_at_all() -> None:
+    prompt = Prompt(format=Format.CHAT, model="m", turns=())
+    assert render_output(prompt, Target(model="m"), has_tools=True) == OutputConstraint()
+
+
+def test_a_schema_in_this_format_s_dialect() -> None:
+    asked = form(CITY)
+    assert asked.format is not None
+    assert asked.format["type"] == "json_schema"
+    schema = asked.format["schema"]
+    assert schema["additionalProperties"] is False
+    assert "minLength" not in schema["properties"]["city"]
+    assert (asked.tool, asked.instruction) == (None, None)
+
+
+def test_a_client_of_this_format_knows_its_dialect() -> None:
+    asked = form(CITY, format=Format.MESSAGES, has_tools=True)
+    assert asked == OutputConstraint(format={"type": "json_schema", "schema": CITY})
+
+
+@pytest.mark.parametrize(("schema", "target"), [(CITY, LAX), (TREE, Target(model="m"))])
+def test_a_tool_stands_in(schema: Any, target: Target) -> None:
+    assert form(schema, target, description="A city.") == OutputConstraint(
+        tool={"name": "json_output", "description": "A city.", "input_schema": schema}
+    )
+    told = form(schema, target).tool
+    assert told is not None
+    assert told["description"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "target", "has_tools"),
+    [
+        (CITY, LAX, True),
+        ({"type": "array"}, LAX, False),
+        (CITY, Target(model="m", structured=False, thinking=ThinkingStyle.ALWAYS), False),
+    ],
+)
+def test_words_where_no_tool_can(schema: Any, target: Target, has_tools: bool) -> None:
+    words = form(schema, target, has_tools=has_tools).instruction
+    assert words is not None
+    assert words.startswith(f"{WORDS} It must fit this JSON Schema:\n{{")
+
+
+def test_any_object() -> None:
+    assert form(None) == OutputConstraint(instruction=WORDS)
+    output = OutputFormat(kind=OutputKind.JSON_OBJECT)
+    prompt = Prompt(format=Format.CHAT, model="m", turns=(), output=output)
+    assert render_output(prompt, Target(model="m"), has_tools=False) == OutputConstraint(
+        instruction=WORDS
+    )
+
+
+def test_a_schema_too_deep_for_words_is_refused_by_name() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(300):
+        deep = {"type": "array", "items": deep}
+    with pytest.raises(InvalidRequest, match=r"^schema: Input is nested"):
+        form(deep, LAX, has_tools=True)

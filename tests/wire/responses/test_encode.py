@@ -1,0 +1,294 @@
+"""What a responses client gets of a whole reply: the frames spelled out, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Open,
+    Ping,
+    Signature,
+    StopReason,
+    Usage,
+)
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData, Refusal, Text, Thinking, ToolCall
+from gateway.errors import InternalError, TooManyRequests
+from gateway.wire.responses.decode import ResponsesDecoder
+from gateway.wire.signatures import wrap
+from tests.support.fixture_json import from_json, to_json
+from tests.support.paths import FIXTURES
+from tests.wire.responses.encoding import USAGE, encoded, encoder, message, parts_of, told, words
+from tests.wire.stream_cases import decode, frames_of
+from tests.wire.strict import responses as strict
+
+RESPONSE = {
+    "id": "resp_a1",
+    "object": "response",
+    "created_at": 1_700_000_000,
+    "status": "in_progress",
+    "model": "shown",
+    "output": [],
+    "error": None,
+    "incomplete_details": None,
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": None,
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+    "usage": None,
+}
+
+
+def test_a_whole_stream() -> None:
+    """Thinking, text and two calls of another format's upstream, one of them without arguments."""
+    signature = ProviderData(Format.MESSAGES, "c2ln")
+    sealed = wrap(signature, "here")
+    raw, _ = encoded(
+        parts_of(
+            (Thinking(), "h", "m", Signature(signature)),
+            (Text(), "Hi"),
+            (ToolCall("toolu_1", "f"), '{"a":', "1}"),
+            (ToolCall("toolu_2", "g"),),
+        ),
+        StopReason.TOOL_CALL,
+    )
+    summary = {"type": "summary_text", "text": "hm"}
+    thought = {"id": "rs_gw_a1_0", "type": "reasoning", "status": "in_progress", "summary": []}
+    said = message(id="msg_gw_a1_1")
+    first = {
+        "id": "fc_gw_a1_2",
+        "type": "function_call",
+        "status": "in_progress",
+        "call_id": "toolu_1",
+        "name": "f",
+        "arguments": "",
+    }
+    second = first | {"id": "fc_gw_a1_4", "call_id": "toolu_2", "name": "g"}
+    done = [
+        thought | {"status": "completed", "summary": [summary], "encrypted_content": sealed},
+        said | {"content": [words("Hi")]},
+        first | {"status": "completed", "arguments": '{"a":1}'},
+        second | {"status": "completed", "arguments": "{}"},
+    ]
+    of = [{"item_id": item["id"], "output_index": index} for index, item in enumerate(done)]
+    in_summary, in_content = of[0] | {"summary_index": 0}, of[1] | {"content_index": 0}
+    empty = {"type": "summary_text", "text": ""}
+
+    def added(index: int, item: Any) -> dict[str, Any]:
+        return {"type": "output_item.added", "output_index": index, "item": item}
+
+    def finished(index: int) -> dict[str, Any]:
+        return {"type": "output_item.done", "output_index": index, "item": done[index]}
+
+    assert told(raw) == [
+        {"type": "created", "response": RESPONSE},
+        {"type": "in_progress", "response": RESPONSE},
+        added(0, thought),
+        in_summary | {"type": "reasoning_summary_part.added", "part": empty},
+        in_summary | {"type": "reasoning_summary_text.delta", "delta": "h"},
+        in_summary | {"type": "reasoning_summary_text.delta", "delta": "m"},
+        in_summary | {"type": "reasoning_summary_text.done", "text": "hm"},
+        in_summary | {"type": "reasoning_summary_part.done", "part": summary},
+        finished(0),
+        added(1, said | {"status": "in_progress"}),
+        in_content | {"type": "content_part.added", "part": words("")},
+        in_content | {"type": "output_text.delta", "delta": "Hi", "logprobs": []},
+        in_content | {"type": "output_text.done", "text": "Hi", "logprobs": []},
+        in_content | {"type": "content_part.done", "part": words("Hi")},
+        finished(1),
+        added(2, first),
+        of[2] | {"type": "function_call_arguments.delta", "delta": '{"a":'},
+        of[2] | {"type": "function_call_arguments.delta", "delta": "1}"},
+        of[2] | {"type": "function_call_arguments.done", "arguments": '{"a":1}', "name": "f"},
+        finished(2),
+        added(3, second),
+        of[3] | {"type": "function_call_arguments.delta", "delta": "{}"},
+        of[3] | {"type": "function_call_arguments.done", "arguments": "{}", "name": "g"},
+        finished(3),
+        {
+            "type": "completed",
+            "response": RESPONSE
+            | {
+                "status": "completed",
+                "completed_at": 1_700_000_000,
+                "output": done,
+                "usage": {
+                    "input_tokens": 25,
+                    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                    "output_tokens": 40,
+                    "output_tokens_details": {"reasoning_tokens": 7},
+                    "total_tokens": 65,
+                },
+            },
+        },
+    ]
+
+
+def test_events_are_numbered_without_gaps() -> None:
+    raw, _ = encoded(parts_of((Text(), *"abc"), (Refusal(), "d")))
+    numbers = [orjson.loads(frame.data or b"")["sequence_number"] for frame in frames_of([raw])]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_the_bytes_of_a_piece() -> None:
+    speaker = encoder()
+    for event in parts_of((Text(),))[:2]:
+        speaker.encode(event)
+    assert speaker.encode(Delta(0, 'é"')) == (
+        b"event: response.output_text.delta\n"
+        b'data: {"type":"response.output_text.delta","sequence_number":4,'
+        b'"item_id":"msg_gw_a1_0","output_index":0,"content_index":0,'
+        b'"delta":"\xc3\xa9\\"","logprobs":[]}\n\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        (StopReason.END_TURN, None),
+        (StopReason.STOP_SEQUENCE, None),
+        (StopReason.TOOL_CALL, None),
+        (StopReason.PAUSE, None),
+        (StopReason.COMPACTION, None),
+        (StopReason.MAX_TOKENS, "max_output_tokens"),
+        (StopReason.CONTEXT_WINDOW, "max_output_tokens"),
+        (StopReason.REFUSAL, "content_filter"),
+    ],
+)
+def test_stop_reasons(stop: StopReason, reason: str | None) -> None:
+    raw, speaker = encoded(parts_of((Text(), "A")), stop)
+    status = "incomplete" if reason else "completed"
+    assert told(raw)[-1]["type"] == status
+    assert speaker.response["status"] == status
+    assert speaker.response["incomplete_details"] == (reason and {"reason": reason})
+    assert speaker.response["output"][0]["status"] == status
+
+
+def test_a_model_that_declined_in_words_is_done() -> None:
+    _, speaker = encoded(parts_of((Refusal(), "No.")), StopReason.REFUSAL)
+    assert speaker.response["status"] == "completed"
+
+
+def test_what_was_cut_off_at_the_limit_is_incomplete() -> None:
+    calls: list[Event] = [
+        Begin("", ""),
+        *(Open(index, ToolCall(f"c{index}", "f")) for index in range(3)),
+        Delta(0, "{}"),
+        Delta(1, '{"a'),
+        Delta(2, "{}"),
+        *(Close(index) for index in range(3)),
+    ]
+    _, speaker = encoded(calls, StopReason.MAX_TOKENS)
+    statuses = [item["status"] for item in speaker.response["output"]]
+    assert statuses == ["completed", "incomplete", "incomplete"]
+
+
+def test_an_empty_reply() -> None:
+    raw, speaker = encoded([Begin("", "")])
+    assert [event["type"] for event in told(raw)] == ["created", "in_progress", "completed"]
+    assert speaker.response["output"] == []
+
+
+def test_usage_of_every_kind_and_none() -> None:
+    speaker = encoder()
+    speaker.encode(Begin("", ""))
+    full = Usage(
+        input_tokens=9,
+        cache_read_tokens=5,
+        cache_write_tokens=3,
+        output_tokens=4,
+        reasoning_tokens=1,
+        web_searches=2,
+    )
+    raw = speaker.encode(End(StopReason.END_TURN, full))
+    response = told(raw)[0]["response"]
+    assert response["usage"]["input_tokens_details"] == {
+        "cached_tokens": 5,
+        "cache_write_tokens": 3,
+    }
+    assert response["tool_usage"]["web_search"] == {"num_requests": 2}
+    speaker = encoder()
+    speaker.encode(Begin("", ""))
+    raw = speaker.encode(End(StopReason.END_TURN, None))
+    assert told(raw)[0]["response"]["usage"] is None
+
+
+def test_the_tier_that_an_upstream_of_this_format_chose() -> None:
+    speaker = encoder()
+    speaker.encode(Begin("", ""))
+    extra = ProviderData(Format.RESPONSES, {"service_tier": "priority"})
+    speaker.encode(End(StopReason.END_TURN, USAGE, extra=extra))
+    assert speaker.response["service_tier"] == "priority"
+
+
+def test_a_failure_closes_what_is_open() -> None:
+    speaker = encoder()
+    events = parts_of((Text(), "A"), (ToolCall("c1", "f"), '{"a'))[:-1]
+    raw = b"".join([*map(speaker.encode, events), speaker.encode_error(TooManyRequests())])
+    strict.check(raw, errored=True)
+    failed = told(raw)[-1]
+    assert failed["type"] == "failed"
+    response = failed["response"]
+    assert response["error"] == {"code": "rate_limit_exceeded", "message": "Too Many Requests"}
+    assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
+    assert response["output"][1]["arguments"] == '{"a'
+    assert speaker.encode_error(TooManyRequests()) == b""
+
+
+def test_a_failure_before_anything() -> None:
+    raw = encoder().encode_error(InternalError())
+    strict.check(raw, errored=True)
+    assert told(raw) == [
+        {
+            "type": "error",
+            "code": "server_error",
+            "message": "Internal server error",
+            "param": None,
+        }
+    ]
+
+
+def test_a_failure_of_the_upstreams_is_not_spoken_by_itself() -> None:
+    (fail,) = from_json(orjson.loads((FIXTURES / "streams/error_first/events.json").read_bytes()))
+    assert isinstance(fail, Fail)
+    assert encoder().encode(fail) == b""
+
+
+def test_signs_of_life() -> None:
+    speaker = encoder()
+    assert speaker.ping() == b": keepalive\n\n"
+    events = parts_of((Text(), "A"))
+    raw = b"".join(map(speaker.encode, events[:3]))
+    raw += speaker.ping() + speaker.encode(Ping())
+    raw += speaker.encode(Close(0)) + speaker.encode(End(StopReason.END_TURN, USAGE))
+    strict.check(raw)
+    again = decode(ResponsesDecoder(), raw)
+    assert [event for event in again if isinstance(event, Ping)] == [Ping(), Ping()]
+    assert to_json([event for event in again[1:] if not isinstance(event, Ping)]) == to_json(
+        [*events[1:], End(StopReason.END_TURN, USAGE)]
+    )

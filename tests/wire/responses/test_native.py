@@ -1,0 +1,114 @@
+"""What a responses client gets of the upstream's frames. Names and failures: `test_codecs.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.errors import InternalError, RequestTooLarge, ServiceUnavailable
+from gateway.wire.responses.native import ResponsesRewriter
+from tests.wire.stream_cases import frames_of, prompt
+
+CREATED = (
+    b"event: response.created\n"
+    b'data: {"type":"response.created","sequence_number":4,"response":{"id":"r","model":"up",'
+    b'"status":"in_progress","output":[],"tools":[{"model":"up"}]}}\n\n'
+)
+DELTA = b'data: {"type":"response.output_text.delta","sequence_number":%d,"delta":"x"}\n\n'
+
+
+def rewriter_after(*raws: bytes) -> ResponsesRewriter:
+    rewriter = ResponsesRewriter(prompt(Format.RESPONSES, "shown"))
+    for frame in frames_of(raws):
+        rewriter.rewrite(frame, orjson.loads(frame.data or b""))
+    return rewriter
+
+
+def spoken(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    (frame,) = frames_of([raw])
+    return frame.name, orjson.loads(frame.data or b"")
+
+
+def test_the_name_in_lifecycle_events() -> None:
+    (frame,) = frames_of([CREATED])
+    rewriter = ResponsesRewriter(prompt(Format.RESPONSES, "shown"))
+    out = rewriter.rewrite(frame, orjson.loads(frame.data or b""))
+    assert out == CREATED.replace(b'"id":"r","model":"up"', b'"id":"r","model":"shown"')
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b": keepalive\n\n",
+        b"data: [DONE]\n\n",
+        b'data: {"type":"response.created","response":null}\n\n',
+        b'data: {"type":"response.created","response":{"id":"r"}}\n\n',
+        b'event: response.output_text.delta\r\ndata: {"delta":"\\"model\\":\\"up\\""}\r\n\r\n',
+    ],
+)
+def test_what_is_left_alone(raw: bytes) -> None:
+    (frame,) = frames_of([raw])
+    data = orjson.loads(frame.data) if frame.data not in (None, b"[DONE]") else None
+    assert ResponsesRewriter(prompt(Format.RESPONSES, "shown")).rewrite(frame, data) == raw
+
+
+def test_a_failure_follows_the_response_as_it_was_seen() -> None:
+    name, event = spoken(rewriter_after(CREATED, DELTA % 5).encode_error(ServiceUnavailable()))
+    assert name == b"response.failed"
+    assert event == {
+        "type": "response.failed",
+        "sequence_number": 6,
+        "response": {
+            "id": "r",
+            "model": "shown",
+            "status": "failed",
+            "output": [],
+            "tools": [{"model": "up"}],
+            "error": {"code": "server_is_overloaded", "message": "Service unavailable"},
+        },
+    }
+
+
+def test_a_failure_before_any_response_is_flat() -> None:
+    name, event = spoken(rewriter_after().encode_error(RequestTooLarge(param="input")))
+    assert name == b"error"
+    assert event == {
+        "type": "error",
+        "code": "request_too_large",
+        "message": "Request entity too large",
+        "param": "input",
+        "sequence_number": 0,
+    }
+
+
+def test_an_error_without_a_code_goes_by_its_type() -> None:
+    _, event = spoken(rewriter_after(CREATED).encode_error(InternalError()))
+    assert event["response"]["error"]["code"] == "server_error"
+
+
+def test_frames_are_counted_where_they_are_not_numbered() -> None:
+    bare = b'data: {"type":"response.output_text.delta"}\n\n'
+    _, event = spoken(rewriter_after(bare, bare, bare).encode_error(ServiceUnavailable()))
+    assert event["sequence_number"] == 3
+
+
+def test_frames_that_passed_by_are_counted_too() -> None:
+    rewriter = rewriter_after(b'data: {"type":"d","sequence_number":4}\n\n')
+    delta = b'event: d\ndata: {"type":"d","sequence_number":%d,"delta":"%b"}\n\n'
+    rewriter.skip(delta % (5, b"a") + delta % (6, rb"\"sequence_number\":99"))
+    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
+    assert failed["sequence_number"] == 7
+    rewriter.skip(b'data: {"type":"d"}\n\ndata: {"type":"d"}\n\n')
+    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
+    assert failed["sequence_number"] == 9
+
+
+def test_pings() -> None:
+    assert rewriter_after().ping() == b": keepalive\n\n"
+    name, event = spoken(rewriter_after(CREATED, DELTA % 5).ping())
+    assert name == b"response.in_progress"
+    assert event["sequence_number"] == 5
+    assert event["response"]["model"] == "shown"

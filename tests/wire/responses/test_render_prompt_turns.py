@@ -1,0 +1,425 @@
+"""Conversations of other formats as responses input, and own ones as they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.parts import (
+    CacheBreakpoint,
+    CallKind,
+    Citation,
+    Document,
+    Image,
+    Part,
+    ProviderData,
+    Refusal,
+    ServerToolCall,
+    ServerToolResult,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+)
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
+from gateway.core.target import Target
+from gateway.wire.dropped import Dropped
+from gateway.wire.responses.parse_prompt import parse_prompt
+from gateway.wire.responses.render_prompt import render_turns
+
+TARGET = Target(model="up", origin="here", custom_tools=True)
+FOREIGN = Format.MESSAGES
+
+
+def rendered(
+    *turns: Turn,
+    target: Target = TARGET,
+    format: Format = FOREIGN,
+    output: OutputFormat | None = None,
+) -> tuple[dict[str, Any], set[str]]:
+    losses = Dropped(Format.RESPONSES)
+    prompt = Prompt(format=format, model="m", turns=turns, output=output)
+    return render_turns(prompt, target, losses), losses.names
+
+
+def own(**fields: Any) -> dict[str, Any]:
+    losses = Dropped(Format.RESPONSES)
+    body = render_turns(parse_prompt({"model": "m"} | fields), TARGET, losses)
+    assert losses.names == set()
+    return body
+
+
+def items(*turns: Turn, target: Target = TARGET) -> list[dict[str, Any]]:
+    body, dropped = rendered(*turns, target=target)
+    assert dropped == set()
+    given: list[dict[str, Any]] = body["input"]
+    return given
+
+
+def system(*parts: Part) -> Turn:
+    return Turn(Role.SYSTEM, parts)
+
+
+def user(*parts: Part) -> Turn:
+    return Turn(Role.USER, parts)
+
+
+def assistant(*parts: Part) -> Turn:
+    return Turn(Role.ASSISTANT, parts)
+
+
+def heard(text: str, role: str = "user") -> dict[str, Any]:
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "role": role, "content": content}
+
+
+def spoken(*texts: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+HI = user(Text("Hi"))
+
+
+def test_leading_system_text_is_the_instructions() -> None:
+    body, dropped = rendered(
+        system(Text("A"), Text("B")), Turn(Role.DEVELOPER, (Text("C"),)), HI, system(Text("D"))
+    )
+    assert body == {"instructions": "A\n\nB\n\nC", "input": [heard("Hi"), heard("D", "developer")]}
+    assert dropped == set()
+
+
+def test_a_billing_header_goes_nowhere() -> None:
+    header = Text("x-anthropic-billing-header: cc_version=1; cch=9;")
+    assert rendered(system(header, Text("A")), HI)[0]["instructions"] == "A"
+    assert rendered(system(header), HI)[0] == {"input": [heard("Hi")]}
+
+
+def test_system_text_alone_is_the_input() -> None:
+    assert rendered(system(Text("A")))[0] == {"input": [heard("A", "developer")]}
+    assert rendered()[0] == {"input": [heard("(empty)")]}
+
+
+def test_system_text_with_cache_marks() -> None:
+    marked = system(Text("A", cache=CacheBreakpoint("1h")))
+    body, dropped = rendered(marked, HI)
+    assert body["instructions"] == "A"
+    assert dropped == {"cache_marks"}
+    body, dropped = rendered(marked, HI, target=Target(model="up", cache_marks=True))
+    part = heard("A", "developer")
+    part["content"][0]["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": "12h"}
+    assert body == {"input": [part, heard("Hi")]}
+    assert dropped == set()
+
+
+def test_json_is_spoken_of_where_upstreams_look_for_the_word() -> None:
+    wish = OutputFormat(kind=OutputKind.JSON_OBJECT)
+    body, _ = rendered(system(Text("Answer in JSON.")), HI, output=wish)
+    assert body == {"input": [heard("Answer in JSON.", "developer"), heard("Hi")]}
+    body, _ = rendered(system(Text("Be brief.")), user(Text("As json.")), output=wish)
+    assert body["instructions"] == "Be brief."
+
+
+def test_an_assistants_turn_keeps_its_order() -> None:
+    signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+    assert items(
+        HI,
+        assistant(
+            Thinking("Hm.", signature, origin="here"),
+            Text("One."),
+            Text("Two."),
+            ToolCall("c1", "f", '{"a":1}'),
+            Refusal("No."),
+        ),
+        user(ToolResult("c1", (Text("4"),)), Text("And?")),
+    ) == [
+        heard("Hi"),
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "ZW5j",
+        },
+        spoken("One.", "Two."),
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a":1}'},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "refusal", "refusal": "No."}],
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "4"},
+        heard("And?"),
+    ]
+
+
+def test_reasoning_without_an_id_has_none() -> None:
+    signature = ProviderData(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
+    _, item, _ = items(HI, assistant(Thinking("", signature, origin="here"), Text("A")))
+    assert item == {"type": "reasoning", "summary": [], "encrypted_content": "ZW5j"}
+
+
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        Thinking("Hm."),
+        Thinking("Hm.", origin="here"),
+        Thinking("Hm.", ProviderData(Format.MESSAGES, "c2ln"), origin="here"),
+        Thinking(
+            "Hm.", ProviderData(Format.RESPONSES, {"encrypted_content": "e"}), origin="elsewhere"
+        ),
+        Thinking("Hm.", ProviderData(Format.RESPONSES, "nonsense"), origin="here"),
+        Thinking("Hm.", ProviderData(Format.RESPONSES, {"encrypted_content": 7}), origin="here"),
+    ],
+)
+def test_reasoning_of_anybody_else_is_left_out(thinking: Thinking) -> None:
+    body, dropped = rendered(HI, assistant(thinking, Text("A")))
+    assert body["input"] == [heard("Hi"), spoken("A")]
+    assert dropped == {"thinking"}
+
+
+def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+    signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
+    thinking = Thinking("Hm.", signature, origin="here")
+    body, dropped = rendered(HI, assistant(Text("A"), thinking, thinking), user(Text("Go on")))
+    assert body["input"] == [heard("Hi"), spoken("A"), heard("Go on")]
+    assert dropped == {"thinking"}
+
+
+def test_calls_and_results_tie_up() -> None:
+    given = items(
+        assistant(ToolCall("call|1", "a" * 70, ""), ToolCall("f", "f"), ToolCall("f", "f")),
+        user(
+            ToolResult("f", (Text("2"),)),
+            ToolResult("call|1", (Text("1"),)),
+        ),
+    )
+    calls, outputs = given[:3], given[3:]
+    assert [call["arguments"] for call in calls] == ["{}", "{}", "{}"]
+    assert [call["call_id"] for call in calls] == [output["call_id"] for output in outputs]
+    assert len({call["call_id"] for call in calls}) == 3
+    assert all(len(call["name"]) <= 64 for call in calls)
+
+
+def test_a_call_that_nobody_answered_and_an_answer_that_nobody_asked_for() -> None:
+    assert items(
+        assistant(ToolCall("c1", "f", "{}")),
+        user(ToolResult("c9", (Text("9"),))),
+    )[1:] == [
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": "Error: No result was provided.",
+        },
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "[tool result for c9]"},
+                {"type": "input_text", "text": "9"},
+            ],
+        },
+    ]
+
+
+def test_free_text_goes_as_free_text_where_it_is_known() -> None:
+    turns = (
+        assistant(ToolCall("c1", "patch", "*** Begin", CallKind.CUSTOM)),
+        user(ToolResult("c1", (Text("done"),), kind=CallKind.CUSTOM)),
+    )
+    assert items(*turns) == [
+        {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "*** Begin"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+    ]
+    assert items(*turns, target=Target(model="up")) == [
+        {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "patch",
+            "arguments": '{"input":"*** Begin"}',
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+    ]
+
+
+def output_of(result: ToolResult) -> Any:
+    _, output = items(assistant(ToolCall("c1", "f", "{}")), user(result))
+    return output["output"]
+
+
+@pytest.mark.parametrize(
+    ("result", "output"),
+    [
+        (ToolResult("c1"), ""),
+        (ToolResult("c1", (Text("a"), Text("b"))), "a\nb"),
+        (ToolResult("c1", (Text("no"),), is_error=True), "Error: no"),
+        (ToolResult("c1", (Text("Error: no"),), is_error=True), "Error: no"),
+        (ToolResult("c1", (), is_error=True), "Error:"),
+        (
+            ToolResult("c1", (Text("a"), Image(Source(data="aa", media_type="image/png")))),
+            [
+                {"type": "input_text", "text": "a"},
+                {
+                    "type": "input_image",
+                    "image_url": "data:image/png;base64,aa",
+                    "detail": "auto",
+                },
+            ],
+        ),
+        (
+            ToolResult("c1", (Document(Source(data="aa", media_type="application/pdf")),)),
+            [
+                {
+                    "type": "input_file",
+                    "filename": "document.pdf",
+                    "file_data": "data:application/pdf;base64,aa",
+                }
+            ],
+        ),
+    ],
+)
+def test_results(result: ToolResult, output: Any) -> None:
+    assert output_of(result) == output
+
+
+def test_a_results_own_mark() -> None:
+    call = assistant(ToolCall("c1", "f", "{}", cache=CacheBreakpoint()))
+    marked = user(ToolResult("c1", (Text("a"), Text("b")), cache=CacheBreakpoint("5m")))
+    body, dropped = rendered(call, marked)
+    assert body["input"][1]["output"] == "a\nb"
+    assert dropped == {"cache_marks"}
+    body, dropped = rendered(call, marked, target=Target(model="up", cache_marks=True))
+    assert body["input"][1]["output"] == [
+        {"type": "input_text", "text": "a"},
+        {
+            "type": "input_text",
+            "text": "b",
+            "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"},
+        },
+    ]
+    assert dropped == {"cache_marks"}, "a call cannot be marked"
+
+
+def test_empty_texts_are_left_out() -> None:
+    assert items(user(Text(""), Text("Hi")), assistant(Text("")), user(Text(""))) == [
+        heard("Hi"),
+        heard("(empty)"),
+    ]
+
+
+def test_speakers_are_introduced_where_there_are_several() -> None:
+    ann, bob = (Turn(Role.USER, (Text("Hi"),), name=name) for name in ("Ann", "Bob"))
+    assert items(ann, bob) == [heard("Ann: Hi"), heard("Bob: Hi")]
+    body, dropped = rendered(ann, ann)
+    assert body["input"] == [heard("Hi"), heard("Hi")]
+    assert dropped == {"name"}
+
+
+def test_what_has_no_word_here_is_named() -> None:
+    elsewhere = ProviderData(FOREIGN, {"later": 1, "id": "x", "nothing": None})
+    body, dropped = rendered(
+        Turn(
+            Role.USER,
+            (Text("Hi", extra=elsewhere), UnknownPart("search_result", elsewhere)),
+            extra=elsewhere,
+        ),
+        assistant(
+            Text("A", citations=(Citation(url="https://example.org"),)),
+            ServerToolCall("s1", "web_search", "{}"),
+            ServerToolResult("s1", "web_search", elsewhere),
+            Image(Source(url="https://example.org/a.png")),
+        ),
+    )
+    assert body["input"] == [heard("Hi"), spoken("A")]
+    assert dropped == {
+        "content.later",
+        "search_result",
+        "citations",
+        "web_search",
+        "image",
+    }
+
+
+def test_own_items_come_back_as_they_were() -> None:
+    given: list[dict[str, Any]] = [
+        heard("House rules.", "developer"),
+        heard("Hi"),
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ZW5j"},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "content": []},
+        spoken("A") | {"id": "msg_1", "status": "completed", "phase": "commentary"},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "call|1",
+            "name": "a.b",
+            "namespace": "n",
+            "arguments": "",
+        },
+        {"type": "function_call_output", "call_id": "call|1", "output": "4"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "x"},
+        {
+            "type": "custom_tool_call_output",
+            "call_id": "c2",
+            "output": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}],
+        },
+        {"type": "local_shell_call", "id": "lsh_1", "call_id": "c3", "action": {"x": 1}},
+        {"type": "local_shell_call_output", "id": "c3", "output": "a"},
+        {"type": "web_search_call", "id": "ws_1", "action": {"type": "search"}},
+        {"type": "item_reference", "id": "msg_9"},
+        {"type": "item_of_tomorrow", "glow": 1},
+        {"type": "message", "role": "user", "content": [{"type": "part_of_tomorrow"}]},
+        {"type": "function_call_output", "call_id": "of another request", "output": "5"},
+    ]
+    assert own(instructions="Be brief.", input=given) == {
+        "instructions": "Be brief.",
+        "input": given,
+    }
+
+
+def test_own_ids_that_were_made_here_are_left_out() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "4"}
+    search = {"type": "web_search_call", "action": {"type": "search", "query": "Oslo"}}
+    given = [
+        spoken("A") | {"id": "msg_gw_a_0"},
+        search | {"id": "ws_gw_a_1"},
+        call | {"id": "fc_gw_a_2"},
+        result,
+    ]
+    assert own(input=given)["input"] == [spoken("A"), search, call, result]
+
+
+def test_own_system_items_alone_stay_the_input() -> None:
+    assert own(input=[heard("A", "system")]) == {"input": [heard("A", "system")]}
+
+
+def test_own_citations() -> None:
+    citation = {"type": "file_citation", "file_id": "file_1", "index": 3, "filename": "a"}
+    said = spoken("A")
+    said["content"][0]["annotations"] = [citation]
+    assert own(input=[said])["input"] == [said]
+
+
+def test_own_free_text_is_wrapped_where_it_is_not_known() -> None:
+    prompt = parse_prompt(
+        {
+            "model": "m",
+            "input": [
+                {
+                    "type": "custom_tool_call",
+                    "id": "ctc_1",
+                    "call_id": "c",
+                    "name": "p",
+                    "input": "x",
+                },
+                {"type": "custom_tool_call_output", "call_id": "c", "output": "done"},
+            ],
+        }
+    )
+    body = render_turns(prompt, Target(model="up"), Dropped(Format.RESPONSES))
+    call, output = body["input"]
+    assert (call["type"], call["arguments"]) == ("function_call", '{"input":"x"}')
+    assert output["type"] == "function_call_output"

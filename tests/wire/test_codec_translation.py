@@ -1,0 +1,229 @@
+"""Every reply of the fixtures from every upstream's format to every client's, as a stream, in
+pieces, cut off, and whole.
+
+A new folder of fixtures is a new test; nothing here knows a format's details. The files that begin
+with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files` and then read by
+a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.events import Event, Fail, Failure
+from gateway.core.formats import Format
+from gateway.core.parts import Thinking
+from gateway.core.prompt import Role
+from gateway.core.reply import collect_reply, reply_events
+from gateway.errors import ServiceUnavailable
+from gateway.wire.registry import CODECS
+from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
+from tests.support.fixture_json import expected_file, from_json, read_events, to_json
+from tests.support.grammar import assert_grammar
+from tests.wire.golden_files import (
+    CASES,
+    METADATA,
+    QUIRKS,
+    answer,
+    client,
+    client_view,
+    client_view_of_body,
+    encode,
+    error_for,
+    files_of_reply,
+    stream,
+    visible,
+    with_usage,
+)
+from tests.wire.stream_cases import (
+    STREAMS,
+    WITH_BODY,
+    decode,
+    frames_of,
+    param_id,
+    with_normalized_arguments,
+)
+from tests.wire.strict.checkers import check, check_body
+
+
+def _name(value: object) -> str | None:
+    if isinstance(value, Path) and value.is_dir():
+        return value.name
+    return param_id(value)
+
+
+each_case = pytest.mark.parametrize("case", [*CASES, *QUIRKS], ids=_name)
+each_client = pytest.mark.parametrize("to", list(Format), ids=lambda format: f"to_{format}")
+each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+each_body = pytest.mark.parametrize(("format", "path"), WITH_BODY, ids=param_id)
+
+
+@each_case
+def test_clients_get_what_is_written(case: Path) -> None:
+    for path, content in files_of_reply(case):
+        written = path.read_bytes() if path.exists() else None
+        assert content == written, f"{path} is another one now: python -m tests.wire.golden_files"
+
+
+@each_client
+@each_case
+def test_what_clients_get_is_in_their_grammar(case: Path, to: Format) -> None:
+    events = _events(case)
+    fails = isinstance(events[-1], Fail)
+    raw, _ = stream(events, to)
+    check(to, raw, errored=fails, include_usage=True)
+    assert visible(decode(CODECS[to].decoder(), raw)) == client_view(case, to)
+    if not fails:
+        body, _ = answer(collect_reply(events), to)
+        check_body(to, body)
+        assert visible([*reply_events(CODECS[to].parse_reply(body))]) == client_view_of_body(
+            case, to
+        )
+
+
+@each_case
+def test_usage_is_told_to_chat_clients_that_ask(case: Path) -> None:
+    events = _events(case)
+    encoder = CODECS[Format.CHAT].encoder(client(Format.CHAT, include_usage=False), METADATA)
+    fails = isinstance(events[-1], Fail)
+    check(Format.CHAT, encode(encoder, events), errored=fails, include_usage=False)
+
+
+@each_client
+@each_stream
+def test_every_format_crosses_to_every_other(format: Format, path: Path, to: Format) -> None:
+    raw = path.read_bytes()
+    events = with_usage(decode(CODECS[format].decoder(), raw))
+    expected, lost = stream(events, to)
+    frames = [frame.raw for frame in frames_of([raw])]
+    for pieces in ([raw], frames, [raw[at : at + 1] for at in range(len(raw))]):
+        crossed, translator = _cross(format, to, pieces)
+        assert crossed == expected
+        assert translator.dropped == lost
+        assert translator.decode_error is None
+    if isinstance(events[-1], Fail):
+        assert (translator.failure, translator.end) == (events[-1].failure, None)
+    else:
+        assert translator.failure is None
+        assert translator.end is not None
+        assert translator.end.stop is events[-1].stop  # type: ignore[union-attr]  # it has ended
+    own = path.with_name(f"client.{to}.sse")
+    if own.exists() and format is not to and _said_by_all(path, format):
+        assert expected == own.read_bytes(), "the upstream's own pockets show"
+
+
+@each_client
+@each_stream
+def test_a_cut_is_never_a_success(format: Format, path: Path, to: Format) -> None:
+    frames = [frame.raw for frame in frames_of([path.read_bytes()])]
+    for stop in range(len(frames)):
+        crossed, translator = _cross(format, to, frames[:stop])
+        check(to, crossed, errored=translator.end is None, include_usage=True)
+        assert (translator.failure is None) == (translator.end is not None)
+
+
+@each_client
+@each_body
+def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format) -> None:
+    body = orjson.loads(path.with_suffix(".json").read_bytes())
+    events = decode(CODECS[format].decoder(), path.read_bytes())
+    if isinstance(events[-1], Fail):
+        return
+    reply = CODECS[format].parse_reply(body)
+    whole, lost = answer(with_normalized_arguments(reply), to)
+    assert (whole, lost) == answer(with_normalized_arguments(collect_reply(events)), to)
+    said = encode_reply(
+        with_estimated_usage(reply, METADATA.input_tokens), CODECS[to].encoder(client(to), METADATA)
+    )
+    check(to, said, include_usage=True)
+    if reply.usage is not None:
+        check_body(to, whole)
+        spoken, _ = stream(events, to)
+        twin, spoken_twin = (
+            collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (said, spoken)
+        )
+        assert to_json(with_normalized_arguments(twin)) == to_json(
+            with_normalized_arguments(spoken_twin)
+        )
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_reasoning_comes_back_as_it_went(case: Path) -> None:
+    """A client that says again what it was told brings back every signature, in order, unharmed."""
+    events = _events(case)
+    if isinstance(events[-1], Fail):
+        return
+    reply = collect_reply(events)
+    thoughts = [part for part in reply.parts if isinstance(part, Thinking)]
+    for format in Format:
+        body, _ = answer(reply, format)
+        prompt = CODECS[format].parse_prompt(_said_again(format, body))
+        turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
+        back = [part for turn in turns for part in turn.parts if isinstance(part, Thinking)]
+        for part in back:
+            assert part.origin in (None, METADATA.origin)
+            assert part.origin or _is_own(format, part) or _is_plain(format, part)
+        assert to_json([replace(part, origin=None) for part in back]) == to_json(thoughts)
+
+
+def test_an_error_is_spoken_before_anything_was_said() -> None:
+    for format, codec in CODECS.items():
+        raw = codec.encoder(client(format), METADATA).encode_error(ServiceUnavailable("Not now."))
+        check(format, raw, errored=True)
+        (fail,) = decode(codec.decoder(), raw)
+        assert isinstance(fail, Fail)
+        assert fail.failure.message == "Not now."
+
+
+def _events(case: Path) -> list[Event]:
+    events: list[Event] = with_usage(from_json(read_events(case / "events.json")))
+    assert_grammar(events)
+    return events
+
+
+def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, CrossFormatTranslator]:
+    """What a client gets at the end of the upstream's bytes, an error included."""
+    encoder = CODECS[to].encoder(client(to), METADATA)
+    translator = CrossFormatTranslator(
+        CODECS[format].decoder(), encoder, input_tokens=METADATA.input_tokens
+    )
+    out = [translator.receive(piece) for piece in pieces]
+    out.append(translator.close())
+    if translator.end is None:
+        failure = translator.failure
+        assert isinstance(failure, Failure)
+        out.append(translator.abort(error_for(Fail(failure))))
+    return b"".join(out), translator
+
+
+def _said_by_all(path: Path, format: Format) -> bool:
+    """Whether the format says all of its case."""
+    return expected_file(path, format).name == "events.json"
+
+
+def _said_again(format: Format, body: dict[str, Any]) -> dict[str, Any]:
+    """The next request of a client that keeps every word of the reply."""
+    asked = {"role": "user", "content": "And?"}
+    match format:
+        case Format.CHAT:
+            again = [body["choices"][0]["message"]]
+            return {"model": "m", "messages": [asked, *again, asked]}
+        case Format.MESSAGES:
+            again = [{"role": "assistant", "content": body["content"]}] if body["content"] else []
+            return {"model": "m", "max_tokens": 9, "messages": [asked, *again, asked]}
+        case Format.RESPONSES:
+            return {"model": "m", "input": [asked, *body["output"], asked]}
+
+
+def _is_own(format: Format, thinking: Thinking) -> bool:
+    return thinking.signature is not None and thinking.signature.format is format
+
+
+def _is_plain(format: Format, thinking: Thinking) -> bool:
+    """Chat says reasoning that nobody signed as plain text."""
+    return format is Format.CHAT and thinking.signature is None

@@ -1,0 +1,126 @@
+"""Calls get their tools back."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason
+from gateway.core.formats import Format
+from gateway.core.parts import CallKind, ProviderData, Text, ToolCall
+from gateway.core.prompt import Tool, ToolKind
+from gateway.wire.emulation import ToolCallRestorer, changed_tools
+from tests.support.grammar import assert_grammar
+
+READ = Tool(kind=ToolKind.FUNCTION, name="read")
+DOTTED = Tool(kind=ToolKind.FUNCTION, name="fs.read")
+LIST = Tool(kind=ToolKind.FUNCTION, name="list", namespace="files")
+PATCH = Tool(kind=ToolKind.CUSTOM, name="patch")
+SEARCH = Tool(kind=ToolKind.SERVER, name="web.search")
+BEGIN = Begin("r", "m")
+END = End(StopReason.TOOL_CALL, None)
+
+
+def through(*events: Event) -> list[Event]:
+    calls = ToolCallRestorer(changed_tools([READ, DOTTED, LIST, PATCH]))
+    restored = [after for event in (BEGIN, *events, END) for after in calls.apply(event)]
+    assert_grammar(restored)
+    return restored[1:-1]
+
+
+def called(
+    name: str, *pieces: str, index: int = 0, kind: CallKind = CallKind.FUNCTION
+) -> list[Event]:
+    return [
+        Open(index, ToolCall(f"c{index}", name, kind=kind)),
+        *(Delta(index, piece) for piece in pieces),
+        Close(index),
+    ]
+
+
+def test_most_tools_need_nothing() -> None:
+    assert changed_tools([READ, SEARCH]) == {}
+    assert changed_tools([READ, DOTTED, LIST, PATCH]) == {
+        "fs_read_4074bc02": DOTTED,
+        "files__list": LIST,
+        "patch": PATCH,
+    }
+
+
+@pytest.mark.parametrize("name", ["read", "unheard_of"])
+def test_other_calls_pass(name: str) -> None:
+    assert through(*called(name, '{"input":', '"x"}')) == called(name, '{"input":', '"x"}')
+
+
+def test_a_call_gets_its_own_name_back() -> None:
+    assert through(*called("fs_read_4074bc02", "{}")) == called("fs.read", "{}")
+
+
+def test_a_call_gets_its_namespace_back() -> None:
+    assert through(*called("files__list")) == [
+        Open(0, ToolCall("c0", "list", namespace="files")),
+        Close(0),
+    ]
+
+
+def test_a_function_that_stood_in_for_free_text_becomes_it() -> None:
+    assert through(*called("patch", '{"inp', 'ut":"a\\', "nb", '"}')) == [
+        Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM)),
+        Delta(0, "a"),
+        Delta(0, "\nb"),
+        Close(0),
+    ]
+
+
+def test_arguments_that_come_with_the_opening_are_read_too() -> None:
+    pocket = ProviderData(Format.CHAT, {"x": 1})
+    call = ToolCall("c0", "patch", '{"patch":"a', extra=pocket)
+    assert through(Open(0, call), Delta(0, 'b"}'), Close(0)) == [
+        Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM, extra=pocket)),
+        Delta(0, "a"),
+        Delta(0, "b"),
+        Close(0),
+    ]
+
+
+def test_what_is_no_wrapping_comes_whole_at_the_end() -> None:
+    assert through(*called("patch", "*** Be", "gin")) == [
+        Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM)),
+        Delta(0, "*** Begin"),
+        Close(0),
+    ]
+
+
+def test_a_call_without_arguments_has_no_text() -> None:
+    assert through(*called("patch", "{}")) == called("patch", kind=CallKind.CUSTOM)
+
+
+def test_upstreams_that_know_free_text_are_believed() -> None:
+    custom = called("patch", '{"input":"x"}', kind=CallKind.CUSTOM)
+    assert through(*custom) == custom
+
+
+def test_calls_side_by_side_are_kept_apart() -> None:
+    restored = through(
+        Open(0, Text()),
+        Delta(0, '{"input":"'),
+        Close(0),
+        Open(1, ToolCall("a", "patch")),
+        Open(2, ToolCall("b", "patch")),
+        Open(3, ToolCall("c", "read")),
+        Delta(2, '{"input":"b'),
+        Delta(1, '{"input":"a'),
+        Delta(3, '{"input":"c'),
+        Delta(1, "1"),
+        Close(1),
+        Delta(2, "2"),
+        Close(2),
+        Close(3),
+    )
+    assert [(event.index, event.piece) for event in restored if isinstance(event, Delta)] == [
+        (0, '{"input":"'),
+        (2, "b"),
+        (1, "a"),
+        (3, '{"input":"c'),
+        (1, "1"),
+        (2, "2"),
+    ]

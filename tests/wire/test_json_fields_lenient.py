@@ -1,0 +1,32 @@
+"""Reading what may be anything: nothing raises, and nothing is taken for what it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.wire.json_fields import dump_json, lenient_object, lenient_objects, lenient_str
+
+ODD: list[Any] = [None, True, 0, 1.5, "text", [], ["a"], {}, {"a": 1}]
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_only_what_fits_is_read(value: Any) -> None:
+    assert lenient_str(value) == (value if isinstance(value, str) else "")
+    assert lenient_object(value) == (value if isinstance(value, dict) else {})
+
+
+def test_a_list_keeps_the_places_of_what_is_no_object() -> None:
+    assert lenient_objects([{"a": 1}, None, "b", {}]) == [{"a": 1}, {}, {}, {}]
+    assert lenient_objects({"a": 1}) == lenient_objects("ab") == lenient_objects(None) == []
+
+
+def test_json_is_written_as_it_was_parsed() -> None:
+    for value in ODD:
+        assert orjson.loads(dump_json(value)) == value
+
+
+def test_what_is_nested_too_deeply_is_null() -> None:
+    assert dump_json(orjson.loads("[" * 300 + "]" * 300)) == "null"

@@ -1,0 +1,65 @@
+"""What passes by while a reply's texts are looked at, and what each text starts from."""
+
+from __future__ import annotations
+
+from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, Signature, StopReason
+from gateway.core.formats import Format
+from gateway.core.parts import Citation, ProviderData, Text, Thinking, ToolCall
+from gateway.wire.text_filters import TextFilter
+
+
+class LastLetter(TextFilter):
+    """Holds the newest letter back."""
+
+    def begin(self) -> None:
+        self.held = ""
+
+    def add(self, piece: str) -> str:
+        text = self.held + piece
+        self.held = text[-1:]
+        return text[:-1]
+
+    def flush(self) -> str:
+        return self.held + "."
+
+
+def through(*events: Event) -> list[Event]:
+    prose = LastLetter()
+    return [after for event in events for after in prose.apply(event)]
+
+
+def test_a_text_passes_and_its_rest_comes_before_its_end() -> None:
+    assert through(Open(0, Text("He")), Delta(0, "l"), Delta(0, "lo"), Close(0)) == [
+        Open(0, Text()),
+        Delta(0, "H"),
+        Delta(0, "e"),
+        Delta(0, "ll"),
+        Delta(0, "o."),
+        Close(0),
+    ]
+
+
+def test_every_text_begins_anew() -> None:
+    events = through(Open(0, Text()), Delta(0, "ab"), Close(0), Open(1, Text()), Close(1))
+    assert [event.piece for event in events if isinstance(event, Delta)] == ["a", "b.", "."]
+
+
+def test_what_is_no_text_is_left_alone() -> None:
+    events: list[Event] = [
+        Begin("r", "m"),
+        Open(0, Thinking()),
+        Delta(0, "Hm."),
+        Delta(0, Signature(ProviderData(Format.MESSAGES, "c2ln"))),
+        Close(0),
+        Ping(),
+        Open(1, ToolCall("c", "f")),
+        Delta(1, "{}"),
+        Close(1),
+        End(StopReason.TOOL_CALL, None),
+    ]
+    assert through(*events) == events
+
+
+def test_citations_of_a_text_pass_at_once() -> None:
+    cited = Delta(0, Citation(url="u"))
+    assert through(Open(0, Text()), Delta(0, "ab"), cited)[-1] == cited

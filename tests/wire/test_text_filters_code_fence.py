@@ -1,0 +1,114 @@
+"""JSON without the fence around it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason
+from gateway.core.parts import Text, Thinking, ToolCall
+from gateway.wire.text_filters import CodeFenceStripper
+from tests.support.grammar import assert_grammar
+from tests.wire.splits import splits
+
+BEGIN = Begin("r", "m")
+END = End(StopReason.END_TURN, None)
+
+
+def through(*events: Event) -> list[Event]:
+    fence = CodeFenceStripper()
+    restored = [after for event in (BEGIN, *events, END) for after in fence.apply(event)]
+    assert_grammar(restored)
+    return restored[1:-1]
+
+
+def said(*pieces: str, opening: str = "") -> str:
+    deltas = (Delta(0, piece) for piece in pieces if piece)
+    restored = through(Open(0, Text(opening)), *deltas, Close(0))
+    assert restored[0] == Open(0, Text())
+    return "".join(str(event.piece) for event in restored if isinstance(event, Delta))
+
+
+@pytest.mark.parametrize(
+    ("text", "json"),
+    [
+        ('```json\n{"a":1}\n```', '{"a":1}'),
+        ('\n\n```JSON  \r\n  {"a":1}\r\n  ```  \n', '{"a":1}'),
+        ('```\n{"a":1}\n```', '{"a":1}'),
+        ('```{"a":1}```', '{"a":1}'),
+        ('```json{"a":1}\n```', '{"a":1}'),
+        ("```json\ntrue\n```", "true"),
+        ('```json\n{"a":"``` `x`"}\n```', '{"a":"``` `x`"}'),
+        ('```json\n{"a":1}\n```\nHope this helps!', '{"a":1}'),
+        ('```json\n{"a":1}', '{"a":1}'),
+        ('```json\n{"a":1}\n``', '{"a":1}\n``'),
+        ("```json\n[\n  1\n]\n```", "[\n  1\n]"),
+    ],
+)
+def test_a_fence_comes_off(text: str, json: str) -> None:
+    assert said(text) == json
+    assert said(*text) == json
+    assert said(*text[3:], opening=text[:3]) == json
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1}',
+        '  {"a":"```"}  ',
+        "`a`",
+        "``",
+        "```",
+        "```json\n",
+        "````json\n{}\n````",
+        'Here it is:\n```json\n{"a":1}\n```',
+        "",
+        "\n",
+    ],
+)
+def test_what_is_not_fenced_stays(text: str) -> None:
+    assert said(text) == text
+    assert said(*text) == text
+
+
+@given(st.text('`json\n{}"a \t', max_size=30), st.booleans(), st.data())
+def test_cuts_make_no_difference(text: str, fenced: bool, data: st.DataObject) -> None:
+    text = f"```json\n{text}" if fenced else text
+    assert said(*data.draw(splits(text))) == said(text) == said(*text)
+
+
+def test_unfenced_text_is_not_held_back() -> None:
+    fence = CodeFenceStripper()
+    for event in (BEGIN, Open(0, Text())):
+        fence.apply(event)
+    for piece in ("  ", '{"a"', ": `", "```", "}"):
+        out = fence.apply(Delta(0, piece))
+        assert out == (
+            [] if piece == "  " else [Delta(0, "  " + piece if '"a"' in piece else piece)]
+        )
+
+
+def test_every_text_has_a_fence_of_its_own() -> None:
+    events = [
+        *(Open(0, Thinking()), Delta(0, "```json\nhm"), Close(0)),
+        *(Open(1, Text()), Delta(1, "```json\n1\n```"), Close(1)),
+        *(Open(2, Text()), Delta(2, "```json\n2\n```"), Close(2)),
+        *(Open(3, ToolCall("c", "f")), Delta(3, "```json\n{}"), Close(3)),
+    ]
+    deltas = [event for event in through(*events) if isinstance(event, Delta)]
+    assert [str(delta.piece) for delta in deltas] == ["```json\nhm", "1", "2", "```json\n{}"]
+
+
+def test_blanks_without_end_are_not_all_held_back() -> None:
+    fence = CodeFenceStripper()
+    opened = [*fence.apply(BEGIN), *fence.apply(Open(0, Text("```json\n{")))]
+    assert opened[-1] == Delta(0, "{")
+    blank = Delta(0, "\n" + " " * 99)
+    told = [event for _ in range(100) for event in fence.apply(blank)]
+    passed = sum(len(event.piece) for event in told if isinstance(event, Delta))
+    assert passed >= 5000
+    rest = [*fence.apply(Delta(0, "}\n```")), *fence.apply(Close(0))]
+    assert "".join(event.piece for event in [*told, *rest] if isinstance(event, Delta)) == (
+        blank.piece * 100 + "}"
+    )

@@ -1,0 +1,159 @@
+"""Stop sequences that an upstream could not watch for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.events import (
+    Begin,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Failure,
+    FailureKind,
+    Open,
+    StopReason,
+    Usage,
+)
+from gateway.core.formats import Format
+from gateway.core.parts import Citation, ProviderData, Text, Thinking, ToolCall
+from gateway.wire.text_filters import StopSequenceFilter
+from tests.support.grammar import assert_grammar
+from tests.wire.splits import splits
+
+USAGE = Usage(input_tokens=3)
+BEGIN = Begin("r", "m", USAGE)
+END = End(StopReason.END_TURN, Usage(input_tokens=3, output_tokens=9))
+
+
+def through(stops: StopSequenceFilter, *events: Event) -> list[Event]:
+    restored = [after for event in (BEGIN, *events, END) for after in stops.apply(event)]
+    assert_grammar(restored)
+    return restored[1:]
+
+
+def text(*pieces: str, index: int = 0) -> list[Event]:
+    return [Open(index, Text()), *(Delta(index, piece) for piece in pieces if piece), Close(index)]
+
+
+def told(events: list[Event]) -> str:
+    return "".join(str(event.piece) for event in events if isinstance(event, Delta))
+
+
+def stopped(stop: str) -> End:
+    return End(StopReason.STOP_SEQUENCE, USAGE, stop)
+
+
+def test_the_reply_ends_at_the_sequence() -> None:
+    stops = StopSequenceFilter(["END"])
+    restored = through(stops, *text("one E", "ND two", " three"), *text("four", index=1))
+    assert restored == [Open(0, Text()), Delta(0, "one"), Delta(0, " "), Close(0), stopped("END")]
+    assert stops.finished
+
+
+def test_as_much_is_held_back_as_may_belong_to_one() -> None:
+    stops = StopSequenceFilter(["ab", "wxyz"])
+    restored = through(stops, *text("ra", "cad", "w", "xy"))
+    assert told(restored) == "racadwxy"
+    assert [event.piece for event in restored if isinstance(event, Delta)] == [
+        "ra",
+        "c",
+        "ad",
+        "wxy",
+    ]
+    assert restored[-1] is END
+    assert not stops.finished
+
+
+def test_a_single_character_holds_nothing_back() -> None:
+    assert through(StopSequenceFilter(["\n"]), *text("a", "b\nc")) == [
+        Open(0, Text()),
+        Delta(0, "a"),
+        Delta(0, "b"),
+        Close(0),
+        stopped("\n"),
+    ]
+
+
+def test_a_text_that_begins_with_the_sequence_is_empty() -> None:
+    assert through(StopSequenceFilter(["END"]), *text("END")) == [
+        Open(0, Text()),
+        Close(0),
+        stopped("END"),
+    ]
+    opening = Open(0, Text("so END"))
+    assert through(StopSequenceFilter(["END"]), opening, Close(0)) == [
+        Open(0, Text()),
+        Delta(0, "so "),
+        Close(0),
+        stopped("END"),
+    ]
+
+
+def test_the_sequence_that_is_complete_first_counts() -> None:
+    assert told(through(StopSequenceFilter(["abcd", "c"]), *text("xabcd"))) == "xab"
+    assert through(StopSequenceFilter(["c", "abc"]), *text("xabc"))[-1] == stopped("abc")
+
+
+def test_thoughts_and_calls_are_not_watched() -> None:
+    events: list[Event] = [
+        *(Open(0, Thinking()), Delta(0, "END"), Close(0)),
+        *(Open(1, ToolCall("c", "f")), Delta(1, "END"), Close(1)),
+        *text("E", index=2),
+        *text("ND", index=3),
+    ]
+    restored = through(StopSequenceFilter(["END"]), *events)
+    assert told(restored) == "ENDENDEND"
+    assert restored[-1] is END
+
+
+def test_citations_pass() -> None:
+    citation = Citation(url="https://a.test", extra=ProviderData(Format.CHAT, {}))
+    events = [Open(0, Text()), Delta(0, "abc"), Delta(0, citation), Close(0)]
+    assert through(StopSequenceFilter(["END"]), *events) == [
+        Open(0, Text()),
+        Delta(0, "a"),
+        Delta(0, citation),
+        Delta(0, "bc"),
+        Close(0),
+        END,
+    ]
+
+
+def test_everything_after_the_end_is_swallowed() -> None:
+    fail = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
+    stops = StopSequenceFilter(["x"])
+    assert stops.apply(fail) == (fail,)
+    through(stops, *text("x"))
+    assert [*stops.apply(fail), *stops.apply(BEGIN)] == []
+
+
+STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@given(STOPS, st.text("abc", max_size=20), st.data())
+def test_cuts_make_no_difference(sequences: list[str], said: str, data: st.DataObject) -> None:
+    ends = [said.find(stop) + len(stop) for stop in sequences if stop in said]
+    for pieces in ([said], data.draw(splits(said)), [*said]):
+        stops = StopSequenceFilter(sequences)
+        restored = through(stops, *text(*pieces))
+        end = restored[-1]
+        assert isinstance(end, End)
+        assert stops.finished == bool(ends)
+        if ends:
+            assert end.stop_sequence is not None
+            assert told(restored) + end.stop_sequence == said[: min(ends)]
+        else:
+            assert told(restored) == said
+            assert end is END
+
+
+@pytest.mark.parametrize("longest", [1, 5])
+def test_a_long_text_takes_linear_time(longest: int) -> None:
+    stops = StopSequenceFilter(["#" * longest, "never"])
+    events = text(*["a few words "] * 20_000)
+    assert len(told(through(stops, *events))) == 240_000

@@ -1,0 +1,158 @@
+"""Tools under names that every upstream takes, and the choice among them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.formats import Format
+from gateway.core.parts import CallKind, ProviderData, Text, ToolCall
+from gateway.core.prompt import (
+    ChoiceMode,
+    Prompt,
+    Role,
+    Tool,
+    ToolChoice,
+    ToolKind,
+    Turn,
+    WebSearch,
+)
+from gateway.errors import UnsupportedField
+from gateway.wire.tool_names import (
+    UpstreamTools,
+    tool_type_name,
+    tools_by_upstream_name,
+    upstream_name,
+)
+
+READ = Tool(kind=ToolKind.FUNCTION, name="read")
+PATCH = Tool(kind=ToolKind.CUSTOM, name="patch")
+SEARCH = Tool(kind=ToolKind.SERVER, name="web_search")
+LIST = Tool(kind=ToolKind.FUNCTION, name="list", namespace="files")
+
+
+def prompt(*tools: Tool, choice: ToolChoice | None = None, calls: Any = ()) -> Prompt:
+    turns = (Turn(Role.USER, (Text("hi"),)), Turn(Role.ASSISTANT, tuple(calls)))
+    return Prompt(format=Format.CHAT, model="m", turns=turns, tools=tools, tool_choice=choice)
+
+
+def test_names_as_sent() -> None:
+    assert upstream_name("read") == "read"
+    assert upstream_name("list", "files") == "files__list"
+    assert upstream_name("mcp.read:file") == "mcp_read_file_a4ae4507"
+    assert len(upstream_name("x" * 60, "y" * 60)) == 64
+
+
+@given(st.text(), st.none() | st.text())
+def test_every_name_can_be_sent(name: str, namespace: str | None) -> None:
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", upstream_name(name, namespace))
+
+
+def test_every_tool_has_its_sent_name() -> None:
+    box = UpstreamTools(prompt(READ, PATCH, SEARCH, LIST))
+    assert box.tools == {"read": READ, "patch": PATCH, "web_search": SEARCH, "files__list": LIST}
+    assert box.choice is None
+
+
+def test_of_two_with_one_name_the_first_stays() -> None:
+    other = Tool(kind=ToolKind.CUSTOM, name="read")
+    flat = Tool(kind=ToolKind.FUNCTION, name="files__list")
+    assert UpstreamTools(prompt(READ, other, LIST, flat)).tools == {
+        "read": READ,
+        "files__list": LIST,
+    }
+
+
+def test_the_way_back_knows_what_the_client_runs() -> None:
+    assert tools_by_upstream_name([READ, SEARCH, LIST]) == {"read": READ, "files__list": LIST}
+
+
+@pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE, ChoiceMode.REQUIRED])
+def test_an_open_choice_stays(mode: ChoiceMode) -> None:
+    choice = ToolChoice(mode)
+    assert UpstreamTools(prompt(READ, choice=choice)).choice is choice
+
+
+@pytest.mark.parametrize("name", ["list", "files__list"])
+def test_a_named_choice_gets_the_sent_name(name: str) -> None:
+    box = UpstreamTools(prompt(READ, LIST, choice=ToolChoice(ChoiceMode.NAMED, name)))
+    assert box.choice == ToolChoice(ChoiceMode.NAMED, "files__list")
+
+
+def test_a_named_choice_gets_the_kind_of_its_tool() -> None:
+    box = UpstreamTools(prompt(PATCH, choice=ToolChoice(ChoiceMode.NAMED, "patch")))
+    assert box.choice == ToolChoice(ChoiceMode.NAMED, "patch", kind=ToolKind.CUSTOM)
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ([READ], ToolChoice(ChoiceMode.NAMED, "gone")),
+        ([], ToolChoice(ChoiceMode.NAMED, "read")),
+        ([], ToolChoice(ChoiceMode.REQUIRED)),
+        ([READ], ToolChoice(ChoiceMode.REQUIRED, allowed=("gone",))),
+        ([READ, PATCH], ToolChoice(ChoiceMode.NAMED, "read", allowed=("patch",))),
+    ],
+)
+def test_what_is_forced_must_be_there(tools: list[Tool], choice: ToolChoice) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        UpstreamTools(prompt(*tools, choice=choice))
+    assert refused.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE])
+def test_without_tools_there_is_nothing_to_choose(mode: ChoiceMode) -> None:
+    box = UpstreamTools(prompt(choice=ToolChoice(mode)))
+    assert (box.tools, box.choice) == ({}, None)
+
+
+def test_a_choice_that_only_its_format_knows_passes() -> None:
+    choice = ToolChoice(
+        ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "x"})
+    )
+    assert UpstreamTools(prompt(choice=choice)).choice is choice
+
+
+def test_tools_are_narrowed_to_what_is_allowed() -> None:
+    choice = ToolChoice(ChoiceMode.REQUIRED, allowed=("files__list", "patch", "gone"))
+    box = UpstreamTools(prompt(READ, PATCH, LIST, choice=choice))
+    assert box.tools == {"patch": PATCH, "files__list": LIST}
+    assert box.choice is choice
+    assert UpstreamTools(prompt(READ, PATCH, choice=choice), keep_all=True).tools.keys() == {
+        "read",
+        "patch",
+    }
+
+
+def test_a_history_of_calls_gets_stubs_that_must_not_be_called() -> None:
+    calls = [
+        ToolCall("1", "read"),
+        ToolCall("2", "list", namespace="files"),
+        ToolCall("3", "patch", "x", CallKind.CUSTOM),
+        ToolCall("4", "read"),
+    ]
+    box = UpstreamTools(prompt(calls=calls))
+    assert box.tools == {"read": READ, "files__list": LIST, "patch": PATCH}
+    assert box.choice == ToolChoice(ChoiceMode.NONE)
+    assert UpstreamTools(prompt(READ, calls=calls)).tools == {"read": READ}
+
+
+@pytest.mark.parametrize(
+    ("definition", "search", "asked"),
+    [
+        ({"type": "code_execution_20250825", "name": "x"}, None, "code_execution_20250825"),
+        ({"type": "web_search_preview"}, WebSearch(), "web_search"),
+        ({"name": "x"}, None, "x"),
+        (None, None, "x"),
+    ],
+)
+def test_what_a_client_calls_a_tool_that_the_upstream_runs(
+    definition: Any, search: WebSearch | None, asked: str
+) -> None:
+    own = ProviderData(Format.RESPONSES, definition) if definition else None
+    tool = Tool(kind=ToolKind.SERVER, name="x", search=search, definition=own)
+    assert tool_type_name(tool) == asked

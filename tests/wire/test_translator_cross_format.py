@@ -1,0 +1,461 @@
+"""The translated lane as a whole: what leaves when, and what is known at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.events import Delta, End, Event, Fail, FailureKind, StopReason, Usage
+from gateway.core.formats import Format
+from gateway.core.parts import CallKind, Text, Thinking, ToolCall
+from gateway.core.prompt import Prompt, Tool, ToolKind
+from gateway.core.reply import Reply, collect_reply
+from gateway.errors import ServiceUnavailable
+from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
+from gateway.wire.emulation import event_transformer
+from gateway.wire.registry import CODECS
+from gateway.wire.sse import MAX_FRAME, write_frame
+from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
+from tests.wire.stream_cases import STREAMS, decode, decode_frames, frames_of, param_id
+
+STAMP = ReplyMetadata(reply_id="01", created=1, origin="here", input_tokens=7)
+CLIENTS = pytest.mark.parametrize("to", list(Format), ids=param_id)
+
+
+def prompt(format: Format, *tools: Tool) -> Prompt:
+    return Prompt(
+        format=format, model="shown", turns=(), stream=True, include_usage=True, tools=tools
+    )
+
+
+def encoder(to: Format, *tools: Tool) -> Encoder:
+    return CODECS[to].encoder(prompt(to, *tools), STAMP)
+
+
+def translator(
+    to: Format = Format.MESSAGES, *tools: Tool, source: Format = Format.CHAT, **emulated: Any
+) -> CrossFormatTranslator:
+    return CrossFormatTranslator(
+        CODECS[source].decoder(),
+        encoder(to, *tools),
+        event_transformer(prompt(to, *tools), Rendering(body={}, **emulated)),
+        input_tokens=STAMP.input_tokens,
+    )
+
+
+def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return write_frame(b"", orjson.dumps({"id": "r", "model": "up", "choices": [choice]}))
+
+
+def said(text: str) -> bytes:
+    return chunk({"content": text})
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+STOP = chunk({}, "stop")
+USAGE = write_frame(b"", b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}')
+DONE = b"data: [DONE]\n\n"
+ERROR = b'data: {"error":{"message":"too much","code":"rate_limit_exceeded"}}\n\n'
+
+
+def names(raw: bytes) -> list[str]:
+    """The events of a messages stream."""
+    return [frame.name.decode() for frame in frames_of([raw])]
+
+
+def final(raw: bytes, to: Format = Format.MESSAGES) -> Reply:
+    return collect_reply(decode(CODECS[to].decoder(), raw))
+
+
+def test_a_reply_is_told_as_it_arrives() -> None:
+    stream = translator()
+    assert stream.receive(ROLE) == b""
+    assert not stream.begun
+    opening = stream.receive(said("Hi"))
+    assert names(opening) == ["message_start", "content_block_start", "content_block_delta"]
+    assert stream.begun
+    assert names(stream.receive(said(" you") + said("!"))) == ["content_block_delta"] * 2
+    assert stream.receive(STOP + USAGE) == b""
+    assert names(stream.receive(DONE)) == ["content_block_stop", "message_delta", "message_stop"]
+    assert stream.end is not None
+    assert stream.end.stop is StopReason.END_TURN
+    assert stream.usage == Usage(input_tokens=3, output_tokens=2)
+    assert (stream.failure, stream.decode_error, stream.dropped) == (None, None, frozenset())
+    assert stream.receive(said("more")) == stream.close() == b""
+    assert stream.abort(ServiceUnavailable()) == b""
+
+
+def test_every_chunk_is_one_piece_of_bytes_and_only_whole_frames_count() -> None:
+    stream = translator()
+    whole = ROLE + said("Hi") + said(" you")
+    assert names(stream.receive(whole[:-9])) == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+    ]
+    assert stream.receive(whole[-9:-1]) == b""
+    assert names(stream.receive(whole[-1:])) == ["content_block_delta"]
+
+
+def test_a_tool_call_is_a_real_event_and_thinking_is_one_once_it_says_something() -> None:
+    call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
+    assert names(translator().receive(call)) == ["message_start", "content_block_start"]
+    thinking = chunk({"reasoning_content": "hm"})
+    assert names(translator().receive(thinking))[-1] == "content_block_delta"
+    signed = b'{"type":"content_block_start","content_block":{"type":"thinking","thinking":""}}'
+    stream = translator(Format.MESSAGES, source=Format.MESSAGES)
+    assert stream.receive(write_frame(b"content_block_start", signed)) == b""
+    assert not stream.begun
+
+
+@CLIENTS
+def test_an_empty_reply_leaves_at_its_end(to: Format) -> None:
+    stream = translator(to)
+    assert stream.receive(ROLE + STOP) == b""
+    raw = stream.receive(USAGE + DONE)
+    assert final(raw, to).stop is StopReason.END_TURN
+    assert final(raw, to).usage == stream.usage == Usage(input_tokens=3, output_tokens=2)
+
+
+@CLIENTS
+def test_an_upstream_that_forgets_the_terminator_has_ended_well(to: Format) -> None:
+    stream = translator(to)
+    raw = stream.receive(said("Hi") + STOP + USAGE)
+    raw += stream.close()
+    assert stream.end is not None
+    assert final(raw, to).parts[0] == Text("Hi") or to is Format.RESPONSES
+    assert stream.failure is None
+
+
+def test_the_last_frame_needs_no_blank_line() -> None:
+    stream = translator()
+    raw = stream.receive(said("Hi") + STOP.rstrip(b"\n")) + stream.close()
+    assert final(raw).stop is StopReason.END_TURN
+
+
+@CLIENTS
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_cut_is_never_a_success(to: Format, whole: bool) -> None:
+    stream = translator(to)
+    raw = stream.receive(ROLE + said("Hi") + said(" you")[: None if whole else -9])
+    assert stream.close() == b""
+    assert stream.failure is not None
+    assert (stream.failure.kind, stream.end) == (FailureKind.TRUNCATED, None)
+    raw += stream.abort(ServiceUnavailable())
+    events = decode(CODECS[to].decoder(), raw)
+    assert isinstance(events[-1], Fail)
+    assert stream.receive(said("more")) == b""
+
+
+def test_an_upstream_that_says_nothing_is_empty() -> None:
+    stream = translator()
+    assert stream.receive(b": hello\n\n") + stream.close() == b""
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.EMPTY
+
+
+def test_an_error_before_the_first_real_event_stays_inside() -> None:
+    stream = translator()
+    assert stream.receive(ROLE + ERROR + said("Hi")) == b""
+    assert stream.receive(said("Hi")) == stream.close() == b""
+    assert not stream.begun
+    assert stream.failure is not None
+    assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
+
+
+def test_an_error_that_must_be_spoken_comes_after_what_was_held() -> None:
+    stream = translator()
+    stream.receive(ROLE + ERROR)
+    assert names(stream.abort(ServiceUnavailable())) == ["message_start", "error"]
+    assert names(translator().abort(ServiceUnavailable())) == ["error"]
+
+
+@CLIENTS
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_error_in_the_middle_closes_what_is_open(to: Format, cut: bool) -> None:
+    stream = translator(to)
+    pieces = [ROLE, said("Hi"), ERROR, said("more"), DONE]
+    raw = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.RESPONSE
+    assert not isinstance(decode(CODECS[to].decoder(), raw)[-1], End)
+    raw += stream.abort(ServiceUnavailable())
+    events = decode(CODECS[to].decoder(), raw)
+    assert [type(event) for event in events].count(Fail) == 1
+    assert b"more" not in raw
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"data: {nonsense}\n\n", b'data: "\xff"\n\n', b"data: ping\n\n"]
+)
+def test_what_cannot_be_read_ends_the_reply(garbage: bytes) -> None:
+    stream = translator()
+    assert names(stream.receive(ROLE + said("Hi") + garbage + said("more")))[-1] == (
+        "content_block_delta"
+    )
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.MALFORMED
+    assert stream.decode_error is not None
+    assert stream.end is None
+    assert stream.close() == b""
+    assert names(stream.abort(ServiceUnavailable())) == ["content_block_stop", "error"]
+
+
+@pytest.mark.parametrize("nothing", [b"[1]", b"7", b"null", b'"ping"'])
+def test_json_that_is_no_object_says_nothing(nothing: bytes) -> None:
+    stream = translator()
+    frames = ROLE + said("Hi") + b"data: %b\n\n" % nothing + said("more") + STOP + USAGE + DONE
+    assert names(stream.receive(frames))[-1] == "message_stop"
+    assert (stream.failure, stream.decode_error) == (None, None)
+
+
+def test_a_frame_too_large_ends_the_reply() -> None:
+    stream = translator()
+    stream.receive(said("Hi"))
+    assert stream.receive(b"data: " + b"x" * MAX_FRAME) == b""
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.EVENT_TOO_LARGE
+
+
+def test_comments_marks_and_line_ends_of_all_kinds() -> None:
+    plain = ROLE + said("Hi") + said(" you") + STOP + USAGE + DONE
+    expected = translator().receive(plain)
+    for raw in (
+        b"\xef\xbb\xbf" + plain,
+        plain.replace(b"\n", b"\r\n"),
+        plain.replace(b"\n", b"\r"),
+        plain.replace(b"data: ", b": alive\nid: 1\nretry: 5\ndata:"),
+        plain.replace(b"\n\n", b"\n\n: alive\n\n\n"),
+        plain.replace(b'"choices"', b'\ndata: "choices"'),
+    ):
+        stream = translator()
+        assert stream.receive(raw) + stream.close() == expected
+        single = translator()
+        bytewise = [single.receive(raw[at : at + 1]) for at in range(len(raw))]
+        assert b"".join(bytewise) + single.close() == expected
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("Hi", 1), ("x" * 43, 10)])
+def test_an_upstream_that_counts_nothing_is_estimated_for_the_client_alone(
+    text: str, tokens: int
+) -> None:
+    stream = translator()
+    raw = stream.receive(ROLE + said(text) + STOP + DONE)
+    assert final(raw).usage == Usage(input_tokens=7, output_tokens=tokens)
+    assert stream.usage is None
+    assert stream.end is not None
+    assert stream.end.usage is None
+
+
+def test_pings_are_those_of_the_clients_format() -> None:
+    assert translator(Format.MESSAGES).ping() == encoder(Format.MESSAGES).ping()
+    assert translator(Format.CHAT).ping() == encoder(Format.CHAT).ping()
+
+
+def test_what_the_format_cannot_say_is_named() -> None:
+    stream = translator(Format.CHAT, source=Format.MESSAGES)
+    block = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": []}
+    data = orjson.dumps({"type": "content_block_start", "index": 0, "content_block": block})
+    stream.receive(write_frame(b"content_block_start", data))
+    assert stream.dropped
+
+
+PATCH = Tool(kind=ToolKind.CUSTOM, name="patch")
+CALL = chunk(
+    {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "patch"}}]}
+)
+
+
+def arguments(text: str) -> bytes:
+    return chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+
+
+def test_what_was_emulated_is_undone() -> None:
+    stream = translator(Format.RESPONSES, PATCH)
+    raw = b"".join(
+        map(stream.receive, [CALL, arguments('{"inp'), arguments('ut":"a'), arguments('b\\n"}')])
+    )
+    raw += stream.receive(chunk({}, "tool_calls") + USAGE + DONE)
+    call = final(raw, Format.RESPONSES).parts[0]
+    assert isinstance(call, ToolCall)
+    assert (call.name, call.arguments, call.kind) == ("patch", "ab\n", CallKind.CUSTOM)
+
+
+def test_a_stop_sequence_ends_the_reply_before_its_upstream_does() -> None:
+    stream = translator(stop=("END",))
+    raw = stream.receive(ROLE + said("one E"))
+    assert not stream.end
+    raw += stream.receive(said("ND two") + said("three"))
+    assert stream.end is not None
+    assert (stream.end.stop, stream.end.stop_sequence) == (StopReason.STOP_SEQUENCE, "END")
+    assert stream.receive(said("four") + STOP + USAGE + DONE) == stream.close() == b""
+    assert stream.failure is None
+    reply = final(raw)
+    assert (reply.parts, reply.stop_sequence) == ((Text("one "),), "END")
+    assert reply.usage == Usage(input_tokens=7, output_tokens=1)
+
+
+def test_nothing_leaves_while_all_of_it_is_held_back() -> None:
+    stream = translator(fenced=True)
+    assert stream.receive(ROLE + said("```")) == stream.receive(said("json\n")) == b""
+    assert not stream.begun
+    assert names(stream.receive(said("{}")))[-1] == "content_block_delta"
+
+
+def slowly(source: Format, to: Format, pieces: Iterable[bytes]) -> bytes:
+    """What leaves where every frame is decoded and every event encoded, one by one."""
+    speaks = encoder(to)
+    events = decode_frames(CODECS[source].decoder(), frames_of(pieces))
+    spoken = []
+    for event in events:
+        if isinstance(event, Fail):
+            break
+        spoken.append(speaks.encode(_counted(event)))
+    return b"".join(spoken)
+
+
+def _counted(event: Event) -> Event:
+    return event
+
+
+@CLIENTS
+@pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+def test_every_stream_leaves_as_its_events_one_by_one(
+    format: Format, path: Path, to: Format
+) -> None:
+    raw = path.read_bytes()
+    plain = partial(CrossFormatTranslator, CODECS[format].decoder(), encoder(to))
+    stream = plain()
+    whole = stream.receive(raw) + stream.close()
+    if stream.end is not None and stream.end.usage is not None:
+        assert whole == slowly(format, to, [raw])
+    for size in (1, 7, 301):
+        again = CrossFormatTranslator(CODECS[format].decoder(), encoder(to))
+        pieces = [again.receive(raw[at : at + size]) for at in range(0, len(raw), size)]
+        assert b"".join(pieces) + again.close() == whole
+
+
+TEXTS = st.lists(
+    st.text('ab \\"\n\x00\x7fé😀', max_size=6)
+    | st.sampled_from(["word", " two", "up", "assistant"]),
+    max_size=12,
+)
+EVERY = st.sampled_from(list(Format))
+
+
+def spelled(text: str, ascii: bool) -> bytes:
+    if not ascii:
+        return orjson.dumps(text)
+    units = text.encode("utf-16-be")
+    return b'"%b"' % b"".join(
+        b"\\u%02x%02x" % pair for pair in zip(units[::2], units[1::2], strict=True)
+    )
+
+
+@given(TEXTS, EVERY, st.booleans(), st.booleans(), st.integers(0, 3), st.data())
+def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
+    texts: list[str], to: Format, ascii: bool, padded: bool, kinds: int, data: st.DataObject
+) -> None:
+    """Runs of texts, thoughts and interleaved arguments."""
+    deltas = [
+        b'{"content":%b}',
+        b'{"reasoning_content":%b}',
+        b'{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":%b}}]}',
+        b'{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":%b}}]}',
+    ]
+    frames = [
+        b'data: {"choices":[{"delta":%b}]%b}\n\n'
+        % (
+            deltas[data.draw(st.integers(0, kinds))] % spelled(text, ascii),
+            b',"obfuscation":"%b"' % (b"x" * number) if padded else b"",
+        )
+        for number, text in enumerate(texts)
+    ]
+    raw = b"".join([*frames, STOP, USAGE, DONE])
+    stream = CrossFormatTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
+    at = data.draw(st.integers(0, len(raw)))
+    expected = slowly(Format.CHAT, to, [raw])
+    assert stream.receive(raw[:at]) + stream.receive(raw[at:]) == expected
+    one_by_one = CrossFormatTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
+    alone = [*frames, STOP, USAGE, DONE]
+    assert b"".join(map(one_by_one.receive, alone)) == expected
+    assert (one_by_one.said, one_by_one.end) == (stream.said, stream.end)
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])
+def test_recognised_frames_must_be_json_all_the_same(text: bytes) -> None:
+    stream = translator()
+    like = said("Hi").replace(b"Hi", text)
+    assert names(stream.receive(said("Hi") + said("Ho") + like + said("more")))[-2:] == [
+        "content_block_delta",
+        "content_block_delta",
+    ]
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.MALFORMED
+
+
+def test_pieces_of_calls_side_by_side_stay_apart() -> None:
+    def piece(index: int, text: str) -> bytes:
+        call = {"index": index, "function": {"arguments": text}}
+        return chunk({"tool_calls": [call]})
+
+    def start(index: int) -> bytes:
+        call = {"index": index, "id": f"c{index}", "function": {"name": "f", "arguments": ""}}
+        return chunk({"tool_calls": [call]})
+
+    stream = translator(Format.CHAT)
+    pieces = [
+        piece(0, "12"),
+        piece(1, '"'),
+        piece(0, "34"),
+        piece(1, "x"),
+        piece(1, '"'),
+        piece(0, "5"),
+    ]
+    raw = stream.receive(b"".join([start(0), start(1), *pieces, STOP, USAGE, DONE]))
+    assert [
+        part.arguments for part in final(raw, Format.CHAT).parts if isinstance(part, ToolCall)
+    ] == [
+        "12345",
+        '"x"',
+    ]
+
+
+LONG = Reply(
+    id="r",
+    model="up",
+    parts=(
+        Thinking("hm " * 3000),
+        Text("é😀" * 4000),
+        ToolCall("c", "f", orjson.dumps({"a": "x" * 5000}).decode()),
+    ),
+    stop=StopReason.TOOL_CALL,
+    usage=Usage(input_tokens=5, output_tokens=9),
+)
+
+
+@CLIENTS
+def test_a_whole_reply_is_told_in_pieces(to: Format) -> None:
+    raw = encode_reply(LONG, encoder(to))
+    events = decode(CODECS[to].decoder(), raw)
+    pieces = [event.piece for event in events if isinstance(event, Delta)]
+    assert max(len(piece) for piece in pieces if isinstance(piece, str)) <= 3000
+    told = collect_reply(events)
+    assert (told.stop, told.usage) == (LONG.stop, LONG.usage)
+    assert [getattr(part, "text", "") for part in told.parts][:2] == ["hm " * 3000, "é😀" * 4000]
+    assert isinstance(told.parts[2], ToolCall)
+    assert told.parts[2].arguments == '{"a":"' + "x" * 5000 + '"}'
+
+
+def test_a_whole_reply_without_counts_is_estimated() -> None:
+    reply = Reply(id="r", model="up", parts=(Text("x" * 40),), stop=StopReason.END_TURN, usage=None)
+    raw = encode_reply(with_estimated_usage(reply, 11), encoder(Format.MESSAGES))
+    assert final(raw).usage == Usage(input_tokens=11, output_tokens=10)
