@@ -117,7 +117,7 @@ async def test_what_fails_is_tried_again(
 ) -> None:
     """Requests are served meanwhile."""
     upstream.respond_with(fixture_reply("chat"))
-    monkeypatch.setattr(room, "PERIOD", 0.05)
+    monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)
     async with kept(upstream, tmp_path) as house:
         await asked(house, -5)
     with raw_connection(tmp_path / DATABASE_NAME) as connection:

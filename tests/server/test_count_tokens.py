@@ -239,7 +239,7 @@ async def test_what_cannot_be_said_upstream_is_estimated(
 async def test_a_silent_upstream_is_not_waited_for(
     house: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count_tokens, "PATIENCE", 0.05)
+    monkeypatch.setattr(count_tokens, "COUNT_TIMEOUT", 0.05)
     upstream.respond_with(json_response({"input_tokens": 4}).with_changes(delay=5))
     await estimated(await ask(house))
     async with asyncio.timeout(5):

@@ -9,8 +9,7 @@ from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
-from gateway.wire.chat import parse_prompt, render_prompt
-from gateway.wire.chat import reply as replies
+from gateway.wire.chat import decode, encode, native, parse_prompt, render_prompt
 from gateway.wire.chat.decode import ChatDecoder
 from gateway.wire.chat.encode import ChatEncoder
 from gateway.wire.chat.native import ChatRewriter
@@ -28,7 +27,7 @@ class ChatCodec(Codec):
         return parse_prompt.parse_prompt(body)
 
     def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
-        return parse_prompt.patch_prompt(body, prompt, target)
+        return native.patch_prompt(body, prompt, target)
 
     def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
         return render_prompt.render_prompt(prompt, target)
@@ -43,15 +42,15 @@ class ChatCodec(Codec):
         return ChatRewriter(prompt)
 
     def parse_reply(self, body: Payload) -> Reply:
-        return replies.parse_reply(body)
+        return decode.parse_reply(body)
 
     def render_reply(
         self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
     ) -> tuple[Payload, Set[str]]:
-        return replies.render_reply(reply, prompt, metadata)
+        return encode.render_reply(reply, prompt, metadata)
 
     def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return replies.read_usage(body)
+        return decode.read_usage(body)
 
 
 CODEC = ChatCodec()

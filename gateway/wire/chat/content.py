@@ -47,6 +47,11 @@ from gateway.wire.json_fields import (
     required_str,
 )
 
+CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")
+"""The format's own breakpoint, and the mark that clients borrow from another."""
+CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
+"""The lifetime of a breakpoint that stands for one of the borrowed mark."""
+
 _TEXT_FIELDS: Final = {"type", "text", *CACHE_FIELDS}
 
 
@@ -196,11 +201,6 @@ def merge_texts(parts: Iterable[Part]) -> Iterator[Part]:
 def _concat(first: Text, second: Text) -> Text:
     return Text(first.text + second.text, first.citations + second.citations)
 
-
-CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")
-"""The format's own breakpoint, and the mark that clients borrow from another."""
-CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
-"""The lifetime of a breakpoint that stands for one of the borrowed mark."""
 
 _DEFAULT_FILE_NAME: Final = "document.pdf"  # a file must have a name
 

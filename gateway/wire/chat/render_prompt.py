@@ -115,9 +115,9 @@ def _check_supported(prompt: Prompt) -> None:
         raise UnsupportedField("previous_response_id", "only its own upstream knows that response")
     if _is_same_format(prompt):
         return
-    for field in _STATEFUL_FIELDS:
-        if extra.get(field):
-            raise UnsupportedField(field, "only an upstream of the client's own format knows it")
+    for name in _STATEFUL_FIELDS:
+        if extra.get(name):
+            raise UnsupportedField(name, "only an upstream of the client's own format knows it")
 
 
 def _schema_instruction(output: OutputFormat | None, target: Target) -> str | None:

@@ -220,9 +220,9 @@ def _merge_native_fields(body: Payload, fields: Payload, *, thinks: bool) -> Non
         return
     if not thinks or "thinking" not in body:
         fields.pop("thinking", None)
-    for name, value in fields.items():
+    for name, entry in fields.items():
         written: Any = body.get(name)
-        body[name] = value | written if isinstance(written, dict) else value
+        body[name] = entry | written if isinstance(written, dict) else entry
     if not thinks:
         remove_clear_thinking(body)
 

@@ -162,7 +162,7 @@ async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streame
     before = await last_row(place)
     asked = asking(place, misdeed, spoken, streamed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gateway.server.request_body, "PATIENCE", 0.2)
+        patched.setattr(gateway.server.request_body, "READ_TIMEOUT", 0.2)
         async with raw_client(place.house.address) as client:
             await client.send(asked[:-20])
             await client.drip(asked[-20:-1], every=0.05)
