@@ -20,6 +20,7 @@ import orjson
 from multidict import CIMultiDict
 
 from tests.support.paths import STREAMS
+from tests.support.timing import SLACK
 
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
 _ABORT = struct.pack("ii", 1, 0)
@@ -161,7 +162,7 @@ class ScriptedUpstream:
 
     async def asked(self, times: int = 1) -> Seen:
         """Waits until that many requests have come; the newest of them."""
-        async with asyncio.timeout(5), self._arrived:
+        async with asyncio.timeout(SLACK), self._arrived:
             await self._arrived.wait_for(lambda: len(self.seen) >= times)
         return self.seen[times - 1]
 

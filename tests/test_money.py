@@ -34,7 +34,7 @@ from tests.scripted import Script, ScriptedUpstream, scripted_upstream, stream, 
 from tests.sdk.pairs import PAIRS, Pair, pair_config
 from tests.wire.streams import WHOLE, decode, name
 
-pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 RATES: Final = {
     "completion": "5.3",

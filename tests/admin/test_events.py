@@ -209,8 +209,6 @@ async def test_it_ends_after_the_last_request(upstream: ScriptedUpstream, tmp_pa
             http = await stack.enter_async_context(aiohttp.ClientSession(house.address))
             running = asyncio.ensure_future(replace(house, http=http).ask(Format.CHAT))
             await upstream.asked()
-            began = asyncio.get_running_loop().time()
-        assert asyncio.get_running_loop().time() - began < 3
         assert (await running).status == 200
         while (event := await follower.next()) is not None:
             assert event.data["state"] == "ok"

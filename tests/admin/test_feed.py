@@ -16,6 +16,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from tests.admin.conftest import Office
 from tests.store.ledger import intent, request_id, settlement
+from tests.support.timing import SLACK
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -181,7 +182,7 @@ async def test_at_the_end_there_is_what_is_left(office: Office, recorder: Record
         feed.close()
         async with asyncio.timeout(5):
             assert [row.id async for news in subscription for row in news.rows] == [request_id(1)]
-    async with feed.subscribe(EVERYTHING) as late, asyncio.timeout(1):
+    async with feed.subscribe(EVERYTHING) as late, asyncio.timeout(SLACK):
         assert [news async for news in late] == []
 
 
@@ -191,7 +192,7 @@ async def test_who_waits_hears_of_the_end_at_once(office: Office, recorder: Reco
         waiting = asyncio.ensure_future(anext(subscription, None))
         await asyncio.sleep(0)
         feed.close()
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(SLACK):
             assert await waiting is None
 
 

@@ -19,6 +19,7 @@ from gateway.store.usage import Dimension
 from tests.house import House, channels, open_house
 from tests.scripted import ScriptedUpstream, reply
 from tests.store.ledger import outside
+from tests.support.timing import SLACK
 
 HOUR = 3600
 
@@ -101,7 +102,7 @@ async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Pat
     upstream.play(reply("chat"))
     async with kept(upstream, tmp_path) as house:
         await asked(house, -5)
-    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(3):
+    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(SLACK):
         while await house.rows(0):
             await asyncio.sleep(0.01)
         assert (await house.desk.check()).clean
@@ -121,14 +122,14 @@ async def test_what_fails_is_tried_again(
     with outside(tmp_path / DATABASE_NAME) as connection:
         connection.execute(STUCK)
     async with kept(upstream, tmp_path, keep="2h") as house:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert (await house.ask(Format.CHAT)).status == 200
         assert len(await house.rows(3)) == 3
         with outside(tmp_path / DATABASE_NAME) as connection:
             connection.execute("DROP TRIGGER stuck")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             while len(await house.rows()) > 1:
                 await asyncio.sleep(0.01)
         assert (await house.desk.check()).clean

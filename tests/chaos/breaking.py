@@ -30,6 +30,7 @@ from tests.house import ALPHA, BETA, House, channel, open_house
 from tests.quota.asking import spent
 from tests.scripted import Script, ScriptedUpstream, scripted_upstream
 from tests.server.limiting import GROUP, NOBODY, in_hand
+from tests.support.timing import SLACK
 
 MULTIPLIER: Final = 3
 WHILE: Final = 0.02
@@ -171,7 +172,7 @@ class Stage:
         try:
             await client.say(key, Format.CHAT, token.id, stream=scene.streamed)
             yield request
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SLACK):
                 await request.over.wait()
         finally:
             if reading is not None:
@@ -202,7 +203,7 @@ class Stage:
     async def _settled(self, token: Token) -> None:
         runtime = self.house.daemon.runtime
         with suppress(TimeoutError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(SLACK):
                 while runtime.recorder.backlog or self._left(token) != _NOTHING:
                     await asyncio.sleep(0.001)
         assert self._left(token) == _NOTHING

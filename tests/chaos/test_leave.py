@@ -20,8 +20,9 @@ from tests.chaos.client import Leave, RawClient
 from tests.chaos.process import GatewayProcess, mint, settled, write_config
 from tests.chaos.speech import speech, whole
 from tests.chaos.upstream import Call, Upstream, upstream
+from tests.support.timing import SLACK
 
-SOON = 0.25
+SOON = SLACK
 """Seconds within which an upstream must hear that nobody listens any more."""
 
 MOMENTS = ("nothing said", "head said", "begun")
@@ -80,7 +81,7 @@ async def test_the_upstream_hears_of_it(
     left_at = asyncio.get_running_loop().time()
     client.leave(how)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SLACK):
             await call.gone.wait()
     finally:
         client.close()

@@ -24,13 +24,14 @@ from tests.chaos.process import GatewayProcess, mint, proven, rows, write_config
 from tests.chaos.speech import whole
 from tests.chaos.upstream import Call, upstream
 from tests.house import PATHS
+from tests.support.timing import SLACK
 
 REPLIES = 200
 REFUSED = 4800
 CONNECTIONS = 8
 COST = 12_500_000
 """Micro-units of a reply."""
-SOON = 2.0
+SOON = SLACK
 """Seconds from the signal to the end of the process."""
 
 

@@ -29,6 +29,7 @@ from tests.faults.call import Call
 from tests.faults.ports import closed_port, full_backlog, self_signed, talking_port, unknown_hosts
 from tests.faults.upstream import FaultUpstream, fault_upstream
 from tests.house import ALPHA, BETA, UPSTREAM_MODEL, House
+from tests.support.timing import SLACK
 
 FAULTY, SOUND, ALONE = "faulty", "sound", "alone"
 """Names of accounts."""
@@ -99,7 +100,7 @@ async def line(name: str, upstream: FaultUpstream) -> AsyncIterator[str]:
 
 async def settled(house: House, request_id: str) -> RequestRow:
     """The row of an exchange, once it has ended."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SLACK):
         while True:
             with suppress(UnknownRequest):  # the answer may be faster than the ledger
                 row = await house.desk.request(request_id)

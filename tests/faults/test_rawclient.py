@@ -16,6 +16,7 @@ from tests.faults.call import Left
 from tests.faults.listening import listening
 from tests.faults.rawclient import BrokenHead, End, Leave, RawClient, raw_client, request
 from tests.faults.upstream import FaultUpstream
+from tests.support.timing import SLACK
 
 
 @asynccontextmanager
@@ -127,7 +128,7 @@ async def test_leaving_at_a_byte(upstream: FaultUpstream, how: Leave, count: int
         await client.leave_at(count, how)
         assert len(client.received) == count
         call = await upstream.called()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(SLACK):
             await call.gone.wait()
     assert call.left_by is Left.RESET  # also of a socket that is closed before it has read all
 

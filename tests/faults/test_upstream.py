@@ -19,13 +19,14 @@ from tests.faults.plan import PlanMistake
 from tests.faults.ports import self_signed
 from tests.faults.rawclient import BrokenHead, End, Leave, raw_client, request
 from tests.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.timing import SLACK
 
 ENDPOINTS = {
     Format.CHAT: "/v1/chat/completions",
     Format.MESSAGES: "/v1/messages",
     Format.RESPONSES: "/v1/responses",
 }
-SOON = 1
+SOON = SLACK
 """Seconds within which what happened is noticed."""
 
 

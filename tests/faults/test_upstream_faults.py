@@ -36,7 +36,7 @@ STATES = {
     Effect.BAN: State.BANNED,
 }
 
-pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass(frozen=True, slots=True)

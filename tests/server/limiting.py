@@ -21,6 +21,7 @@ from gateway.runtime import unix_microseconds
 from gateway.store.records import Token
 from tests.house import PATHS, House, channels, open_house, prompt
 from tests.scripted import ScriptedUpstream
+from tests.support.timing import SLACK
 
 GROUP = "default"
 
@@ -107,7 +108,7 @@ NOBODY = [(0, 0)] * 3
 
 async def all_given_back(house: House) -> None:
     """Waits until nothing is in hand any more."""
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(SLACK):
         while in_hand(house) != NOBODY:
             await asyncio.sleep(0.005)
 
@@ -140,6 +141,6 @@ async def patient(
 
 async def waiting(house: House, count: int = 1) -> None:
     """Until so many requests stand in line."""
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(SLACK):
         while len(house.daemon.runtime.turns._line) != count:
             await asyncio.sleep(0.005)

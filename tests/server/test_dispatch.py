@@ -20,6 +20,7 @@ from gateway.store.records import ExchangeState
 from gateway.wire.codecs import CODECS
 from tests.faults.upstream import FaultUpstream, fault_upstream
 from tests.house import ALPHA, PATHS, UPSTREAM_MODEL, House, open_house, prompt
+from tests.support.timing import SLACK
 from tests.wire.streams import decode
 
 PINGS = {
@@ -189,7 +190,7 @@ async def test_a_shutdown_waits_for_what_is_still_heard(
             )
             await answer.content.readany()
             answer.close()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(SLACK):
                 while not house.daemon.runtime.drains:
                     await asyncio.sleep(0.005)
         async with house_before(tmp_path, before) as house:

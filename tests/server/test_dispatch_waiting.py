@@ -28,6 +28,7 @@ from tests.server.limiting import (
     spend,
     waiting,
 )
+from tests.support.timing import SLACK
 from tests.wire.streams import decode
 
 SILENT = Script(ending=Ending.SILENT)
@@ -50,7 +51,8 @@ async def test_when_room_comes_it_goes_on(
         began = time.perf_counter()
         answer = await house.ask(spoken, stream=streamed)
         assert answer.status == 200
-        assert 0.25 < time.perf_counter() - began < 2
+        took = time.perf_counter() - began
+        assert took > 0.25
         row = await house.row()
         assert (row.state, row.input_tokens, row.output_tokens) == (ExchangeState.OK, 12, 4)
         assert row.total_us is not None
@@ -59,7 +61,7 @@ async def test_when_room_comes_it_goes_on(
         spent = timing(answer)
         assert list(spent) == ["gateway", "queue", "upstream"]
         assert spent["queue"] > 250
-        assert spent["gateway"] + spent["upstream"] < 250
+        assert sum(spent.values()) <= took * 1000
     assert len(upstream.seen) == 1
 
 
@@ -101,7 +103,7 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
                 "Too Many Requests: key tests may have 1 request at once: 1 is running"
             )
             assert answer.headers["retry-after"] == "1"
-        assert 0.5 < time.perf_counter() - began < 3
+        assert time.perf_counter() - began > 0.5
         await end(first)
         rows = await house.rows(3)
         assert [row.state for row in rows[1:]] == [ExchangeState.REJECTED] * 2
@@ -111,18 +113,17 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
 async def test_what_would_come_too_late_is_refused_at_once(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with patient(upstream, tmp_path, 5) as house:
+    async with patient(upstream, tmp_path, SLACK) as house:
         limit_key(house, requests_per_minute=1)
-        spend(house, ago=40)
+        spend(house, ago=20)
         began = time.perf_counter()
         answer = await house.ask(Format.CHAT)
-        assert (answer.status, answer.headers["retry-after"]) == (429, "20")
-        assert time.perf_counter() - began < 1
+        assert (answer.status, answer.headers["retry-after"]) == (429, "40")
         limit_key(house, tokens_per_minute=1)
         assert (await house.ask(Format.CHAT)).headers["x-should-retry"] == "false"
         limit_key(house, budget=1)
         assert (await house.ask(Format.CHAT)).headers["x-should-retry"] == "false"
-        assert time.perf_counter() - began < 2
+        assert time.perf_counter() - began < SLACK
 
 
 @pytest.mark.parametrize("spoken", Format)
@@ -207,10 +208,8 @@ async def test_nobody_is_held_up_by_who_waits_for_another_limit(
         await waiting(house)
         _, same = await house.desk.mint_key("same group", "default")
         other = await house.key_of("*")
-        began = time.perf_counter()
         for key in (same, other):
             assert (await house.ask(Format.CHAT, key=key)).status == 200
-        assert time.perf_counter() - began < 1
         assert not waits.done()
         await end(waits)
 
@@ -287,7 +286,11 @@ async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -
         await upstream.asked()
         asked = [asyncio.ensure_future(house.ask(Format.CHAT)) for _ in range(8)]
         await waiting(house, 3)
-        done, _ = await asyncio.wait(asked, timeout=0.5)
+        async with asyncio.timeout(SLACK):
+            while sum(task.done() for task in asked) < 5:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)
+        done = [task for task in asked if task.done()]
         answers = [task.result() for task in done]
         assert [answer.status for answer in answers] == [429] * 5
         told = (await refused(answers[0])).message
@@ -299,7 +302,7 @@ async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -
 async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Whoever only waits can go elsewhere at once; what runs has its drain time."""
     upstream.play(SILENT)
-    async with patient(upstream, tmp_path, wait=20, server={"drain_timeout": 3}) as house:
+    async with patient(upstream, tmp_path, wait=30, server={"drain_timeout": 30}) as house:
         limit_key(house, concurrent=1)
         running = ask_and_wait(house)
         await upstream.asked()
@@ -310,7 +313,7 @@ async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_p
                 house.daemon.runtime, house.daemon.runtime.config.server.drain_timeout
             )
         )
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(SLACK):
             assert (await waits).status == 503
         await end(running)
         await draining
@@ -326,8 +329,6 @@ async def test_a_token_count_never_waits(upstream: ScriptedUpstream, tmp_path: P
     """Clients ask for it before they ask anything, and can do without it."""
     async with patient(upstream, tmp_path) as house:
         limit_key(house, requests_per_minute=1)
-        spend(house, ago=59)
-        began = time.perf_counter()
+        spend(house, ago=40)
         answer = await house.ask(Format.MESSAGES, path="/v1/messages/count_tokens")
         assert answer.status == 429
-        assert time.perf_counter() - began < 0.5

@@ -12,6 +12,7 @@ from gateway.core.formats import Format
 from gateway.server.listen import CannotListen
 from tests.house import House, channels, open_house
 from tests.scripted import ScriptedUpstream, reply
+from tests.support.timing import SLACK
 
 
 async def test_the_address_has_the_real_port(house: House) -> None:
@@ -38,13 +39,13 @@ async def test_what_runs_may_end_while_nobody_new_comes_in(
     address = house.address
     asking = asyncio.ensure_future(house.ask(Format.CHAT))
     await upstream.asked()
-    draining = asyncio.ensure_future(house.daemon.door.drain(house.daemon.runtime, 5))
+    draining = asyncio.ensure_future(house.daemon.door.drain(house.daemon.runtime, 30))
     await asyncio.sleep(0.05)
     async with ClientSession() as newcomer:
         with pytest.raises(ClientConnectorError):
             await newcomer.get(f"{address}/healthz")
     assert (await asking).status == 200
-    await asyncio.wait_for(draining, 1)
+    await asyncio.wait_for(draining, SLACK)
 
 
 async def test_what_does_not_end_in_time_is_ended_with_a_word(

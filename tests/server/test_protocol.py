@@ -19,6 +19,7 @@ from gateway.core.formats import Format
 from gateway.server.exchange import Exchange
 from tests.house import House, prompt
 from tests.scripted import ScriptedUpstream, reply
+from tests.support.timing import SLACK
 
 CANARY = b"canary7"
 BODY = orjson.dumps(prompt(Format.CHAT))
@@ -89,7 +90,7 @@ async def converse(house: House, data: bytes) -> list[Answer]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(data.replace(b"KEY", house.key.encode()))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             came = await _read_answers(reader)
     finally:
         writer.close()

@@ -34,6 +34,7 @@ from tests.server.pairs import (
     streamed,
     usage_wanted,
 )
+from tests.support.timing import SLACK
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,14 @@ async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
     frames = by_frame(reply_stream("responses"))
     upstream.play(frames.but(pieces=frames.pieces[:7], ending=Ending.SILENT))
     async with behind(Format.RESPONSES) as house:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SLACK):
             answer = await house.ask(asked, stream=True, **fields)
             told = streamed(asked, await answer.read())
         assert told.parts == (Text("Hello, "),)
         assert told.stop is (
             StopReason.STOP_SEQUENCE if asked is Format.MESSAGES else StopReason.END_TURN
         )
-        async with asyncio.timeout(0.3):
+        async with asyncio.timeout(SLACK):
             await upstream.last.left.wait()
         row = await house.row()
         assert (row.state, row.stop_reason) == (ExchangeState.OK, "stop_sequence")

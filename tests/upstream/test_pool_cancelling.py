@@ -11,6 +11,7 @@ from gateway.upstream.connection import WRITE_SIZE
 from gateway.upstream.pool import ConnectionPool, Origin
 from tests.house import ACCOUNT
 from tests.scripted import Ending, ScriptedUpstream, reply
+from tests.support.timing import SLACK
 from tests.upstream.calling import CANDIDATE, line_to
 from tests.upstream.certificates import Authority
 from tests.upstream.conftest import Names
@@ -122,7 +123,7 @@ async def test_in_phases_that_last(trusted: Authority, names: Names) -> None:
                 await got.wait()
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(asking, 1)
+                await asyncio.wait_for(asking, SLACK)
             await until(lambda: not pool._open)
             assert not any(pool._idle.values()), phase
 
@@ -138,11 +139,13 @@ async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
                 while await response.read_chunk():
                     pass
 
-        for moment in range(MOMENTS):
+        for moment in (*range(MOMENTS), None):
             reading = asyncio.ensure_future(read())
-            await turns(moment)
+            if moment is None:
+                await upstream.asked()
+            else:
+                await turns(moment)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
             assert line.in_flight(CANDIDATE.place) == 0
-        assert upstream.seen

@@ -222,13 +222,13 @@ def test_a_megabyte_takes_a_moment() -> None:
     agent = prompt(*(Text(CODE * 10 + ENGLISH) for _ in range(310)))
     assert sum(len(part.text) for part in agent.turns[0].parts if isinstance(part, Text)) > 10**6
     best = min(_seconds(agent) for _ in range(10))
-    assert best < 0.015
+    assert best < 0.03
 
 
 def _seconds(agent: Prompt) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     estimate(agent)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 @given(st.text(max_size=2000) | st.text(string.printable, max_size=2000).map(lambda text: text * 9))
