@@ -22,6 +22,7 @@ from tests.resilience.chaos.client import asking, headers
 from tests.resilience.chaos.sample_replies import speech, told
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS, channels, run_gateway
+from tests.support.timing import SLACK
 
 
 def config(state_dir: Path, **server: Any) -> Config:
@@ -114,7 +115,7 @@ async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) 
         for _ in range(turns):
             await asyncio.sleep(0)
         house.daemon.abort()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SLACK):
             body = begun + await answer.read()
         assert told(Format.MESSAGES, body)
         assert (await house.row()).end_reason == "failed"

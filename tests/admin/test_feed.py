@@ -16,6 +16,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from tests.admin.conftest import AdminFixture
 from tests.store.sample_rows import intent, request_id, settlement
+from tests.support.timing import SLACK
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -197,7 +198,7 @@ async def test_who_waits_hears_of_the_end_at_once(office: AdminFixture, recorder
         waiting = asyncio.ensure_future(anext(subscription, None))
         await asyncio.sleep(0)
         feed.close()
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(SLACK):
             assert await waiting is None
 
 

@@ -18,6 +18,7 @@ from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import Dimension
 from tests.store.sample_rows import raw_connection
 from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 HOUR = 3600
@@ -103,7 +104,7 @@ async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Pat
     upstream.respond_with(fixture_reply("chat"))
     async with kept(upstream, tmp_path) as house:
         await asked(house, -5)
-    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(3):
+    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(SLACK):
         while await house.rows(0):
             await asyncio.sleep(0.01)
         assert (await house.desk.check()).clean
@@ -123,14 +124,14 @@ async def test_what_fails_is_tried_again(
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
         connection.execute(STUCK)
     async with kept(upstream, tmp_path, keep="2h") as house:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert (await house.ask(Format.CHAT)).status == 200
         assert len(await house.rows(3)) == 3
         with raw_connection(tmp_path / DATABASE_NAME) as connection:
             connection.execute("DROP TRIGGER stuck")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             while len(await house.rows()) > 1:
                 await asyncio.sleep(0.01)
         assert (await house.desk.check()).clean

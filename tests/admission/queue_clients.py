@@ -16,6 +16,7 @@ from gateway.config import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, Lease
+from tests.support.timing import SLACK
 
 NOON = 1_790_000_000_000_000
 ONE = Limits(concurrent=1)
@@ -49,7 +50,7 @@ class Guest:
             self.waiting = asyncio.ensure_future(turns.acquire_queued(demand, limits, refusal))
 
     async def get(self) -> Lease:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SLACK):
             return self.lease or await self.waiting
 
     async def is_refused(self) -> TooManyRequests:

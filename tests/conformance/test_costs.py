@@ -39,7 +39,7 @@ from tests.support.upstream import (
 )
 from tests.wire.stream_cases import WITH_BODY, decode, param_id
 
-pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 RATES: Final = {
     "completion": "5.3",

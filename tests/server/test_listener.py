@@ -11,6 +11,7 @@ from aiohttp import ClientConnectorError, ClientSession
 from gateway.core.formats import Format
 from gateway.server.listener import BindError
 from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
@@ -44,7 +45,7 @@ async def test_what_runs_may_end_while_nobody_new_comes_in(
         with pytest.raises(ClientConnectorError):
             await newcomer.get(f"{address}/healthz")
     assert (await asking).status == 200
-    await asyncio.wait_for(draining, 1)
+    await asyncio.wait_for(draining, SLACK)
 
 
 async def test_what_does_not_end_in_time_is_ended_with_a_word(

@@ -18,6 +18,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.server.exchange import Exchange
 from tests.support.gateway import RunningGateway, request_body
+from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 CANARY = b"canary7"
@@ -89,7 +90,7 @@ async def converse(house: RunningGateway, data: bytes) -> list[Answer]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(data.replace(b"KEY", house.key.encode()))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(SLACK):
             came = await _read_answers(reader)
     finally:
         writer.close()

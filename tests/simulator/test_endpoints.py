@@ -124,7 +124,7 @@ async def test_pace(caplog: pytest.LogCaptureFixture) -> None:
                 early = time.monotonic() - began
                 await response.read()
             assert first == b"event: response.created\n"
-            assert early < 0.5 and time.monotonic() - began > 0.1
+            assert time.monotonic() - began - early > 0.1
             async with session.post("/v1/messages", json={**ASK, "stream": True}) as response:
                 await response.content.readline()
                 response.close()

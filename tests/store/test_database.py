@@ -16,6 +16,7 @@ from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.schema import settings
 from tests.store.sample_rows import raw_connection, token
+from tests.support.timing import SLACK
 
 
 async def test_every_file_is_the_owners_alone(database: Database, path: Path) -> None:
@@ -66,7 +67,7 @@ async def test_a_long_reader_never_blocks_the_writer(database: Database) -> None
     async with database.reader.connect() as connection:
         await connection.exec_driver_sql("BEGIN")
         before = (await connection.exec_driver_sql("SELECT count(*) FROM tokens")).scalar_one()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(SLACK):
             await tokens.add_token(database, token(1))
         within = (await connection.exec_driver_sql("SELECT count(*) FROM tokens")).scalar_one()
         assert (before, within) == (1, 1)

@@ -20,6 +20,7 @@ from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
 from tests.store.sample_rows import integrity_check, intent, raw_connection, settlement
+from tests.support.timing import SLACK
 
 
 def run_and_kill(path: Path, first: int, after: float) -> set[str]:
@@ -74,11 +75,11 @@ async def test_a_locked_database_only_delays(
             await asyncio.sleep(0.01)
             slowest = max(slowest, time.perf_counter() - before)
         assert not any(future.done() for future in waiting)
-        assert slowest < 0.5
+        assert slowest < 0.95, "the loop waited for the lock"
         for number in range(300):
             recorder.record_settlement(settlement(number))
         other.execute("ROLLBACK")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SLACK):
         await asyncio.gather(*waiting)
         await recorder.close()
     rows = await logs.page(database, logs.LogFilter(state=ExchangeState.OK), limit=1000)
@@ -109,7 +110,7 @@ async def test_a_full_disk_only_delays(
     assert len(await tokens.all_tokens(database)) == 1
     assert "full" in caplog.text
     await database.write(partial(allow, more=1_000_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SLACK):
         await asyncio.gather(*waiting)
         await recorder.close()
     (used,) = await tokens.all_tokens(database)
@@ -124,7 +125,7 @@ async def test_closing_gives_up_at_its_deadline_and_says_so(
         recorder.record_intent(intent(1))
         before = time.perf_counter()
         await recorder.close(deadline=0.2)
-        assert time.perf_counter() - before < 1
+        assert time.perf_counter() - before < SLACK
         other.execute("ROLLBACK")
     assert "closed with 1 entries" in caplog.text
 
@@ -143,7 +144,7 @@ async def test_five_seconds_of_a_full_disk_at_200_requests_a_second_lose_nothing
     assert recorder.backlog > 1000
     assert "full" in caplog.text
     await database.write(partial(allow, more=1_000_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SLACK):
         await asyncio.gather(*waiting)
         await recorder.close()
     (used,) = await tokens.all_tokens(database)
@@ -161,7 +162,7 @@ async def test_closing_with_five_thousand_rows_in_the_queue_loses_none(
     assert recorder.backlog == 10_000
     before = time.perf_counter()
     await recorder.close()
-    assert time.perf_counter() - before <= 2
+    assert time.perf_counter() - before <= SLACK
     report = await check(database)
     assert report.ok
     assert (report.rows, report.open) == (5000, 0)

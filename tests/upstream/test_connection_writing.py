@@ -10,6 +10,7 @@ import pytest
 
 from gateway.core.events import FailureKind
 from gateway.upstream.connection import WRITE_SIZE
+from tests.support.timing import SLACK
 from tests.upstream.raw_upstream import (
     HELLO,
     OK,
@@ -113,12 +114,12 @@ async def test_an_upstream_that_answers_early_and_ends(framing: bytes) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\n" + framing + b"\r\nhello")
         writer.write_eof()
-        await asyncio.sleep(10)
+        await asyncio.sleep(60)
 
     async with (
         raw_upstream(answer_early) as upstream,
         open_pool() as pool,
-        asyncio.timeout(2),
+        asyncio.timeout(SLACK),
         await send(pool, upstream.origin, LARGE) as response,
     ):
         assert response.status == 413

@@ -138,7 +138,7 @@ async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
                 while await response.read_chunk():
                     pass
 
-        for moment in range(MOMENTS):
+        for moment in (*range(MOMENTS), None):
             reading = asyncio.ensure_future(read())
             await run_loop(moment)
             reading.cancel()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.upstream.response import MAX_BUFFERED, AttemptFailed, UpstreamResponse
+from tests.support.timing import SLACK
 from tests.upstream.raw_upstream import (
     HELLO,
     OK,
@@ -153,7 +154,7 @@ async def test_closed_while_somebody_reads() -> None:
         response.close()
         for waiting in (reading, response.read_chunk()):
             with pytest.raises(AttemptFailed, match="closed"):
-                await asyncio.wait_for(waiting, 1)
+                await asyncio.wait_for(waiting, SLACK)
 
 
 async def test_a_reader_that_gives_up_and_comes_back() -> None:

@@ -231,7 +231,7 @@ def test_a_megabyte_takes_a_moment() -> None:
     agent = prompt(*(Text(CODE * 10 + ENGLISH) for _ in range(310)))
     assert sum(len(part.text) for part in agent.turns[0].parts if isinstance(part, Text)) > 10**6
     best = min(_seconds(agent) for _ in range(10))
-    assert best < 0.015
+    assert best < 0.03
 
 
 def _seconds(agent: Prompt) -> float:

@@ -29,6 +29,7 @@ from tests.quota.holders import spent
 from tests.resilience.chaos.client import Leave, RawClient
 from tests.server.key_limits import GROUP, NOTHING_IN_USE, in_use
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
+from tests.support.timing import SLACK
 from tests.support.upstream import Response, ScriptedUpstream, scripted_upstream
 
 MULTIPLIER: Final = 3
@@ -171,7 +172,7 @@ class Stage:
         try:
             await client.say(key, Format.CHAT, token.id, stream=scene.streamed)
             yield request
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SLACK):
                 await request.over.wait()
         finally:
             if reading is not None:
@@ -204,7 +205,7 @@ class Stage:
     async def _settled(self, token: Token) -> None:
         runtime = self.house.daemon.runtime
         with suppress(TimeoutError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(SLACK):
                 while runtime.recorder.backlog or self._left(token) != _NOTHING:
                     await asyncio.sleep(0.001)
         assert self._left(token) == _NOTHING

@@ -20,8 +20,9 @@ from tests.resilience.chaos.client import Leave, RawClient
 from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
 from tests.resilience.chaos.sample_replies import speech, whole
 from tests.resilience.chaos.upstream import Call, Upstream, upstream
+from tests.support.timing import SLACK
 
-SOON = 0.25
+SOON = SLACK
 """Seconds within which an upstream must hear that nobody listens any more."""
 
 MOMENTS = ("nothing said", "head said", "begun")
@@ -80,7 +81,7 @@ async def test_the_upstream_hears_of_it(
     left_at = asyncio.get_running_loop().time()
     client.leave(how)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SLACK):
             await call.gone.wait()
     finally:
         client.close()

@@ -30,13 +30,14 @@ from tests.resilience.chaos.process import (
 from tests.resilience.chaos.sample_replies import whole
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS
+from tests.support.timing import SLACK
 
 REPLIES = 200
 REFUSED = 4800
 CONNECTIONS = 8
 COST = 12_500_000
 """Micro-units of a reply."""
-SOON = 2.0
+SOON = SLACK
 """Seconds from the signal to the end of the process."""
 
 

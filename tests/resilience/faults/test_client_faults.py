@@ -33,15 +33,16 @@ from tests.resilience.faults.outcomes import Bill, Told
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.gateway import PATHS, RunningGateway, channel, request_body, run_gateway
 from tests.support.raw_client import Received, raw_client, request
+from tests.support.timing import SLACK
 
-SOON = 0.25
+SOON = SLACK
 """Seconds within which an upstream must hear that nobody listens any more."""
 STALL = 0.3
 """Seconds that a client may take for what is sent to it."""
 SMALL = 4096
 """Bytes that the kernel keeps for a client that does not read."""
 
-pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ async def last_row(place: Place) -> str | None:
 
 
 async def ended(place: Place, before: str | None) -> RequestRow:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(SLACK):
         while (row := await newest(place, before)) is None:
             await asyncio.sleep(0.005)
     return row
@@ -127,7 +128,7 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
         assert not call.gone.is_set()
         left_at = asyncio.get_running_loop().time()
         client.leave(misdeed.leave)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SLACK):
             await call.gone.wait()
     assert call.left_at is not None
     assert call.left_at - left_at <= SOON

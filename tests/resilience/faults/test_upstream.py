@@ -19,13 +19,14 @@ from tests.resilience.faults.requests import ask, ask_on, asked
 from tests.resilience.faults.unreachable import self_signed
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.raw_client import BrokenHead, End, Leave, raw_client, request
+from tests.support.timing import SLACK
 
 ENDPOINTS = {
     Format.CHAT: "/v1/chat/completions",
     Format.MESSAGES: "/v1/messages",
     Format.RESPONSES: "/v1/responses",
 }
-SOON = 1
+SOON = SLACK
 """Seconds within which what happened is noticed."""
 
 

@@ -44,7 +44,7 @@ STATES = {
     AccountPenalty.AUTH_FAILED: HealthState.AUTH_FAILED,
 }
 
-pytestmark = [pytest.mark.timeout(15), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from tests.resilience.faults.unreachable import (
 )
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL, RunningGateway
+from tests.support.timing import SLACK
 
 FAULTY, SOUND, ALONE = "faulty", "sound", "alone"
 """Names of accounts."""
@@ -105,7 +106,7 @@ async def line(name: str, upstream: FaultUpstream) -> AsyncIterator[str]:
 
 async def settled(house: RunningGateway, request_id: str) -> RequestRow:
     """The row of an exchange, once it has ended."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SLACK):
         while True:
             with suppress(UnknownRequest):  # the answer may be faster than the ledger
                 row = await house.operations.get_request(request_id)
