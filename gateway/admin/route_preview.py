@@ -21,9 +21,9 @@ from gateway.routing.ordering import RankedCandidate, RankReason, order_candidat
 from gateway.routing.router import Candidate, Router
 
 _CLOSED: Final = {
-    HealthState.RATE_LIMITED: "cooling",
-    HealthState.AUTH_FAILED: "banned",
-    HealthState.CIRCUIT_OPEN: "left alone after too many failures",
+    HealthState.RATE_LIMITED: "rate limited",
+    HealthState.AUTH_FAILED: "auth failed",
+    HealthState.CIRCUIT_OPEN: "circuit open",
 }
 
 
@@ -228,14 +228,14 @@ def _taken(
     reason = "the only one of its rank" if alone else choice.reason.value
     said = f"{'asked first' if turn == 1 else 'asked if that fails'}: {reason}"
     if state is HealthState.HALF_OPEN:
-        return f"{said}; it has rested, and the request finds out whether it is well again"
+        return f"{said}; half-open: this request tests whether it is healthy"
     return f"{said}; {how}, but half of the accounts may always be asked" if how else said
 
 
 def _passed(candidate: Candidate, usable: Set[AccountRef], how: str | None) -> str:
     if candidate.account_ref in usable:
         return "passed over: it has as many requests as it may have"
-    return f"passed over: {how or 'another request finds out whether it is well again'}"
+    return f"passed over: {how or 'half-open: another request tests whether it is healthy'}"
 
 
 def _how(standing: AccountStatus, left: float) -> str | None:

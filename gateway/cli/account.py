@@ -78,7 +78,7 @@ def reset(place: Location, name: str, as_json: bool) -> None:
     """Forget what is held against an account: it is asked again."""
     states = _put(place, name, "reset")
     disabled = any(each["state"] == _DISABLED for each in states)
-    _tell(states, as_json, "is reset, but stays disabled" if disabled else "is well again")
+    _tell(states, as_json, "is reset, but stays disabled" if disabled else "is healthy")
 
 
 @account.command()

@@ -46,11 +46,11 @@ _COLOURS = {
 }
 
 _ACCOUNT_COLOURS = {
-    "open": "green",
-    "probing": "cyan",
-    "cooling": "yellow",
-    "broken": "red",
-    "banned": "red",
+    "healthy": "green",
+    "half_open": "cyan",
+    "rate_limited": "yellow",
+    "circuit_open": "red",
+    "auth_failed": "red",
     "disabled": "dim",
 }
 

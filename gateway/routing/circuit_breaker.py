@@ -16,14 +16,13 @@ _MIN_BACKOFF_BASE: Final = 1.0
 
 
 class HealthState(FastStrEnum):
-    """`broken`: the circuit is open. `probing`: the time is over, and one request at a time may
-    find out whether all is well again."""
+    """HALF_OPEN: the time is over, and one request at a time tests the account."""
 
-    HEALTHY = "open"
-    RATE_LIMITED = "cooling"
-    AUTH_FAILED = "banned"
-    CIRCUIT_OPEN = "broken"
-    HALF_OPEN = "probing"
+    HEALTHY = "healthy"
+    RATE_LIMITED = "rate_limited"
+    AUTH_FAILED = "auth_failed"
+    CIRCUIT_OPEN = "circuit_open"
+    HALF_OPEN = "half_open"
     DISABLED = "disabled"
 
 

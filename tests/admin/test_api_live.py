@@ -98,9 +98,9 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
     first, second = sorted((await why(admin)).values())
     assert first.startswith("asked first: ")
     assert first.endswith(
-        "banned for another 30 min (key refused), but half of the accounts may always be asked"
+        "auth failed for another 30 min (key refused), but half of the accounts may always be asked"
     )
-    assert second == "passed over: banned for another 30 min (key refused)"
+    assert second == "passed over: auth failed for another 30 min (key refused)"
 
 
 async def test_one_who_has_rested_is_tried_out_by_one_request(
@@ -117,12 +117,12 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
     assert banned is not None
     runtime.health.record_failure(banned, verdict, now, 0.0, "spent")
     await asyncio.sleep(0.02)
-    assert (await accounts(admin))[0]["state"] == "probing"
-    rested = "it has rested, and the request finds out whether it is well again"
+    assert (await accounts(admin))[0]["state"] == "half_open"
+    rested = "half-open: this request tests whether it is healthy"
     assert (await why(admin))["one"].endswith(rested)
     later = asyncio.get_running_loop().time()
     assert runtime.health.admit(ONE, BETA, later, (ONE, TWO)) is not None
-    other = "passed over: another request finds out whether it is well again"
+    other = "passed over: half-open: another request tests whether it is healthy"
     assert (await why(admin))["one"] == other
 
 

@@ -70,7 +70,7 @@ def test_all_accounts_are_listed_well_or_not(shell: CommandRunner, gateway: Gate
         "channel": "chat-up",
         "account": "spare",
         "model": None,
-        "state": "open",
+        "state": "healthy",
         "until": None,
         "reason": None,
         "error": None,
@@ -86,24 +86,24 @@ def test_what_is_held_against_an_account_is_listed(
 ) -> None:
     ban(gateway)
     first, second, *_ = shell.json("account", "list")
-    assert (first["model"], first["state"], first["reason"]) == (BETA, "banned", "key refused")
+    assert (first["model"], first["state"], first["reason"]) == (BETA, "auth_failed", "key refused")
     assert first["failed"] == 1
     assert first["error"]
     assert 1700e6 < first["until"] - time.time() * 1e6 < 1800e6
-    assert (second["state"], second["failed"], second["until"]) == ("open", 0, None)
+    assert (second["state"], second["failed"], second["until"]) == ("healthy", 0, None)
     assert second["succeeded"] >= 1
     titles, row, *_ = shell("account", "list").stdout.splitlines()
     assert " ".join(titles.split()) == (
         "Account Model State Until Reason Succeeded Failed Under way Last error"
     )
-    assert row.split()[:3] == ["chat-up/main", BETA, "banned"]
+    assert row.split()[:3] == ["chat-up/main", BETA, "auth_failed"]
 
 
 def test_a_reset_account_is_asked_again(shell: CommandRunner, gateway: GatewayProcess) -> None:
     ban(gateway)
     result = shell("account", "reset", "chat-up/main")
-    assert (result.exit_code, result.stderr) == (0, "chat-up/main is well again.\n")
-    assert set(states(shell).values()) == {"open"}
+    assert (result.exit_code, result.stderr) == (0, "chat-up/main is healthy.\n")
+    assert set(states(shell).values()) == {"healthy"}
 
 
 def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: GatewayProcess) -> None:
@@ -119,7 +119,7 @@ def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: Gate
     assert "stays disabled" in shell("account", "reset", "spare").stderr
     assert states(shell)["chat-up/spare"] == "disabled"
     (row,) = shell.json("account", "enable", "spare")
-    assert row["state"] == "open"
+    assert row["state"] == "healthy"
 
 
 @pytest.mark.parametrize("spoken", Format)
@@ -147,7 +147,7 @@ def test_a_try_that_succeeds_resets_the_account(
     told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert told["Account"] == "chat-up/main"
     assert told["Words"] == "Hello, world!"
-    assert states(shell)["chat-up/main"] == "open"
+    assert states(shell)["chat-up/main"] == "healthy"
 
 
 @pytest.mark.parametrize("plan", ["whole_anyway", "stream_only"])
@@ -167,7 +167,7 @@ def test_a_try_that_fails_tells_the_real_error_and_counts_for_nobody(
     assert "key refused (account)" in result.stdout
     assert "401" in result.stdout
     assert SECOND not in result.stdout
-    assert states(shell)["chat-up/spare"] == "open"
+    assert states(shell)["chat-up/spare"] == "healthy"
 
 
 def test_a_try_of_an_empty_reply(shell: CommandRunner, gateway: GatewayProcess) -> None:

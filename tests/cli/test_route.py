@@ -123,7 +123,7 @@ def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: Gatew
     told = shell.json(*ask(BETA, "chat"))
     assert turns(told)[-1] == (None, "chat-up/a0")
     why = told["candidates"][-1]["why"][0]
-    assert why == "passed over: banned for another 30 min (key refused)"
+    assert why == "passed over: auth failed for another 30 min (key refused)"
 
 
 def test_nobody_is_left(shell: CommandRunner, gateway: GatewayProcess) -> None:

@@ -19,7 +19,7 @@ async def test_all_channels_are_there(visitor: Visitor) -> None:
     assert shown.status == 200
     for spoken in Format:
         assert f"{spoken}-main" in shown.text
-    assert shown.text.count("well") == 3
+    assert shown.text.count("healthy") == 3
 
 
 async def test_an_account_that_is_asked(
@@ -30,7 +30,7 @@ async def test_an_account_that_is_asked(
     await house.post(Format.CHAT)
     await house.rows(2)
     shown = await visitor.get(PAGE)
-    assert "beta-5.4 well" in shown.text
+    assert "beta-5.4 healthy" in shown.text
     assert "HTTP status 500" in shown.text
     assert is_harmless(shown.html)
 
@@ -41,12 +41,12 @@ async def test_a_spent_account_is_reset(
     upstream.respond_with(json_response({"error": {"message": "bad key"}}, 401))
     await house.post(Format.CHAT)
     shown = await visitor.get(PAGE)
-    banned = shown.text.count("banned")
-    assert banned == 3
+    failed = shown.text.count("auth_failed")
+    assert failed == 3
     assert " UTC" in shown.text
     shown = await visitor.post(f"{ADDRESS}/reset")
     assert f"What was held against chat-main/{ACCOUNT} is forgotten." in shown.text
-    assert shown.text.count("banned") == banned - 1
+    assert shown.text.count("auth_failed") == failed - 1
 
 
 async def test_disabled_and_enabled(

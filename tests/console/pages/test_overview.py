@@ -110,8 +110,8 @@ async def test_the_channels_health(
 ) -> None:
     await visitor.post("/console/channels/chat-main/account-of-the-house/disable")
     shown = await visitor.get(PAGE)
-    assert "chat-main chat 1 of 1 not well" in shown.text
-    assert "messages-main messages well" in shown.text
+    assert "chat-main chat 1 of 1 unhealthy" in shown.text
+    assert "messages-main messages healthy" in shown.text
 
 
 async def test_a_gateway_without_channels(tmp_path: Path) -> None:

@@ -116,11 +116,11 @@ def _account(fault: Fault) -> str:
         case AccountPenalty.FAILURE:
             return f"counts {len(failed)}"
         case AccountPenalty.RATE_LIMITED:
-            return f"cools{seconds}"
+            return f"rate limited{seconds}"
         case AccountPenalty.CIRCUIT_OPEN:
-            return f"broken{seconds}"
+            return f"circuit open{seconds}"
         case AccountPenalty.AUTH_FAILED:
-            return f"banned{seconds}"
+            return f"auth failed{seconds}"
 
 
 def _time(seconds: float) -> str:
