@@ -1,7 +1,4 @@
-"""The configuration: one YAML file in, one frozen `Config` out, or every mistake at once.
-
-What exists upstream is said here; who may use it is the ledger's business and unknown here.
-"""
+"""The configuration: one YAML file to one frozen `Config`, or all problems at once."""
 
 from gateway.config.channel import Account, Channel, FailureRule, Timeouts, Traits
 from gateway.config.document import ConfigError, ConfigProblem

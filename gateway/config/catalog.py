@@ -1,4 +1,4 @@
-"""The catalog that ships with the package. It must not know how a catalog is used."""
+"""The default model catalog."""
 
 from __future__ import annotations
 

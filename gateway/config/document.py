@@ -1,11 +1,7 @@
-"""A mistake in the configuration and its place. It must not know how mistakes are found.
+"""YAML text to plain data that knows its lines, and the problems found in it.
 
-No text of a mistake contains a value of the file: a value may be a secret in the wrong place.
-
-YAML text → plain data that remembers its lines. It must not know what any key means.
-
-Stricter than YAML: no anchors, no repeated keys (PyYAML would silently keep the last), no tags,
-no dates; so that what an operator reads is what the gateway reads.
+Stricter than YAML: no anchors, no repeated keys (PyYAML would silently keep the last), no tags, no
+dates. A problem never contains a value of the file: a value may be a secret in the wrong place.
 """
 
 from __future__ import annotations
@@ -13,20 +9,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 
 KeyPath = tuple[str | int, ...]
 """Keys and indexes that lead to a place in the file."""
 
+MAX_SIZE: Final = 2**20
+_MAX_DEPTH: Final = 16  # the composer recurses in C: deeper nesting could crash the process
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _QUOTED_KEY: Final = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
+_PLAIN_TAGS: Final = frozenset(
+    f"tag:yaml.org,2002:{tag}" for tag in ("str", "int", "float", "bool", "null", "seq", "map")
+)
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
+_UNSAFE_YAML: Final = (
+    "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
+)
+_BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing to mend. `line` and `column` count from 1; 0: the file as a whole, or no column.
+    """One problem. `line` and `column` count from 1; 0: the file as a whole, or no column.
 
     `path` is the key path as people write it, such as `channels[0].accounts[1].key`; empty where
     the file could not be read that far.
@@ -44,67 +50,77 @@ class ConfigProblem:
 
 
 class ConfigError(Exception):
-    """Everything that is wrong with the configuration, in the order of the file."""
+    """All problems of the configuration, in the order of the file."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda each: (each.line, each.column)))
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
         super().__init__("\n".join(map(str, self.problems)))
 
-
-def format_path(path: KeyPath) -> str:
-    """`("channels", 0, "name")` as `channels[0].name`; what looks like a pasted key is masked."""
-    spelled = ""
-    for step in path:
-        if isinstance(step, int):
-            spelled += f"[{step}]"
-        elif step.startswith("sk-") or not _QUOTED_KEY.fullmatch(step):
-            spelled += "[…]"
-        elif _PLAIN_KEY.fullmatch(step):
-            spelled += f".{step}" if spelled else step
-        else:
-            spelled += f'["{step}"]'
-    return spelled
-
-
-MAX_SIZE: Final = 2**20
-_MAX_DEPTH: Final = 16  # the composer recurses in C and would take the process with it
-_PLAIN_TAGS: Final = frozenset(
-    f"tag:yaml.org,2002:{tag}" for tag in ("str", "int", "float", "bool", "null", "seq", "map")
-)
-_TEXT_TAG: Final = "tag:yaml.org,2002:str"
-_UNSAFE_YAML: Final = (
-    "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
-)
-_BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
+    @classmethod
+    def at(cls, file: str, line: int, text: str, column: int = 0) -> Self:
+        return cls([ConfigProblem("", file, line, text, column)])
 
 
 @dataclass(slots=True)
 class Document:
-    """The data of a file, the line of every place in it, and what was wrong with its form."""
+    """The data of a file, the line of every place in it, and the problems found so far.
+
+    `unparsed` places are None in the data because their form is wrong.
+    """
 
     file: str
     data: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
     problems: list[ConfigProblem] = field(default_factory=list)
     unparsed: set[KeyPath] = field(default_factory=set)
-    """Places that stand as None in the data, because their form was wrong."""
 
     def line(self, path: KeyPath) -> int:
-        """Where `path` stands, or where the nearest thing around it does."""
+        """The line of `path`, or of its nearest ancestor that has one."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
     def add_problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
-        """Record a mistake at `path`."""
         line = line or self.line(path)
-        self.problems.append(ConfigProblem(format_path(path), self.file, line, text))
+        self.problems.append(ConfigProblem(_format_path(path), self.file, line, text))
+
+    def parse(self, node: yaml.Node, path: KeyPath = ()) -> Any:
+        """The data of a node; records the line of every place in it."""
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if node.tag not in _PLAIN_TAGS:
+            return self._add_unparsed(path, "neither text nor a number: put it in quotes")
+        if isinstance(node, yaml.MappingNode):
+            return self._parse_mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.parse(item, (*path, index)) for index, item in enumerate(node.value)]
+        try:
+            return yaml.constructor.SafeConstructor().construct_object(node)
+        except ValueError:  # 0b_, for example, is a number to YAML
+            return self._add_unparsed(path, "not a number")
+
+    def _parse_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key_node.tag != _TEXT_TAG:
+                self.add_problem(path, "a key must be text: put it in quotes", line)
+            elif key in mapping:
+                first = self.lines[*path, key]
+                self.add_problem((*path, key), f"repeated key, first on line {first}", line)
+            else:
+                self.lines[*path, key] = line
+                mapping[key] = self.parse(value_node, (*path, key))
+        return mapping
+
+    def _add_unparsed(self, path: KeyPath, text: str) -> None:
+        self.add_problem(path, text)
+        self.unparsed.add(path)
 
 
 def read_document(raw: bytes, file: str) -> Document:
-    """The file's content; raises ConfigMistakes where it cannot be read to its end.
+    """The file's content; raises ConfigError where it cannot be read to its end.
 
-    What does not prevent reading (a repeated key, say) is in the document's `mistakes`.
+    What does not prevent reading (a repeated key, for example) is in the document's `problems`.
     """
     document = Document(file)
     text = _decode(raw, file)
@@ -112,31 +128,31 @@ def read_document(raw: bytes, file: str) -> Document:
         _reject_unsafe_yaml(text, file)
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
-        raise ConfigError([_syntax_problem(error, text, file)]) from None
+        raise _syntax_error(error, text, file) from None
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
-        raise ConfigError([ConfigProblem("", file, line, f"not YAML: {error.reason}")]) from None
+        raise ConfigError.at(file, line, f"not YAML: {error.reason}") from None
     if node is not None:
-        document.data = _NodeReader(document).read(node, ())
+        document.data = document.parse(node)
     return document
 
 
 def _decode(raw: bytes, file: str) -> str:
     if len(raw) > MAX_SIZE:
-        raise ConfigError([ConfigProblem("", file, 0, "the file is larger than 1 MiB")])
+        raise ConfigError.at(file, 0, "the file is larger than 1 MiB")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise ConfigError([ConfigProblem("", file, line, "not UTF-8 text")]) from None
+        raise ConfigError.at(file, line, "not UTF-8 text") from None
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigProblem:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigError:
     line, column = _position(error.problem_mark or error.context_mark)
     problem = ", ".join(part for part in (error.context, error.problem) if part)
     if any(map(_BARE_REFERENCE.search, text.splitlines()[max(0, line - 2) : line])):
         problem += ' (write "${NAME}" in quotes)'
-    return ConfigProblem("", file, line, f"not YAML: {problem}", column)
+    return ConfigError.at(file, line, f"not YAML: {problem}", column)
 
 
 def _position(mark: Any) -> tuple[int, int]:
@@ -144,8 +160,8 @@ def _position(mark: Any) -> tuple[int, int]:
 
 
 def _reject_unsafe_yaml(text: str, file: str) -> None:
-    """Anchors, aliases, tags and bottomless nesting, found before anything is built."""
-    mistakes = []
+    """Rejects anchors, aliases, tags and too deep nesting before any node is built."""
+    problems = []
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         line, column = _position(event.start_mark)
@@ -154,54 +170,24 @@ def _reject_unsafe_yaml(text: str, file: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
-            mistakes.append(ConfigProblem("", file, line, _UNSAFE_YAML, column))
+            problems.append(ConfigProblem("", file, line, _UNSAFE_YAML, column))
         if depth > _MAX_DEPTH:
-            mistakes.append(ConfigProblem("", file, line, "nested too deeply", column))
+            problems.append(ConfigProblem("", file, line, "nested too deeply", column))
             break
-    if mistakes:
-        raise ConfigError(mistakes)
+    if problems:
+        raise ConfigError(problems)
 
 
-class _NodeReader:
-    """Builds the data from YAML nodes and notes the line of every place on the way."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._scalars = yaml.constructor.SafeConstructor()
-
-    def read(self, node: yaml.Node, path: KeyPath) -> Any:
-        self._document.lines.setdefault(path, node.start_mark.line + 1)
-        if node.tag not in _PLAIN_TAGS:
-            return self._add_unparsed(path, "neither text nor a number: put it in quotes")
-        if isinstance(node, yaml.MappingNode):
-            return self._read_mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._read_scalar(node, path)
-
-    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        mapping: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if key_node.tag != _TEXT_TAG:
-                self._document.add_problem(path, "a key must be text: put it in quotes", line)
-                continue
-            key = key_node.value
-            place = (*path, key)
-            if key in mapping:
-                first = self._document.lines[place]
-                self._document.add_problem(place, f"repeated key, first on line {first}", line)
-                continue
-            self._document.lines[place] = line
-            mapping[key] = self.read(value_node, place)
-        return mapping
-
-    def _read_scalar(self, node: yaml.Node, path: KeyPath) -> Any:
-        try:
-            return self._scalars.construct_object(node)
-        except ValueError:  # 0b_, for one, counts as a number in YAML
-            return self._add_unparsed(path, "not a number")
-
-    def _add_unparsed(self, path: KeyPath, text: str) -> None:
-        self._document.add_problem(path, text)
-        self._document.unparsed.add(path)
+def _format_path(path: KeyPath) -> str:
+    """`("channels", 0, "name")` as `channels[0].name`; what looks like a pasted key is masked."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.startswith("sk-") or not _QUOTED_KEY.fullmatch(step):
+            text += "[…]"
+        elif _PLAIN_KEY.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text

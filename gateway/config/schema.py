@@ -1,7 +1,4 @@
-"""What the configuration file may say, as frozen models; one class for each kind of mapping.
-
-It must not know YAML, files or the environment; a secret arrives here as text and leaves hidden.
-"""
+"""The configuration file's options as frozen pydantic models; `Config` is the whole file."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
 MAX_SOCKET_PATH: Final = 107
-"""Bytes that a unix socket's path may have on Linux, without the closing zero."""
+"""Maximum bytes of a unix socket's path on Linux, without the closing zero."""
 
 
 class Lifecycle(StrEnum):
-    """A retired model answers like an unknown one; a deprecated one only says so in the list."""
+    """A retired model answers like an unknown one; a deprecated one is marked in the model list."""
 
     ACTIVE = "active"
     DEPRECATED = "deprecated"
@@ -40,30 +37,30 @@ class Lifecycle(StrEnum):
 
 
 class Model(ConfigModel):
-    """A model of the catalog, as clients name it (Specification, "Model catalog"). Where its id is
-    one of the shipped catalog, prompts that are translated for it go by the max_output and the
-    traits that stand there, as far as the file does not say otherwise."""
+    """A model of the catalog (Specification, "Model catalog"). Where its id is one of the default
+    catalog, the max_output and the traits there apply to translated prompts, unless the file states
+    others."""
 
     id: ModelId
-    """The public id; case counts."""
+    """The public id; case-sensitive."""
     family: Family
     """alpha (messages-native) or beta (chat-native)."""
     multiplier: Multiplier = 1.0
-    """What usage of this model is multiplied by, besides its group's multiplier."""
+    """Price multiplier for this model's usage; its group's multiplier applies too."""
     rates: Rates = Rates()
-    """What its kinds of tokens cost, where a fresh input token costs 1."""
+    """The price of its kinds of tokens; a fresh input token costs 1."""
     context: int | None = Field(default=None, gt=0)
-    """Size of the context window in tokens; null where it is not known."""
+    """Size of the context window in tokens; null: unknown."""
     max_output: int | None = Field(default=None, gt=0)
-    """Most tokens of one reply; null where it is not known."""
+    """Maximum output tokens of one reply; null: unknown."""
     aliases: tuple[ModelId, ...] = ()
-    """Other ids under which clients may ask for this model."""
+    """Other ids that clients may use for this model."""
     display_name: str | None = Field(default=None, min_length=1)
-    """The name for people in the model list; null: the id."""
+    """The display name in the model list; null: the id."""
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     """active, deprecated or retired; a retired model answers like an unknown one."""
     traits: Traits = Traits()
-    """What the model can take, for prompts that are translated for it."""
+    """What the model supports, for prompts that are translated for it."""
 
 
 def _parse_origins(origins: Any) -> Any:
@@ -73,21 +70,21 @@ def _parse_origins(origins: Any) -> Any:
 
 
 class Server(ConfigModel):
-    """Where the gateway listens, and what it accepts from clients."""
+    """The listening address, and what is accepted from clients."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """The address to listen on."""
     port: int = Field(default=8080, ge=0, le=65535)
     """The port to listen on; 0: any free one."""
     max_body: Bytes = 64 * 2**20
-    """Largest request body in bytes; "64MiB" is accepted too."""
+    """Maximum size of a request body in bytes; "64MiB" is accepted too."""
     max_response: Bytes = 32 * 2**20
-    """Largest reply of an upstream that is not streamed, in bytes; "32MiB" is accepted too."""
+    """Maximum size of an upstream reply that is not streamed, in bytes; "32MiB" is accepted too."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Networks whose x-forwarded-for header counts, such as 127.0.0.1/32."""
+    """Networks whose x-forwarded-for header is trusted, such as 127.0.0.1/32."""
     public_url: Annotated[str, AfterValidator(check_url)] | None = None
-    """The address under which clients reach the gateway, where it is not host and port; `serve`
-    tells it when it starts."""
+    """The URL at which clients reach the gateway, where it is not host and port; `serve` prints it
+    at startup."""
     cors: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
         BeforeValidator(_parse_origins),
@@ -97,26 +94,26 @@ class Server(ConfigModel):
     ] = ()
     """Origins whose browsers may call the gateway, or off."""
     require_version_header: bool = True
-    """Whether a messages request without a version header is refused."""
+    """Whether a messages request without a version header is rejected."""
     version_headers: tuple[HeaderName, ...] = Field(
         default=("anthropic-version", "vendor-version"), min_length=1
     )
-    """Names under which the version header of messages is read; the first is sent upstream."""
+    """Accepted names of the version header of messages; the first is sent upstream."""
     beta_headers: tuple[HeaderName, ...] = Field(
         default=("anthropic-beta", "vendor-beta"), min_length=1
     )
-    """Names under which the beta header of messages is read; the first is sent upstream."""
+    """Accepted names of the beta header of messages; the first is sent upstream."""
     drain_timeout: Seconds = 30
-    """How long running replies may take to end after a stop signal; "30s" is accepted too."""
+    """How long running replies may take to finish after a stop signal; "30s" is accepted too."""
     commit_after: Seconds = 10
-    """How long a streamed answer may show nothing: then its head and pings leave, while other
-    accounts may still be asked; "10s" is accepted too."""
+    """How long a streamed reply may have no event before the response head and pings are sent;
+    failover to other accounts is still possible after that. "10s" is accepted too."""
     show_channel: bool = False
-    """Whether answers tell their channel, in x-gateway-channel."""
+    """Whether responses name their channel, in x-gateway-channel."""
 
 
 class AffinitySettings(ConfigModel):
-    """How conversations are recognised, so that each stays with one account."""
+    """How conversations are recognised for session affinity."""
 
     headers: tuple[HeaderName, ...] = (
         "x-session-id",
@@ -125,19 +122,19 @@ class AffinitySettings(ConfigModel):
         "x-conversation-id",
         "conversation_id",
     )
-    """Headers in which clients name their conversation. What the body says goes before them; where
-    neither names it, the beginning of the prompt tells."""
+    """Headers that identify a conversation. An id in the body takes precedence; where there is
+    neither, the start of the prompt identifies it."""
 
 
 class FamilyEndpoints(ConfigModel):
-    """Where the models of one family may be asked for."""
+    """The endpoints that serve the models of one family."""
 
     endpoints: tuple[Format, ...] = Field(default=tuple(Format), min_length=1)
-    """The formats in which clients may ask: chat, messages, responses."""
+    """The formats in which clients may request them: chat, messages, responses."""
 
 
 class Families(ConfigModel):
-    """Which formats the models of a family may be asked for in, whatever their channels speak."""
+    """The formats that serve the models of each family, whatever the format of their channels."""
 
     alpha: FamilyEndpoints = FamilyEndpoints()
     """The endpoints of alpha models."""
@@ -145,9 +142,7 @@ class Families(ConfigModel):
     """The endpoints of beta models."""
 
     def endpoints_for(self, family: Family) -> tuple[Format, ...]:
-        """The formats in which a family may be asked for."""
-        openings = {Family.ALPHA: self.alpha, Family.BETA: self.beta}
-        return openings[family].endpoints
+        return (self.alpha if family is Family.ALPHA else self.beta).endpoints
 
 
 @cache
@@ -157,30 +152,30 @@ def default_catalog() -> tuple[Model, ...]:
 
 
 class Config(ConfigModel, title="Model Gateway: channels.yaml"):
-    """What exists upstream and how the gateway listens. Who may use it is in the database."""
+    """The upstreams and the listener. Keys and groups are in the database."""
 
     server: Server = Server()
-    """The door: where clients connect and what is accepted from them."""
+    """The listening address, and what is accepted from clients."""
     state_dir: Path = Path("var")
-    """Where database, admin socket and backups live; relative to the working directory."""
+    """Directory of database, admin socket and backups; relative to the working directory."""
     models: tuple[Model, ...] = Field(default_factory=default_catalog, min_length=1)
-    """The catalog; absent: the one of the specification."""
+    """The model catalog; absent: the one of the specification."""
     channels: tuple[Channel, ...] = ()
     """The upstream endpoints."""
     families: Families = Families()
-    """Which formats a family may be asked for in; absent: all of them."""
+    """The formats that serve the models of a family; absent: all of them."""
     rules: tuple[FailureRule, ...] = ()
-    """What upstreams' failures mean, where the gateway would take them otherwise."""
+    """How upstream errors are classified, where it differs from the gateway's own rules."""
     affinity: AffinitySettings = AffinitySettings()
-    """How conversations are recognised."""
+    """How conversations are recognised for session affinity."""
     limits: SharedLimits = SharedLimits()
-    """What all clients together may use, and whether they may wait for their turn."""
+    """Limits on all clients together, and whether requests may wait in a queue."""
     user_agents: UserAgents = UserAgents()
-    """Which clients may call, by what they call themselves."""
+    """Which clients may call, by user agent."""
     money: Money = Money()
-    """How what is used is billed and shown."""
+    """How usage is billed and shown."""
     logs: Retention = Retention()
-    """What the ledger keeps, and for how long."""
+    """How long the request log is kept."""
 
     @field_validator("state_dir")
     @classmethod
@@ -197,7 +192,7 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but hardly meant, one sentence each."""
+        """What is allowed but probably not intended, one sentence each."""
         if not self.channels:
             return ("No channels: the gateway starts, but no request can be served.",)
         return ()

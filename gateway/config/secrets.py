@@ -1,6 +1,6 @@
-"""Secrets, which are keys and headers: where a reference leads, and what is never accepted.
+"""Secrets: API keys and headers. Resolves references and rejects what cannot be a secret.
 
-It must not know who uses a secret. No text made here contains one, nor anything that may be one.
+No error text contains a secret, nor anything that may be one.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from pydantic_core import PydanticCustomError
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE: Final = "file:"
-_KEY: Final = re.compile(r"[\x21-\x7e]+")  # a key travels in a header: visible ASCII only
+_KEY: Final = re.compile(r"[\x21-\x7e]+")  # a key is sent in a header: visible ASCII only
+_MAX_KEY_BYTES: Final = 16 * 1024
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_SECRET_NAME: Final = re.compile(r"key|token|secret|auth|password|cookie", re.IGNORECASE)
 _SAMPLE: Final = re.compile(
     r"your[-_ ]|[-_ ]here\b|change[-_ ]?me|placeholder|replace[-_ ]?(me|this)|\bexample\b"
     r"|\.\.\.|^<.*>$|^(sk-)?(x+|\*+|0+)$|^sk-?$",
     re.IGNORECASE,
 )
-_MAX_KEY_BYTES: Final = 16 * 1024
-_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_SECRET_NAME: Final = re.compile(r"key|token|secret|auth|password|cookie", re.IGNORECASE)
 
 LITERAL_NOT_ALLOWED: Final = (
-    "a key itself may only stand in a file that nobody but its owner can read (chmod 600), "
+    "a literal key is accepted only in a file that only its owner can read (chmod 600), "
     "else write ${NAME} or file:/path"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretResolver:
-    """Where keys may be found: the environment, and whether the file itself keeps a secret."""
+    """Resolves references; `allow_literals`: the file may contain secrets itself."""
 
     environ: Mapping[str, str]
     allow_literals: bool = True
 
     def resolve(self, text: str, *, plain: bool = False) -> str:
-        """What `written` stands for; raises PydanticCustomError with a text that tells the
-        operator what is missing. Where text may be `plain`, it stands for itself in any file."""
+        """The value that `text` refers to; raises PydanticCustomError that names what is missing.
+        Where `plain`, literal text is accepted in any file."""
         if variable := _VARIABLE.fullmatch(text):
             return self._from_environment(variable[1])
         if text.startswith(_FILE):
@@ -73,11 +73,11 @@ class SecretResolver:
             raise _error("file: needs a path") from None
 
 
-def resolve_key(written: SecretStr, info: ValidationInfo) -> SecretStr:
-    """The key itself where the context brings `Secrets`; without, the reference as written."""
+def resolve_key(reference: SecretStr, info: ValidationInfo) -> SecretStr:
+    """The key itself where the context is a `SecretResolver`; else the reference as written."""
     if not isinstance(info.context, SecretResolver):
-        return written
-    key = info.context.resolve(written.get_secret_value())
+        return reference
+    key = info.context.resolve(reference.get_secret_value())
     if not _KEY.fullmatch(key):
         raise _error("the key is empty or has spaces or characters that no key has")
     if _SAMPLE.search(key):
@@ -85,9 +85,9 @@ def resolve_key(written: SecretStr, info: ValidationInfo) -> SecretStr:
     return SecretStr(key)
 
 
-def resolve_header(written: SecretStr, info: ValidationInfo) -> SecretStr:
-    """The header's value itself where the context brings `Secrets`; else as it is written."""
-    text = value = written.get_secret_value()
+def resolve_header(reference: SecretStr, info: ValidationInfo) -> SecretStr:
+    """The header value itself where the context is a `SecretResolver`; else as written."""
+    text = value = reference.get_secret_value()
     if isinstance(info.context, SecretResolver):
         value = info.context.resolve(text, plain=True)
     if not _HEADER_VALUE.fullmatch(value):
@@ -98,12 +98,12 @@ def resolve_header(written: SecretStr, info: ValidationInfo) -> SecretStr:
 
 
 def is_literal_secret(header: str, text: str) -> bool:
-    """Whether a header that sounds like a secret has its value in the file itself."""
+    """Whether a header with the name of a secret has its value in the file itself."""
     return _SECRET_NAME.search(header) is not None and not _is_reference(text)
 
 
 def _is_reference(text: str) -> bool:
-    """Also one that is wrong."""
+    """Malformed references included."""
     return text.startswith((_FILE, "$")) or "${" in text
 
 

@@ -1,16 +1,11 @@
-"""Data → `Config`, with pydantic's findings told as mistakes in the file.
+"""Checks a document: data to `Config`, and every problem at its place in the file.
 
-It must not read a value into a text: of every finding only its place and its kind are used.
-
-Rules across the file: unique names, models that exist, headers that keep a secret.
-
-They read the plain data, for they must be checked even where other places are wrong; so they must
-not know the validated models.
+A problem shows no value of the file, only its place and kind: a value may be a secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence, Set
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
@@ -40,48 +35,49 @@ _MESSAGES: Final = {
     "pattern_regex": "is not a valid regular expression",
     "ip_any_network": "must be a network such as 10.0.0.0/8",
 }
+_TextAt = tuple[KeyPath, str]
 
 
 def validate(document: Document, secrets: SecretResolver | None) -> Config:
-    """The configuration; raises ConfigMistakes with everything that is wrong in the document.
+    """The configuration; raises ConfigError with all problems of the document.
 
-    Strict JSON rules are YAML's own: lists become tuples, texts become names of a closed set, and
+    Strict JSON mode is what YAML needs: lists become tuples, texts become enum members, and
     nothing else is converted.
     """
-    check_rules(document, allow_literals=secrets is None or secrets.allow_literals)
+    _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:
         config = Config.model_validate_json(
             to_json(data, inf_nan_mode="constants"), context=secrets
         )
     except ValidationError as error:
-        for finding in error.errors(include_url=False, include_context=False, include_input=False):
-            _add_finding(document, finding)
+        for details in error.errors(include_url=False, include_context=False, include_input=False):
+            _add_problem(document, details)
         raise ConfigError(document.problems) from None
     if document.problems:
         raise ConfigError(document.problems)
     return config
 
 
-def _add_finding(document: Document, finding: ErrorDetails) -> None:
-    kind = finding["type"]
-    path, value = _locate(document.data, finding["loc"])
+def _add_problem(document: Document, details: ErrorDetails) -> None:
+    kind = details["type"]
+    path, value = _locate(document.data, details["loc"])
     if kind == "too_short" and value:
-        return  # its items are wrong, and pydantic counts the right ones only
+        return  # its items are wrong, and pydantic counts only valid ones
     if kind.endswith("_type") and path in document.unparsed:
-        return  # nothing could be read there, which is noted already
+        return  # already reported by the parser
     if kind == "extra_forbidden":
         document.add_problem(path, _unknown_key(path))
     elif kind == "missing":
-        document.add_problem((*path, finding["loc"][-1]), "is missing")
+        document.add_problem((*path, details["loc"][-1]), "is missing")
     else:
-        text = finding["msg"].replace("Input should be", "must be")
+        text = details["msg"].replace("Input should be", "must be")
         document.add_problem(path, _MESSAGES.get(kind, text))
 
 
 def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
-    """`steps` as a path of the file, and what is there: without pydantic's own marks, with the
-    index of a model that a channel names in a list."""
+    """pydantic's `steps` as a path of the file, and the value there: without steps that are not in
+    the file, with the index of a model that a channel lists."""
     path: KeyPath = ()
     for step in steps:
         if isinstance(data, list) and step in data:
@@ -93,46 +89,42 @@ def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
 
 
 def _unknown_key(path: KeyPath) -> str:
-    section: type[BaseModel] = Config
+    model: type[BaseModel] = Config
     for step in path[:-1]:
         if isinstance(step, str):
-            annotation = section.model_fields[step].annotation
-            section = next(
+            annotation = model.model_fields[step].annotation
+            model = next(
                 kind
                 for kind in (annotation, *get_args(annotation))
                 if isinstance(kind, type) and issubclass(kind, BaseModel)
             )
-    names = [field.alias or name for name, field in section.model_fields.items()]
-    likely = get_close_matches(str(path[-1]), names, n=1)
-    return f"unknown key; did you mean {likely[0]}?" if likely else "unknown key"
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return "unknown key" + _suggestion(str(path[-1]), names)
 
 
-_WILDCARD: Final = -1
-_TextAt = tuple[KeyPath, str]
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    matches = get_close_matches(name, names, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def check_rules(document: Document, allow_literals: bool) -> None:
-    """Note every mistake that no single place shows; `literals`: the file may have secrets."""
+def _check_across(document: Document, *, allow_literals: bool) -> None:
+    """Checks what no single place shows: unique names, known models, and no literal secrets in
+    headers unless the file may contain them. Reads the plain data: other places may be wrong."""
     data = document.data
-    _check_unique(document, _texts_at(data, "channels", _WILDCARD, "name"), "channel name")
-    names = [
-        *_texts_at(data, "models", _WILDCARD, "id"),
-        *_texts_at(data, "models", _WILDCARD, "aliases", _WILDCARD),
-    ]
-    _check_unique(document, names, "model id or alias")
-    for index in range(len(_value_at(data, "channels"))):
-        channel = ("channels", index)
-        _check_unique(
-            document, _texts_at(data, *channel, "accounts", _WILDCARD, "name"), "account name"
-        )
-        served = [
-            *_texts_at(data, *channel, "models", _WILDCARD),
-            *_keys_at(data, *channel, "models"),
-        ]
-        _check_unique(document, served, "model")
-        _check_known(document, served)
-        if not allow_literals:
-            _check_headers(document, (*channel, "headers"))
+    ids, aliases = _texts(data, "models.*.id"), _texts(data, "models.*.aliases.*")
+    _check_unique(document, _texts(data, "channels.*.name"), "channel name")
+    _check_unique(document, [*ids, *aliases], "model id or alias")
+    known = [id for _, id in ids]
+    if not isinstance(data, dict) or data.get("models") is None:
+        known = [model["id"] for model in default_models()]
+    for path, channel in _find(data, "channels.*"):
+        _check_unique(document, _texts(channel, "accounts.*.name", path), "account name")
+        models = _keys_or_texts(channel, "models.*", path)
+        _check_unique(document, models, "model")
+        _check_known(document, models, known, {alias for _, alias in aliases})
+        for place, header in _texts(channel, "headers.*", path):
+            if not allow_literals and is_literal_secret(str(place[-1]), header):
+                document.add_problem(place, LITERAL_NOT_ALLOWED)
 
 
 def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> None:
@@ -142,53 +134,39 @@ def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> No
             document.add_problem(path, f"{what} already used on line {document.line(before)}")
 
 
-def _check_known(document: Document, served: Iterable[_TextAt]) -> None:
-    data = document.data
-    if isinstance(data, dict) and data.get("models") is not None:
-        ids = [id for _, id in _texts_at(data, "models", _WILDCARD, "id")]
-    else:
-        ids = [model["id"] for model in default_models()]
-    aliases = {alias for _, alias in _texts_at(data, "models", _WILDCARD, "aliases", _WILDCARD)}
-    for path, name in served:
-        if name in ids:
-            continue
-        text = "an alias: a channel names the id" if name in aliases else "no such model"
-        if likely := get_close_matches(name, ids, n=1):
-            text += f"; did you mean {likely[0]}?"
-        document.add_problem(path, text)
+def _check_known(
+    document: Document, models: Iterable[_TextAt], known: Sequence[str], aliases: Set[str]
+) -> None:
+    for path, name in models:
+        if name not in known:
+            text = "an alias: a channel names the id" if name in aliases else "no such model"
+            document.add_problem(path, text + _suggestion(name, known))
 
 
-def _check_headers(document: Document, headers: KeyPath) -> None:
-    for name, value in _children(_value_at(document.data, *headers)):
-        if isinstance(name, str) and isinstance(value, str) and is_literal_secret(name, value):
-            document.add_problem((*headers, name), LITERAL_NOT_ALLOWED)
-
-
-def _texts_at(data: Any, *steps: str | int) -> Iterator[_TextAt]:
-    """Every text at the places that `steps` lead to, `_EACH` being every item of a list."""
-    found: list[tuple[KeyPath, Any]] = [((), data)]
-    for step in steps:
+def _find(data: Any, pattern: str, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
+    """The values below `path` at the dotted keys of `pattern`; `*` is every key or index."""
+    found = [(path, data)]
+    for step in pattern.split("."):
         found = [
-            ((*path, key), value)
-            for path, place in found
-            for key, value in _children(place)
-            if step == key or (step == _WILDCARD and isinstance(key, int))
+            ((*at, key), child)
+            for at, value in found
+            for key, child in _children(value)
+            if step in ("*", key)
         ]
-    return ((path, value) for path, value in found if isinstance(value, str))
+    return found
 
 
-def _children(place: Any) -> Iterable[tuple[str | int, Any]]:
-    if isinstance(place, dict):
-        return place.items()
-    return enumerate(place) if isinstance(place, list) else ()
+def _texts(data: Any, pattern: str, path: KeyPath = ()) -> list[_TextAt]:
+    return [(at, value) for at, value in _find(data, pattern, path) if isinstance(value, str)]
 
 
-def _value_at(data: Any, *path: str | int) -> Any:
-    for step in path:
-        data = dict(_children(data)).get(step)
-    return data if isinstance(data, list | dict) else ()
+def _keys_or_texts(data: Any, pattern: str, path: KeyPath) -> list[_TextAt]:
+    """The keys of a mapping, or the texts of a list."""
+    keys = [(at, key) for at, _ in _find(data, pattern, path) if isinstance(key := at[-1], str)]
+    return keys or _texts(data, pattern, path)
 
 
-def _keys_at(data: Any, *path: str | int) -> Iterator[_TextAt]:
-    place = _value_at(data, *path)
-    return (((*path, key), key) for key in place) if isinstance(place, dict) else iter(())
+def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Which file and which state directory count."""
+"""Precedence of configuration files and state directories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(text: str, name: str = "channels.yaml") -> Path:
     return file
 
 
-def test_the_order_of_configuration_files() -> None:
+def test_config_file_precedence() -> None:
     assert find_config(None, {}) in (None, Path("/etc/gateway/channels.yaml"))
     usual = write("", "config/channels.yaml")
     assert find_config(None, {}) == usual
@@ -37,29 +37,29 @@ def test_the_order_of_configuration_files() -> None:
     assert find_config(Path("flag.yaml"), {"GATEWAY_CONFIG": "named.yaml"}) == Path("flag.yaml")
 
 
-def test_no_file_at_all() -> None:
+def test_no_file() -> None:
     with pytest.raises(ConfigError, match="no configuration file: name one, --config"):
         load_config(None)
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_missing_file() -> None:
     with pytest.raises(ConfigError, match=r"^gone\.yaml: cannot be read: No such file or dir"):
         load_config(Path("gone.yaml"))
 
 
-def test_an_empty_file_is_all_defaults() -> None:
+def test_empty_file_has_defaults() -> None:
     config = load_config(write("# nothing\n"), env={})
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
     assert config.state_dir == Path("var")
     assert config.warnings == ("No channels: the gateway starts, but no request can be served.",)
 
 
-def test_a_byte_order_mark_is_no_mistake() -> None:
+def test_byte_order_mark_is_accepted() -> None:
     assert load_config(write("\ufeffserver: {port: 1}"), env={}).server.port == 1
 
 
 @pytest.mark.parametrize(
-    ("flag", "env", "written", "expected"),
+    ("flag", "env", "configured", "expected"),
     [
         ("flag", {"GATEWAY_STATE_DIR": "env", "STATE_DIRECTORY": "unit"}, "file", "flag"),
         (None, {"GATEWAY_STATE_DIR": "env", "STATE_DIRECTORY": "unit"}, "file", "env"),
@@ -68,16 +68,16 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
         (None, {"GATEWAY_STATE_DIR": "", "STATE_DIRECTORY": ""}, None, "var"),
     ],
 )
-def test_the_order_of_state_directories(
-    flag: str | None, env: dict[str, str], written: str | None, expected: str
+def test_state_dir_precedence(
+    flag: str | None, env: dict[str, str], configured: str | None, expected: str
 ) -> None:
-    file = write(f"state_dir: {written}" if written else "")
+    file = write(f"state_dir: {configured}" if configured else "")
     path = Path(flag) if flag else None
     assert find_state_dir(path, file, env) == Path(expected)
     assert load_config(file, state_dir=path, env=env).state_dir == Path(expected)
 
 
-def test_the_state_directory_needs_no_right_configuration() -> None:
+def test_state_dir_of_an_invalid_file() -> None:
     assert find_state_dir(None, write("state_dir: here\nnonsense: 1"), {}) == Path("here")
     assert find_state_dir(None, None, {}) == Path("var")
     assert find_state_dir(Path("flag"), Path("gone.yaml"), {}) == Path("flag")
@@ -85,7 +85,7 @@ def test_the_state_directory_needs_no_right_configuration() -> None:
         find_state_dir(None, Path("gone.yaml"), {})
 
 
-def test_the_admin_socket_must_fit() -> None:
+def test_admin_socket_path_length() -> None:
     longest = "d" * (MAX_SOCKET_PATH - len(f"/{SOCKET_NAME}"))
     assert load_config(write(f"state_dir: {longest}"), env={}).state_dir == Path(longest)
     too_long = Path(longest + "d")

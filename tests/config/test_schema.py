@@ -1,4 +1,4 @@
-"""What the file may say: units, defaults, the shipped files, and the demonstration."""
+"""Units, defaults, the shipped files, and the demo configuration."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ channels:
 
 
 @pytest.mark.parametrize(
-    ("written", "size"),
+    ("text", "size"),
     [("5", 5), ("5B", 5), ("64MiB", 64 * 2**20), ("1.5 KiB", 1536), ("1GiB", 2**30)],
 )
-def test_sizes(written: str, size: int) -> None:
-    assert parse_config(f"server: {{max_body: {written}}}").server.max_body == size
+def test_sizes(text: str, size: int) -> None:
+    assert parse_config(f"server: {{max_body: {text}}}").server.max_body == size
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("text", "seconds"),
     [("5", 5), ("0.5", 0.5), ("30s", 30), ("2m", 120), ("1 h", 3600), ("250ms", 0.25)],
 )
-def test_durations(written: str, seconds: float) -> None:
-    assert parse_config(f"server: {{drain_timeout: {written}}}").server.drain_timeout == seconds
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_config(f"server: {{drain_timeout: {text}}}").server.drain_timeout == seconds
 
 
-def test_the_door() -> None:
+def test_server_options() -> None:
     server = parse_config(
         "server: {trusted_proxies: [10.0.0.0/8, '::1/128'], cors: off, version_headers: [X-V]}"
     ).server
@@ -55,7 +55,7 @@ def test_the_door() -> None:
     assert cors == ("https://app.example.org",)
 
 
-def test_how_a_channel_is_asked_where_nothing_is_said() -> None:
+def test_channel_defaults() -> None:
     (channel,) = parse_config(CHANNEL).channels
     (account,) = channel.accounts
     assert (channel.priority, channel.weight, account.priority, account.weight) == (0, 1, 0, 1)
@@ -66,7 +66,7 @@ def test_how_a_channel_is_asked_where_nothing_is_said() -> None:
     assert channel.timeouts.write == 60
 
 
-def test_how_a_channel_is_asked() -> None:
+def test_channel_options() -> None:
     options = """\
         proxy: http://127.0.0.1:3128/
         user_agent: example/1.0 (quiet)
@@ -80,7 +80,7 @@ def test_how_a_channel_is_asked() -> None:
     assert channel.version_header == "2023-06-01"
 
 
-def test_rules() -> None:
+def test_failure_rules() -> None:
     text = "rules: [{blame: capacity, status: [400, 503], text: '(?i)no room', for: 2m}]"
     (rule,) = parse_config(text).rules
     assert (rule.blame, rule.status, rule.seconds) == ("capacity", (400, 503), 120)
@@ -89,12 +89,12 @@ def test_rules() -> None:
     assert (rule.type, rule.code) == (None, None)
 
 
-def test_a_configuration_does_not_change() -> None:
+def test_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().server.port = 1  # type: ignore[misc]
 
 
-def test_the_shipped_catalog_is_the_specification() -> None:
+def test_default_catalog_matches_the_specification() -> None:
     table = [(model.id, model.family, model.multiplier, model.context) for model in Config().models]
     assert table == [
         ("beta-5.5", Family.BETA, 2.5, 1_100_000),
@@ -109,8 +109,8 @@ def test_the_shipped_catalog_is_the_specification() -> None:
     ]
 
 
-def test_the_shipped_catalog_says_what_its_models_take() -> None:
-    told = {
+def test_default_catalog_traits() -> None:
+    traits = {
         model.id: (model.max_output, model.traits.model_dump(mode="json", exclude_none=True))
         for model in Config().models
     }
@@ -118,7 +118,7 @@ def test_the_shipped_catalog_says_what_its_models_take() -> None:
     no_xhigh = ["low", "medium", "high", "max"]
     newest = {"thinking": "adaptive", "efforts": efforts, "sampling": "neither", "prefill": False}
     older = {"thinking": "adaptive", "efforts": no_xhigh, "sampling": "one", "prefill": False}
-    assert told == {
+    assert traits == {
         "beta-5.5": (None, {}),
         "beta-5.4": (None, {}),
         "beta-5.4-mini": (None, {}),
@@ -134,47 +134,49 @@ def test_the_shipped_catalog_says_what_its_models_take() -> None:
     }
 
 
-def test_every_trait_is_one_of_a_targets() -> None:
+def test_traits_are_target_fields() -> None:
     fields = {field.name for field in dataclasses.fields(Target)}
     assert set(Traits.model_fields) == fields - {"model", "origin", "max_output"}
 
 
-def test_families_are_open_unless_something_is_said() -> None:
+def test_family_endpoints() -> None:
     families = parse_config("families: {alpha: {endpoints: [chat, messages]}}").families
     assert families.endpoints_for(Family.ALPHA) == (Format.CHAT, Format.MESSAGES)
     assert families.endpoints_for(Family.BETA) == tuple(Format)
     assert parse_config("").families.endpoints_for(Family.ALPHA) == tuple(Format)
 
 
-def test_the_example_is_right() -> None:
+def test_example_is_valid() -> None:
     config = load_config(ROOT / "config/channels.yaml", env=KEYS)
     assert {channel.format for channel in config.channels} == set(Format)
     assert config.warnings == ()
 
 
-def test_the_example_names_every_option() -> None:
+def test_example_has_every_option() -> None:
     text = (ROOT / "config/channels.yaml").read_text()
     missing = [name for name in _options(Config.model_json_schema()) if f"{name}:" not in text]
     assert missing == []
 
 
-def test_the_example_shows_the_defaults() -> None:
-    """What is commented out in the example's `server` has the value that is shown there."""
+def test_example_shows_defaults() -> None:
+    """Options of `server` that are commented out in the example have the value shown there."""
     lines = (ROOT / "config/channels.yaml").read_text().splitlines()
-    shown = [line.partition("# ")[2] for line in lines if line.startswith("  # ")]
-    taken = [line for line in shown if not line.startswith(("public_url", "trusted_proxies"))]
-    text = "server:\n" + "\n".join(f"  {line}" for line in taken)
+    commented = [line.partition("# ")[2] for line in lines if line.startswith("  # ")]
+    defaults = [
+        line for line in commented if not line.startswith(("public_url", "trusted_proxies"))
+    ]
+    text = "server:\n" + "\n".join(f"  {line}" for line in defaults)
     assert parse_config(text).server == Config().server
 
 
-def test_the_schema_beside_the_example_is_current() -> None:
+def test_json_schema_file_is_current() -> None:
     shipped = orjson.loads((ROOT / "config/channels.schema.json").read_bytes())
     assert shipped == Config.model_json_schema(), (
         "gateway check --schema > config/channels.schema.json"
     )
 
 
-def test_the_schema_explains_everything() -> None:
+def test_json_schema_describes_every_option() -> None:
     schema = Config.model_json_schema()
     assert schema["title"]
     unexplained = [name for name, option in _options(schema).items() if not option["description"]]
@@ -186,7 +188,7 @@ def _options(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: it for section in sections for name, it in section.get("properties", {}).items()}
 
 
-def test_the_demonstration() -> None:
+def test_demo_config() -> None:
     config = demo_config(4711, Path("somewhere"))
     assert config.state_dir == Path("somewhere")
     assert {channel.format: channel.base_url for channel in config.channels} == {

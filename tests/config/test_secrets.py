@@ -1,4 +1,4 @@
-"""Where keys come from, what is refused as one, and that none is ever shown."""
+"""Key references, rejected keys, and that no key is ever shown."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def key_of(config: Config) -> str:
     return config.channels[0].accounts[0].key.get_secret_value()
 
 
-def refusal(file: Path, env: dict[str, str]) -> str:
+def key_problem(file: Path, env: dict[str, str]) -> str:
     with pytest.raises(ConfigError) as caught:
         load_config(file, env=env)
-    (mistake,) = caught.value.problems
-    assert (mistake.line, mistake.path) == (3, "channels[0].accounts[0].key")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.path) == (3, "channels[0].accounts[0].key")
     assert CANARY not in str(caught.value)
-    return mistake.text
+    return problem.text
 
 
-def test_from_the_environment(tmp_path: Path) -> None:
+def test_key_from_environment(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, "${CHAT_KEY}", 0o644), env={"CHAT_KEY": CANARY})
     assert key_of(config) == CANARY
     assert CANARY not in repr(config) + str(config.model_dump()) + config.model_dump_json()
@@ -44,46 +44,48 @@ def test_from_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", [{}, {"CHAT_KEY": ""}])
 def test_a_missing_variable_is_named(tmp_path: Path, env: dict[str, str]) -> None:
     file = write(tmp_path, "${CHAT_KEY}")
-    assert refusal(file, env) == "the environment variable CHAT_KEY is not set"
+    assert key_problem(file, env) == "the environment variable CHAT_KEY is not set"
 
 
-def test_from_a_file(tmp_path: Path) -> None:
+def test_key_from_file(tmp_path: Path) -> None:
     secret = tmp_path / "key"
     secret.write_text(f"{CANARY}\n")
     assert key_of(load_config(write(tmp_path, f"file:{secret}", 0o644), env={})) == CANARY
 
 
-def test_from_the_credentials_directory(tmp_path: Path) -> None:
+def test_key_from_credentials_directory(tmp_path: Path) -> None:
     (tmp_path / "chat-main").write_text(CANARY)
     file = write(tmp_path, "file:chat-main")
     assert key_of(load_config(file, env={"CREDENTIALS_DIRECTORY": str(tmp_path)})) == CANARY
-    assert "$CREDENTIALS_DIRECTORY is unset" in refusal(file, {})
+    assert "$CREDENTIALS_DIRECTORY is unset" in key_problem(file, {})
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_key_file(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert refusal(write(tmp_path, f"file:{missing}"), {}) == (
+    assert key_problem(write(tmp_path, f"file:{missing}"), {}) == (
         f"cannot read {missing}: No such file or directory"
     )
-    assert refusal(write(tmp_path, f"file:{tmp_path}"), {}).endswith("Is a directory")
+    assert key_problem(write(tmp_path, f"file:{tmp_path}"), {}).endswith("Is a directory")
 
 
-def test_a_literal_needs_a_private_file(tmp_path: Path) -> None:
+def test_literal_key_needs_a_private_file(tmp_path: Path) -> None:
     assert key_of(load_config(write(tmp_path, CANARY), env={})) == CANARY
     for mode in (0o640, 0o604, 0o644):
-        assert "chmod 600" in refusal(write(tmp_path, CANARY, mode), {})
+        assert "chmod 600" in key_problem(write(tmp_path, CANARY, mode), {})
 
 
-@pytest.mark.parametrize("written", ["Bearer ${KEY}", "${KEY:-x}", "$KEY", "${sk-canary-7f3a9c}"])
-def test_a_reference_is_whole(tmp_path: Path, written: str) -> None:
-    assert refusal(write(tmp_path, written), {"KEY": CANARY}).startswith("a reference is the whole")
+@pytest.mark.parametrize("text", ["Bearer ${KEY}", "${KEY:-x}", "$KEY", "${sk-canary-7f3a9c}"])
+def test_malformed_reference(tmp_path: Path, text: str) -> None:
+    assert key_problem(write(tmp_path, text), {"KEY": CANARY}).startswith(
+        "a reference is the whole"
+    )
 
 
 @pytest.mark.parametrize("key", ["", " ", "two words", "sk-\u00e9", "line\nline"])
-def test_what_no_key_has(tmp_path: Path, key: str) -> None:
+def test_invalid_key(tmp_path: Path, key: str) -> None:
     secret = tmp_path / "key"
     secret.write_text(key)
-    assert refusal(write(tmp_path, f"file:{secret}"), {}).startswith("the key is empty or has")
+    assert key_problem(write(tmp_path, f"file:{secret}"), {}).startswith("the key is empty or has")
 
 
 @pytest.mark.parametrize(
@@ -104,24 +106,24 @@ def test_what_no_key_has(tmp_path: Path, key: str) -> None:
         "replace-me",
     ],
 )
-def test_samples_are_refused_from_everywhere(tmp_path: Path, sample: str) -> None:
-    assert refusal(write(tmp_path, sample), {}) == "this is a sample, not a key"
-    assert refusal(write(tmp_path, "${KEY}"), {"KEY": sample}) == "this is a sample, not a key"
+def test_sample_keys_are_rejected(tmp_path: Path, sample: str) -> None:
+    assert key_problem(write(tmp_path, sample), {}) == "this is a sample, not a key"
+    assert key_problem(write(tmp_path, "${KEY}"), {"KEY": sample}) == "this is a sample, not a key"
 
 
 @pytest.mark.parametrize("key", ["sk-Wx0000tHere9xxxx4Your", "none", "local", "a" * 200])
-def test_what_only_resembles_a_sample_is_a_key(tmp_path: Path, key: str) -> None:
+def test_keys_that_resemble_samples(tmp_path: Path, key: str) -> None:
     assert key_of(load_config(write(tmp_path, key), env={})) == key
 
 
-def test_without_resolving_the_reference_stays(tmp_path: Path) -> None:
-    for written in ("${UNSET}", "file:/nowhere", CANARY, "sk-your-key"):
-        config = load_config(write(tmp_path, written, 0o644), resolve_secrets=False, env={})
-        assert key_of(config) == written
+def test_unresolved_reference(tmp_path: Path) -> None:
+    for text in ("${UNSET}", "file:/nowhere", CANARY, "sk-your-key"):
+        config = load_config(write(tmp_path, text, 0o644), resolve_secrets=False, env={})
+        assert key_of(config) == text
 
 
 def with_headers(path: Path, *headers: str, mode: int = 0o644) -> Path:
-    """A channel whose headers stand from line 8 on, one on each."""
+    """A channel with one header on each line from line 8 on."""
     file = path / "channels.yaml"
     file.write_text(
         "channels:\n- name: c\n  format: chat\n  base_url: http://host/v1\n"
@@ -137,7 +139,7 @@ def headers_of(config: Config) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in headers.items()}
 
 
-def header_refusals(file: Path, **env: str) -> list[str]:
+def header_problems(file: Path, **env: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_config(file, env={"CHAT_KEY": "k", **env})
     assert CANARY not in str(caught.value)
@@ -163,16 +165,18 @@ def test_headers_are_resolved_and_hidden(tmp_path: Path) -> None:
     "name",
     ["x-goog-api-key", "X-Token", "client-secret", "proxy-authorization", "x-password", "Cookie"],
 )
-def test_a_literal_in_a_header_that_sounds_like_a_secret(tmp_path: Path, name: str) -> None:
+def test_literal_header_secret_needs_a_private_file(tmp_path: Path, name: str) -> None:
     line = f"{name}: {CANARY}"
     for mode in (0o640, 0o604, 0o644):
-        (refused,) = header_refusals(with_headers(tmp_path, line, mode=mode))
-        assert refused.startswith(f"8 channels[0].headers.{name}: a key itself may only stand in")
+        (problem,) = header_problems(with_headers(tmp_path, line, mode=mode))
+        assert problem.startswith(
+            f"8 channels[0].headers.{name}: a literal key is accepted only in"
+        )
     private = load_config(with_headers(tmp_path, line, mode=0o600), env={"CHAT_KEY": "k"})
     assert headers_of(private) == {name.lower(): CANARY}
 
 
-def test_every_wrong_header_at_once(tmp_path: Path) -> None:
+def test_all_header_problems(tmp_path: Path) -> None:
     lines = (
         'x-a: "of ${A}"',
         'x-b: "${B}"',
@@ -182,10 +186,10 @@ def test_every_wrong_header_at_once(tmp_path: Path) -> None:
         "host: x",
     )
     file = with_headers(tmp_path, *lines, 'x-e: "${E}"')
-    assert header_refusals(file, D=f"{CANARY}\nx-evil: 1", E="your-token-here") == [
+    assert header_problems(file, D=f"{CANARY}\nx-evil: 1", E="your-token-here") == [
         "8 channels[0].headers.x-a: a reference is the whole text ${NAME}: letters, digits and _",
         "9 channels[0].headers.x-b: the environment variable B is not set",
-        "10 channels[0].headers.x-key: a key itself may only stand in a file that nobody but its "
+        "10 channels[0].headers.x-key: a literal key is accepted only in a file that only its "
         "owner can read (chmod 600), else write ${NAME} or file:/path",
         "11 channels[0].headers.x-c: must be text: put it in quotes",
         "12 channels[0].headers.x-d: the value is empty or has characters that no header has",
@@ -194,7 +198,7 @@ def test_every_wrong_header_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_without_resolving_the_headers_reference_stays(tmp_path: Path) -> None:
+def test_unresolved_headers(tmp_path: Path) -> None:
     file = with_headers(tmp_path, 'x-token: "${UNSET}"', f"x-key: {CANARY}")
     config = load_config(file, resolve_secrets=False, env={})
     assert headers_of(config) == {"x-token": "${UNSET}", "x-key": CANARY}

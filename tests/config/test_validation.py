@@ -1,4 +1,4 @@
-"""Every kind of mistake, with the line and the path that the operator is shown."""
+"""Every kind of problem, with its line and path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANNEL = dedent("""\
     """)
 
 
-def mistakes_in(text: str) -> list[str]:
+def problems_in(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_config(text, "f.yaml")
     return str(caught.value).splitlines()
@@ -32,11 +32,11 @@ def channel(old: str, new: str) -> str:
     return CHANNEL.replace(old, new)
 
 
-def test_the_channel_of_these_tests_is_right() -> None:
+def test_valid_channel() -> None:
     assert parse_config(CHANNEL).channels[0].models == {"beta-5.4": "beta-5.4"}
 
 
-TRICK = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
+UNSAFE_YAML = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
 
 
 @pytest.mark.parametrize(
@@ -46,36 +46,36 @@ TRICK = "anchors (&), aliases (*) and tags (!) are not accepted: put such text i
         ("a:\n\t- b", "f.yaml:2:1: not YAML: while scanning for the next token, found character"),
         ("a: 1\n---\nb: 2", "f.yaml:2:1: not YAML: expected a single document in the stream"),
         ("# é\na: \x07", "f.yaml:2: not YAML: control characters are not allowed"),
-        ("a: &x 1", f"f.yaml:1:4: {TRICK}"),
-        ("b: 1\na: *x", f"f.yaml:2:4: {TRICK}"),
-        ("a: !!python/name:os.system", f"f.yaml:1:4: {TRICK}"),
-        ("a: !x 1", f"f.yaml:1:4: {TRICK}"),
+        ("a: &x 1", f"f.yaml:1:4: {UNSAFE_YAML}"),
+        ("b: 1\na: *x", f"f.yaml:2:4: {UNSAFE_YAML}"),
+        ("a: !!python/name:os.system", f"f.yaml:1:4: {UNSAFE_YAML}"),
+        ("a: !x 1", f"f.yaml:1:4: {UNSAFE_YAML}"),
         ("[" * 100_000, "f.yaml:1:17: nested too deeply"),
         ("#" * (2**20 + 1), "f.yaml: the file is larger than 1 MiB"),
     ],
 )
-def test_what_cannot_be_read(text: str, expected: str) -> None:
-    (found,) = mistakes_in(text)
+def test_unreadable_file(text: str, expected: str) -> None:
+    (found,) = problems_in(text)
     assert found.startswith(expected)
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_not_utf8() -> None:
     from gateway.config.document import read_document
 
     with pytest.raises(ConfigError, match=r"^f\.yaml:2: not UTF-8 text$"):
         read_document(b"a: 1\nb: \xff", "f.yaml")
 
 
-def test_every_anchor_is_named() -> None:
-    assert [line.split(": ")[0] for line in mistakes_in("a: &x 1\nb: &y 2\nc: *x")] == [
+def test_all_anchors_are_reported() -> None:
+    assert [line.split(": ")[0] for line in problems_in("a: &x 1\nb: &y 2\nc: *x")] == [
         "f.yaml:1:4",
         "f.yaml:2:4",
         "f.yaml:3:4",
     ]
 
 
-def test_a_reference_without_quotes_gets_a_hint() -> None:
-    (found,) = mistakes_in(channel("key: k1", "key: ${CHAT_KEY}"))
+def test_unquoted_reference_hint() -> None:
+    (found,) = problems_in(channel("key: k1", "key: ${CHAT_KEY}"))
     assert found.startswith("f.yaml:7:")
     assert found.endswith('(write "${NAME}" in quotes)')
 
@@ -147,7 +147,7 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
             CHANNEL + '    headers:\n      x-team: "two\\nlines"\n',
             "9: channels[0].headers.x-team: the value is empty or has characters that no header",
         ),
-        # how a channel is asked
+        # channel options
         (CHANNEL + "    priority: 0.5\n", "8: channels[0].priority: must be a whole number"),
         (CHANNEL + "    weight: -1\n", "8: channels[0].weight: must be greater than or equal to 0"),
         (CHANNEL + "    weight: .inf\n", "8: channels[0].weight: must be a finite number"),
@@ -172,11 +172,11 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         ),
         (
             CHANNEL + "    params: {seed: 99999999999999999999}\n",
-            "8: channels[0].params: has a number that JSON has no place for",
+            "8: channels[0].params: has a number that JSON cannot represent",
         ),
         (
             CHANNEL + "    params: {a: [.nan]}\n",
-            "8: channels[0].params: has a number that JSON has no place for",
+            "8: channels[0].params: has a number that JSON cannot represent",
         ),
         (
             CHANNEL + "    proxy: socks5://host:1080\n",
@@ -201,7 +201,7 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         ("rules: [{blame: me, text: x}]", "1: rules[0].blame: must be 'client', 'account', 'cap"),
         (
             "rules:\n- {blame: client, text: x}\n- {blame: account, for: 5s}",
-            "3: rules[1]: fits everything: give status, type, code or text",
+            "3: rules[1]: matches everything: give status, type, code or text",
         ),
         (
             "rules: [{blame: account, code: '('}]",
@@ -219,7 +219,7 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         ),
         (
             "rules: [{blame: client, text: x, for: 5}]",
-            "1: rules[0]: for: a client's fault keeps no account out",
+            "1: rules[0]: for: a client error does not pause an account",
         ),
         ("state_dir: " + "x" * 97, "1: state_dir: too long: the path of the admin socket in it"),
         # models
@@ -285,8 +285,8 @@ def test_a_reference_without_quotes_gets_a_hint() -> None:
         ),
     ],
 )
-def test_one_mistake(text: str, expected: str) -> None:
-    (found,) = mistakes_in(text)
+def test_single_problem(text: str, expected: str) -> None:
+    (found,) = problems_in(text)
     assert found.startswith(f"f.yaml:{expected}")
 
 
@@ -308,9 +308,9 @@ def test_one_mistake(text: str, expected: str) -> None:
         ("chat", "http://ho st/v1", "must not contain spaces"),
     ],
 )
-def test_a_wrong_base_url(format: str, url: str, expected: str) -> None:
+def test_invalid_base_url(format: str, url: str, expected: str) -> None:
     text = channel("format: chat", f"format: {format}").replace("http://host/v1", f'"{url}"')
-    (found,) = mistakes_in(text)
+    (found,) = problems_in(text)
     assert found.startswith(f"f.yaml:4: channels[0].base_url: {expected}")
 
 
@@ -323,12 +323,12 @@ def test_a_wrong_base_url(format: str, url: str, expected: str) -> None:
         ("responses", "http://host/any", "http://host/any"),
     ],
 )
-def test_a_right_base_url(format: str, url: str, kept: str) -> None:
+def test_valid_base_url(format: str, url: str, kept: str) -> None:
     text = channel("format: chat", f"format: {format}").replace("http://host/v1", f'"{url}"')
     assert parse_config(text).channels[0].base_url == kept
 
 
-def test_all_at_once_in_the_order_of_the_file() -> None:
+def test_all_problems_in_file_order() -> None:
     text = dedent("""\
         server: {port: many, hots: x}
         channels:
@@ -346,7 +346,7 @@ def test_all_at_once_in_the_order_of_the_file() -> None:
             accounts: []
         server: {}
         """)
-    assert mistakes_in(text) == [
+    assert problems_in(text) == [
         "f.yaml:1: server.port: must be a whole number",
         "f.yaml:1: server.hots: unknown key; did you mean host?",
         "f.yaml:5: channels[0].base_url: must not carry a user name or password: "
@@ -397,5 +397,5 @@ def test_all_at_once_in_the_order_of_the_file() -> None:
         + f'    headers: {{x-key: "{CANARY} ${{A}}", x: "\u00e9{CANARY}", a: [{CANARY}]}}\n',
     ],
 )
-def test_no_value_is_ever_shown(text: str) -> None:
-    assert CANARY not in "\n".join(mistakes_in(text))
+def test_problems_show_no_values(text: str) -> None:
+    assert CANARY not in "\n".join(problems_in(text))
