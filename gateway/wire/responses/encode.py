@@ -1,17 +1,8 @@
-"""Speaks events as a responses stream. It must not know which upstream they come from.
+"""Events to responses streams, and replies to complete bodies.
 
-Every item is added, told and done under one id; the last event repeats all of them (Responses,
-"Streaming events"). An item is only known to be over when the next event does not go on with it,
-so those whose parts have closed wait for that.
-
-The response object: what was asked, echoed, and what became of it. It must not know items.
-
-Public format: Responses, "The response object". What the client left out is told by its default.
-
-The output items of most replies, made in one step. It must not know the response around them.
-
-A reply of one text, of calls, or of both has nothing that the items of a stream would have to sort
-out. Every other one is left to `gateway.wire.responses.encode`.
+Every item is added, emitted and done under one id, and the last event repeats all items (Responses,
+"Streaming events"). An item is known to be complete only when the next event does not continue it,
+so items whose part has closed wait for the next event.
 """
 
 from __future__ import annotations
@@ -19,17 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, ClassVar, Final
 
-from gateway.core.events import (
-    Begin,
-    Close,
-    Delta,
-    End,
-    Event,
-    Fail,
-    Open,
-    Ping,
-    StopReason,
-)
+from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
@@ -71,31 +52,38 @@ from gateway.wire.responses.settings import echo_settings
 from gateway.wire.responses.tools import echo_tool_choice, echo_tools
 from gateway.wire.responses.usage import render_usage
 
-
-def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
-    """The same reply as a stream would end with it."""
-    end = End(reply.stop, reply.usage, reply.stop_sequence)
-    reason = incomplete_reason(reply.stop, refused=False)
-    items = None
-    if not client_tools_of(prompt.tools):
-        items = render_simple_items(
-            reply.parts, IdGenerator(metadata.reply_id), truncated=reason is not None
-        )
-    if items is not None:
-        return finished_response(
-            opening_response(prompt, metadata), items, end, reason
-        ), frozenset()
-    encoder = ResponsesEncoder(prompt, metadata, NullWriter())
-    for event in reply_events(reply):
-        encoder.encode(event)
-    return encoder.response, encoder.dropped
-
-
-_SEARCH = "web_search"
+_INCOMPLETE_REASONS: Final = {
+    StopReason.MAX_TOKENS: "max_output_tokens",
+    StopReason.CONTEXT_WINDOW: "max_output_tokens",
+    StopReason.REFUSAL: "content_filter",
+}
+_DEFAULTS: Final[Payload] = {
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": None,
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""Fields of the request that a response echoes, and their values where the client sent none."""
 
 
 class ResponsesEncoder:
-    """`response` is the response object as it was told last."""
+    """`response` is the response object as last sent."""
 
     __slots__ = (
         "_begun",
@@ -125,7 +113,7 @@ class ResponsesEncoder:
         self._begun = False
         self._over = False
         self._refused = False
-        self.response: Payload = opening_response(prompt, metadata)
+        self.response: Payload = _opening_response(prompt, metadata)
         self.dropped: set[str] = set()
 
     def encode(self, event: Event) -> bytes:
@@ -142,8 +130,7 @@ class ResponsesEncoder:
         return out if item is None else out + item.add_text_run(texts, json_texts)
 
     def ping(self) -> bytes:
-        """Clients that wait for events do not count comments, and know no other sign of life than
-        a repeated `response.in_progress`."""
+        """A repeated `response.in_progress`: clients that wait for events ignore comments."""
         if not self._begun:
             return b": keepalive\n\n"
         return self._writer.write("in_progress", {"response": self.response})
@@ -169,15 +156,14 @@ class ResponsesEncoder:
     def _on_open(self, event: Open) -> bytes:
         part = event.part
         self._refused = self._refused or isinstance(part, Refusal)
-        if (
-            self._closed_items
-            and (spoken := self._closed_items[-1].continue_with(part)) is not None
-        ):
-            self._open[event.index] = self._closed_items.pop()
-            return self._finish_closed() + spoken
+        if self._closed_items:
+            frames = self._closed_items[-1].continue_with(part)
+            if frames is not None:
+                self._open[event.index] = self._closed_items.pop()
+                return self._finish_closed() + frames
         out = self._finish_closed()
-        item = self._new_item(part)
-        self._open[event.index] = item
+        make = self._ITEM_ENCODERS.get(type(part))
+        item = self._open[event.index] = None if make is None else make(self, part)
         if item is None:
             return out
         self._items.append(item)
@@ -199,33 +185,28 @@ class ResponsesEncoder:
         return self.ping()
 
     def _on_end(self, event: End) -> bytes:
-        reason = incomplete_reason(event.stop, refused=self._refused)
+        reason = _incomplete_reason(event.stop, refused=self._refused)
         out = self._truncate_closed() if reason else self._finish_closed()
         self._over = True
         items = [item.body for item in self._items]
-        self.response = finished_response(self.response, items, event, reason)
+        self.response = _finished_response(self.response, items, event, reason)
         return out + self._writer.write(self.response["status"], {"response": self.response})
 
     def _on_fail(self, event: Fail) -> bytes:
         return b""
 
     def _finish_closed(self) -> bytes:
-        late, self._closed_items = self._closed_items, []
-        return b"".join(item.finish(COMPLETED) for item in late)
+        closed, self._closed_items = self._closed_items, []
+        return b"".join(item.finish(COMPLETED) for item in closed)
 
     def _truncate_closed(self) -> bytes:
-        """The same where the reply was cut off: the last item with it, and what else shows it."""
-        late, self._closed_items = self._closed_items, []
-        cut = [not item.is_complete() for item in late[:-1]] + [True]
+        """The same where the reply was truncated: the last item is incomplete, and those others
+        that visibly are."""
+        closed, self._closed_items = self._closed_items, []
         return b"".join(
-            item.finish(INCOMPLETE if is_cut else COMPLETED)
-            for item, is_cut in zip(late, cut, strict=False)
+            item.finish(COMPLETED if item is not closed[-1] and item.is_complete() else INCOMPLETE)
+            for item in closed
         )
-
-    def _new_item(self, part: Part) -> ItemEncoder | None:
-        """The item that a part begins; None for what cannot be said."""
-        make = self._ITEM_ENCODERS.get(type(part))
-        return None if make is None else make(self, part)
 
     def _message_item(self, part: Text | Refusal) -> ItemEncoder:
         return MessageItemEncoder(self._writer, len(self._items), part, self._ids, self.dropped)
@@ -240,13 +221,13 @@ class ResponsesEncoder:
         return CallItemEncoder(self._writer, len(self._items), part, self._ids)
 
     def _search_item(self, part: ServerToolCall) -> ItemEncoder | None:
-        if part.name != _SEARCH:
+        if part.name != "web_search":
             self.dropped.add(part.name)
             return None
         return SearchItemEncoder(self._writer, len(self._items), part, self._ids)
 
     def _drop_server_result(self, part: ServerToolResult) -> None:
-        """Its search has taken it, unless there was none."""
+        """A result that its search has not taken."""
         if part.content.format is not Format.RESPONSES:
             self.dropped.add(part.name)
 
@@ -285,45 +266,75 @@ class ResponsesEncoder:
 
 
 def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]:
-    """Those that the client knows by their type, by their names."""
+    """The tools that the client knows by their type, by name."""
     return {
-        tool.name: known
+        tool.name: client_tool
         for tool in tools
-        if tool.namespace is None and (known := client_tools.find(native_fields(tool.definition)))
+        if tool.namespace is None
+        and (client_tool := client_tools.find(native_fields(tool.definition)))
     }
 
 
-_INCOMPLETE_REASONS: Final = {
-    StopReason.MAX_TOKENS: "max_output_tokens",
-    StopReason.CONTEXT_WINDOW: "max_output_tokens",
-    StopReason.REFUSAL: "content_filter",
-}
-_DEFAULTS: Final[Payload] = {
-    "background": False,
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "prompt_cache_key": None,
-    "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "service_tier": None,
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
-}
+def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
+    """The response that a stream would end with."""
+    reason = _incomplete_reason(reply.stop, refused=False)
+    items = None
+    if not client_tools_of(prompt.tools):
+        ids = IdGenerator(metadata.reply_id)
+        items = _render_simple_items(reply.parts, ids, truncated=reason is not None)
+    if items is not None:
+        end = End(reply.stop, reply.usage, reply.stop_sequence)
+        opening = _opening_response(prompt, metadata)
+        return _finished_response(opening, items, end, reason), frozenset()
+    encoder = ResponsesEncoder(prompt, metadata, NullWriter())
+    for event in reply_events(reply):
+        encoder.encode(event)
+    return encoder.response, encoder.dropped
 
 
-def opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
-    """The response while nothing of it is there; `prompt` is the client's."""
+def _render_simple_items(
+    parts: Sequence[Part], ids: IdGenerator, *, truncated: bool
+) -> list[Payload] | None:
+    """The items of a reply of one text, of function calls, or of both, in one step; None for any
+    other reply, which the encoder renders."""
+    items: list[Payload] = []
+    for index, part in enumerate(parts):
+        if type(part) is Text and not index and part.extra is None and not part.citations:
+            text = {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
+            items.append(
+                {
+                    "id": ids.item_id("msg"),
+                    "type": "message",
+                    "role": "assistant",
+                    "status": COMPLETED,
+                    "content": [text],
+                }
+            )
+        elif type(part) is ToolCall and _is_simple(part):
+            items.append(
+                {
+                    "id": ids.item_id("fc"),
+                    "type": "function_call",
+                    "status": COMPLETED,
+                    "call_id": ids.call_id(part.id),
+                    "name": part.name,
+                    "arguments": part.arguments or "{}",
+                }
+            )
+        else:
+            return None
+    if truncated and items:
+        items[-1]["status"] = INCOMPLETE
+    return items
+
+
+def _is_simple(call: ToolCall) -> bool:
+    return call.kind is CallKind.FUNCTION and call.extra is None and call.namespace is None
+
+
+def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
+    """The response object without output (Responses, "The response object"); `prompt` is the
+    client's, whose settings are echoed."""
     response: Payload = {
         "id": f"resp_{metadata.reply_id}",
         "object": "response",
@@ -336,52 +347,25 @@ def opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
         **_DEFAULTS,
         "usage": None,
     }
-    for name, asked in _requested_fields(prompt).items():
+    for name, value in _requested_fields(prompt).items():
         if name in _DEFAULTS:
-            response[name] = _merge_default(_DEFAULTS[name], asked)
+            default = _DEFAULTS[name]
+            merge = isinstance(default, dict) and isinstance(value, dict)
+            response[name] = default | value if merge else value
     return response
 
 
-def incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:
-    """Why a response is not complete; None where it is. A model that has declined in words has
-    said all it has to say."""
-    return None if stop is StopReason.REFUSAL and refused else _INCOMPLETE_REASONS.get(stop)
-
-
-def finished_response(
-    opening: Payload, items: Sequence[Payload], end: End, reason: str | None
-) -> Payload:
-    """The response once it is over; `reason` as in `reason_of`."""
-    ended = opening.copy()
-    ended["status"] = "incomplete" if reason else "completed"
-    ended["output"] = list(items)
-    if reason:
-        ended["incomplete_details"] = {"reason": reason}
-    else:
-        ended["completed_at"] = opening["created_at"]
-    if end.usage is not None:
-        ended |= render_usage(end.usage)
-    if tier := native_fields(end.extra).get("service_tier"):
-        ended["service_tier"] = tier
-    return ended
-
-
 def _requested_fields(prompt: Prompt) -> Payload:
-    """What the client asked for, as far as responses repeat it."""
-    asked = echo_settings(prompt)
+    fields = echo_settings(prompt)
     if (instructions := _instructions(prompt.turns)) is not None:
-        asked["instructions"] = instructions
+        fields["instructions"] = instructions
     if prompt.tools:
-        asked["tools"] = echo_tools(prompt.tools)
+        fields["tools"] = echo_tools(prompt.tools)
     if prompt.tool_choice is not None:
-        asked["tool_choice"] = echo_tool_choice(prompt.tool_choice)
+        fields["tool_choice"] = echo_tool_choice(prompt.tool_choice)
     if prompt.parallel_tool_calls is not None:
-        asked["parallel_tool_calls"] = prompt.parallel_tool_calls
-    return asked
-
-
-def _merge_default(unsaid: Any, asked: Any) -> Any:
-    return unsaid | asked if isinstance(unsaid, dict) and isinstance(asked, dict) else asked
+        fields["parallel_tool_calls"] = prompt.parallel_tool_calls
+    return fields
 
 
 def _instructions(turns: Sequence[Turn]) -> str | None:
@@ -392,48 +376,23 @@ def _instructions(turns: Sequence[Turn]) -> str | None:
     return part.text if type(part) is Text else None
 
 
-def render_simple_items(
-    parts: Sequence[Part], ids: IdGenerator, *, truncated: bool
-) -> list[Payload] | None:
-    """The items, the last of them incomplete where the reply was `cut` off; None of a reply that
-    holds anything else. `ids` may be used up then."""
-    items: list[Payload] = []
-    for number, part in enumerate(parts):
-        if type(part) is Text and not number:
-            item = _simple_message(part, ids)
-        elif type(part) is ToolCall:
-            item = _simple_call(part, ids)
-        else:
-            item = None
-        if item is None:
-            return None
-        items.append(item)
-    if truncated and items:
-        items[-1]["status"] = INCOMPLETE
-    return items
+def _incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:
+    """Why a response is incomplete; None where it is complete. A refusal in the model's own words
+    is a complete reply."""
+    return None if stop is StopReason.REFUSAL and refused else _INCOMPLETE_REASONS.get(stop)
 
 
-def _simple_message(part: Text, ids: IdGenerator) -> Payload | None:
-    if part.extra is not None or part.citations:
-        return None
-    text = {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
-    return {
-        "id": ids.item_id("msg"),
-        "type": "message",
-        "role": "assistant",
-        "status": COMPLETED,
-        "content": [text],
-    }
-
-
-def _simple_call(part: ToolCall, ids: IdGenerator) -> Payload | None:
-    if part.kind is not CallKind.FUNCTION or part.extra is not None or part.namespace is not None:
-        return None
-    return {
-        "id": ids.item_id("fc"),
-        "type": "function_call",
-        "status": COMPLETED,
-        "call_id": ids.call_id(part.id),
-        "name": part.name,
-        "arguments": part.arguments or "{}",
-    }
+def _finished_response(
+    opening: Payload, items: list[Payload], end: End, reason: str | None
+) -> Payload:
+    """`reason` as in `_incomplete_reason`."""
+    response = opening | {"status": "incomplete" if reason else "completed", "output": items}
+    if reason:
+        response["incomplete_details"] = {"reason": reason}
+    else:
+        response["completed_at"] = opening["created_at"]
+    if end.usage is not None:
+        response |= render_usage(end.usage)
+    if tier := native_fields(end.extra).get("service_tier"):
+        response["service_tier"] = tier
+    return response

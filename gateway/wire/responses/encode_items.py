@@ -1,19 +1,11 @@
-"""Writes the events of one stream, numbered without gaps. It must not know what they tell.
+"""Output items of leaving replies: their stream events, and the items themselves.
 
-What output items have in common as they are told to a client. It must not know their types.
-
-An item is begun, grows piece by piece, ends with its part, and is done when nothing more can come:
-only then is it known whether it is complete.
-
-Messages and reasoning as they are told to a client. It must not know calls or searches.
-
-Calls, searches and items of unknown types as they are told to a client. It must not
-know texts.
+An item begins, gets pieces, its part ends, and it finishes when nothing can continue it: only then
+is it known whether it is complete.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -40,11 +32,19 @@ from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.content import echo_citation, render_citation
 from gateway.wire.responses.ids import IdGenerator
 
+Piece = str | Signature | Citation
+
+COMPLETED: Final = "completed"
+INCOMPLETE: Final = "incomplete"
 _FRAME_HEAD: Final = b'event: %b\ndata: {"type":"%b","sequence_number":'
+_LOGPROBS: Final[Payload] = {"logprobs": []}
+_FUNCTION_CALL_NAMES: Final = ("function_call", "fc", "arguments", "function_call_arguments")
+_CUSTOM_CALL_NAMES: Final = ("custom_tool_call", "ctc", "input", "custom_tool_call_input")
+_SEARCH_STAGES: Final = ("in_progress", "searching")
 
 
 class EventWriter:
-    """`sequence` is the number of the next event."""
+    """Writes numbered events; `sequence` is the number of the next one."""
 
     __slots__ = ("sequence",)
 
@@ -52,7 +52,7 @@ class EventWriter:
         self.sequence = 0
 
     def write(self, kind: str, fields: Payload) -> bytes:
-        """One event; `kind` is its type without the prefix that they share."""
+        """One event; `kind` is its type without the prefix `response.`."""
         name = b"response." + kind.encode()
         number = self.sequence
         self.sequence = number + 1
@@ -61,49 +61,43 @@ class EventWriter:
     def delta_writer(
         self, kind: str, position: Payload, trailer: Payload | None = None
     ) -> DeltaWriter:
-        """For events of one kind about one part; see `Line`."""
         return DeltaWriter(self, kind, position, trailer)
 
 
 class DeltaWriter:
-    """Writes events that differ in their piece alone: nearly all that a stream has."""
+    """Writes events that differ only in their delta: most events of a stream."""
 
     __slots__ = ("_after", "_before", "_end", "_writer")
 
     def __init__(
         self, writer: EventWriter, kind: str, position: Payload, trailer: Payload | None = None
     ) -> None:
-        """`place` says where the pieces belong; `more` stands behind each of them."""
+        """`position` are the fields before the delta, `trailer` those after it."""
         name = b"response." + kind.encode()
         self._writer = writer
         self._before = _FRAME_HEAD % (name, name)
         self._after = b',%b,"delta":' % orjson.dumps(position)[1:-1]
         self._end = (b",%b\n\n" % orjson.dumps(trailer)[1:]) if trailer else b"}\n\n"
 
-    def write(self, piece: Any) -> bytes:
-        pen = self._writer
-        number = pen.sequence
-        pen.sequence = number + 1
-        return b"%b%d%b%b%b" % (
-            self._before,
-            number,
-            self._after,
-            orjson.dumps(piece),
-            self._end,
-        )
+    def write(self, piece: str) -> bytes:
+        writer = self._writer
+        number = writer.sequence
+        writer.sequence = number + 1
+        json_text = orjson.dumps(piece)
+        return b"%b%d%b%b%b" % (self._before, number, self._after, json_text, self._end)
 
     def write_run(self, json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces at once, each as JSON spells it inside its quotes."""
-        pen = self._writer
-        number = pen.sequence
-        pen.sequence = number + len(json_texts)
+        """Several pieces at once, each as the inside of a JSON string."""
+        writer = self._writer
+        number = writer.sequence
+        writer.sequence = number + len(json_texts)
         after, between = self._after + b'"', b'"' + self._end + self._before
         numbered = (b"%d%b%b" % (at, after, text) for at, text in enumerate(json_texts, number))
         return b'%b%b"%b' % (self._before, between.join(numbered), self._end)
 
 
 class NullWriter(EventWriter):
-    """Writes nothing, for those who only want the response that a stream ends with."""
+    """Writes nothing, where only the response at the end of the stream is needed."""
 
     __slots__ = ()
 
@@ -119,58 +113,51 @@ class NullWriter(EventWriter):
 class _NullDeltaWriter(DeltaWriter):
     __slots__ = ()
 
-    def __init__(self) -> None:
-        """It has nothing to remember."""
-
-    def write(self, piece: Any) -> bytes:
+    def write(self, piece: str) -> bytes:
         return b""
 
     def write_run(self, json_texts: Sequence[bytes]) -> bytes:
         return b""
 
 
-_NULL_DELTA_WRITER: Final = _NullDeltaWriter()
+_NULL_DELTA_WRITER: Final = _NullDeltaWriter(NullWriter(), "", {})
 
 
-Piece = str | Signature | Citation
+class ItemEncoder:
+    """`body` is the item so far; it is final once the item is finished."""
 
-COMPLETED = "completed"
-INCOMPLETE = "incomplete"
-
-
-class ItemEncoder(ABC):
-    """`body` is the item as it stands: whole once it is done."""
-
-    __slots__ = ("_index", "_writer", "body")
+    __slots__ = ("_index", "_pieces", "_writer", "body")
 
     def __init__(self, writer: EventWriter, index: int, body: Payload) -> None:
         self._writer = writer
         self._index = index
+        self._pieces: list[str] = []
         self.body = body
 
     def begin(self, part: Part) -> bytes:
-        """The item as it opens, and what its part says from the start."""
+        """The start of the item, and the initial text of its part."""
         return self._emit("output_item.added")
 
     def continue_with(self, part: Part) -> bytes | None:
-        """Goes on with a part that opens after the item's own has ended; None where that part
+        """Continues with a part that opens after the item's own has ended; None where that part
         belongs to another item."""
         return None
 
-    @abstractmethod
     def add(self, piece: Piece) -> bytes:
         """One more piece of the open part."""
+        if type(piece) is str:
+            self._pieces.append(piece)
+        return b""
 
     def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces of it, and how JSON spells each of them inside its quotes."""
+        """Several pieces, also as the insides of JSON strings."""
         return b"".join(map(self.add, texts))
 
-    @abstractmethod
     def end_part(self) -> bytes:
-        """The open part has closed."""
+        return b""
 
     def is_complete(self) -> bool:
-        """False where the part can be seen to have been cut off."""
+        """False where the part has visibly been truncated."""
         return True
 
     def finish(self, status: str) -> bytes:
@@ -180,37 +167,19 @@ class ItemEncoder(ABC):
     def _emit(self, kind: str) -> bytes:
         return self._writer.write(kind, {"output_index": self._index, "item": self.body})
 
-    def _position(self, **inside: int) -> Payload:
-        """Where in the output an event belongs."""
-        return {"item_id": self.body["id"], "output_index": self._index, **inside}
-
-
-def native_fields(extra: ProviderData | None) -> Payload:
-    """What an upstream of this format has said beyond the hub's words."""
-    if extra is None or extra.format is not Format.RESPONSES:
-        return {}
-    return lenient_object(extra.data)
-
-
-_LOGPROBS: Final[Payload] = {"logprobs": []}
+    def _position(self, **indexes: int) -> Payload:
+        """The fields that say which part of which item an event is about."""
+        return {"item_id": self.body["id"], "output_index": self._index, **indexes}
 
 
 class MessageItemEncoder(ItemEncoder):
-    """Texts that follow each other become one part: many clients read a message's first part alone.
-    What an upstream of this format has kept apart stays apart.
+    """Consecutive texts become one part, because many clients read only the first part of a
+    message; those that an upstream of this format kept apart stay apart.
 
-    `dropped` gets the names of what cannot be said.
+    `dropped` gets the names of what cannot be rendered.
     """
 
-    __slots__ = (
-        "_citations",
-        "_content",
-        "_deltas",
-        "_dropped",
-        "_native_id",
-        "_offset",
-        "_pieces",
-    )
+    __slots__ = ("_citations", "_content", "_deltas", "_dropped", "_native_id", "_offset")
 
     def __init__(
         self,
@@ -220,8 +189,8 @@ class MessageItemEncoder(ItemEncoder):
         ids: IdGenerator,
         dropped: set[str],
     ) -> None:
-        own = _text_fields(part)
-        self._native_id = own.get("id")
+        native = _text_fields(part)
+        self._native_id = native.get("id")
         self._content: list[Payload] = []
         body: Payload = {
             "id": ids.item_id("msg", self._native_id),
@@ -230,11 +199,10 @@ class MessageItemEncoder(ItemEncoder):
             "status": "in_progress",
             "content": self._content,
         }
-        if phase := lenient_str(own.get("phase")):
+        if phase := lenient_str(native.get("phase")):
             body["phase"] = phase
         super().__init__(writer, index, body)
         self._dropped = dropped
-        self._pieces: list[str] = []
         self._citations: list[Citation] = []
         self._offset = 0
 
@@ -242,13 +210,11 @@ class MessageItemEncoder(ItemEncoder):
         return super().begin(part) + self._open_part(part)
 
     def continue_with(self, part: Part) -> bytes | None:
-        if not isinstance(part, Text | Refusal):
+        if isinstance(part, Refusal):
+            return self._close_part() + self._open_part(part)
+        if not isinstance(part, Text) or _text_fields(part).get("id") != self._native_id:
             return None
-        own_id = _text_fields(part).get("id")
-        if own_id != self._native_id and isinstance(part, Text):
-            return None
-        joins = isinstance(part, Text) and own_id is None and "text" in self._content[-1]
-        if not joins:
+        if self._native_id is not None or "text" not in self._content[-1]:
             return self._close_part() + self._open_part(part)
         self._offset = len("".join(self._pieces))
         return self._add_initial(part)
@@ -266,34 +232,32 @@ class MessageItemEncoder(ItemEncoder):
         return self._deltas.write_run(json_texts)
 
     def end_part(self) -> bytes:
-        """Citations wait for this: they may cover the whole text, however long it gets."""
+        """Citations wait until here: they may cover the whole text, however long it gets."""
         if not self._citations:
             return b""
         length = len("".join(self._pieces))
-        told = b"".join(self._emit_citation(citation, length) for citation in self._citations)
+        frames = b"".join(self._emit_citation(citation, length) for citation in self._citations)
         self._citations = []
-        return told
+        return frames
 
     def finish(self, status: str) -> bytes:
         return self._close_part() + super().finish(status)
 
     def _open_part(self, part: Part) -> bytes:
-        """A new part of the message."""
-        place = self._position(content_index=len(self._content))
+        position = self._position(content_index=len(self._content))
         if isinstance(part, Refusal):
             opened: Payload = {"type": "refusal", "refusal": ""}
-            self._deltas = self._writer.delta_writer("refusal.delta", place)
+            self._deltas = self._writer.delta_writer("refusal.delta", position)
         else:
             opened = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            self._deltas = self._writer.delta_writer("output_text.delta", place, _LOGPROBS)
+            self._deltas = self._writer.delta_writer("output_text.delta", position, _LOGPROBS)
         self._content.append(opened)
         self._pieces, self._citations, self._offset = [], [], 0
-        return self._writer.write(
-            "content_part.added", place | {"part": opened}
-        ) + self._add_initial(part)
+        added = self._writer.write("content_part.added", position | {"part": opened})
+        return added + self._add_initial(part)
 
     def _add_initial(self, part: Part) -> bytes:
-        """What a part says from the start."""
+        """The text and citations that a part has from the start."""
         if isinstance(part, Text):
             self._citations += part.citations
         text = part.text if isinstance(part, Text | Refusal) else ""
@@ -308,45 +272,41 @@ class MessageItemEncoder(ItemEncoder):
         if annotation is None:
             self._dropped.add("citations")
             return b""
-        place = self._position(content_index=len(self._content) - 1)
         annotations: list[Payload] = self._content[-1]["annotations"]
-        place["annotation_index"] = len(annotations)
+        position = self._position(content_index=len(self._content) - 1)
+        position["annotation_index"] = len(annotations)
         annotations.append(annotation)
-        return self._writer.write(
-            "output_text.annotation.added", place | {"annotation": annotation}
-        )
+        event = position | {"annotation": annotation}
+        return self._writer.write("output_text.annotation.added", event)
 
     def _close_part(self) -> bytes:
-        """The newest part is whole."""
-        part, place = self._content[-1], self._position(content_index=len(self._content) - 1)
+        part, position = self._content[-1], self._position(content_index=len(self._content) - 1)
         name, field = ("output_text", "text") if "text" in part else ("refusal", "refusal")
         part[field] = "".join(self._pieces)
-        more = _LOGPROBS if name == "output_text" else {}
-        whole = self._writer.write(f"{name}.done", place | {field: part[field]} | more)
-        return whole + self._writer.write("content_part.done", place | {"part": part})
+        trailer = _LOGPROBS if name == "output_text" else {}
+        done = self._writer.write(f"{name}.done", position | {field: part[field]} | trailer)
+        return done + self._writer.write("content_part.done", position | {"part": part})
 
 
 class ReasoningItemEncoder(ItemEncoder):
-    """What there is to read of it is told as one summary. What proves it stands in the encrypted
-    content: bare where it is this format's own and bound to this very item, else packed together
-    with its `origin`, so that unsigned reasoning has one too. Only what an upstream of this format
-    has not signed itself stays bare of it."""
+    """The readable text becomes one summary. The signature becomes the encrypted content: plain
+    where it is this format's own and bound to this item, else wrapped together with its `origin`;
+    unsigned reasoning of another format gets a wrapped one too."""
 
-    __slots__ = ("_deltas", "_from_native", "_origin", "_pieces", "_redacted", "_signature")
+    __slots__ = ("_deltas", "_from_native", "_origin", "_redacted", "_signature")
 
     def __init__(
         self, writer: EventWriter, index: int, part: Thinking, ids: IdGenerator, origin: str
     ) -> None:
-        label = native_fields(part.extra)
-        id = ids.item_id("rs", label.get("id") or _signature_item_id(part.signature))
+        native = native_fields(part.extra)
+        id = ids.item_id("rs", native.get("id") or _signature_item_id(part.signature))
         body: Payload = {"id": id, "type": "reasoning", "status": "in_progress", "summary": []}
         super().__init__(writer, index, body)
-        self._from_native = bool(label)
+        self._from_native = bool(native)
         self._origin = origin
         self._signature = part.signature
         self._redacted = part.redacted
         self._deltas: DeltaWriter | None = None
-        self._pieces: list[str] = []
 
     def begin(self, part: Part) -> bytes:
         text = part.text if isinstance(part, Thinking) else ""
@@ -360,12 +320,11 @@ class ReasoningItemEncoder(ItemEncoder):
         self._pieces.append(piece)
         if self._deltas is not None:
             return self._deltas.write(piece)
-        place = self._position(summary_index=0)
-        self._deltas = self._writer.delta_writer("reasoning_summary_text.delta", place)
-        opened = place | {"part": {"type": "summary_text", "text": ""}}
-        return self._writer.write("reasoning_summary_part.added", opened) + self._deltas.write(
-            piece
-        )
+        position = self._position(summary_index=0)
+        self._deltas = self._writer.delta_writer("reasoning_summary_text.delta", position)
+        opened = position | {"part": {"type": "summary_text", "text": ""}}
+        added = self._writer.write("reasoning_summary_part.added", opened)
+        return added + self._deltas.write(piece)
 
     def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         if self._deltas is None:
@@ -376,11 +335,11 @@ class ReasoningItemEncoder(ItemEncoder):
     def end_part(self) -> bytes:
         if self._deltas is None:
             return b""
-        place, text = self._position(summary_index=0), "".join(self._pieces)
+        position, text = self._position(summary_index=0), "".join(self._pieces)
         part = {"type": "summary_text", "text": text}
         self.body["summary"] = [part]
-        whole = self._writer.write("reasoning_summary_text.done", place | {"text": text})
-        return whole + self._writer.write("reasoning_summary_part.done", place | {"part": part})
+        done = self._writer.write("reasoning_summary_text.done", position | {"text": text})
+        return done + self._writer.write("reasoning_summary_part.done", position | {"part": part})
 
     def finish(self, status: str) -> bytes:
         if self._signature is not None or not self._from_native:
@@ -390,55 +349,37 @@ class ReasoningItemEncoder(ItemEncoder):
     def _encrypted_content(self) -> str:
         signature = self._signature
         if signature is not None and _signature_item_id(signature) == self.body["id"]:
-            bare = lenient_str(lenient_object(signature.data).get("encrypted_content"))
-            if bare:
-                return bare
+            content = lenient_str(lenient_object(signature.data).get("encrypted_content"))
+            if content:
+                return content
         return signatures.wrap(signature, self._origin, redacted=self._redacted)
-
-
-def _text_fields(part: Part) -> Payload:
-    return native_fields(part.extra) if isinstance(part, Text) else {}
-
-
-def _signature_item_id(signature: ProviderData | None) -> str:
-    """The item that a signature of this format belongs to."""
-    if signature is None or signature.format is not Format.RESPONSES:
-        return ""
-    return lenient_str(lenient_object(signature.data).get("id"))
-
-
-_FUNCTION_CALL_NAMES: Final = ("function_call", "fc", "arguments", "function_call_arguments")
-_CUSTOM_CALL_NAMES: Final = ("custom_tool_call", "ctc", "input", "custom_tool_call_input")
-_SEARCH_STAGES: Final = ("in_progress", "searching")
 
 
 class CallItemEncoder(ItemEncoder):
     """A call that the client runs: JSON arguments, or the free text of a custom tool."""
 
-    __slots__ = ("_deltas", "_event_name", "_field", "_pieces")
+    __slots__ = ("_deltas", "_event_name", "_field")
 
     def __init__(self, writer: EventWriter, index: int, part: ToolCall, ids: IdGenerator) -> None:
         custom = part.kind is CallKind.CUSTOM
-        type_, prefix, self._field, self._event_name = (
-            _CUSTOM_CALL_NAMES if custom else _FUNCTION_CALL_NAMES
-        )
-        own = native_fields(part.extra)
+        names = _CUSTOM_CALL_NAMES if custom else _FUNCTION_CALL_NAMES
+        kind, prefix, self._field, self._event_name = names
+        native = native_fields(part.extra)
         body: Payload = {
-            "id": ids.item_id(prefix, own.get("id")),
-            "type": type_,
+            "id": ids.item_id(prefix, native.get("id")),
+            "type": kind,
             "status": "in_progress",
             "call_id": ids.call_id(part.id),
             "name": part.name,
         }
         if part.namespace is not None:
             body["namespace"] = part.namespace
-        super().__init__(writer, index, own | body | {self._field: ""})
+        super().__init__(writer, index, native | body | {self._field: ""})
         self._deltas = writer.delta_writer(f"{self._event_name}.delta", self._position())
-        self._pieces: list[str] = []
 
     def begin(self, part: Part) -> bytes:
-        said = part.arguments if isinstance(part, ToolCall) else ""
-        return super().begin(part) + (self.add(said) if said else b"")
+        text = part.arguments if isinstance(part, ToolCall) else ""
+        return super().begin(part) + (self.add(text) if text else b"")
 
     def add(self, piece: Piece) -> bytes:
         if type(piece) is not str:
@@ -447,16 +388,16 @@ class CallItemEncoder(ItemEncoder):
         return self._deltas.write(piece)
 
     def end_part(self) -> bytes:
-        """Nobody can parse a function's arguments of no characters."""
-        unsaid = b""
+        """Empty arguments of a function become `{}`, which clients can parse."""
+        frames = b""
         if not self._pieces and self._field == "arguments":
-            unsaid = self.add("{}")
-        whole = "".join(self._pieces)
-        self.body[self._field] = whole
-        done = self._position() | {self._field: whole}
+            frames = self.add("{}")
+        text = "".join(self._pieces)
+        self.body[self._field] = text
+        event = self._position() | {self._field: text}
         if self._field == "arguments":
-            done["name"] = self.body["name"]
-        return unsaid + self._writer.write(f"{self._event_name}.done", done)
+            event["name"] = self.body["name"]
+        return frames + self._writer.write(f"{self._event_name}.done", event)
 
     def is_complete(self) -> bool:
         if self._field != "arguments":
@@ -469,24 +410,18 @@ class CallItemEncoder(ItemEncoder):
 
 
 class ClientCallItemEncoder(ItemEncoder):
-    """A call of a tool that the client knows by its type: its arguments have a form of their own,
-    so it is told once it is whole."""
+    """A call of a tool that the client knows by its type: its arguments have their own structure,
+    so they are sent when they are complete."""
 
-    __slots__ = ("_ids", "_pieces", "_tool")
+    __slots__ = ("_ids", "_tool")
 
     def __init__(
         self, writer: EventWriter, index: int, part: ToolCall, ids: IdGenerator, tool: ClientTool
     ) -> None:
         self._ids = {"id": ids.item_id(tool.prefix), "call_id": ids.call_id(part.id)}
         self._tool = tool
-        self._pieces = [part.arguments]
-        body = self._ids | tool.call_item("") | {"status": "in_progress"}
-        super().__init__(writer, index, body)
-
-    def add(self, piece: Piece) -> bytes:
-        if isinstance(piece, str):
-            self._pieces.append(piece)
-        return b""
+        super().__init__(writer, index, self._ids | tool.call_item("") | {"status": "in_progress"})
+        self._pieces.append(part.arguments)
 
     def end_part(self) -> bytes:
         self.body = self._ids | self._tool.call_item("".join(self._pieces))
@@ -494,30 +429,29 @@ class ClientCallItemEncoder(ItemEncoder):
 
 
 class SearchItemEncoder(ItemEncoder):
-    """A search of the web that the upstream ran, and what it has found."""
+    """A web search that the upstream ran, and its results."""
 
-    __slots__ = ("_call_id", "_pieces", "_sources")
+    __slots__ = ("_call_id", "_sources")
 
     def __init__(
         self, writer: EventWriter, index: int, part: ServerToolCall, ids: IdGenerator
     ) -> None:
-        own = native_fields(part.extra)
         body = {
-            "id": ids.item_id("ws", own.get("id") or part.id),
+            "id": ids.item_id("ws", native_fields(part.extra).get("id") or part.id),
             "type": "web_search_call",
             "status": "in_progress",
             "action": {"type": "search", "query": ""},
         }
         super().__init__(writer, index, body)
         self._call_id = part.id
-        self._pieces = [part.arguments]
+        self._pieces.append(part.arguments)
         self._sources: list[str] = []
 
     def begin(self, part: Part) -> bytes:
         added = super().begin(part)
+        position = self._position()
         stages = [
-            self._writer.write(f"web_search_call.{stage}", self._position())
-            for stage in _SEARCH_STAGES
+            self._writer.write(f"web_search_call.{stage}", position) for stage in _SEARCH_STAGES
         ]
         return added + b"".join(stages)
 
@@ -527,37 +461,28 @@ class SearchItemEncoder(ItemEncoder):
         self._sources += _source_urls(part.content.data)
         return b""
 
-    def add(self, piece: Piece) -> bytes:
-        if isinstance(piece, str):
-            self._pieces.append(piece)
-        return b""
-
-    def end_part(self) -> bytes:
-        return b""
-
     def finish(self, status: str) -> bytes:
         self.body["action"] = self._action()
         if status == INCOMPLETE:
             return super().finish(status)
-        return self._writer.write("web_search_call.completed", self._position()) + super().finish(
-            status
-        )
+        completed = self._writer.write("web_search_call.completed", self._position())
+        return completed + super().finish(status)
 
     def _action(self) -> Payload:
-        """What was searched for. Upstreams of other formats tell the query alone."""
+        """What was searched. Upstreams of other formats report only the query."""
         try:
-            told = lenient_object(orjson.loads("".join(self._pieces)))
+            action = lenient_object(orjson.loads("".join(self._pieces)))
         except orjson.JSONDecodeError:
-            told = {}
-        if "type" in told:
-            return told
-        query = lenient_str(told.get("query"))
-        sources = [{"type": "url", "url": address} for address in dict.fromkeys(self._sources)]
+            action = {}
+        if "type" in action:
+            return action
+        query = lenient_str(action.get("query"))
+        sources = [{"type": "url", "url": url} for url in dict.fromkeys(self._sources)]
         return {"type": "search", "query": query, "queries": [query], "sources": sources}
 
 
 class UnknownItemEncoder(ItemEncoder):
-    """An item that only this format has a word for: whole from the start."""
+    """An item that only this format has: complete from the start."""
 
     __slots__ = ()
 
@@ -568,18 +493,28 @@ class UnknownItemEncoder(ItemEncoder):
         prefix = lenient_str(item.get("id")).partition("_")[0] or "item"
         super().__init__(writer, index, item | {"id": ids.item_id(prefix, item.get("id"))})
 
-    def add(self, piece: Piece) -> bytes:
-        return b""
-
-    def end_part(self) -> bytes:
-        return b""
-
     def finish(self, status: str) -> bytes:
         return self._emit("output_item.done")
 
 
-def _source_urls(found: Any) -> Iterator[str]:
-    """The pages that a search has found, as far as its upstream lists them."""
-    for entry in lenient_objects(lenient_object(found).get("content")):
-        if address := lenient_str(entry.get("url")):
-            yield address
+def native_fields(extra: ProviderData | None) -> Payload:
+    """The fields in `extra`, where they are of this format."""
+    if extra is None or extra.format is not Format.RESPONSES:
+        return {}
+    return lenient_object(extra.data)
+
+
+def _text_fields(part: Part) -> Payload:
+    return native_fields(part.extra) if isinstance(part, Text) else {}
+
+
+def _signature_item_id(signature: ProviderData | None) -> str:
+    """The id of the item that a signature of this format belongs to."""
+    return lenient_str(native_fields(signature).get("id"))
+
+
+def _source_urls(result: Any) -> Iterator[str]:
+    """The pages that a search found, as far as its upstream lists them."""
+    for entry in lenient_objects(lenient_object(result).get("content")):
+        if url := lenient_str(entry.get("url")):
+            yield url

@@ -1,7 +1,5 @@
-"""Reads and writes token counts as responses report them. It must not know prices or limits.
-
-The input includes what caches served and kept, and the output includes the reasoning, as in
-`core.usage`.
+"""Token counts of responses. Input includes cached tokens and output includes reasoning, as in
+`core.events.Usage`.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ _NO_IMAGES: Final[Payload] = {
     "output_tokens": 0,
     "total_tokens": 0,
 }
-"""Kinds of tools that did nothing are told as well, where any did something."""
+"""Tool usage lists all kinds of tools as soon as one kind was used."""
 
 
 def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | None:
-    """The usage that a response object reports; `before` where it reports none but zeros."""
+    """The usage of a response object; counts that are missing or zero are taken from `previous`."""
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
         return previous
@@ -43,26 +41,21 @@ def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | Non
 
 
 def render_usage(usage: Usage) -> Payload:
-    """The fields of a response that tell its usage; searches only where there were any. A part
-    never exceeds the whole that it is of."""
+    """The fields of a response with its usage; searches only where there were any. Parts never
+    exceed their total."""
     cached = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - cached)
     reasoning = min(usage.reasoning_tokens, usage.output_tokens)
-    told: Payload = {
+    fields: Payload = {
         "usage": {
             "input_tokens": usage.input_tokens,
-            "input_tokens_details": {
-                "cached_tokens": cached,
-                "cache_write_tokens": written,
-            },
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
             "output_tokens": usage.output_tokens,
             "output_tokens_details": {"reasoning_tokens": reasoning},
             "total_tokens": usage.total_tokens,
         }
     }
     if usage.web_searches:
-        told["tool_usage"] = {
-            "image_gen": _NO_IMAGES,
-            "web_search": {"num_requests": usage.web_searches},
-        }
-    return told
+        searches = {"num_requests": usage.web_searches}
+        fields["tool_usage"] = {"image_gen": _NO_IMAGES, "web_search": searches}
+    return fields
