@@ -2,8 +2,8 @@
 pieces, cut off, and whole.
 
 A new folder of fixtures is a new test; nothing here knows a format's details. The files that begin
-with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files` and then read by
-a person.
+with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files`, and then read
+by a person.
 """
 
 from __future__ import annotations

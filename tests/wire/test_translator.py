@@ -381,4 +381,4 @@ def test_characters_are_counted_however_they_are_spelled(text: str, ascii_only: 
     stream.receive(ROLE + HELLO + HELLO)
     chunks = [HELLO.replace(b'"Hello"', json.dumps(text, ensure_ascii=ascii_only).encode())] * 3
     stream.receive(b"".join(chunks))
-    assert stream.said == 2 * len("Hello") + 3 * len(text)
+    assert stream.chars == 2 * len("Hello") + 3 * len(text)

@@ -78,10 +78,10 @@ def final(raw: bytes, to: Format = Format.MESSAGES) -> Reply:
 def test_a_reply_is_told_as_it_arrives() -> None:
     stream = translator()
     assert stream.receive(ROLE) == b""
-    assert not stream.begun
+    assert not stream.started
     opening = stream.receive(said("Hi"))
     assert names(opening) == ["message_start", "content_block_start", "content_block_delta"]
-    assert stream.begun
+    assert stream.started
     assert names(stream.receive(said(" you") + said("!"))) == ["content_block_delta"] * 2
     assert stream.receive(STOP + USAGE) == b""
     assert names(stream.receive(DONE)) == ["content_block_stop", "message_delta", "message_stop"]
@@ -113,7 +113,7 @@ def test_a_tool_call_is_a_real_event_and_thinking_is_one_once_it_says_something(
     signed = b'{"type":"content_block_start","content_block":{"type":"thinking","thinking":""}}'
     stream = translator(Format.MESSAGES, source=Format.MESSAGES)
     assert stream.receive(write_frame(b"content_block_start", signed)) == b""
-    assert not stream.begun
+    assert not stream.started
 
 
 @CLIENTS
@@ -166,7 +166,7 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
     stream = translator()
     assert stream.receive(ROLE + ERROR + said("Hi")) == b""
     assert stream.receive(said("Hi")) == stream.close() == b""
-    assert not stream.begun
+    assert not stream.started
     assert stream.failure is not None
     assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
 
@@ -306,7 +306,7 @@ def test_a_stop_sequence_ends_the_reply_before_its_upstream_does() -> None:
 def test_nothing_leaves_while_all_of_it_is_held_back() -> None:
     stream = translator(fenced=True)
     assert stream.receive(ROLE + said("```")) == stream.receive(said("json\n")) == b""
-    assert not stream.begun
+    assert not stream.started
     assert names(stream.receive(said("{}")))[-1] == "content_block_delta"
 
 
@@ -387,7 +387,7 @@ def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
     one_by_one = CrossFormatTranslator(CODECS[Format.CHAT].decoder(), encoder(to))
     alone = [*frames, STOP, USAGE, DONE]
     assert b"".join(map(one_by_one.receive, alone)) == expected
-    assert (one_by_one.said, one_by_one.end) == (stream.said, stream.end)
+    assert (one_by_one.chars, one_by_one.end) == (stream.chars, stream.end)
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])
