@@ -17,8 +17,8 @@ from gateway.store.lock import DATABASE_NAME, lock_state_dir
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gateway.store.lock import DATABASE_NAME, hold
-with hold(Path(sys.argv[1])):
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
+with lock_state_dir(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(30)
 """
