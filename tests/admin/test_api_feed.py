@@ -85,7 +85,7 @@ async def test_one_that_runs_is_an_event_where_it_is_asked_for(
     house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     frames = by_frame(fixture_stream(Format.CHAT))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:2], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
     async with (
         follow_feed(client, FEED) as ends,
         follow_feed(client, FEED, opened="true") as both,

@@ -95,7 +95,7 @@ async def test_a_running_request_is_seen_to_end(
     """Also where only running ones are looked for: it has to change."""
     page = person.page
     frames = by_frame(fixture_stream(Format.CHAT))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:2], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
     await page.goto("/console/logs?state=open")
     await follow(page)
     running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))

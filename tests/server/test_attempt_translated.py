@@ -163,7 +163,7 @@ async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
     del bare["usage"]
     frames = by_frame(fixture_stream("chat"))
     upstream.respond_with(
-        json_response(bare), frames.with_changes(pieces=(*frames.chunks[:-2], frames.chunks[-1]))
+        json_response(bare), frames.with_changes(chunks=(*frames.chunks[:-2], frames.chunks[-1]))
     )
     async with behind(Format.CHAT) as house:
         answer = await house.post(Format.MESSAGES)

@@ -45,7 +45,7 @@ async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, fields: dict[str, Any]
 ) -> None:
     frames = by_frame(fixture_stream("responses"))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:7], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:7], ending=Ending.STALLED))
     async with behind(Format.RESPONSES) as house:
         async with asyncio.timeout(2):
             answer = await house.post(asked, stream=True, **fields)
@@ -113,7 +113,7 @@ async def test_signs_of_life(
     monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(spoken, "text"))
     head, rest = b"".join(frames.chunks[:-3]), b"".join(frames.chunks[-3:])
-    upstream.respond_with(frames.with_changes(pieces=(head, rest), pause=0.2))
+    upstream.respond_with(frames.with_changes(chunks=(head, rest), pause=0.2))
     async with behind(spoken) as house:
         raw = await (await house.post(asked, stream=True, **usage_option(asked))).read()
     ping = {
@@ -129,7 +129,7 @@ async def test_nothing_leaves_before_the_first_real_event(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     frames = by_frame(fixture_stream("chat"))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:1], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
     async with behind(Format.CHAT) as house:
         asking = asyncio.ensure_future(house.post(Format.MESSAGES, stream=True))
         seen = await upstream.wait_for_request()

@@ -26,7 +26,7 @@ from tests.support.upstream import (
 )
 
 SILENT_HEAD = fixture_stream("chat", "cut", ending=Ending.STALLED)
-NEVER = by_frame(SILENT_HEAD).with_changes(pieces=(b": still here\n\n",), ending=Ending.STALLED)
+NEVER = by_frame(SILENT_HEAD).with_changes(chunks=(b": still here\n\n",), ending=Ending.STALLED)
 
 
 async def asked(
@@ -110,7 +110,7 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
     text = b"x" * (8 * 2**20)
     body = large.body.replace(b'"content": "', b'"content": "' + text, 1)
     assert len(body) > len(text)
-    upstream.respond_with(large.with_changes(pieces=(body,)))
+    upstream.respond_with(large.with_changes(chunks=(body,)))
     async with run_gateway(tmp_path, channels(upstream.address)) as house:
         reader, writer = await _asking(house)
         await reader.readuntil(b"\r\n\r\n")

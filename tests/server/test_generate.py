@@ -306,7 +306,7 @@ async def test_no_answer_tells_a_secret(
     scripts.append(json_response(canary.encode(), 200))
     broken = fixture_stream(spoken, "error_mid_stream")
     word = b"Rate limit reached, try again in 20s"
-    scripts.append(broken.with_changes(pieces=(broken.body.replace(word, canary.encode()),)))
+    scripts.append(broken.with_changes(chunks=(broken.body.replace(word, canary.encode()),)))
     for script in scripts:
         upstream.respond_with(script)
         streamed = script is scripts[-1]

@@ -64,7 +64,7 @@ async def test_nothing_leaves_before_the_first_real_event(
 ) -> None:
     """Not even the head: until then the answer may still become an HTTP error."""
     frames = by_frame(fixture_stream(spoken))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:1], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
     asking = asyncio.ensure_future(
         house.http.post(
             PATHS[spoken],
@@ -115,7 +115,7 @@ async def test_signs_of_life(
     monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
     upstream.respond_with(
-        frames.with_changes(pieces=(frames.body, b": still here\n\n" * 2), pause=0.2)
+        frames.with_changes(chunks=(frames.body, b": still here\n\n" * 2), pause=0.2)
     )
     body = await (await house.post(spoken, stream=True)).read()
     ping = {
@@ -145,7 +145,7 @@ async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_rou
 async def test_an_event_without_end(house: RunningGateway, upstream: ScriptedUpstream) -> None:
     head = by_frame(fixture_stream("chat", "cut")).body
     upstream.respond_with(
-        event_stream(head).with_changes(pieces=(head, *(b"data: " + b"x" * 2**20,) * 17))
+        event_stream(head).with_changes(chunks=(head, *(b"data: " + b"x" * 2**20,) * 17))
     )
     answer = await house.post(Format.CHAT, stream=True)
     body = await answer.read()
@@ -159,7 +159,7 @@ async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
     script = fixture_stream("chat")
     odd = b'data: {"choices": [}\n\n'
     body = script.body.replace(b"data: [DONE]", odd + b"data: [DONE]")
-    upstream.respond_with(script.with_changes(pieces=(body,)))
+    upstream.respond_with(script.with_changes(chunks=(body,)))
     answer = await house.post(Format.CHAT, stream=True)
     assert odd in await answer.read()
     row = await house.row()

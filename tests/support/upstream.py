@@ -86,23 +86,23 @@ def fixture_stream(
 
 def by_frame(script: Response) -> Response:
     frames = script.body.split(b"\n\n")
-    return script.with_changes(pieces=tuple(frame + b"\n\n" for frame in frames if frame))
+    return script.with_changes(chunks=tuple(frame + b"\n\n" for frame in frames if frame))
 
 
 def by_byte(script: Response) -> Response:
-    return script.with_changes(pieces=tuple(bytes([byte]) for byte in script.body))
+    return script.with_changes(chunks=tuple(bytes([byte]) for byte in script.body))
 
 
 def with_crlf(script: Response) -> Response:
     return script.with_changes(
-        pieces=tuple(piece.replace(b"\n", b"\r\n") for piece in script.chunks)
+        chunks=tuple(piece.replace(b"\n", b"\r\n") for piece in script.chunks)
     )
 
 
 def without_event_lines(script: Response) -> Response:
     lines = script.body.split(b"\n")
     kept = b"\n".join(line for line in lines if not line.startswith(b"event:"))
-    return script.with_changes(pieces=(kept,))
+    return script.with_changes(chunks=(kept,))
 
 
 STREAM_VARIANTS: dict[str, Callable[[Response], Response]] = {

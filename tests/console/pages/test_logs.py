@@ -196,7 +196,7 @@ async def test_rows_arrive_and_end(
     assert newest == first.id
 
     frames = by_frame(fixture_stream(Format.CHAT))
-    upstream.respond_with(frames.with_changes(pieces=frames.chunks[:2], ending=Ending.STALLED))
+    upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
     running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
     try:
         await upstream.wait_for_request(2)

@@ -42,7 +42,7 @@ def slowly(script: Response) -> Response:
 
 def long(script: Response) -> Response:
     """More than the sockets on its way hold."""
-    return script.with_changes(pieces=(script.body.replace(b"world!", b"world!" * 100_000),))
+    return script.with_changes(chunks=(script.body.replace(b"world!", b"world!" * 100_000),))
 
 
 WHOLE, STREAM = fixture_reply("chat"), fixture_stream("chat")
@@ -130,7 +130,7 @@ async def test_at_any_byte(stage: Stage, script: Response, how: Break, data: st.
     """Up to which an upstream has spoken that says nothing more."""
     told = data.draw(st.integers(0, len(script.body)))
     silent = script.with_changes(
-        pieces=(script.body[:told],) if told else (), ending=Ending.STALLED
+        chunks=(script.body[:told],) if told else (), ending=Ending.STALLED
     )
     stage.at = lambda *_: None
     async with stage.asked(Scene(script is STREAM, (silent,))) as request:
