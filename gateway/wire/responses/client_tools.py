@@ -1,8 +1,7 @@
-"""Tools that responses models know by their type alone and that the client runs itself.
+"""Tools that responses models know by their type and that the client runs itself.
 
-Models of other formats are offered them as functions, and their calls come back as the items that
-the client knows. Source: Responses, "Local shell", "Shell", "Apply patch", "Tool search". It must
-not know how a request is read or a stream written.
+Models of other formats are offered them as functions, and their calls are rendered as the items
+that the client expects. Source: Responses, "Local shell", "Shell", "Apply patch", "Tool search".
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ _INTEGER: Final = {"type": "integer"}
 
 
 class ClientTool(NamedTuple):
-    """`call` and `output` are the types of its items. What a function would call its arguments
-    stands in the call's `field`, where `least` is the least that clients expect to find there;
-    `fixed` is what every call says besides."""
+    """`call` and `output` are the types of its items. A function's arguments are in the call's
+    `arguments_field`, where clients expect at least `defaults`; every call has `constants`."""
 
     prefix: str
     call: str
@@ -34,19 +32,19 @@ class ClientTool(NamedTuple):
     schema: Mapping[str, Any]
 
     def arguments(self, item: Payload) -> Payload:
-        """What the function is called with in a call that stands in the history."""
+        """The function's arguments in a call of the history."""
         return lenient_object(item.get(self.arguments_field))
 
     def call_item(self, arguments: str) -> Payload:
-        """The item of a call, but for its ids; arguments that are no object tell nothing."""
+        """The item of a call, without ids; arguments that are not an object count as empty."""
         try:
-            told = lenient_object(orjson.loads(arguments))
+            fields = lenient_object(orjson.loads(arguments))
         except orjson.JSONDecodeError:
-            told = {}
+            fields = {}
         return {
             "type": self.call,
             **self.constants,
-            self.arguments_field: {**self.defaults, **told},
+            self.arguments_field: {**self.defaults, **fields},
         }
 
 
@@ -116,12 +114,12 @@ CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
 """By the type of the tool, which is also the name of its function."""
 
 _NAMES_BY_CALL: Final = {tool.call: name for name, tool in CLIENT_TOOLS.items()}
-_OUTPUT_TYPES: Final = {tool.output: tool for tool in CLIENT_TOOLS.values()}
+_OUTPUT_TYPES: Final = {tool.output for tool in CLIENT_TOOLS.values()}
 
 
 def find(tool: Payload) -> ClientTool | None:
-    """The client's tool that a definition stands for; None for all others, and for those of these
-    types that the upstream runs."""
+    """The client tool of a definition; None for other tools, and for those of these types that the
+    upstream runs."""
     if tool.get("type") == "tool_search" and tool.get("execution") != "client":
         return None
     environment = tool.get("environment")
@@ -131,21 +129,20 @@ def find(tool: Payload) -> ClientTool | None:
 
 
 def called_tool(item: Payload) -> str | None:
-    """The name of the client's tool that an item is a call of."""
+    """The name of the client tool that an item calls."""
     if item.get("type") == "tool_search_call" and item.get("execution") == "server":
         return None
     return _NAMES_BY_CALL.get(str(item.get("type")))
 
 
 def is_call_output(item: Payload) -> bool:
-    """Whether an item is what a client's tool has answered."""
     if item.get("type") == "tool_search_output" and item.get("execution") == "server":
         return False
     return item.get("type") in _OUTPUT_TYPES
 
 
 def output_text(item: Payload, path: str) -> str:
-    """What a client's tool has answered, in words. Raises `InvalidRequest`."""
+    """The output of a client tool as text. Raises `InvalidRequest`."""
     if item.get("type") == "tool_search_output":
         tools = item.get("tools")
         names = [str(lenient_object(tool).get("name")) for tool in tools or () if tool]

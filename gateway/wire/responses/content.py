@@ -1,14 +1,7 @@
-"""Reads and writes the annotations of responses texts. It must not know where the text stands.
+"""Parts of messages and tool results, both ways: texts, images, files, audio, citations.
 
-Images, files and sound as parts of responses requests. It must not know who sends them.
-
-Public format: Responses, "Input image", "Input file", "Input audio". Ids of files are the asked
-vendor's only where the client spoke this format too (`own`).
-
-Parts of a prompt as responses input content. It must not know how items follow each other.
-
-What a part says beyond the hub's words comes back out of its side pocket; what this format has no
-word for is left out and named.
+Fields that have no name in the core are kept in `extra` and rendered from there; what this format
+cannot express is dropped, and recorded.
 """
 
 from __future__ import annotations
@@ -50,30 +43,33 @@ from gateway.wire.json_fields import (
     required_str,
 )
 
-_PLAIN: Final = ("input_text", "output_text", "text")
+_TEXT_TYPES: Final = ("input_text", "output_text", "text")
+_TTLS: Final = {"5m": "30m", "1h": "12h"}
+_PDF: Final = "application/pdf"
+_DEFAULT_FILENAME: Final = "document.pdf"
 
 
-def _content(content: Any, path: str) -> tuple[Part, ...]:
+def parse_content(content: Any, path: str) -> tuple[Part, ...]:
     """A string, or a list of parts."""
     if isinstance(content, str):
         return (Text(content),)
     parts = as_list(content, path)
-    return tuple([_part(part, path, index) for index, part in enumerate(parts)])
+    return tuple([_parse_part(part, path, index) for index, part in enumerate(parts)])
 
 
-def _part(part: Any, above: str, index: int) -> Part:
-    if type(part) is dict and len(part) == 2 and part.get("type") in _PLAIN:
-        text = part.get("text")  # most are nothing else
+def _parse_part(part: Any, list_path: str, index: int) -> Part:
+    if type(part) is dict and len(part) == 2 and part.get("type") in _TEXT_TYPES:
+        text = part.get("text")  # most parts have no other fields
         if type(text) is str:
             return Text(text)
-    path = f"{above}.{index}"
+    path = f"{list_path}.{index}"
     part = as_object(part, path)
     kind = required_str(part, "type", path)
-    parse = _PARTS.get(kind)
+    parse = _PART_PARSERS.get(kind)
     return parse(part, path) if parse else UnknownPart(kind, _pocket(part))
 
 
-def _text(part: Payload, path: str) -> Part:
+def _parse_text(part: Payload, path: str) -> Part:
     at = join_path(path, "annotations")
     return Text(
         required_str(part, "text", path),
@@ -81,60 +77,57 @@ def _text(part: Payload, path: str) -> Part:
             parse_citation(as_object(annotation, join_path(at, index)))
             for index, annotation in enumerate(optional_list(part, "annotations", path) or ())
         ),
-        cache=_cache(part, path),
+        cache=_parse_cache(part, path),
     )
 
 
-def _refusal(part: Payload, path: str) -> Part:
+def _parse_refusal(part: Payload, path: str) -> Part:
     return Refusal(required_str(part, "refusal", path))
 
 
-def _image(part: Payload, path: str) -> Part:
-    url, file_id = optional_str(part, "image_url", path), optional_str(part, "file_id", path)
-    if url is None and file_id is None:
-        raise missing_field(join_path(path, "image_url"))
-    source = parse_source(url) if url is not None else Source(file_id=file_id)
-    return Image(source, detail=optional_str(part, "detail", path), cache=_cache(part, path))
+def _parse_image(part: Payload, path: str) -> Part:
+    source = _parse_source(part, path, "image_url", optional_str(part, "image_url", path))
+    return Image(source, detail=optional_str(part, "detail", path), cache=_parse_cache(part, path))
 
 
-def _file(part: Payload, path: str) -> Part:
+def _parse_file(part: Payload, path: str) -> Part:
     """`file_data` is a data URL, as in every client library."""
     url = optional_str(part, "file_data", path) or optional_str(part, "file_url", path)
+    source = _parse_source(part, path, "file_data", url)
+    title = optional_str(part, "filename", path)
+    return Document(source, title=title, cache=_parse_cache(part, path))
+
+
+def _parse_source(part: Payload, path: str, field: str, url: str | None) -> Source:
     file_id = optional_str(part, "file_id", path)
     if url is None and file_id is None:
-        raise missing_field(join_path(path, "file_data"))
-    source = parse_source(url) if url is not None else Source(file_id=file_id)
-    return Document(source, title=optional_str(part, "filename", path), cache=_cache(part, path))
+        raise missing_field(join_path(path, field))
+    return parse_source(url) if url is not None else Source(file_id=file_id)
 
 
-def _audio(part: Payload, path: str) -> Part:
+def _parse_audio(part: Payload, path: str) -> Part:
     at = join_path(path, "input_audio")
     audio = as_object(required(part, "input_audio", path), at)
     media_type = f"audio/{required_str(audio, 'format', at)}"
     return Audio(Source(data=required_str(audio, "data", at), media_type=media_type))
 
 
-def _cache(part: Payload, path: str) -> CacheBreakpoint | None:
-    mark = optional_object(part, "prompt_cache_breakpoint", path)
-    return (
-        CacheBreakpoint(optional_str(mark, "ttl", join_path(path, "prompt_cache_breakpoint")))
-        if mark
-        else None
-    )
+def _parse_cache(part: Payload, path: str) -> CacheBreakpoint | None:
+    name = "prompt_cache_breakpoint"
+    fields = optional_object(part, name, path)
+    return CacheBreakpoint(optional_str(fields, "ttl", join_path(path, name))) if fields else None
 
 
 def _pocket(data: Any) -> ProviderData:
     return ProviderData(Format.RESPONSES, data)
 
 
-_PARTS: Final[dict[str, Callable[[Payload, str], Part]]] = {
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
-    "refusal": _refusal,
-    "input_image": _image,
-    "input_file": _file,
-    "input_audio": _audio,
+_PART_PARSERS: Final[dict[str, Callable[[Payload, str], Part]]] = {
+    **dict.fromkeys(_TEXT_TYPES, _parse_text),
+    "refusal": _parse_refusal,
+    "input_image": _parse_image,
+    "input_file": _parse_file,
+    "input_audio": _parse_audio,
 }
 
 
@@ -149,17 +142,17 @@ def parse_citation(annotation: Payload) -> Citation:
 
 
 def echo_citation(citation: Citation) -> Payload | None:
-    """The annotation as this format once told it; None where another format did."""
+    """The annotation as it was received in this format; else as `render_citation`."""
     extra = citation.extra
     if extra is not None and extra.format is Format.RESPONSES:
-        own: Payload = extra.data
-        return own
+        annotation: Payload = extra.data
+        return annotation
     return render_citation(citation, citation.start or 0, citation.end or 0)
 
 
 def render_citation(citation: Citation, start: int, end: int) -> Payload | None:
-    """The annotation for a page of the web, over these characters of the text; None for sources
-    of other kinds, which have no name here."""
+    """The annotation of a web page for these characters of the text; None for other sources, which
+    this format cannot express."""
     if citation.url is None:
         return None
     return {
@@ -172,142 +165,81 @@ def render_citation(citation: Citation, start: int, end: int) -> Payload | None:
 
 
 def _of_type(value: Any, kind: type[Any]) -> Any:
-    return value if type(value) is kind else None  # true is no offset
-
-
-_PDF: Final = "application/pdf"
-_DEFAULT_FILENAME: Final = "document.pdf"
-
-
-def render_image(image: Image, *, same_format: bool) -> Payload:
-    part: Payload = {"type": "input_image"}
-    source = image.source
-    if source.file_id is not None:
-        part["file_id"] = _file_id(source.file_id, same_format=same_format)
-    else:
-        part["image_url"] = _url(source)
-    if image.detail is not None or not same_format:
-        part["detail"] = image.detail or "auto"
-    return part
-
-
-def render_file(document: Document, *, same_format: bool) -> Payload:
-    """For documents that are no plain text."""
-    part: Payload = {"type": "input_file"}
-    source = document.source or Source()
-    if document.title or (source.data is not None and not same_format):
-        part["filename"] = document.title or _DEFAULT_FILENAME
-    if source.file_id is not None:
-        part["file_id"] = _file_id(source.file_id, same_format=same_format)
-    elif source.data is not None:
-        part["file_data"] = _url(source, None if same_format else _PDF)
-    else:
-        part["file_url"] = source.url or ""
-    return part
-
-
-def document_text(document: Document) -> str:
-    """A plain-text document, as there are none here: its words, below what is said about them."""
-    return "\n\n".join(filter(None, (document.title, document.context, document.text)))
-
-
-def render_audio(audio: Audio) -> Payload:
-    form = (audio.source.media_type or "").rpartition("/")[2]
-    return {"type": "input_audio", "input_audio": {"data": audio.source.data, "format": form}}
-
-
-def _url(source: Source, default: str | None = None) -> str:
-    if source.data is None:
-        return source.url or ""
-    media_type = (source.media_type or default or "").replace("image/jpg", "image/jpeg")
-    return f"data:{media_type};base64,{source.data}"
-
-
-def _file_id(id: str, *, same_format: bool) -> str:
-    if not same_format:
-        raise UnsupportedField("file_id", "a file kept by one vendor is not known to another")
-    return id
-
-
-_TTLS: Final = {"5m": "30m", "1h": "12h"}
-_ERROR_PREFIX: Final = "Error: "
+    return value if type(value) is kind else None  # bool is not an offset
 
 
 class ContentRenderer:
-    """Renders the parts of one prompt."""
+    """Renders the parts of one prompt (Responses, "Input image", "Input file", "Input audio")."""
 
     __slots__ = ("_cache_breakpoints", "_dropped", "_same_format")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
-        self._dropped = losses
+    def __init__(self, prompt: Prompt, target: Target, dropped: Dropped) -> None:
+        self._dropped = dropped
         self._same_format = prompt.format is Format.RESPONSES
         self._cache_breakpoints = target.cache_marks or self._same_format
 
     def render_input(self, parts: Iterable[Part]) -> list[Payload]:
-        """What anybody but the assistant says."""
-        return [said for part in parts for said in self._renderer_for(part)(self, part)]
-
-    def _renderer_for(self, part: Part) -> Callable[[ContentRenderer, Any], Iterable[Payload]]:
-        return self._RENDERERS.get(type(part), ContentRenderer._unsupported)
+        """Content of any role but the assistant."""
+        renderers, unsupported = self._RENDERERS, ContentRenderer._unsupported
+        return [
+            content
+            for part in parts
+            for content in renderers.get(type(part), unsupported)(self, part)
+        ]
 
     def render_output(self, parts: Iterable[Part]) -> list[Payload]:
-        """What the assistant says; there is no word here for pictures and files that it made."""
-        said: list[Payload] = []
+        """Content of the assistant, which cannot have images, files and audio."""
+        content: list[Payload] = []
         for part in parts:
             match part:
                 case Text() if part.text or self._same_format:
-                    said.append(self._output_text(part))
+                    content.append(self._output_text(part))
                 case Refusal(text):
-                    said.append({"type": "refusal", "refusal": text})
+                    content.append({"type": "refusal", "refusal": text})
                 case Image() | Document() | Audio():
                     self._dropped.drop(type(part).__name__.lower())
                 case UnknownPart():
-                    said += self._render_unknown(part)
+                    content += self._render_unknown(part)
                 case _:
                     pass
-        return said
+        return content
 
     def render_result(self, result: ToolResult) -> str | list[Payload]:
-        """What a tool has answered: a string where it is words alone."""
-        parts = (
-            _with_error_prefix(result.parts)
-            if result.is_error and not self._same_format
-            else result.parts
-        )
+        """A tool's result: a string where it is only text."""
+        parts: Sequence[Part] = result.parts
+        if result.is_error and not self._same_format:
+            parts = _with_error_prefix(parts)
         if result.cache:
             parts = self._with_cache(parts, result.cache)
+        content = self.render_input(parts)
         if len(parts) > 1 and self._same_format:
-            return self.render_input(parts)
-        rendered = self.render_input(parts)
-        if all(said.keys() == {"type", "text"} for said in rendered):
-            return "\n".join(said["text"] for said in rendered)
-        return rendered
+            return content
+        if all(part.keys() == {"type", "text"} for part in content):
+            return "\n".join(part["text"] for part in content)
+        return content
 
-    def drop_cache(self, mark: CacheBreakpoint | None) -> None:
-        """A mark that stands where there are none here."""
-        if mark is not None:
+    def drop_cache(self, cache: CacheBreakpoint | None) -> None:
+        """For parts that cannot have a breakpoint."""
+        if cache is not None:
             self._dropped.drop("cache_marks")
 
-    def _with_cache(self, parts: Sequence[Part], mark: CacheBreakpoint) -> tuple[Part, ...]:
-        """A result's own mark, which its last part can have."""
-        if (
-            parts
-            and isinstance(last := parts[-1], Text | Image | Document)
-            and self._cache_breakpoints
-        ):
-            return (*parts[:-1], replace(last, cache=last.cache or mark))
-        self.drop_cache(mark)
-        return tuple(parts)
+    def _with_cache(self, parts: Sequence[Part], cache: CacheBreakpoint) -> Sequence[Part]:
+        """Moves a result's own breakpoint to its last part, if that can have one."""
+        last = parts[-1] if parts else None
+        if isinstance(last, Text | Image | Document) and self._cache_breakpoints:
+            return (*parts[:-1], replace(last, cache=last.cache or cache))
+        self.drop_cache(cache)
+        return parts
 
     def _output_text(self, part: Text) -> Payload:
         annotations = [self._render_annotation(citation) for citation in part.citations]
         self.drop_cache(part.cache)
         self._dropped.remaining_fields(part.extra)
-        known = [annotation for annotation in annotations if annotation is not None]
-        return {"type": "output_text", "text": part.text, "annotations": known}
+        annotations = [annotation for annotation in annotations if annotation is not None]
+        return {"type": "output_text", "text": part.text, "annotations": annotations}
 
     def _render_annotation(self, citation: Citation) -> Payload | None:
-        """Only this format's own, for the offsets of others count other things."""
+        """Only those of this format: the offsets of others are counted differently."""
         if self._same_format:
             return echo_citation(citation)
         self._dropped.drop("citations")
@@ -323,39 +255,64 @@ class ContentRenderer:
         yield {"type": "input_text", "text": part.text}
 
     def _render_image(self, part: Image) -> Iterable[Payload]:
-        yield self._finish(render_image(part, same_format=self._same_format), part)
+        content: Payload = {"type": "input_image"}
+        if part.source.file_id is not None:
+            content["file_id"] = self._file_id(part.source.file_id)
+        else:
+            content["image_url"] = _render_url(part.source)
+        if part.detail is not None or not self._same_format:
+            content["detail"] = part.detail or "auto"
+        yield self._finish(content, part)
 
     def _render_document(self, part: Document) -> Iterable[Payload]:
+        """Plain text becomes an input text, with its title and context before it."""
         if part.text is not None:
-            yield self._finish({"type": "input_text", "text": document_text(part)}, part)
+            text = "\n\n".join(filter(None, (part.title, part.context, part.text)))
+            yield self._finish({"type": "input_text", "text": text}, part)
             return
         if part.context:
             yield {"type": "input_text", "text": part.context}
-        yield self._finish(render_file(part, same_format=self._same_format), part)
+        content: Payload = {"type": "input_file"}
+        source = part.source or Source()
+        if part.title or (source.data is not None and not self._same_format):
+            content["filename"] = part.title or _DEFAULT_FILENAME
+        if source.file_id is not None:
+            content["file_id"] = self._file_id(source.file_id)
+        elif source.data is not None:
+            content["file_data"] = _render_url(source, "" if self._same_format else _PDF)
+        else:
+            content["file_url"] = source.url or ""
+        yield self._finish(content, part)
+
+    def _file_id(self, id: str) -> str:
+        if not self._same_format:
+            raise UnsupportedField("file_id", "a file kept by one vendor is not known to another")
+        return id
 
     def _render_audio(self, part: Audio) -> Iterable[Payload]:
-        yield render_audio(part)
+        form = (part.source.media_type or "").rpartition("/")[2]
+        yield {"type": "input_audio", "input_audio": {"data": part.source.data, "format": form}}
 
     def _render_unknown(self, part: UnknownPart) -> Iterable[Payload]:
-        own: Payload | None = self._dropped.native_part(part)
-        return () if own is None else (own,)
+        content: Payload | None = self._dropped.native_part(part)
+        return () if content is None else (content,)
 
     def _unsupported(self, part: Part) -> Iterable[Payload]:
-        """Calls and thoughts inside of a tool's answer: no client sends such."""
+        """Calls and reasoning inside a tool's result, which no client sends."""
         self._dropped.drop(type(part).__name__.lower())
         return ()
 
-    def _finish(self, said: Payload, part: Text | Image | Document) -> Payload:
+    def _finish(self, content: Payload, part: Text | Image | Document) -> Payload:
         self._dropped.remaining_fields(part.extra)
         if part.cache is None:
-            return said
+            return content
         if not self._cache_breakpoints:
             self._dropped.drop("cache_marks")
-            return said
-        mark = {"mode": "explicit"}
+            return content
+        cache = {"mode": "explicit"}
         if part.cache.ttl is not None:
-            mark["ttl"] = _TTLS.get(part.cache.ttl, part.cache.ttl)
-        return said | {"prompt_cache_breakpoint": mark}
+            cache["ttl"] = _TTLS.get(part.cache.ttl, part.cache.ttl)
+        return content | {"prompt_cache_breakpoint": cache}
 
     _RENDERERS: ClassVar[dict[type[Part], Callable[[ContentRenderer, Any], Iterable[Payload]]]] = {
         Text: _render_text,
@@ -367,11 +324,18 @@ class ContentRenderer:
     }
 
 
-def _with_error_prefix(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """An answer that says in words that the tool has failed."""
+def _render_url(source: Source, default_media_type: str = "") -> str:
+    if source.data is None:
+        return source.url or ""
+    media_type = (source.media_type or default_media_type).replace("image/jpg", "image/jpeg")
+    return f"data:{media_type};base64,{source.data}"
+
+
+def _with_error_prefix(parts: Sequence[Part]) -> Sequence[Part]:
+    """The parts with a text that says that the tool has failed."""
     first = parts[0] if parts else None
     if not isinstance(first, Text):
-        return (Text(_ERROR_PREFIX.strip()), *parts)
+        return (Text("Error:"), *parts)
     if first.text.startswith("Error"):
-        return tuple(parts)
-    return (replace(first, text=_ERROR_PREFIX + first.text), *parts[1:])
+        return parts
+    return (replace(first, text=f"Error: {first.text}"), *parts[1:])

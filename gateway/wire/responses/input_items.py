@@ -1,11 +1,4 @@
-"""Reads the input of responses requests: every item is one turn. It must not know the model.
-
-Items of unknown types are never refused: they ride as `OpaquePart`.
-
-Turns of a prompt as responses input items. It must not know in which order turns may stand.
-
-A client of this format has its items back as it sent them, but for ids that were made here.
-"""
+"""Items of the input, both ways: each is one turn. Items of unknown types are accepted, too."""
 
 from __future__ import annotations
 
@@ -46,7 +39,7 @@ from gateway.wire.json_fields import (
     required_str,
 )
 from gateway.wire.responses import client_tools
-from gateway.wire.responses.content import ContentRenderer, _content, _pocket
+from gateway.wire.responses.content import ContentRenderer, _pocket, parse_content
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
@@ -57,8 +50,6 @@ _ROLES: Final = {
     "developer": Role.DEVELOPER,
 }
 _MESSAGE_FIELDS: Final = frozenset({"type", "role", "content"})
-
-
 _CALL_FIELDS: Final = frozenset({"type", "call_id", "name", "namespace", "arguments", "input"})
 _RESULT_FIELDS: Final = frozenset({"type", "call_id", "output"})
 
@@ -85,48 +76,34 @@ def _parse_message(item: Payload, path: str) -> Turn:
     if role is None:
         reason = "Input should be 'user', 'assistant', 'system' or 'developer'"
         raise invalid_field(join_path(path, "role"), reason)
-    parts = _content(required(item, "content", path), join_path(path, "content"))
-    more: Payload = {}
+    parts = parse_content(required(item, "content", path), join_path(path, "content"))
+    extra: Payload = {}
     if not item.keys() <= _MESSAGE_FIELDS:
-        more = {name: value for name, value in item.items() if name not in _MESSAGE_FIELDS}
+        extra = {name: value for name, value in item.items() if name not in _MESSAGE_FIELDS}
     if any([type(part) is UnknownPart for part in parts]):
-        more["type"] = "message"  # else the turn would look like an item of an unknown type
-    return Turn(role, parts, extra=_pocket(more) if more else None)
+        extra["type"] = "message"  # marks the turn, which is otherwise an item of an unknown type
+    return Turn(role, parts, extra=_pocket(extra) if extra else None)
 
 
-def _parse_function_call(item: Payload, path: str) -> Turn:
-    return _parse_call(item, path, CallKind.FUNCTION, "arguments")
-
-
-def _parse_custom_call(item: Payload, path: str) -> Turn:
-    return _parse_call(item, path, CallKind.CUSTOM, "input")
-
-
-def _parse_call(item: Payload, path: str, kind: CallKind, field: str) -> Turn:
+def _parse_call(item: Payload, path: str) -> Turn:
+    custom = item["type"] == "custom_tool_call"
     call = ToolCall(
         id=required_str(item, "call_id", path),
         name=required_str(item, "name", path),
-        arguments=required_str(item, field, path),
-        kind=kind,
+        arguments=required_str(item, "input" if custom else "arguments", path),
+        kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         namespace=optional_str(item, "namespace", path),
         extra=_unknown_fields(item, _CALL_FIELDS),
     )
     return Turn(Role.ASSISTANT, (call,))
 
 
-def _parse_function_output(item: Payload, path: str) -> Turn:
-    return _parse_output(item, path, CallKind.FUNCTION)
-
-
-def _parse_custom_output(item: Payload, path: str) -> Turn:
-    return _parse_output(item, path, CallKind.CUSTOM)
-
-
-def _parse_output(item: Payload, path: str, kind: CallKind) -> Turn:
+def _parse_output(item: Payload, path: str) -> Turn:
+    custom = item["type"] == "custom_tool_call_output"
     result = ToolResult(
         call_id=required_str(item, "call_id", path),
-        parts=_content(required(item, "output", path), join_path(path, "output")),
-        kind=kind,
+        parts=parse_content(required(item, "output", path), join_path(path, "output")),
+        kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         extra=_unknown_fields(item, _RESULT_FIELDS),
     )
     return Turn(Role.USER, (result,))
@@ -151,7 +128,7 @@ def _parse_client_output(item: Payload, path: str) -> Turn:
 
 
 def _call_id(item: Payload, path: str) -> str:
-    """Some of these items have no other id than their own."""
+    """Some of these items have only an id of their own."""
     return optional_str(item, "call_id", path) or required_str(item, "id", path)
 
 
@@ -193,10 +170,10 @@ def _unknown_fields(item: Payload, known: frozenset[str]) -> ProviderData | None
 
 
 _ITEM_PARSERS: Final[dict[str, Callable[[Payload, str], Turn]]] = {
-    "function_call": _parse_function_call,
-    "function_call_output": _parse_function_output,
-    "custom_tool_call": _parse_custom_call,
-    "custom_tool_call_output": _parse_custom_output,
+    "function_call": _parse_call,
+    "function_call_output": _parse_output,
+    "custom_tool_call": _parse_call,
+    "custom_tool_call_output": _parse_output,
     "reasoning": _parse_reasoning,
     "web_search_call": _parse_web_search,
 }
@@ -206,28 +183,29 @@ _EMPTY_TEXT: Final = {"type": "input_text", "text": "(empty)"}
 
 
 def restore_reasoning(thinking: Thinking, target: Target) -> Payload | None:
-    """The item as its upstream gave it out; None where this upstream is not the one. The encrypted
-    content is bound to its id, where it had one."""
-    proof = signatures.signature_for(thinking, Format.RESPONSES, target)
-    if not isinstance(proof, dict) or not isinstance(proof.get("encrypted_content"), str):
+    """The item as its upstream sent it; None where the target is another upstream. The encrypted
+    content is bound to the item's id, if it had one."""
+    signature = signatures.signature_for(thinking, Format.RESPONSES, target)
+    if not isinstance(signature, dict) or not isinstance(signature.get("encrypted_content"), str):
         return None
     item: Payload = {"type": "reasoning"}
-    if isinstance(proof.get("id"), str):
-        item["id"] = proof["id"]
+    if isinstance(signature.get("id"), str):
+        item["id"] = signature["id"]
     item["summary"] = [{"type": "summary_text", "text": thinking.text}] if thinking.text else []
-    return item | {"encrypted_content": proof["encrypted_content"]}
+    return item | {"encrypted_content": signature["encrypted_content"]}
 
 
 class InputItemRenderer:
-    """Renders the turns of one prompt in their order: calls and results share their ids."""
+    """Renders the turns of one prompt in their order: calls and results share their ids. Items of
+    this format are rendered as received, except for generated ids."""
 
     __slots__ = ("_content", "_dropped", "_id_counts", "_pending_ids", "_same_format", "_target")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
+    def __init__(self, prompt: Prompt, target: Target, dropped: Dropped) -> None:
         self._same_format = prompt.format is Format.RESPONSES
         self._target = target
-        self._dropped = losses
-        self._content = ContentRenderer(prompt, target, losses)
+        self._dropped = dropped
+        self._content = ContentRenderer(prompt, target, dropped)
         self._id_counts: defaultdict[str, int] = defaultdict(int)
         self._pending_ids: defaultdict[str, deque[str]] = defaultdict(deque)
 
@@ -235,128 +213,123 @@ class InputItemRenderer:
         return [item for turn in turns for item in self._render_turn(turn)]
 
     def join_texts(self, turns: Iterable[Turn]) -> str:
-        """The texts of turns that hold nothing else."""
+        """The text of turns that have only texts."""
         texts: list[str] = []
         for turn in turns:
             self._dropped.remaining_fields(turn.extra)
-            texts += (said["text"] for said in self._content.render_input(turn.parts))
+            texts += (content["text"] for content in self._content.render_input(turn.parts))
         return "\n\n".join(texts)
 
     def _render_turn(self, turn: Turn) -> Iterator[Payload]:
-        """Items of their own, and a message for what is said between them."""
+        """Calls, results and reasoning are items, and the parts between them become messages."""
         self._dropped.remaining_fields(turn.extra)
-        said: list[Part] = []
+        message: list[Part] = []
         for part in turn.parts:
-            tell = self._item_renderer(part, turn)
-            if tell is None:
-                said.append(part)
+            render = self._item_renderer(part, turn)
+            if render is None:
+                message.append(part)
                 continue
-            if said:
-                yield from self._render_message(turn, said)
-                said = []
-            if (item := tell(self, part)) is not None:
+            if message:
+                yield from self._render_message(turn, message)
+                message = []
+            if (item := render(self, part)) is not None:
                 yield item
-        if said or not turn.parts:
-            yield from self._render_message(turn, said)
+        if message or not turn.parts:
+            yield from self._render_message(turn, message)
 
     def _item_renderer(
         self, part: Part, turn: Turn
     ) -> Callable[[InputItemRenderer, Any], Payload | None] | None:
-        """None for parts of a message. An item of this format that the hub has no word for is all
-        of its turn; the parser marks turns that are messages with such a part."""
+        """None for parts of a message. An unknown item of this format is a turn of its own; the
+        parser marks messages that have an unknown part."""
         if isinstance(part, UnknownPart):
-            return (
-                InputItemRenderer._render_unknown
-                if self._same_format and "type" not in _native_fields(turn.extra)
-                else None
-            )
+            is_item = self._same_format and "type" not in _native_fields(turn.extra)
+            return InputItemRenderer._render_unknown if is_item else None
         return self._RENDERERS.get(type(part))
 
     def _render_message(self, turn: Turn, parts: Sequence[Part]) -> Iterator[Payload]:
         """One message, or none where nothing is left of it."""
-        assistant = turn.role is Role.ASSISTANT
-        content = (
-            self._content.render_output(parts) if assistant else self._content.render_input(parts)
-        )
-        if not content and turn.role is Role.USER and not self._same_format:
-            content = [_EMPTY_TEXT]
+        role = turn.role
+        render = self._content.render_input
+        if role is Role.ASSISTANT:
+            render = self._content.render_output
+        content = render(parts)
+        if not self._same_format:
+            if role is Role.SYSTEM:
+                role = Role.DEVELOPER
+            elif role is Role.USER and not content:
+                content = [_EMPTY_TEXT]
         if content or self._same_format:
-            role = (
-                Role.DEVELOPER if turn.role is Role.SYSTEM and not self._same_format else turn.role
-            )
             yield _message_item(role, content) | _without_generated_id(_native_fields(turn.extra))
 
     def _render_thinking(self, part: Thinking) -> Payload | None:
-        if part.origin is None and (own := _native_fields(part.extra)).get("type") == "reasoning":
-            return _without_generated_id(own)
+        native = _native_fields(part.extra)
+        if part.origin is None and native.get("type") == "reasoning":
+            return _without_generated_id(native)
         if (item := restore_reasoning(part, self._target)) is None:
             self._dropped.drop("thinking")
         return item
 
     def _render_call(self, part: ToolCall) -> Payload:
-        self._drop_unsupported(part)
-        own = _without_generated_id(_native_fields(part.extra))
+        self._dropped.remaining_fields(part.extra)
+        self._content.drop_cache(part.cache)
+        native = _without_generated_id(_native_fields(part.extra))
         call_id = self._call_id(part.id)
-        if "type" in own:
-            return own
-        item: Payload = {"type": "function_call", "call_id": call_id} | self._name_fields(part)
-        if part.kind is not CallKind.CUSTOM:
-            unsaid = "" if self._same_format else "{}"
-            return item | {"arguments": part.arguments or unsaid} | own
-        if not self._target.custom_tools:
-            wrapped = orjson.dumps({CUSTOM_TOOL_ARG: part.arguments}).decode()
-            return item | {"arguments": wrapped} | own
-        return item | {"type": "custom_tool_call", "input": part.arguments} | own
-
-    def _name_fields(self, part: ToolCall) -> Payload:
+        if "type" in native:
+            return native
+        item: Payload = {"type": "function_call", "call_id": call_id}
         if not self._same_format:
-            return {"name": upstream_name(part.name, part.namespace)}
-        if part.namespace is None:
-            return {"name": part.name}
-        return {"name": part.name, "namespace": part.namespace}
+            item["name"] = upstream_name(part.name, part.namespace)
+        else:
+            item["name"] = part.name
+            if part.namespace is not None:
+                item["namespace"] = part.namespace
+        if part.kind is not CallKind.CUSTOM:
+            item["arguments"] = part.arguments or ("" if self._same_format else "{}")
+        elif self._target.custom_tools:
+            item |= {"type": "custom_tool_call", "input": part.arguments}
+        else:
+            item["arguments"] = orjson.dumps({CUSTOM_TOOL_ARG: part.arguments}).decode()
+        return item | native
 
     def _render_result(self, part: ToolResult) -> Payload:
         self._dropped.remaining_fields(part.extra)
-        awaited = self._pending_ids[part.call_id]
-        call_id = awaited.popleft() if awaited else self._sanitized(part.call_id)
-        own = _without_generated_id(_native_fields(part.extra))
-        if "type" in own:
-            return own
+        if pending := self._pending_ids[part.call_id]:
+            call_id = pending.popleft()
+        else:
+            call_id = part.call_id if self._same_format else sanitize_name(part.call_id)
+        native = _without_generated_id(_native_fields(part.extra))
+        if "type" in native:
+            return native
         custom = part.kind is CallKind.CUSTOM and self._target.custom_tools
         kind = "custom_tool_call_output" if custom else "function_call_output"
-        return {"type": kind, "call_id": call_id, "output": self._content.render_result(part)} | own
+        output = self._content.render_result(part)
+        return {"type": kind, "call_id": call_id, "output": output} | native
 
     def _call_id(self, id: str) -> str:
-        """Some clients name a call by its function, again and again: here ids are unique."""
+        """A unique id: some clients use the name of the function as the id of all its calls."""
         if self._same_format:
             return id
         self._id_counts[id] += 1
-        times = self._id_counts[id]
-        sent = sanitize_name(id) if times == 1 else sanitize_name(f"{id}_{times}")
-        self._pending_ids[id].append(sent)
-        return sent
-
-    def _sanitized(self, id: str) -> str:
-        return id if self._same_format else sanitize_name(id)
+        count = self._id_counts[id]
+        unique = sanitize_name(id if count == 1 else f"{id}_{count}")
+        self._pending_ids[id].append(unique)
+        return unique
 
     def _render_server_call(self, part: ServerToolCall) -> Payload | None:
-        own = _without_generated_id(_native_fields(part.extra))
-        if "type" in own:
-            return own
+        native = _without_generated_id(_native_fields(part.extra))
+        if "type" in native:
+            return native
         self._dropped.drop(part.name)
         return None
 
     def _render_server_result(self, part: ServerToolResult) -> None:
-        """Here a search is one item with what it found."""
+        """In this format the results are part of the search item."""
         if not self._same_format:
             self._dropped.drop(part.name)
 
     def _render_unknown(self, part: UnknownPart) -> Payload:
         return _without_generated_id(part.data.data)
-
-    def _drop_unsupported(self, part: ToolCall) -> None:
-        self._dropped.remaining_fields(part.extra)
-        self._content.drop_cache(part.cache)
 
     _RENDERERS: ClassVar[dict[type[Part], Callable[[InputItemRenderer, Any], Payload | None]]] = {
         Thinking: _render_thinking,
@@ -368,7 +341,6 @@ class InputItemRenderer:
 
 
 def empty_user_message() -> Payload:
-    """A message of the user's, where there has to be one."""
     return _message_item(Role.USER, [_EMPTY_TEXT])
 
 
@@ -382,7 +354,6 @@ def _native_fields(extra: ProviderData | None) -> Payload:
 
 
 def _without_generated_id(item: Payload) -> Payload:
-    """Without the ids that no upstream has given out."""
     if is_generated(item.get("id")):
         return {name: value for name, value in item.items() if name != "id"}
     return item

@@ -1,8 +1,4 @@
-"""Reads responses requests into prompts. It must not know what any model or upstream allows.
-
-The public format is Responses (Specification, "Responses"); the texts of its errors name the field
-by its dotted path. Unknown fields are never refused.
-"""
+"""Responses requests to prompts (Specification, "Responses"). Unknown fields are accepted."""
 
 from __future__ import annotations
 
@@ -42,25 +38,9 @@ from gateway.wire.responses.input_items import parse_item
 from gateway.wire.responses.tools import parse_tool_choice, parse_tools
 
 _KNOWN_FIELDS: Final = {
-    "model",
-    "input",
-    "instructions",
-    "stream",
-    "max_output_tokens",
-    "temperature",
-    "top_p",
-    "top_logprobs",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-    "reasoning",
-    "include",
-    "store",
-    "previous_response_id",
-    "metadata",
-    "user",
-    "prompt_cache_key",
+    *("model", "input", "instructions", "stream", "max_output_tokens", "temperature", "top_p"),
+    *("top_logprobs", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
+    *("include", "store", "previous_response_id", "metadata", "user", "prompt_cache_key"),
     "service_tier",
 }
 _KNOWN_SUBFIELDS: Final = {
@@ -73,7 +53,7 @@ _SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_logprobs"})
 
 
 def parse_prompt(body: object) -> Prompt:
-    """Raises `InvalidRequest` naming the field."""
+    """Raises `InvalidRequest` with the dotted path of the field."""
     body = as_object(body, "")
     model = parse_model(body)
     turns, added_tools = _parse_input(body)
@@ -113,16 +93,16 @@ def _parse_sampling(body: Payload) -> Sampling:
 
 
 def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
-    """The turns, and the tools that newer clients send within the input: as an item of their own,
-    or as what a search for tools has found. Those have no definition, for the item stays a turn."""
+    """The turns, and the tools that clients send within the input: as an item of their own, or as
+    the output of a tool search. The latter have no definition, because the item stays a turn."""
     turns: list[Turn] = []
     tools: list[Tool] = []
     if instructions := optional_str(body, "instructions"):
         turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
-    given = required(body, "input")
-    if isinstance(given, str):
-        return (*turns, Turn(Role.USER, (Text(given),))), tools
-    for index, item in enumerate(as_list(given, "input")):
+    items = required(body, "input")
+    if isinstance(items, str):
+        return (*turns, Turn(Role.USER, (Text(items),))), tools
+    for index, item in enumerate(as_list(items, "input")):
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "additional_tools":
@@ -153,12 +133,10 @@ def _parse_output_format(body: Payload) -> OutputFormat | None:
         return None
     path = "text.format"
     form = optional_object(optional_object(body, "text") or {}, "format", "text")
-    if form is None:
-        return None
-    kind = required_str(form, "type", path)
+    kind = None if form is None else required_str(form, "type", path)
     if kind == "json_object":
         return OutputFormat(kind=OutputKind.JSON_OBJECT)
-    if kind != "json_schema":
+    if form is None or kind != "json_schema":
         return None
     return OutputFormat(
         kind=OutputKind.JSON_SCHEMA,

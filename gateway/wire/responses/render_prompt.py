@@ -1,12 +1,8 @@
-"""A prompt of any format as a responses request. It must not know how the reply will look.
+"""Prompts to responses requests (Responses, "Create a response").
 
-Public format: Responses, "Create a response". Nothing is stored upstream and reasoning comes back
-encrypted, so that every turn can go to any account that can read it.
-
-A prompt's turns as `instructions` and `input`. It must not know tools' definitions or options.
-
-Every call is answered, nothing is empty, and reasoning stands before what it led to (Responses,
-"Input"). A client of this format has its items back as it sent them.
+Nothing is stored upstream, and reasoning comes back encrypted, so that the next request can go to
+any account that can read it. Every call has a result, nothing is empty, and reasoning is followed
+by its output (Responses, "Input"). A client of this format gets its items through as it sent them.
 """
 
 from __future__ import annotations
@@ -37,40 +33,46 @@ from gateway.wire.responses.settings import echo_settings, extra_fields, render_
 from gateway.wire.responses.tools import render_tools
 
 MIN_OUTPUT_TOKENS: Final = 16
-"""Tokens of output that upstreams let a request be limited to, at the least."""
+"""The lowest output limit that upstreams accept."""
 
 _SEARCH: Final = "web_search"
 _INCLUDE_REASONING: Final = "reasoning.encrypted_content"
 _INCLUDE_SOURCES: Final = "web_search_call.action.sources"
 _INCLUDE_LOGPROBS: Final = "message.output_text.logprobs"
 _SHARED_FIELDS: Final = ("prompt_cache_options", "prompt_cache_retention", "moderation")
-"""Fields that mean the same wherever they have these names."""
+"""Fields of other formats with the same name and meaning."""
 _SUMMARIES: Final = ("auto", "concise", "detailed")
 _OMITTED: Final = "omitted"
 _SERVICE_TIERS: Final = {"standard_only": "default"}
 _MAX_TEMPERATURE: Final = 2.0
 _MAX_CACHE_KEY: Final = 64
+_BILLING_PREFIX: Final = "x-anthropic-billing-header:"
+"""Start of a text of agents that changes with every request and has no meaning elsewhere."""
+_AFTER_REASONING: Final = ("reasoning", "function_call", "custom_tool_call")
 
 
 def render_prompt(prompt: Prompt, target: Target) -> Rendering:
-    """Raises `CannotConvert` for what would change the answer's meaning."""
-    losses = Dropped(Format.RESPONSES)
-    own = prompt.format is Format.RESPONSES
+    """Raises `UnsupportedField` for what would change the meaning of the reply."""
+    dropped = Dropped(Format.RESPONSES)
     _check_supported(prompt)
     body: Payload = {
         "model": target.model,
-        **render_turns(prompt, target, losses),
-        **render_tools(prompt, target, losses),
+        **render_turns(prompt, target, dropped),
+        **render_tools(prompt, target, dropped),
     }
-    settings = echo_settings(prompt) if own else _render_settings(prompt, target, losses)
+    if prompt.format is Format.RESPONSES:
+        settings = echo_settings(prompt)
+    else:
+        settings = _render_settings(prompt, target, dropped)
     body |= {name: value for name, value in settings.items() if value is not None}
     if include := _include(prompt, body):
         body["include"] = include
     if prompt.stream:
         body["stream"] = True
-    if _wants_logprobs(prompt):
-        losses.drop("logprobs")
-    return Rendering(body=body, dropped=frozenset(losses.names), stop=_stop_sequences(prompt))
+    if prompt.sampling.top_logprobs is not None or _INCLUDE_LOGPROBS in prompt.include:
+        dropped.drop("logprobs")  # the decoder does not pass them on
+    stop = tuple([sequence for sequence in prompt.stop if sequence])
+    return Rendering(body=body, dropped=frozenset(dropped.names), stop=stop)
 
 
 def _check_supported(prompt: Prompt) -> None:
@@ -86,33 +88,32 @@ def _check_supported(prompt: Prompt) -> None:
         raise UnsupportedField("background", "a translated reply cannot be fetched later")
 
 
-def _render_settings(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
+def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     tier = prompt.service_tier
-    formed = prompt.output is not None or prompt.verbosity is not None
+    has_text_field = prompt.output is not None or prompt.verbosity is not None
     return {
-        "max_output_tokens": _max_tokens(prompt, target, losses),
-        **_render_sampling(prompt, target, losses),
-        "text": (render_text_field(prompt, losses) or None) if formed else None,
-        "reasoning": prompt.reasoning
-        and (_render_reasoning(prompt.reasoning, target, losses) or None),
+        "max_output_tokens": _max_tokens(prompt, target, dropped),
+        **_render_sampling(prompt, target, dropped),
+        "text": (render_text_field(prompt, dropped) or None) if has_text_field else None,
+        "reasoning": prompt.reasoning and _render_reasoning(prompt.reasoning, target, dropped),
         "store": False,
         "metadata": prompt.metadata,
         "safety_identifier": None if prompt.user is None else shorten_user(prompt.user),
         "service_tier": _SERVICE_TIERS.get(tier, tier) if tier else None,
         "prompt_cache_key": _cache_key(prompt),
-        **(_shared_fields(prompt, losses) if prompt.extra is not None else {}),
+        **(_shared_fields(prompt, dropped) if prompt.extra is not None else {}),
     }
 
 
-def _max_tokens(prompt: Prompt, target: Target, losses: Dropped) -> int | None:
-    asked = prompt.max_tokens
-    if asked is None:
+def _max_tokens(prompt: Prompt, target: Target, dropped: Dropped) -> int | None:
+    requested = prompt.max_tokens
+    if requested is None:
         return None
-    most = max(MIN_OUTPUT_TOKENS, asked if target.max_output is None else target.max_output)
-    given = min(max(asked, MIN_OUTPUT_TOKENS), most)
-    if given != asked:
-        losses.drop("max_tokens")
-    return given
+    maximum = requested if target.max_output is None else target.max_output
+    limit = max(MIN_OUTPUT_TOKENS, min(requested, maximum))
+    if limit != requested:
+        dropped.drop("max_tokens")
+    return limit
 
 
 def _render_sampling(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
@@ -138,19 +139,19 @@ def _render_sampling(prompt: Prompt, target: Target, losses: Dropped) -> Payload
     return {"temperature": temperature, "top_p": top_p}
 
 
-def _render_reasoning(reasoning: Reasoning, target: Target, losses: Dropped) -> Payload:
-    """Where thinking was asked for, so is what there is to read of it, unless it is unwanted."""
-    asked = effort_of(reasoning)
-    if asked is None:
-        losses.drop_set(reasoning_effort=reasoning.effort)
-        return {}
-    effort = nearest_effort(asked, target.efforts)
+def _render_reasoning(reasoning: Reasoning, target: Target, dropped: Dropped) -> Payload | None:
+    """The effort, with a summary unless there is no reasoning or the client omits it."""
+    requested = effort_of(reasoning)
+    if requested is None:
+        dropped.drop_set(reasoning_effort=reasoning.effort)
+        return None
+    effort = nearest_effort(requested, target.efforts)
     if effort is None:
-        losses.drop_set(reasoning_effort=None if asked == "none" else asked)
-        return {}
-    if effort != asked:
-        losses.drop("reasoning_effort")
-    if asked == "none" or reasoning.summary == _OMITTED:
+        dropped.drop_set(reasoning_effort=None if requested == "none" else requested)
+        return None
+    if effort != requested:
+        dropped.drop("reasoning_effort")
+    if requested == "none" or reasoning.summary == _OMITTED:
         return {"effort": effort}
     summary = reasoning.summary if reasoning.summary in _SUMMARIES else "auto"
     return {"effort": effort, "summary": summary}
@@ -169,58 +170,42 @@ def _shared_fields(prompt: Prompt, losses: Dropped) -> Payload:
 
 
 def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:
-    """What takes a conversation on, and what there is to show of a search. A client of this format
-    says itself what it wants to see."""
+    """Encrypted reasoning, and the sources of searches; a client of this format states its own."""
     if prompt.format is Format.RESPONSES:
         return list(prompt.include)
     searches = any([tool["type"] == _SEARCH for tool in body.get("tools", ())])
     return [_INCLUDE_REASONING, _INCLUDE_SOURCES] if searches else [_INCLUDE_REASONING]
 
 
-def _wants_logprobs(prompt: Prompt) -> bool:
-    """Nobody can be given them: the hub has no word for them."""
-    return prompt.sampling.top_logprobs is not None or _INCLUDE_LOGPROBS in prompt.include
-
-
-def _stop_sequences(prompt: Prompt) -> tuple[str, ...]:
-    return tuple([stop for stop in prompt.stop if stop])
-
-
-_BILLING_PREFIX: Final = "x-anthropic-billing-header:"
-"""How a text begins that changes with every request of an agent and means nothing elsewhere."""
-_AFTER_REASONING: Final = ("reasoning", "function_call", "custom_tool_call")
-
-
-def render_turns(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
+def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     """`instructions`, where there are any, and `input`, which is never empty."""
-    items = InputItemRenderer(prompt, target, losses)
+    items = InputItemRenderer(prompt, target, dropped)
     if prompt.format is Format.RESPONSES:
         instructions, rest = _split_instructions(prompt.turns)
         return _with_instructions(instructions, items.render(rest))
     plain = plain_dialogue(prompt.turns)
     if plain is not None and (rendered := _render_plain(plain, prompt)) is not None:
         return rendered
-    leading, rest = split_leading_system(_without_billing(inline_names(prompt.turns, losses)))
-    inputs = _drop_dangling_reasoning(items.render(pair_tool_results(rest)), losses)
+    leading, rest = split_leading_system(_without_billing(inline_names(prompt.turns, dropped)))
+    inputs = _drop_dangling_reasoning(items.render(pair_tool_results(rest)), dropped)
     if inputs and _can_be_instructions(leading, prompt, target, inputs):
         return _with_instructions(items.join_texts(leading), inputs)
     return {"input": [*items.render(leading), *inputs] or [empty_user_message()]}
 
 
 def _render_plain(plain: PlainDialogue, prompt: Prompt) -> Payload | None:
-    """The same in one step, where there is nothing to put in order; None where the texts have to be
-    looked at first."""
-    if prompt.output is not None or any(
-        [text.startswith(_BILLING_PREFIX) for text in plain.system]
-    ):
+    """The same in one step for plain texts; None where they have to be inspected first."""
+    if prompt.output is not None:
+        return None
+    if any([text.startswith(_BILLING_PREFIX) for text in plain.system]):
         return None
     inputs: list[Payload] = []
-    for speaker, text in plain.messages:
-        if speaker is Role.USER:
-            said: Payload = {"type": "input_text", "text": text}
+    for role, text in plain.messages:
+        if role is Role.USER:
+            part: Payload = {"type": "input_text", "text": text}
         else:
-            said = {"type": "output_text", "text": text, "annotations": []}
-        inputs.append({"type": "message", "role": speaker.value, "content": [said]})
+            part = {"type": "output_text", "text": text, "annotations": []}
+        inputs.append({"type": "message", "role": role.value, "content": [part]})
     return _with_instructions("\n\n".join(plain.system), inputs)
 
 
@@ -231,7 +216,7 @@ def _with_instructions(instructions: str | None, inputs: list[Payload]) -> Paylo
 
 
 def _split_instructions(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Turn]]:
-    """What the parser has made a turn of, unless it is all there is, and the other turns."""
+    """The turn that the parser made of `instructions`, unless there is no other, and the rest."""
     match turns:
         case [Turn(role=Role.SYSTEM, parts=(Text(text, cache=None),), extra=None), _, *_]:
             return text, turns[1:]
@@ -242,9 +227,9 @@ def _split_instructions(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Tur
 def _can_be_instructions(
     leading: Sequence[Turn], prompt: Prompt, target: Target, inputs: Sequence[Payload]
 ) -> bool:
-    """Whether the leading system text may stand apart from the input: it is text alone, has no
-    marks that would be lost, and is not the one place that speaks of JSON where the upstream looks
-    for that word in the input."""
+    """Whether the leading system turns can be `instructions`: they are only text, have no cache
+    breakpoint that would be dropped, and are not the only place with the word JSON, which upstreams
+    require in the input for JSON output."""
     parts = [part for turn in leading for part in turn.parts]
     if not all(isinstance(part, Text) for part in parts):
         return False
@@ -270,15 +255,15 @@ def _is_billing(part: Part) -> bool:
     return isinstance(part, Text) and part.text.startswith(_BILLING_PREFIX)
 
 
-def _drop_dangling_reasoning(items: Sequence[Payload], losses: Dropped) -> list[Payload]:
-    """The items without reasoning that led to nothing: upstreams refuse it."""
+def _drop_dangling_reasoning(items: Sequence[Payload], dropped: Dropped) -> list[Payload]:
+    """The items without reasoning that has no output: upstreams reject it."""
     kept: list[Payload] = []
-    led = False
+    has_output = False
     for item in reversed(items):
         kind = item["type"]
-        if kind == "reasoning" and not led:
-            losses.drop("thinking")
+        if kind == "reasoning" and not has_output:
+            dropped.drop("thinking")
             continue
-        led = kind in _AFTER_REASONING or item.get("role") == "assistant"
+        has_output = kind in _AFTER_REASONING or item.get("role") == "assistant"
         kept.append(item)
     return kept[::-1]

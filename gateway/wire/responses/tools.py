@@ -1,9 +1,4 @@
-"""Reads the tools of responses requests, and the choice among them. It must not know any model.
-
-A prompt's tools and its choice among them, as responses requests say it.
-
-It must not know the conversation or the answer's form.
-"""
+"""Tool definitions and tool choice, both ways."""
 
 from __future__ import annotations
 
@@ -41,11 +36,12 @@ _MODES: Final = {
     "required": ChoiceMode.REQUIRED,
 }
 _KNOWN_FIELDS: Final = {"type", "name", "description", "parameters", "strict", "format"}
+_SEARCH: Final = "web_search"
 _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 
 def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
-    """The tools of a list; those of a namespace one by one, each with its name."""
+    """The tools of a list; those of a namespace one by one."""
     for index, tool in enumerate(as_list(tools, path)):
         at = f"{path}.{index}"
         tool = as_object(tool, at)
@@ -55,17 +51,19 @@ def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
             yield _parse_tool(tool, at)
 
 
-def _parse_namespace(space: Payload, path: str) -> Iterator[Tool]:
-    """What the namespace says of itself goes to each of its tools: others know no namespaces."""
-    name, about = required_str(space, "name", path), optional_str(space, "description", path)
+def _parse_namespace(namespace: Payload, path: str) -> Iterator[Tool]:
+    """Each tool gets the namespace's description: other formats have no namespaces."""
+    name = required_str(namespace, "name", path)
+    about = optional_str(namespace, "description", path)
     path = join_path(path, "tools")
-    for index, tool in enumerate(as_list(required(space, "tools", path), path)):
-        inner = _parse_tool(as_object(tool, join_path(path, index)), join_path(path, index))
+    for index, inner in enumerate(as_list(required(namespace, "tools", path), path)):
+        at = join_path(path, index)
+        tool = _parse_tool(as_object(inner, at), at)
         yield replace(
-            inner,
+            tool,
             namespace=name,
-            description="\n\n".join(filter(None, (about, inner.description))) or None,
-            definition=ProviderData(Format.RESPONSES, space | {"tools": [tool]}),
+            description="\n\n".join(filter(None, (about, tool.description))) or None,
+            definition=ProviderData(Format.RESPONSES, namespace | {"tools": [inner]}),
         )
 
 
@@ -87,17 +85,22 @@ def _parse_tool(tool: Payload, path: str) -> Tool:
 
 
 def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
-    """A tool that models of this format know by its type; what others can offer of it is told."""
-    known = client_tools.find(tool)
+    """A tool that models of this format know by its type. Client tools get a description and a
+    schema, with which other formats can offer them as functions."""
+    definition = ProviderData(Format.RESPONSES, tool)
+    if client_tool := client_tools.find(tool):
+        return Tool(
+            kind=ToolKind.FUNCTION,
+            name=type_,
+            description=optional_str(tool, "description", path) or client_tool.description,
+            schema=optional_object(tool, "parameters", path) or client_tool.schema,
+            definition=definition,
+        )
     return Tool(
-        kind=ToolKind.FUNCTION if known else ToolKind.SERVER,
-        name=type_ if known else optional_str(tool, "name", path) or type_,
-        description=(optional_str(tool, "description", path) or known.description)
-        if known
-        else None,
-        schema=(optional_object(tool, "parameters", path) or known.schema) if known else None,
+        kind=ToolKind.SERVER,
+        name=optional_str(tool, "name", path) or type_,
         search=_parse_search(tool, path) if type_.startswith("web_search") else None,
-        definition=ProviderData(Format.RESPONSES, tool),
+        definition=definition,
     )
 
 
@@ -129,11 +132,11 @@ def parse_tool_choice(choice: Any) -> ToolChoice | None:
     if choice is None:
         return None
     if isinstance(choice, str):
-        mode = _MODES.get(choice, ChoiceMode.PROVIDER_SPECIFIC)
-        extra = (
-            ProviderData(Format.RESPONSES, choice) if mode is ChoiceMode.PROVIDER_SPECIFIC else None
+        if choice in _MODES:
+            return ToolChoice(_MODES[choice])
+        return ToolChoice(
+            ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.RESPONSES, choice)
         )
-        return ToolChoice(mode, extra=extra)
     choice = as_object(choice, "tool_choice")
     type_ = required_str(choice, "type", "tool_choice")
     if kind := _KINDS.get(type_):
@@ -146,10 +149,10 @@ def parse_tool_choice(choice: Any) -> ToolChoice | None:
         return ToolChoice(ChoiceMode.NAMED, type_, kind=ToolKind.SERVER, extra=extra)
     if type_ != "allowed_tools":
         return ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=extra)
-    word = required_str(choice, "mode", "tool_choice")
-    if word not in ("auto", "required"):
+    mode = required_str(choice, "mode", "tool_choice")
+    if mode not in ("auto", "required"):
         raise invalid_field("tool_choice.mode", "Input should be 'auto' or 'required'")
-    return ToolChoice(ChoiceMode(word), allowed=tuple(_allowed_names(choice)), extra=extra)
+    return ToolChoice(ChoiceMode(mode), allowed=tuple(_allowed_names(choice)), extra=extra)
 
 
 def _allowed_names(choice: Payload) -> Iterator[str]:
@@ -160,78 +163,80 @@ def _allowed_names(choice: Payload) -> Iterator[str]:
         yield optional_str(tool, "name", at) or required_str(tool, "type", at)
 
 
-_SEARCH: Final = "web_search"
+def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
+    """`tools`, `tool_choice` and `parallel_tool_calls`, as far as they are set.
 
-
-def render_tools(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
-    """`tools`, `tool_choice` and `parallel_tool_calls`, as far as there is something to say.
-
-    Raises `CannotConvert` where the choice is one that cannot be had, or none of the tools is.
+    Raises `UnsupportedField` where the upstream has no such choice, or none of the tools.
     """
     if prompt.format is Format.RESPONSES:
         return _echo(prompt, target)
     if not prompt.tools:
         return {}
-    box = UpstreamTools(prompt, keep_all=True)
-    tools = {sent: _render_tool(sent, tool, target, losses) for sent, tool in box.tools.items()}
-    known = {sent: tool for sent, tool in tools.items() if tool is not None}
-    choice = _render_tool_choice(box, known)
-    if not known:
-        if box.tools and (box.choice is None or box.choice.mode is not ChoiceMode.NONE):
+    upstream = UpstreamTools(prompt, keep_all=True)
+    tools = {
+        name: rendered
+        for name, tool in upstream.tools.items()
+        if (rendered := _render_tool(name, tool, target, dropped)) is not None
+    }
+    choice = _render_tool_choice(upstream, tools)
+    if not tools:
+        if upstream.tools and (
+            upstream.choice is None or upstream.choice.mode is not ChoiceMode.NONE
+        ):
             raise UnsupportedField("tools", "the model's upstream has none of these")
         return {}
-    fields: Payload = {"tools": list(known.values())}
-    if choice is not None:
-        fields["tool_choice"] = choice
-    if prompt.parallel_tool_calls is not None:
-        fields["parallel_tool_calls"] = prompt.parallel_tool_calls
-    return fields
+    return _tool_fields(list(tools.values()), choice, prompt)
 
 
 def echo_tools(tools: Iterable[Tool]) -> list[Payload]:
     """The definitions as the client sent them, those of a namespace together again. Tools without
-    one stand in an item of the input."""
+    a definition are in an item of the input."""
     definitions: list[Payload] = []
-    spaces: dict[str, Payload] = {}
+    namespaces: dict[str, Payload] = {}
     for tool in tools:
         if tool.definition is None:
             continue
-        told: Payload = tool.definition.data
+        definition: Payload = tool.definition.data
         if tool.namespace is None:
-            definitions.append(told)
-        elif tool.namespace in spaces:
-            spaces[tool.namespace]["tools"] += told["tools"]
+            definitions.append(definition)
+        elif tool.namespace in namespaces:
+            namespaces[tool.namespace]["tools"] += definition["tools"]
         else:
-            spaces[tool.namespace] = told | {"tools": list(told["tools"])}
-            definitions.append(spaces[tool.namespace])
+            definition = definition | {"tools": list(definition["tools"])}
+            namespaces[tool.namespace] = definition
+            definitions.append(definition)
     return definitions
 
 
 def echo_tool_choice(choice: ToolChoice) -> str | Payload:
     """The choice as the client sent it."""
     if choice.extra is not None:
-        own: str | Payload = choice.extra.data
-        return own
+        data: str | Payload = choice.extra.data
+        return data
     if choice.mode is ChoiceMode.NAMED:
         return {"type": choice.kind.value, "name": choice.name}
     return choice.mode.value
 
 
 def _echo(prompt: Prompt, target: Target) -> Payload:
-    """As the client said it, but that tools for free text are wrapped where they are not known."""
-    fields: Payload = {}
-    if tools := echo_tools(prompt.tools):
-        fields["tools"] = (
-            tools if target.custom_tools else [_without_custom(tool) for tool in tools]
-        )
+    """As the client sent it, but with custom tools as functions where there are none."""
+    tools, choice = echo_tools(prompt.tools), None
+    if not target.custom_tools:
+        tools = [_without_custom(tool) for tool in tools]
     if prompt.tool_choice is not None:
         choice = echo_tool_choice(prompt.tool_choice)
         if prompt.tool_choice.kind is ToolKind.CUSTOM and not target.custom_tools:
             choice = {"type": "function", "name": prompt.tool_choice.name}
-        fields["tool_choice"] = choice
-    if prompt.parallel_tool_calls is not None:
-        fields["parallel_tool_calls"] = prompt.parallel_tool_calls
-    return fields
+    return _tool_fields(tools, choice, prompt)
+
+
+def _tool_fields(tools: Sequence[Payload], choice: str | Payload | None, prompt: Prompt) -> Payload:
+    fields = {
+        "tools": tools or None,
+        "tool_choice": choice,
+        "parallel_tool_calls": prompt.parallel_tool_calls,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _without_custom(tool: Payload) -> Payload:
@@ -242,35 +247,35 @@ def _without_custom(tool: Payload) -> Payload:
     return tool
 
 
-def _render_tool(sent: str, tool: Tool, target: Target, losses: Dropped) -> Payload | None:
-    """None for tools of other formats' upstreams."""
-    losses.native_fields(tool.extra, "tools.")
+def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
+    """None for server tools of other formats."""
+    dropped.native_fields(tool.extra, "tools.")
     if tool.cache is not None:
-        losses.drop("cache_marks")
+        dropped.drop("cache_marks")
     if tool.kind is ToolKind.SERVER:
         if tool.search is not None:
-            return _render_search(tool.search, losses)
-        losses.drop(tool_type_name(tool))
+            return _render_search(tool.search, dropped)
+        dropped.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.FUNCTION:
-        return _render_function(sent, tool, losses)
-    form = {"type": "grammar", **tool.grammar} if tool.grammar else None
+        return _render_function(name, tool, dropped)
+    grammar = {"type": "grammar", **tool.grammar} if tool.grammar else None
     if not target.custom_tools:
-        return _custom_as_function(sent, tool.description, form)
-    custom: Payload = {"type": "custom", "name": sent}
+        return _custom_as_function(name, tool.description, grammar)
+    custom: Payload = {"type": "custom", "name": name}
     if tool.description:
         custom["description"] = tool.description
-    return custom | {"format": form} if form else custom
+    return custom | {"format": grammar} if grammar else custom
 
 
-def _render_function(sent: str, tool: Tool, losses: Dropped) -> Payload:
-    """Silence about `strict` would mean that it is wanted."""
-    function: Payload = {"type": "function", "name": sent}
+def _render_function(name: str, tool: Tool, dropped: Dropped) -> Payload:
+    """`strict` is always sent: its default is true."""
+    function: Payload = {"type": "function", "name": name}
     if tool.description:
         function["description"] = tool.description
     strict = tool.strict is True and is_strict(tool.schema)
     if tool.strict and not strict:
-        losses.drop("tools.strict")
+        dropped.drop("tools.strict")
     return function | {"parameters": parameters_schema(tool.schema), "strict": strict}
 
 
@@ -311,45 +316,46 @@ def _render_search(search: WebSearch, losses: Dropped) -> Payload:
     return tool
 
 
-def _render_tool_choice(box: UpstreamTools, known: Mapping[str, Payload]) -> str | Payload | None:
-    """The choice among the tools that are known here."""
-    choice = box.choice
+def _render_tool_choice(
+    upstream: UpstreamTools, tools: Mapping[str, Payload]
+) -> str | Payload | None:
+    """The choice among `tools`, which the upstream supports."""
+    choice = upstream.choice
     if choice is None:
         return None
     if choice.allowed is not None:
+        allowed = {*choice.allowed}
         return _allowed_tools(
-            choice.mode, [known[sent] for sent in known if _is_allowed(sent, box)]
+            choice.mode,
+            [
+                tool
+                for name, tool in tools.items()
+                if name in allowed or upstream.tools[name].name in allowed
+            ],
         )
     match choice.mode:
         case ChoiceMode.PROVIDER_SPECIFIC:
             raise UnsupportedField("tool_choice", "the model's upstream knows no such choice")
         case ChoiceMode.NAMED:
-            if (tool := known.get(choice.name or "")) is None:
+            if (tool := tools.get(choice.name or "")) is None:
                 raise UnsupportedField("tool_choice", f"the upstream has no tool '{choice.name}'")
-            return _force_tool(tool)
-        case ChoiceMode.REQUIRED if not known:
+            # tools without a name can only be forced as the one that is allowed
+            return (
+                _tool_ref(tool) if "name" in tool else _allowed_tools(ChoiceMode.REQUIRED, [tool])
+            )
+        case ChoiceMode.REQUIRED if not tools:
             raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
         case _:
             return choice.mode.value
 
 
-def _force_tool(tool: Payload) -> Payload:
-    """Tools without a name can only be forced as the one that is allowed."""
-    return _tool_ref(tool) if "name" in tool else _allowed_tools(ChoiceMode.REQUIRED, [tool])
-
-
 def _allowed_tools(mode: ChoiceMode, tools: Sequence[Payload]) -> Payload:
     if not tools:
         raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
-    pointed = [_tool_ref(tool) for tool in tools]
-    return {"type": "allowed_tools", "mode": mode.value, "tools": pointed}
-
-
-def _is_allowed(sent: str, box: UpstreamTools) -> bool:
-    allowed = box.choice.allowed if box.choice else None
-    return allowed is not None and (sent in allowed or box.tools[sent].name in allowed)
+    refs = [_tool_ref(tool) for tool in tools]
+    return {"type": "allowed_tools", "mode": mode.value, "tools": refs}
 
 
 def _tool_ref(tool: Payload) -> Payload:
-    """What points at a tool: tools that the upstream runs have no name."""
+    """A reference to a tool; server tools have no name."""
     return {field: tool[field] for field in ("type", "name") if field in tool}
