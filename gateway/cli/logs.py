@@ -127,21 +127,21 @@ class LogFollower:
         """`known` are the newest rows, which were shown already, newest first."""
         known = list(known)
         self._starts = deque([known[0]["id"] if known else _FIRST_ID], maxlen=_OVERLAP)
-        self._open = {row["id"] for row in known if row["state"] == "open"}
+        self._open = {row["id"] for row in known if row["state"] == "running"}
         self._told = {row["id"] for row in known} - self._open
 
     def poll(self, client: Client) -> list[Row]:
         """The rows of the exchanges that have ended since the last look."""
         fresh = _after(client, self._starts[0])
-        self._open |= {row["id"] for row in fresh if row["state"] == "open"}
-        running = {row["id"] for row in _page(client, state="open")}
+        self._open |= {row["id"] for row in fresh if row["state"] == "running"}
+        running = {row["id"] for row in _page(client, state="running")}
         gone = self._open - running
         rows = {row["id"]: row for row in fresh}
         rows |= {each: client.get(f"/requests/{quote_path(each)}") for each in gone}
         ended = {
             each: row
             for each, row in rows.items()
-            if row["state"] != "open" and each not in self._told
+            if row["state"] != "running" and each not in self._told
         }
         self._open = (running | gone) - ended.keys()
         self._told |= ended.keys()

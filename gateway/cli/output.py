@@ -33,7 +33,7 @@ _MAX_CELL = 40
 _COLOURS = {
     "ok": "green",
     "active": "green",
-    "open": "cyan",
+    "running": "cyan",
     "disabled": "yellow",
     "expired": "yellow",
     "revoked": "dim",

@@ -1,8 +1,8 @@
 """What one transaction of the recorder writes, decided without a database.
 
-How the rows of a batch stand when it begins is an argument. That makes the decision exact however
-often a settlement comes, and whether or not an earlier try of the same batch was committed before
-its answer was lost. This room must not know SQL, tasks or clocks.
+The states of the rows before the batch are an argument. That keeps the decision exact however
+often a settlement is repeated, and whether or not an earlier try of the same batch was committed
+before its result was lost.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from gateway.store.records import (
     sanitize_text,
 )
 
+_MAX_INTEGER: Final = 2**53
+
 
 class RowState(NamedTuple):
-    """How a row of the database stands."""
+    """What the decision needs of a row in the database."""
 
     state: str
     started_at: int
@@ -35,10 +37,10 @@ class RowState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows by the statement that writes them, in the order that they are written in.
+    """Rows by statement, in the order in which they are written.
 
-    `whole` ones are opened and settled at once; those of `attempts` have the id of their exchange
-    and their number, from 1, before their own fields.
+    `complete_rows` are inserted already settled; `attempts` have the id of their exchange and
+    their number, from 1, before their own fields.
     """
 
     intents: Sequence[Intent]
@@ -49,34 +51,31 @@ class Batch(NamedTuple):
     token_deltas: Sequence[TokenDelta]
 
 
-_NONE: Final[Mapping[str, Intent]] = MappingProxyType({})
-
-
 def settlements_without_intent(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
-    """The ids whose standing decides: of settlements whose intent is neither among the entries nor
-    among the rows known to be open."""
-    intended = set()
-    asked = []
+    """The ids of rows whose state must be looked up: those of settlements whose intent is neither
+    among the entries nor among the rows that are known to be running."""
+    intents = set()
+    ids = []
     for entry in entries:
         if isinstance(entry, Intent):
-            intended.add(entry.id)
-        elif entry.id not in opened and entry.id not in intended:
-            asked.append(entry.id)
-    return asked
+            intents.add(entry.id)
+        elif entry.id not in opened and entry.id not in intents:
+            ids.append(entry.id)
+    return ids
 
 
 def build_batch(
     entries: Iterable[Entry],
     states: Mapping[str, RowState],
-    opened: Mapping[str, Intent] = _NONE,
+    opened: Mapping[str, Intent] = MappingProxyType({}),
 ) -> Batch:
-    """Intents of rows that are there already and settlements of rows that are not open fall out.
+    """Leaves out intents of rows that exist and settlements of rows that are not running.
 
-    `standing` is how rows were found, `opened` are others that are known to be open. An intent
-    stands before its settlement. Only what really settles a row is counted.
+    `states` are the rows that were looked up, `opened` others that are known to be running. An
+    intent comes before its settlement. Only what settles a row is counted.
     """
     intents: dict[str, Intent] = {}
-    whole: list[tuple[Any, ...]] = []
+    complete_rows: list[tuple[Any, ...]] = []
     settlements: dict[str, tuple[Any, ...]] = {}
     attempts: list[tuple[Any, ...]] = []
     sums = _HourSums()
@@ -86,26 +85,26 @@ def build_batch(
             if id not in opened and id not in states:
                 intents[id] = entry
         elif (intent := intents.pop(id, None)) is not None:
-            whole.append(_complete_row(intent, entry))
+            complete_rows.append(_complete_row(intent, entry))
             attempts += _attempts(entry)
             sums.add(entry, intent)
-        elif id not in settlements and (stands := opened.get(id) or _if_open(states.get(id))):
+        elif id not in settlements and (row := opened.get(id) or _if_running(states.get(id))):
             settlements[id] = (*entry[:-1], len(entry.attempts))
             attempts += _attempts(entry)
-            sums.add(entry, stands)
-    hours = sums.hours()
+            sums.add(entry, row)
+    hour_deltas = sums.hour_deltas()
     return Batch(
         list(intents.values()),
-        whole,
+        complete_rows,
         list(settlements.values()),
         attempts,
-        hours,
-        token_deltas(hours, sums.used_at),
+        hour_deltas,
+        token_deltas(hour_deltas, sums.used_at),
     )
 
 
-def _if_open(standing: RowState | None) -> RowState | None:
-    return standing if standing is not None and standing.state == ExchangeState.RUNNING else None
+def _if_running(row: RowState | None) -> RowState | None:
+    return row if row is not None and row.state == ExchangeState.RUNNING else None
 
 
 def _complete_row(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
@@ -120,30 +119,26 @@ def _complete_row(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
 
 
 def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
-    for number, attempted in enumerate(settlement.attempts, 1):
-        yield (settlement.id, number, *attempted)
+    for number, attempt in enumerate(settlement.attempts, 1):
+        yield (settlement.id, number, *attempt)
 
 
 _summed_fields = itemgetter(
     *map(
         Settlement._fields.index,
         (
-            "token_id",
-            "state",
-            "usage_source",
-            "first_event_us",
-            "total_us",
-            *HourDelta._fields[
-                HourDelta._fields.index("input_tokens") : HourDelta._fields.index("first_events")
-            ],
+            *("token_id", "state", "usage_source", "first_event_us", "total_us"),
+            *("input_tokens", "cache_read_tokens", "cache_write_tokens"),
+            *("cache_write_1h_tokens", "output_tokens", "reasoning_tokens", "cost_micro"),
         ),
     )
 )
-"""What the sums need of a settlement, at once: by its name each would take a call."""
+"""The fields of a settlement that are summed, in the order of HourDelta; by name, each would take
+a call."""
 
 
 class _HourSums:
-    """Settled exchanges, summed up as the hours want them."""
+    """Sums settled exchanges by the hour of their start."""
 
     __slots__ = ("_counts", "used_at")
 
@@ -151,43 +146,42 @@ class _HourSums:
         self._counts: dict[tuple[int, str, str, str], list[tuple[int, ...]]] = {}
         self.used_at: dict[str, int] = {}
 
-    def add(self, settlement: Settlement, opened: Intent | RowState) -> None:
+    def add(self, settlement: Settlement, row: Intent | RowState) -> None:
         token_id, state, usage_source, first, total, *counts = _summed_fields(settlement)
-        started_at = opened.started_at
+        started_at = row.started_at
         used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
-        place = (started_at // HOUR_US, token_id, opened.group_name, opened.catalog_model or "")
+        key = (started_at // HOUR_US, token_id, row.group_name, row.catalog_model or "")
         failed = 0 if state == ExchangeState.OK else 1
         estimated = 1 if usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
-        self._counts.setdefault(place, []).append((1, failed, estimated, *counts, *times))
+        self._counts.setdefault(key, []).append((1, failed, estimated, *counts, *times))
 
-    def hours(self) -> list[HourDelta]:
+    def hour_deltas(self) -> list[HourDelta]:
         return [
-            HourDelta._make((*place, *map(sum, zip(*counts, strict=True))))
-            for place, counts in self._counts.items()
+            HourDelta._make((*key, *map(sum, zip(*counts, strict=True))))
+            for key, counts in self._counts.items()
         ]
 
 
 def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list[TokenDelta]:
-    """The same by token, which was last used at (Unix µs): so totals are the sums of hours."""
-    credits: dict[str, Iterable[int]] = {}
+    """The hours summed by token, with the time of its last use (Unix µs): so a token's totals are
+    always the sums of its hours."""
+    sums: dict[str, Iterable[int]] = {}
     for hour in hours:
         counts = (hour.requests, hour.input_tokens, hour.output_tokens, hour.cost_micro)
-        so_far = credits.get(hour.token_id)
-        credits[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
+        so_far = sums.get(hour.token_id)
+        sums[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
     return [
         TokenDelta._make((token_id, *counts, used_at[token_id]))
-        for token_id, counts in credits.items()
+        for token_id, counts in sums.items()
     ]
 
 
 def sanitize_entry(entry: Entry) -> Entry:
-    """The entry without what a database cannot hold: lone surrogates, NULs, huge numbers.
-
-    Header values may carry the first two; a row must not be lost for them.
-    """
+    """The entry without what a database cannot hold: lone surrogates, NULs, huge integers. Header
+    values may contain the first two; the row must not be lost for them."""
     return type(entry)._make(map(_sanitize, entry))
 
 
@@ -195,10 +189,7 @@ def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
         return sanitize_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return max(_MIN_INTEGER, min(value, _MAX_INTEGER))
+        return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
     if isinstance(value, tuple):
-        return tuple(AttemptRow._make(map(_sanitize, attempted)) for attempted in value)
+        return tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in value)
     return value
-
-
-_MIN_INTEGER, _MAX_INTEGER = -(2**53), 2**53

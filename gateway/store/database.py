@@ -1,31 +1,57 @@
-"""The ledger's database: opened, checked, migrated, closed. It must not know what the rows mean.
+"""The ledger's database: opened, checked, migrated, closed.
 
-Everything is written by `write`, one transaction after the other, through one connection;
-`reader` cannot write. With one way for both, readers would fail with "database is locked".
+Everything is written by `write` and `write_rows`, one transaction after the other, through one
+connection; `reader` cannot write. If both could, readers would fail with "database is locked".
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from gateway.store import sqlite
-from gateway.store.driver import driver_cursor
-from gateway.store.errors import StoreError
+from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.migrations import migrate
+from gateway.store.records import ExchangeState
 
 T = TypeVar("T")
 
+_WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries again by itself
+_READER_TIMEOUT = 5.0
+_READERS = 4
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+_log = logging.getLogger(__name__)
+
+# The driver looks up an adapter for every value that is not exactly a text or a number, None and
+# booleans included, and takes long where it finds none. These take a tenth of that; `{}.get`
+# returns None for None without a Python call, which its type does not say.
+sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
+sqlite3.register_adapter(bool, int)
+sqlite3.register_adapter(ExchangeState, str.__str__)
+
 
 class Writer(Protocol):
-    """What a kind of database must offer to be written."""
+    """The writing connection to one kind of database."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -37,7 +63,7 @@ class Writer(Protocol):
 
 
 class Database:
-    """One ledger. `reader` is for whoever only looks; its rows are whole commits."""
+    """One ledger. `reader` cannot write; each of its statements sees complete commits."""
 
     def __init__(self, writer: Writer, reader: AsyncEngine) -> None:
         self._writer = writer
@@ -47,23 +73,23 @@ class Database:
     async def open(
         cls, path_or_url: str | Path, *, clock_ns: Callable[[], int] = time.time_ns
     ) -> Database:
-        """Open a ledger and bring its schema up to date; a missing file is made, mode 0600.
+        """Open a ledger and bring its schema up to date; a missing file is created, mode 0600.
 
-        `path_or_url` is a path, or the address of a server (`postgresql+asyncpg://…`). Raises
-        StoreError with what to do: a damaged file, a newer schema, a migration that failed, an
-        address that cannot be used. On any error nothing stays open.
+        `path_or_url` is a path, or the URL of a server (`postgresql+asyncpg://…`). Raises
+        StoreError with what to do: a damaged file, a newer schema, a migration that failed, a
+        URL that cannot be used. On any error nothing stays open.
         """
         if isinstance(path_or_url, str) and "://" in path_or_url:
-            database = _on_server(path_or_url)
+            database = _open_server(path_or_url)
         else:
-            database = _in_file(Path(path_or_url))
+            database = _open_file(Path(path_or_url))
         try:
             await database._writer.check()
             await migrate(database._writer, clock_ns() // 1000)
-        except BaseException as fault:
+        except BaseException as error:
             await database.close()
-            if isinstance(fault, SQLAlchemyError | OSError):
-                raise StoreError(f"the database cannot be opened: {fault}") from fault
+            if isinstance(error, SQLAlchemyError | OSError):
+                raise StoreError(f"the database cannot be opened: {error}") from error
             raise
         return database
 
@@ -72,25 +98,40 @@ class Database:
         return self._writer.dialect
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Do `work` in one transaction and answer what it returns; if it raises, nothing happened.
+        """Run `work` in one transaction and return its result; if it raises, nothing is changed.
 
-        It runs where it may block, so it must not touch what belongs to the event loop. Cancelled
-        while it waits, it may happen or not, whole in either case.
+        It may run in another thread, so it must not touch what belongs to the event loop. If the
+        caller is cancelled, it may happen or not, as a whole in either case.
         """
         return await self._writer.write(work)
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        """The same for work that runs compiled statements through the driver's own cursor."""
+        """The same for compiled statements, through the driver's own cursor."""
         return await self._writer.write_rows(work)
 
     async def close(self) -> None:
-        """Give everything back; a file is left whole, without a write-ahead log beside it."""
+        """Close all connections; a file is left complete, without a write-ahead log."""
         await self.reader.dispose()
         await self._writer.close()
 
 
+@contextmanager
+def driver_cursor(connection: Connection) -> Iterator[DBAPICursor]:
+    """The driver's own cursor, independent of the connection's transaction; its errors are raised
+    as SQLAlchemy's."""
+    cursor = connection.connection.cursor()
+    try:
+        yield cursor
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DBAPIError.instance(
+            None, None, error, connection.dialect.loaded_dbapi.Error, dialect=connection.dialect
+        ) from error
+    finally:
+        cursor.close()
+
+
 class _ServerWriter:
-    """A writer over a database server's asynchronous driver; the server looks after itself."""
+    """A writer over a database server's asynchronous driver."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -101,38 +142,199 @@ class _ServerWriter:
             return await connection.run_sync(work)
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        def through_driver(connection: Connection) -> T:
+        def run(connection: Connection) -> T:
             with driver_cursor(connection) as cursor:
                 return work(cursor)
 
-        return await self.write(through_driver)
+        return await self.write(run)
 
     async def check(self) -> None:
         """Nothing to check: a server does not start on damaged files."""
 
     async def copy(self, version: int) -> None:
-        """Nothing to copy: a server's backups are its operator's."""
+        """Nothing to copy: a server's operator makes its backups."""
 
     async def close(self) -> None:
         await self._engine.dispose()
 
 
-def _in_file(path: Path) -> Database:
+def _open_server(url: str) -> Database:
     try:
-        sqlite.create_file(path)
-    except OSError as fault:
-        raise StoreError(f"the database {path} cannot be made: {fault.strerror}") from fault
-    return Database(sqlite.SqliteWriter(path), sqlite.open_reader(path))
-
-
-def _on_server(address: str) -> Database:
-    try:
-        engine = create_async_engine(address, pool_size=1, max_overflow=0, hide_parameters=True)
+        engine = create_async_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
         if engine.dialect.name == "sqlite":
-            raise StoreError("an SQLite database is named by its path, not by an address")
+            raise StoreError("an SQLite database is named by its path, not by a URL")
         reader = create_async_engine(
-            address, hide_parameters=True, execution_options={"postgresql_readonly": True}
+            url, hide_parameters=True, execution_options={"postgresql_readonly": True}
         )
-    except (SQLAlchemyError, ImportError) as fault:
-        raise StoreError(f"the database address cannot be used: {fault}") from fault
+    except (SQLAlchemyError, ImportError) as error:
+        raise StoreError(f"the database URL cannot be used: {error}") from error
     return Database(_ServerWriter(engine), reader)
+
+
+class SqliteWriter:
+    """The writing connection to one file, in a thread of its own.
+
+    It does every write and every checkpoint: SQLite before 3.51.3 can corrupt a write-ahead log
+    that two connections checkpoint. Every method is one call in the thread, as each further one
+    would cost more than a row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._engine = create_engine(
+            _file_url("sqlite+pysqlite", path, "rw"),
+            pool_size=1,
+            max_overflow=0,
+            **_engine_options(_WRITER_TIMEOUT),
+        )
+        self.dialect = self._engine.dialect
+        self._connection: Connection | None = None
+
+        @event.listens_for(self._engine, "connect")
+        def prepare(connection: sqlite3.Connection, _record: object) -> None:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+
+        @event.listens_for(self._engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """One transaction, which has its lock from the start. Cancelled, it may still happen."""
+        return await self._run_in_thread(lambda: self._write(work))
+
+    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        """The same for compiled statements, without SQLAlchemy's part of it."""
+        return await self._run_in_thread(lambda: self._write_rows(work))
+
+    async def check(self) -> None:
+        """Raises DamagedDatabase for a file that is no database or has inconsistent pages."""
+        await self._run_in_thread(self._check)
+
+    async def copy(self, version: int) -> None:
+        """A compact copy next to the file, named after its schema; an older one is replaced."""
+        await self._run_in_thread(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
+
+    async def close(self) -> None:
+        """Leave the file complete, without a write-ahead log. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            await self._run_in_thread(self._close)
+            self._thread.shutdown()
+
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        connection = self._connect()
+        with connection.begin():
+            return work(connection)
+
+    def _write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
+        with driver_cursor(self._connect()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(cursor)
+                cursor.execute("COMMIT")
+            finally:
+                # After some errors SQLite has rolled back by itself.
+                if cursor.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+            return result
+
+    def _connect(self) -> Connection:
+        # Kept between transactions: fetching it from the pool costs as much as a small batch.
+        if self._connection is None or self._connection.invalidated:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _run(self, statement: str, *parameters: str) -> Any:
+        """One statement outside of any transaction; the first field of its first row."""
+        row = self._connect().connection.cursor().execute(statement, parameters).fetchone()
+        return row and row[0]
+
+    def _check(self) -> None:
+        try:
+            finding = self._run("PRAGMA quick_check(1)")
+        except (sqlite3.Error, DBAPIError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if isinstance(cause, sqlite3.OperationalError):
+                raise StoreError(f"{self.path} cannot be opened: {cause}") from error
+            finding = str(cause)
+        if finding != "ok":
+            raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._restore_hint()}")
+
+    def _restore_hint(self) -> str:
+        copies = self.path.parent.glob(f"{self.path.name}.*.copy")
+        newest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
+        found = (
+            f"the newest copy next to it is {newest}" if newest else "there is no copy next to it"
+        )
+        return (
+            "move it away, with its -wal and -shm files, and put a backup in its place"
+            f" ({found}); without a file there, the next start creates an empty one"
+        )
+
+    def _copy(self, name: str) -> None:
+        # Under another name first, so that a copy with the right name is always complete.
+        draft = self.path.with_name(f"{name}.part")
+        draft.unlink(missing_ok=True)
+        create_file(draft)
+        self._run("VACUUM INTO ?", str(draft))
+        draft.replace(self.path.with_name(name))
+
+    def _close(self) -> None:
+        try:
+            if self._connection is not None:
+                self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._connection.close()
+        except sqlite3.OperationalError as error:
+            _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, error)
+        finally:
+            self._engine.dispose()
+
+
+def create_file(path: Path) -> None:
+    """Ensure that the file exists; a new one, and all that SQLite puts next to it, is 0600."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+class _Compiler(SQLiteCompiler):
+    """Renders the hints that a query has for this dialect (`INDEXED BY …`), which SQLAlchemy
+    leaves out."""
+
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
+        return text
+
+
+def _open_file(path: Path) -> Database:
+    try:
+        create_file(path)
+    except OSError as error:
+        raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
+    reader = create_async_engine(
+        _file_url("sqlite+aiosqlite", path, "ro"),
+        pool_size=_READERS,
+        max_overflow=0,
+        **_engine_options(_READER_TIMEOUT),
+    )
+    reader.dialect.statement_compiler = _Compiler
+    return Database(SqliteWriter(path), reader)
+
+
+def _file_url(driver: str, path: Path, mode: str) -> URL:
+    return URL.create(
+        driver, database=path.absolute().as_uri(), query={"mode": mode, "uri": "true"}
+    )
+
+
+def _engine_options(timeout: float) -> dict[str, Any]:
+    # Without an isolation level the driver sends no BEGIN of its own. That would be a deferred
+    # one, whose first write can fail at once, whatever the timeout.
+    return {
+        "connect_args": {"isolation_level": None, "timeout": timeout},
+        "hide_parameters": True,
+    }

@@ -1,13 +1,10 @@
-"""What the ledger refuses to do, in words for the operator. No client ever sees these.
-
-This room must not know HTTP: a row of the error table (`gateway.errors`) is another matter.
-"""
+"""Errors of the ledger, with messages for the operator; clients never see them."""
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The ledger cannot go on; the message says why and what to do about it."""
+    """The message says what is wrong and what to do about it."""
 
 
 class NewerSchema(StoreError):
@@ -15,15 +12,15 @@ class NewerSchema(StoreError):
 
 
 class DamagedDatabase(StoreError):
-    """The file is no database or failed its quick check. Nothing of it was changed."""
+    """The file is no database or failed its quick check. It was not changed."""
 
 
 class MigrationFailed(StoreError):
-    """A migration was rolled back: the database is as it was before."""
+    """A migration was rolled back: the database is unchanged."""
 
 
 class QueryTimeout(StoreError):
-    """A read went through more rows than the time for it allows: it was given up."""
+    """A read took longer than its deadline and was cancelled."""
 
 
 class UnknownGroup(StoreError):
@@ -31,11 +28,11 @@ class UnknownGroup(StoreError):
 
 
 class TokenExists(StoreError):
-    """A token has that id or that key's digest already."""
+    """Another token has that id or the digest of that key."""
 
 
 class GroupInUse(StoreError):
-    """A group cannot go while tokens, revoked ones included, name it."""
+    """A group cannot be removed while tokens, revoked ones included, name it."""
 
 
 class StateLocked(StoreError):

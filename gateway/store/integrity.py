@@ -1,6 +1,4 @@
-"""Proves that the ledger's figures agree: rows, hours and totals. It repairs nothing, and it must
-not know where a figure is shown.
-"""
+"""Checks that the ledger's rows, hourly sums and totals agree. It repairs nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     Select,
+    Table,
     case,
     func,
     literal_column,
@@ -23,24 +22,23 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.records import HOUR_US, ExchangeState
+from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState
 from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
-from gateway.store.usage import COUNTS
 
 MAX_DISCREPANCIES: Final = 1000
-"""Places of a table that are told; one with more of them is not gone through further."""
+"""Rows of a table that are reported; one with more of them is not checked further."""
 
 _TOTALS = ("requests", "input_tokens", "output_tokens", "cost_micro")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """A figure that is not what it should be: it `stands` in the ledger, `counted` is right.
+    """A value of the ledger, `stands`, that should be `counted`.
 
-    `column` is `table.column`. A token's total has the token, a sum of an hour (whole Unix hour)
-    its whole place, others have neither.
+    `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) its
+    complete key, others have neither.
     """
 
     column: str
@@ -54,11 +52,11 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was looked at: tokens, rows of requests, rows of hourly sums.
+    """How many tokens, rows of requests and hourly sums were checked.
 
-    Rows that started before the whole Unix hour `rows_kept_since` may have been deleted and prove
-    nothing. `open` are those that have not ended. `damage` is what the database says of itself;
-    where there is any, nothing else was looked at.
+    Rows that started before the Unix hour `rows_kept_since` may have been deleted and are not
+    compared. `open` are those still running. `damage` is what the database reports of itself;
+    where there is any, nothing else was checked.
     """
 
     keys: int = 0
@@ -75,18 +73,18 @@ class Report:
 
 
 async def check(database: Database, *, boot_id: str | None = None) -> Report:
-    """Count everything anew, as of one moment, while others write.
+    """Count everything again, as of one moment, while others write.
 
-    `boot_id` is that of the running recorder: open rows of others should not be there. With None
-    no recorder runs, and open rows wait for the next one to settle them.
+    `boot_id` is that of the running recorder: there should be no running rows of others. With None
+    no recorder runs, and running rows wait for the next one to settle them.
     """
     async with _snapshot(database) as connection:
         if damage := await _damage(connection):
             return Report(damage=damage)
-        kept = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
-        found = [
-            *await _compare(connection, "tokens", _totals(), _totals_of_hours()),
-            *await _compare(connection, "usage_hours", _hours(kept), _hours_of_rows(kept)),
+        since = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
+        discrepancies = [
+            *await _compare(connection, tokens, _totals(), _totals_of_hours()),
+            *await _compare(connection, usage_hours, _hours(since), _hours_of_rows(since)),
             *await _stale_rows(connection, boot_id),
         ]
         return Report(
@@ -94,8 +92,8 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
             rows=await _count(connection, select(func.count()).select_from(requests)),
             hours=await _count(connection, select(func.count()).select_from(usage_hours)),
             open=await _count(connection, select(func.count()).where(IS_RUNNING)),
-            rows_kept_since=kept,
-            discrepancies=tuple(found),
+            rows_kept_since=since,
+            discrepancies=tuple(discrepancies),
         )
 
 
@@ -121,17 +119,16 @@ async def _damage(connection: AsyncConnection) -> tuple[str, ...]:
 
 
 async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[Discrepancy]:
-    """Rows that should not be there."""
-    of_none = select(func.count()).select_from(attempts.outerjoin(requests))
-    queries = {"attempts.request_id": of_none.where(requests.c.id.is_(None))}
+    """Attempts without a request, and running rows of other boots."""
+    orphans = select(func.count()).select_from(attempts.outerjoin(requests))
+    queries = {"attempts.request_id": orphans.where(requests.c.id.is_(None))}
     if boot_id is not None:
         of_others = select(func.count()).where(IS_RUNNING, requests.c.boot_id != boot_id)
         queries["requests.boot_id"] = of_others
-    counts = {column: await _count(connection, query) for column, query in queries.items()}
     return [
         Discrepancy(column=column, stands=count, counted=0)
-        for column, count in counts.items()
-        if count
+        for column, query in queries.items()
+        if (count := await _count(connection, query))
     ]
 
 
@@ -140,40 +137,40 @@ async def _count(connection: AsyncConnection, query: Select[int]) -> int:
 
 
 async def _compare(
-    connection: AsyncConnection, table: str, stands: Select[Any], counted: Select[Any]
+    connection: AsyncConnection, table: Table, stands: Select[Any], counted: Select[Any]
 ) -> list[Discrepancy]:
-    """Where the queries differ. Each has columns of a place, then counts of the same names."""
+    """Where the queries differ. Both have columns of a key, then counts of the same names."""
     sides = union_all(
         stands.add_columns(literal_column("1").label("side")),
         counted.add_columns(literal_column("2").label("side")),
     ).subquery()
-    place = [column for column in sides.c if column.name in HOUR_KEY]
+    key = [column for column in sides.c if column.name in HOUR_KEY]
     counts = [column for column in sides.c if column.name not in (*HOUR_KEY, "side")]
     pairs = [
         [sum_of(case((sides.c.side == side, column), else_=0)) for side in (1, 2)]
         for column in counts
     ]
     query = (
-        select(*place, *(figure for pair in pairs for figure in pair))
-        .group_by(*place)
+        select(*key, *(count for pair in pairs for count in pair))
+        .group_by(*key)
         .having(or_(*(left != right for left, right in pairs)))
-        .order_by(*place)
+        .order_by(*key)
         .limit(MAX_DISCREPANCIES)
     )
-    columns = [f"{table}.{column.name}" for column in counts]
-    names = [column.name for column in place]
+    columns = [f"{table.name}.{column.name}" for column in counts]
+    names = [column.name for column in key]
     rows = await connection.execute(query)
-    return [each for row in rows for each in _differences(row, names, columns)]
+    return [found for row in rows for found in _discrepancies(row, names, columns)]
 
 
-def _differences(
-    row: Row[Any], place: Sequence[str], columns: Sequence[str]
+def _discrepancies(
+    row: Row[Any], key: Sequence[str], columns: Sequence[str]
 ) -> Iterator[Discrepancy]:
-    where: dict[str, Any] = dict(zip(place, row, strict=False))
-    figures = iter(row[len(place) :])
-    for column, stands, counted in zip(columns, figures, figures, strict=True):
+    place: dict[str, Any] = dict(zip(key, row, strict=False))
+    counts = iter(row[len(key) :])
+    for column, stands, counted in zip(columns, counts, counts, strict=True):
         if stands != counted:
-            yield Discrepancy(column=column, stands=stands, counted=counted, **where)
+            yield Discrepancy(column=column, stands=stands, counted=counted, **place)
 
 
 def _totals() -> Select[Any]:
@@ -181,9 +178,9 @@ def _totals() -> Select[Any]:
 
 
 def _totals_of_hours() -> Select[Any]:
-    token = usage_hours.c.token_id
+    token_id = usage_hours.c.token_id
     sums = (sum_of(usage_hours.c[name]).label(name) for name in _TOTALS)
-    return select(token, *sums).group_by(token)
+    return select(token_id, *sums).group_by(token_id)
 
 
 def _hours(since: int) -> Select[Any]:
@@ -192,16 +189,17 @@ def _hours(since: int) -> Select[Any]:
 
 def _hours_of_rows(since: int) -> Select[Any]:
     row = requests.c
-    counted: dict[str, ColumnElement[int]] = {
+    columns: dict[str, ColumnElement[Any]] = {
+        **HOUR_KEY,
+        **{name: sum_of(row[name]) for name in USAGE_COUNTS if name in row},
         "requests": func.count(),
         "errors": sum_of(case((row.state != ExchangeState.OK, 1), else_=0)),
         "estimated": sum_of(case((row.usage_source == "estimated", 1), else_=0)),
         "first_events": func.count(row.first_event_us),
         "total_us": sum_of(case((row.first_event_us.is_not(None), row.total_us))),
     }
-    sums = {name: counted[name] if name in counted else sum_of(row[name]) for name in COUNTS}
     return (
-        select(*(column.label(name) for name, column in (*HOUR_KEY.items(), *sums.items())))
+        select(*(columns[column.name].label(column.name) for column in usage_hours.columns))
         .where(row.state != ExchangeState.RUNNING, row.started_at >= since * HOUR_US)
         .group_by(*HOUR_KEY.values())
     )

@@ -1,9 +1,9 @@
-"""Keys: minted, digested, shown in part. This room must not know where tokens are kept.
+"""Keys: generated, digested, shown in part.
 
 A key is `sk-`, 42 random base62 characters (250 bits) and 6 of CRC32: no `-` or `_` after the
-prefix, so that a double click selects it whole. The checksum lets a scanner or a message tell a
-mistyped key from an unknown one; keys that came from elsewhere without it stay valid.
-With that much randomness a slow hash adds nothing: the ledger keeps the bare SHA-256.
+prefix, so that a double click selects all of it. The checksum lets a scanner or a message tell a
+mistyped key from an unknown one; imported keys without it are valid too. With that much randomness
+a slow hash adds nothing: the ledger stores the plain SHA-256.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHECKSUM = 6
 
 
 def mint_key() -> str:
-    """A new key. It exists only in the answer: nothing of the gateway keeps it."""
+    """A new key, which the gateway does not store."""
     body = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
     return PREFIX + body + _checksum(body)
 

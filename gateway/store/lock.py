@@ -1,14 +1,14 @@
-"""Who is the daemon: whoever holds the lock of the state directory. It must not know why.
+"""The lock of the state directory: its holder is the daemon.
 
-The kernel gives the lock back when its holder ends, however it ends: no stale lock is possible.
-The file stays, for removing it would let two processes lock two files of one name.
+The kernel releases it when the holder ends, however it ends, so it cannot become stale. The file
+stays: removing it would let two processes lock two files of one name.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,35 +18,32 @@ from gateway.store.errors import StateLocked, StoreError
 LOCK_NAME: Final = "lock"
 
 DATABASE_NAME: Final = "gateway.db"
-"""The ledger's file in the directory. It is named here because a command that only asks a gateway
-must not have to load the database."""
+"""The ledger's file. It is named here because a command that only calls a gateway must not have to
+load the database."""
 
 DEMO_NAME: Final = "demo"
-"""The demonstration's own directory, which lies in the usual state directory and says nothing
-about it."""
+"""The demo's directory, which is inside the default state directory."""
 
 
 @contextmanager
-def lock_state_dir(
-    state_dir: Path, expected_files: Collection[str] = (LOCK_NAME, DATABASE_NAME)
-) -> Iterator[None]:
-    """Hold the directory, made where it is missing and closed to others (0700).
+def lock_state_dir(state_dir: Path) -> Iterator[None]:
+    """Hold the directory, which is created where it is missing and restricted to its owner (0700).
 
-    Raises StateLocked where another process holds it, StoreError where it cannot be made or has
-    files of which none is one of `ours`.
+    Raises StateLocked where another process holds it, StoreError where it cannot be created or has
+    only files that are not a gateway's.
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         present = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
-        if present and present.isdisjoint(expected_files):
+        if present and present.isdisjoint((LOCK_NAME, DATABASE_NAME)):
             raise StoreError(
-                f"{state_dir} is no state directory: it holds other files, and would be closed to "
-                "everyone else; name a new or an empty one"
+                f"{state_dir} is no state directory: it has other files, and would be closed to "
+                "all other users; name a new or an empty one"
             )
         state_dir.chmod(0o700)
         handle = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise StoreError(f"cannot use {state_dir} as state directory: {fault.strerror}") from fault
+    except OSError as error:
+        raise StoreError(f"cannot use {state_dir} as state directory: {error.strerror}") from error
     try:
         _lock(handle, state_dir)
         os.ftruncate(handle, 0)

@@ -1,18 +1,14 @@
-"""Reads that people wait for, and the time that each of them may take.
+"""Reading the rows of exchanges: pages, single rows, their attempts.
 
-However rare what is looked for, a reader is given back soon. This room must not know what is read.
-
-Reading the rows of exchanges: pages, single rows, their attempts. It never writes.
-
-Ids are time-ordered, so a page is a range of ids, and so is a time. This room must not know who
-looks.
+Ids are time-ordered, so a page is a range of ids, and so is a span of time. Reads of many rows
+have a deadline: however rare what is searched for, the connection is soon free again.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,85 +20,39 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.database import Database
 from gateway.store.errors import QueryTimeout
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
-from gateway.store.schema import attempts as made
+from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
 from gateway.store.statements import IS_RUNNING
 
-READ_TIMEOUT: Final = 2.0
-"""Seconds."""
-
-_CLOCK_INTERVAL: Final = (
-    20_000  # of SQLite's machine between two looks at the clock: about a millisecond
-)
-
-_CANCELLED: Final = "57014"  # what PostgreSQL calls a statement that took too long
-
-
-@asynccontextmanager
-async def timed_reader(
-    database: Database, seconds: float = READ_TIMEOUT
-) -> AsyncIterator[AsyncConnection]:
-    """A connection that reads; `seconds` after the block began a statement is given up and
-    TooMuchToRead raised."""
-    async with database.reader.connect() as connection:
-        is_file = database.dialect.name == "sqlite"
-        try:
-            if is_file:
-                await _set_deadline(connection, time.monotonic() + seconds)
-            else:
-                await connection.exec_driver_sql(
-                    f"SET LOCAL statement_timeout = {max(1, int(seconds * 1000))}"
-                )
-            yield connection
-        except DBAPIError as fault:
-            if not _is_timeout(fault):
-                raise
-            raise QueryTimeout(
-                f"This was not found within {seconds:g} s: narrow the time that is searched."
-            ) from fault
-        finally:
-            if is_file and not connection.invalidated:
-                await _set_deadline(connection, None)
-
-
-async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-
-    def is_late() -> bool:
-        return deadline is not None and time.monotonic() > deadline
-
-    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
-
-
-def _is_timeout(fault: DBAPIError) -> bool:
-    cause = fault.orig
-    if isinstance(cause, sqlite3.OperationalError):
-        return cause.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT
-    return getattr(cause, "sqlstate", None) == _CANCELLED
-
-
 MAX_PAGE: Final = 1000
 
-FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'open'")])
-"""Of what has ended, all that did not go well. Spoken as literals: with parameters SQLite could
-not use the partial index."""
-
-_LATE_US: Final = 10_000_000
-"""A row appears when the body of its request was read, later than rows of younger ids may: so far
-back one looks for those that have."""
+READ_TIMEOUT: Final = 2.0  # seconds
 
 _EXPORT_BATCH: Final = 500
-_EXPORT_TIMEOUT: Final = 10.0  # seconds: whoever exports everything waits for rare rows too
+_EXPORT_TIMEOUT: Final = 10.0  # an export reads everything, so it waits for rare rows too
+
+_CLOCK_INTERVAL: Final = (
+    20_000  # SQLite's virtual instructions between two looks at the clock: 1 ms
+)
+_PG_CANCELLED: Final = "57014"
+
+FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
+"""All that ended without success. Literals: with parameters SQLite could not use the partial
+index."""
+
+_LATE_US: Final = 10_000_000
+"""A row is inserted when the body of its request was read, which may be after rows with later ids:
+`tail` looks back this far for such rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilter:
-    """Which rows are looked for: those that match everything that is not None.
+    """Selects the rows that match every field that is not None.
 
-    `since` and before `until` (Unix µs) is when they started. `id` is how their ids begin. `model`
-    is the catalog's or as the client sent it. `status` is a range of statuses, `error_code` looks
-    among what failed. `text` stands anywhere in the upstream's error, the code or the client's
-    own id of the request, in letters of either case.
+    They started at `since` or later and before `until` (Unix µs). `id` is a prefix of their ids.
+    `model` is the catalog's or as the client sent it. `status` is a range of statuses;
+    `error_code` selects among failures. `text` occurs in the upstream's error, the code or the
+    client's own request id, in either case.
     """
 
     since: int | None = None
@@ -122,6 +72,48 @@ class LogFilter:
 NO_FILTER: Final = LogFilter()
 
 
+@asynccontextmanager
+async def timed_reader(
+    database: Database, seconds: float = READ_TIMEOUT
+) -> AsyncIterator[AsyncConnection]:
+    """A connection that reads; `seconds` after the block began its statement is cancelled and
+    QueryTimeout raised."""
+    async with database.reader.connect() as connection:
+        is_sqlite = database.dialect.name == "sqlite"
+        try:
+            if is_sqlite:
+                await _set_deadline(connection, time.monotonic() + seconds)
+            else:
+                milliseconds = max(1, int(seconds * 1000))
+                await connection.exec_driver_sql(f"SET LOCAL statement_timeout = {milliseconds}")
+            yield connection
+        except DBAPIError as error:
+            if not _is_timeout(error):
+                raise
+            raise QueryTimeout(
+                f"This was not found within {seconds:g} s: narrow the time that is searched."
+            ) from error
+        finally:
+            if is_sqlite and not connection.invalidated:
+                await _set_deadline(connection, None)
+
+
+async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+
+    def is_late() -> bool:
+        return deadline is not None and time.monotonic() > deadline
+
+    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
+
+
+def _is_timeout(error: DBAPIError) -> bool:
+    cause = error.orig
+    if isinstance(cause, sqlite3.OperationalError):
+        return cause.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT
+    return getattr(cause, "sqlstate", None) == _PG_CANCELLED
+
+
 async def page(
     database: Database,
     log_filter: LogFilter = NO_FILTER,
@@ -130,30 +122,26 @@ async def page(
     before: str | None = None,
     after: str | None = None,
 ) -> list[RequestRow]:
-    """At most `limit` rows (and LONGEST_PAGE) of those wanted, newest first.
+    """At most `limit` matching rows (and MAX_PAGE), newest first.
 
-    `before` and `after` are ids and bound the page, themselves excluded: `before` the last row of
-    a page is the next page. With `after` the page is the one that follows it most closely, so
-    that a reader who goes on from its first row misses none. Raises TooMuchToRead.
+    `before` and `after` are ids that bound the page, exclusively: `before` the last row of a page
+    is the next page. With `after` the page is the one that follows it most closely, so that a
+    reader who continues from its first row misses none. Raises QueryTimeout.
     """
     query = _query(log_filter, max(1, min(limit, MAX_PAGE)), before, after)
-    async with timed_reader(database) as connection:
-        result = await connection.execute(query)
-    rows = [_row(fields) for fields in result.mappings()]
+    rows = await _fetch(database, query)
     return rows if after is None else rows[::-1]
 
 
 async def export(
     database: Database, log_filter: LogFilter = NO_FILTER
 ) -> AsyncIterator[list[RequestRow]]:
-    """All rows wanted, some at a time, newest first; those of exchanges that begin meanwhile are
-    not among them. Raises TooMuchToRead, with more patience than others."""
+    """All matching rows in batches, newest first, without those of exchanges that begin meanwhile.
+    Raises QueryTimeout, later than other reads."""
     before: str | None = None
     while True:
         query = _query(log_filter, _EXPORT_BATCH, before)
-        async with timed_reader(database, _EXPORT_TIMEOUT) as connection:
-            result = await connection.execute(query)
-        rows = [_row(fields) for fields in result.mappings()]
+        rows = await _fetch(database, query, _EXPORT_TIMEOUT)
         if rows:
             yield rows
         if len(rows) < _EXPORT_BATCH:
@@ -169,91 +157,97 @@ async def tail(
     running_ids: Sequence[str] = (),
     limit: int = 200,
 ) -> list[RequestRow]:
-    """The newest rows wanted that began after the id `after`, or soon enough before it to have
-    been missed, and those `watched` (ids, of rows that were open when they were shown) that have
-    ended; newest first. Rows may come again: whoever shows them puts each in its own's place.
+    """The newest matching rows that began after the id `after`, or shortly enough before it to
+    have been missed, and those of `running_ids` that have ended since; newest first. Rows may be
+    repeated: whoever shows them replaces the earlier one.
 
-    After None there are only the watched ones and the newest `limit`.
+    With `after` None, the newest `limit` rows and those of `running_ids`.
     """
     rows = {row.id: row for row in await page(database, log_filter, limit=limit)}
     if after is not None:
         start = first_id(max(0, started_us(after) - _LATE_US))
-        rows = {each: row for each, row in rows.items() if each > start}
+        rows = {id_: row for id_, row in rows.items() if id_ > start}
     if running_ids:
         query = select(requests).where(
             requests.c.id.in_(running_ids[:MAX_PAGE]), requests.c.state != ExchangeState.RUNNING
         )
-        async with timed_reader(database) as connection:
-            result = await connection.execute(query)
-        rows |= {row.id: row for row in map(_row, result.mappings())}
-    return [rows[each] for each in sorted(rows, reverse=True)]
+        rows |= {row.id: row for row in await _fetch(database, query)}
+    return [rows[id_] for id_ in sorted(rows, reverse=True)]
 
 
 async def get_many(
     database: Database, ids: Sequence[str], log_filter: LogFilter = NO_FILTER
 ) -> dict[str, RequestRow]:
-    """The rows of these ids that are wanted, by their ids. Raises TooMuchToRead."""
+    """The matching rows among those of these ids, by id. Raises QueryTimeout."""
     query = select(requests).where(requests.c.id.in_(ids), *_conditions(log_filter))
-    async with timed_reader(database) as connection:
-        result = await connection.execute(query)
-    return {row.id: row for row in map(_row, result.mappings())}
+    return {row.id: row for row in await _fetch(database, query)}
 
 
 async def ended_in_earlier_runs(database: Database, boot_id: str | None, limit: int) -> list[str]:
-    """The ids of rows that ended in earlier runs than `boot_id`, of the newest `limit` of them, in
-    the order that they ended in. Nobody knows when an interrupted one did: those are the last.
-    """
+    """The ids of the newest `limit` rows that ended in earlier runs than `boot_id`, in the order in
+    which they ended. The end of interrupted ones is unknown: they come last."""
     row = requests.c
-    newest = (
+    query = (
         select(row.id, row.state, row.started_at + func.coalesce(row.total_us, 0))
         .where(row.boot_id != boot_id, row.state != ExchangeState.RUNNING)
         .order_by(row.id.desc())
         .limit(limit)
     )
     async with timed_reader(database) as connection:
-        found = (await connection.execute(newest)).all()
+        ended = (await connection.execute(query)).all()
     return [
         id_
-        for id_, *_ in sorted(
-            found, key=lambda each: (each[1] == ExchangeState.INTERRUPTED, each[2], each[0])
+        for _, _, id_ in sorted(
+            (state == ExchangeState.INTERRUPTED, ended_at, id_) for id_, state, ended_at in ended
         )
     ]
 
 
 async def get(database: Database, request_id: str) -> RequestRow | None:
-    """The row of one exchange, or None."""
-    async with database.reader.connect() as connection:
-        result = await connection.execute(select(requests).where(requests.c.id == request_id))
-    fields = result.mappings().one_or_none()
-    return None if fields is None else _row(fields)
+    rows = await _fetch(database, select(requests).where(requests.c.id == request_id))
+    return rows[0] if rows else None
 
 
 async def attempts(database: Database, request_id: str) -> list[AttemptRow]:
     """The attempts of one exchange in their order; none before it has ended."""
-    columns = (made.c[name] for name in AttemptRow._fields)
-    query = select(*columns).where(made.c.request_id == request_id).order_by(made.c.number)
+    query = (
+        select(*(attempts_table.c[name] for name in AttemptRow._fields))
+        .where(attempts_table.c.request_id == request_id)
+        .order_by(attempts_table.c.number)
+    )
     async with database.reader.connect() as connection:
         return [AttemptRow(*row) for row in await connection.execute(query)]
 
 
-def first_id(moment_us: int) -> str:
-    """What sorts before the ids of all exchanges that started at that moment (Unix µs) or later,
-    and after all earlier ones: an id begins with the microsecond of its start."""
-    return f"req_{moment_us:014x}"
+def first_id(time_us: int) -> str:
+    """Sorts before the ids of all exchanges that started at that time (Unix µs) or later, and
+    after all earlier ones: an id begins with the microsecond of its start."""
+    return f"req_{time_us:014x}"
 
 
 def started_us(request_id: str) -> int:
-    """The moment (Unix µs) that an id begins with; 0 where it is none of ours."""
+    """When the exchange of that id started (Unix µs); 0 for what is no such id."""
     try:
         return int(request_id.removeprefix("req_")[:14], 16)
     except ValueError:
         return 0
 
 
+async def _fetch(
+    database: Database, query: Select[Any], seconds: float = READ_TIMEOUT
+) -> list[RequestRow]:
+    async with timed_reader(database, seconds) as connection:
+        result = await connection.execute(query)
+    return [
+        RequestRow(**{**fields, "state": ExchangeState(fields["state"])})
+        for fields in result.mappings()
+    ]
+
+
 def _query(
     log_filter: LogFilter, limit: int, before: str | None = None, after: str | None = None
 ) -> Select[Any]:
-    """The rows wanted that are next to the ids: newest first, with `after` oldest first."""
+    """The matching rows closest to the ids: newest first, with `after` oldest first."""
     bounds = list(_conditions(log_filter))
     if before is not None:
         bounds.append(requests.c.id < before)
@@ -261,31 +255,31 @@ def _query(
         bounds.append(requests.c.id > after)
     order = requests.c.id.desc() if after is None else requests.c.id
     if log_filter.state is ExchangeState.RUNNING:
-        found = _through("requests_open", select(requests.c.id).where(IS_RUNNING, *bounds))
+        matching = _use_index("requests_running", select(requests.c.id).where(IS_RUNNING, *bounds))
     elif _uses_failed_index(log_filter):
-        found = use_failed_index(select(requests.c.id).where(FAILED, *bounds))
+        matching = use_failed_index(select(requests.c.id).where(FAILED, *bounds))
     else:
         return select(requests).where(*bounds).order_by(order).limit(limit)
-    # Ids first: only those that are found are looked up in the table.
-    ids = found.order_by(order).limit(limit).scalar_subquery()
+    # Ids first: only those that match are looked up in the table.
+    ids = matching.order_by(order).limit(limit).scalar_subquery()
     return select(requests).where(requests.c.id.in_(ids)).order_by(order)
 
 
 def use_failed_index(query: Select[Any]) -> Select[Any]:
-    """The same by the index of what failed; the query must ask for FAILED."""
-    return _through("requests_failed", query)
+    """The query must select FAILED."""
+    return _use_index("requests_failed", query)
 
 
-def _through(index: str, query: Select[Any]) -> Select[Any]:
-    """SQLite cannot know how few rows are in a partial index."""
+def _use_index(index: str, query: Select[Any]) -> Select[Any]:
+    """A hint, as SQLite cannot know how few rows are in a partial index."""
     return query.with_hint(requests, f"INDEXED BY {index}", "sqlite")
 
 
 def _uses_failed_index(log_filter: LogFilter) -> bool:
-    """Whether only what failed can match."""
+    """Whether only failures can match."""
     return (
         log_filter.error_code is not None
-        or (log_filter.state is not None and log_filter.state not in ("ok", "open"))
+        or log_filter.state not in (None, ExchangeState.OK, ExchangeState.RUNNING)
         or (log_filter.status is not None and log_filter.status.start >= 400)
     )
 
@@ -298,7 +292,7 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
         yield row.id < first_id(log_filter.until)
     if log_filter.id:
         yield row.id >= log_filter.id
-        yield row.id < f"{log_filter.id}~"  # sorts after all that ids are made of
+        yield row.id < f"{log_filter.id}~"  # sorts after all characters of ids
     for name in ("token_id", "group_name", "channel", "account", "state", "error_code"):
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
@@ -309,7 +303,3 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     if log_filter.text:
         places = (row.upstream_error, row.error_code, row.client_request_id)
         yield or_(*(place.icontains(log_filter.text, autoescape=True) for place in places))
-
-
-def _row(fields: Mapping[Any, Any]) -> RequestRow:
-    return RequestRow(**{**fields, "state": ExchangeState(fields["state"])})

@@ -1,7 +1,7 @@
-"""What the ledger says of a span of time: figures over time, who used most, what failed.
+"""A summary of a span of time: metrics over time, top keys and models, failures.
 
-Figures come from the sums by the hour, failures from their own index, so that it is quick however
-many rows there are. This room must not know how it is shown, nor what anything costs.
+Metrics come from the hourly sums, failures from an index of their own, so the number of rows does
+not matter.
 """
 
 from __future__ import annotations
@@ -23,34 +23,29 @@ from gateway.store.usage import Metrics, Totals
 Rows = Sequence[Sequence[Any]]
 
 DAY_US: Final = 24 * HOUR_US
-"""Microseconds."""
 
-_BY_THE_HOUR: Final = 3 * DAY_US  # the longest span of which each hour is told
-_MOST: Final = 10
+_MAX_HOURLY_SPAN: Final = 3 * DAY_US
+_MAX_ROWS: Final = 10  # keys, models, failures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBucket(Metrics):
-    """The figures of one hour or day of UTC, which begins `at` (Unix µs)."""
+    """One hour or day of UTC, which begins `at` (Unix µs)."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown(Totals):
-    """The amounts of one token (its id) or one model of the catalog ('' where there was none)."""
+    """One token (its id) or one model of the catalog ('' where there was none)."""
 
     name: str
 
 
-_AMOUNTS: Final = tuple(field.name for field in fields(Totals))
-_FIGURES: Final = tuple(field.name for field in fields(Metrics))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """How often exchanges ended in one way: `what` is the code that the client got, or the state
-    where it got none; `last` is the id of the newest of them."""
+    """Failures of one kind: `what` is the error code that the client got, else the state; `last` is
+    the id of the newest of them."""
 
     what: str
     upstream_status: int | None
@@ -60,8 +55,8 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A span of whole hours or days: `step` is which of them the `series` tells, in µs, and it
-    tells all of them, in order. Keys and models are the dearest, failures the most frequent."""
+    """A span of whole hours or days. `series` has a bucket for each `step` (µs), in order. Keys and
+    models are those with the highest cost, failures the most frequent."""
 
     since: int
     until: int
@@ -73,40 +68,49 @@ class Overview:
     failures: tuple[FailureGroup, ...]
 
 
+_TOTALS: Final = tuple(field.name for field in fields(Totals))
+_METRICS: Final = tuple(field.name for field in fields(Metrics))
+
+
 def align_span(since: int, until: int) -> tuple[int, int, int]:
-    """The whole hours of UTC (whole days, where it is long) that a span of Unix µs touches, one at
-    the least: from, until, and which of them."""
-    step = HOUR_US if until - since <= _BY_THE_HOUR else DAY_US
+    """The hours of UTC (days, of a long span) that a span of Unix µs touches, at least one: from,
+    until, and the step."""
+    step = HOUR_US if until - since <= _MAX_HOURLY_SPAN else DAY_US
     first = since // step
     return first * step, max(-(-until // step), first + 1) * step, step
 
 
 async def overview(database: Database, since: int, until: int) -> Overview:
-    """Of the time from `since` to before `until` (Unix µs), widened. Raises TooMuchToRead."""
+    """From `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
     since, until, step = align_span(since, until)
     hours = usage_hours.c
-    of_span = hours.hour.between(since // HOUR_US, until // HOUR_US - 1)
-    slices = _sums(_FIGURES, hours.hour).where(of_span)
-    keys_of, models_of = (
-        _sums(_AMOUNTS, by)
-        .where(of_span)
+    in_span = hours.hour.between(since // HOUR_US, until // HOUR_US - 1)
+    top_keys, top_models = (
+        _sums(_TOTALS, by)
+        .where(in_span)
         .order_by(text("cost_micro DESC"), text("requests DESC"), by)
-        .limit(_MOST)
+        .limit(_MAX_ROWS)
         for by in (hours.token_id, hours.model)
     )
-    # Each of them takes the database about as long as the other.
-    (of_hours, failures), (keys, models) = await asyncio.gather(
-        _both(database, slices, _failures(since, until)), _both(database, keys_of, models_of)
+    # Both pairs take the database about as long.
+    (by_hour, failures), (keys, models) = await asyncio.gather(
+        _read(database, _sums(_METRICS, hours.hour).where(in_span), _failures(since, until)),
+        _read(database, top_keys, top_models),
     )
-    series = _series(of_hours, range(since, until, step))
+    # The hours are in the order of their table: adding them needs no sorting.
+    buckets: dict[int, list[Sequence[int]]] = {}
+    for hour, *counts in by_hour:
+        buckets.setdefault(hour * HOUR_US // step * step, []).append(counts)
     return Overview(
         since=since,
         until=until,
         step=step,
-        whole=Metrics(**_added(_FIGURES, [row[1:] for row in of_hours])),
-        series=series,
-        keys=_parts(keys),
-        models=_parts(models),
+        whole=Metrics(**_added([counts for _, *counts in by_hour])),
+        series=tuple(
+            TimeBucket(at=at, **_added(buckets.get(at, ()))) for at in range(since, until, step)
+        ),
+        keys=_breakdowns(keys),
+        models=_breakdowns(models),
         failures=tuple(
             FailureGroup(what=what, upstream_status=status, count=count, last=last)
             for what, status, count, last in failures
@@ -114,10 +118,9 @@ async def overview(database: Database, since: int, until: int) -> Overview:
     )
 
 
-async def _both(database: Database, one: Select[Any], other: Select[Any]) -> tuple[Rows, Rows]:
+async def _read(database: Database, *queries: Select[Any]) -> list[Rows]:
     async with timed_reader(database) as connection:
-        first, second = await connection.execute(one), await connection.execute(other)
-    return first.all(), second.all()
+        return [(await connection.execute(query)).all() for query in queries]
 
 
 def _sums(names: Sequence[str], by: ColumnElement[Any]) -> Select[Any]:
@@ -127,26 +130,21 @@ def _sums(names: Sequence[str], by: ColumnElement[Any]) -> Select[Any]:
 
 def _failures(since: int, until: int) -> Select[Any]:
     row = requests.c
-    what, count = func.coalesce(row.error_code, row.state), func.count()
-    of_span = (FAILED, row.id >= first_id(since), row.id < first_id(until))
-    query = select(what, row.upstream_status, count, func.max(row.id)).where(*of_span)
-    query = query.group_by(what, row.upstream_status).order_by(count.desc(), func.max(row.id))
-    return use_failed_index(query).limit(_MOST)
+    what, count, last = func.coalesce(row.error_code, row.state), func.count(), func.max(row.id)
+    query = (
+        select(what, row.upstream_status, count, last)
+        .where(FAILED, row.id >= first_id(since), row.id < first_id(until))
+        .group_by(what, row.upstream_status)
+        .order_by(count.desc(), last)
+    )
+    return use_failed_index(query).limit(_MAX_ROWS)
 
 
-def _series(of_hours: Rows, starts: range) -> tuple[TimeBucket, ...]:
-    """The hours are in the order of their table, so that nothing need be sorted to add them."""
-    found: dict[int, list[Sequence[int]]] = {}
-    for row in of_hours:
-        found.setdefault(row[0] * HOUR_US // starts.step * starts.step, []).append(row[1:])
-    return tuple(TimeBucket(at=at, **_added(_FIGURES, found.get(at, ()))) for at in starts)
-
-
-def _parts(rows: Rows) -> tuple[Breakdown, ...]:
+def _breakdowns(rows: Rows) -> tuple[Breakdown, ...]:
     return tuple(
-        Breakdown(name=row[0], **dict(zip(_AMOUNTS, row[1:], strict=True))) for row in rows
+        Breakdown(name=name, **dict(zip(_TOTALS, counts, strict=True))) for name, *counts in rows
     )
 
 
-def _added(names: Sequence[str], rows: Sequence[Sequence[int]]) -> dict[str, int]:
-    return dict(zip(names, map(sum, zip(*rows, strict=True)), strict=False))
+def _added(rows: Sequence[Sequence[int]]) -> dict[str, int]:
+    return dict(zip(_METRICS, map(sum, zip(*rows, strict=True)), strict=False))

@@ -1,8 +1,8 @@
-"""The ledger's values: groups, tokens, exchanges, attempts. They must not know any database.
+"""The ledger's records: groups, tokens, request rows, attempts, hourly sums.
 
-Times are Unix microseconds (`…_at`) or durations in microseconds (`…_us`). Frozen dataclasses
-are for people who read; named tuples are for the hot path: in the order of the schema,
-so that a batch of them is what the database driver takes.
+`gateway.store.schema` derives the tables from these classes. Times are Unix microseconds (`…_at`)
+or durations in microseconds (`…_us`). The recorder writes named tuples, in the order in which the
+database driver takes their fields.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Final, Literal, NamedTuple
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.core.value import FastStrEnum
 
+HOUR_US: Final = 3_600_000_000
+"""Microseconds of an hour; hours are counted from the Unix epoch."""
+
 
 class TokenState(FastStrEnum):
-    """A disabled key may be enabled again, a revoked one never."""
+    """A disabled key can be enabled again; a revoked one cannot."""
 
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -23,16 +26,16 @@ class TokenState(FastStrEnum):
 
 
 class UserAgentMode(FastStrEnum):
-    """Whether a list of user agents is only watched, or others are refused."""
+    """Whether user agents that a list does not name are only noted, or refused."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
 class ExchangeState(FastStrEnum):
-    """How an exchange stands. `open` is the only state that ever changes, and it changes once."""
+    """How an exchange ended. `running` is the only state that changes, and it changes once."""
 
-    RUNNING = "open"
+    RUNNING = "running"
     OK = "ok"
     ERROR = "error"
     CLIENT_GONE = "client_gone"
@@ -47,10 +50,10 @@ UsageSource = Literal["upstream", "estimated", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A named set of reachable models: `patterns` are globs over model ids, or `family:…`.
+    """A named set of models: `patterns` are globs over model ids, or `family:…`.
 
-    `multiplier` is a decimal number as text, for it is exact. `user_agents` are prefixes, or
-    regular expressions behind `re:`; None allows every one.
+    `multiplier` is a decimal number as text, so that it is exact. `user_agents` are prefixes, or
+    regular expressions after `re:`; None allows all.
     """
 
     name: str
@@ -66,17 +69,17 @@ class Group:
 class Token:
     """The stored record of a key: its SHA-256 and what may be shown of it, never the key.
 
-    A rotated key leaves its token as it is, totals and limits included: until `old_expires_at` the
-    key of before (`old_…`) opens it too. Where `models` (patterns, as a group's), `addresses`
-    (networks, as CIDR) or `user_agents` (as a group's) are None, all are allowed that the group
-    allows. A `probe` may only look: models, counts of tokens, health.
+    Rotating a key keeps its token, totals and limits included; until `old_expires_at` the previous
+    key (`old_…`) is valid too. Where `models` (patterns, as a group's), `addresses` (CIDR networks)
+    or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
+    only list models, count tokens and ask for health.
 
-    `first_…` is who used it first, `changed` in words who came later that was neither, the last of
-    them at `changed_at`.
+    `first_…` is the first use; `changed` describes the latest use by another client, at
+    `changed_at`.
 
-    The totals count every settled exchange, refused ones included; `input_tokens` and
-    `output_tokens` are language-model tokens as in `gateway.core.events`, `cost_micro` is in
-    micro-units (`gateway.core.limits`).
+    The totals count every settled exchange, rejected ones included; `input_tokens` and
+    `output_tokens` are language-model tokens, `cost_micro` is in micro-units
+    (`gateway.core.limits`).
     """
 
     id: str
@@ -110,15 +113,15 @@ class Token:
 
 
 class Intent(NamedTuple):
-    """The row of an exchange as it opens, before the first upstream call.
+    """The row of an exchange as it is inserted, before the first upstream call.
 
     `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
     `catalog_model` that of the catalog, where there is one. Fields from `channel` to `lane` are
-    None where the exchange is refused before a candidate is known.
+    None where the exchange is rejected before a candidate is chosen.
 
-    `expected_input_tokens` and `expected_micro` are what the prompt alone is thought to cost: that
-    is what an exchange is billed of which nothing more will ever be known. `tariff` says by which
-    multipliers, `notes` what was odd and let pass.
+    `expected_input_tokens` and `expected_micro` are the estimated tokens and cost of the prompt
+    alone: an interrupted exchange is billed that. `tariff` has the multipliers, `notes` the
+    warnings.
     """
 
     id: str
@@ -145,14 +148,14 @@ class Intent(NamedTuple):
 
 
 class AttemptRow(NamedTuple):
-    """One attempt as it ended: who was asked, what came of it and what followed.
+    """One attempt as it ended.
 
-    `format` and `lane` are those of the candidate, `reason` says why it was taken. `started_us`
+    `format` and `lane` are those of the candidate, `reason` is why it was chosen. `started_us`
     counts from the start of the exchange, the other times from that of the attempt. `status` is
-    the upstream's own, None where none came; `error` is what it really said (redacted, at most
-    8,192 characters). `verdict` is `ok`, or the reason that the judgement gives; `blame` and
-    `effect` are the judgement's words too, and `next` is what was done then: `other account`,
-    `same account`, `gave up`, `told the client`; all three are None where there is nothing to say.
+    the upstream's, None without a response; `error` is the upstream's text (redacted, at most
+    8,192 characters). `verdict` is `ok`, or the reason that the failure policy gives; `blame` and
+    `effect` are the policy's too, and `next` is the step that followed: `other account`,
+    `same account`, `gave up`, `told the client`. All three are None where they do not apply.
     """
 
     channel: str
@@ -175,15 +178,15 @@ class AttemptRow(NamedTuple):
 class Settlement(NamedTuple):
     """The end of an exchange. `id` and `token_id` are those of its intent.
 
-    `status` is what the client got, `upstream_status` and `upstream_error` what the upstream
-    said (redacted, at most 8,192 characters). `dropped` names what could not
-    cross between formats. Where `usage_source` is `none` the counts are zero. `cost_micro` is what
-    the exchange costs, rounded once, in micro-units.
+    `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the text
+    redacted, at most 8,192 characters). `dropped` names what could not be converted between
+    formats. Where `usage_source` is `none` the counts are zero. `cost_micro` is the cost of the
+    exchange in micro-units, rounded once.
 
-    `affinity` is the clue by which the conversation was recognised, `affinity_kept` is `yes`, or
-    `no: ` and why its account was left. `config_hash` tells the configuration that it ran under.
-    `channel`, `account`, `upstream_model` and `lane` are those of the last candidate; with
-    `channel` None all four stay as intended. `attempts` are in the order they were made in.
+    `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
+    `no: ` and why its account was not used. `config_hash` identifies the configuration. `channel`,
+    `account`, `upstream_model` and `lane` are those of the last candidate; with `channel` None all
+    four stay as in the intent. `attempts` are in the order in which they were made.
     """
 
     id: str
@@ -218,11 +221,14 @@ class Settlement(NamedTuple):
     attempts: tuple[AttemptRow, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
-    """One row of the table `requests`, column by column: an intent and how it was settled.
+Entry = Intent | Settlement
 
-    `attempts` is how many there were; `gateway.store.logs.attempts` reads them.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One row of the table `requests`: an intent and its settlement, field by field.
+
+    `attempts` is their number; `gateway.store.logs.attempts` reads them.
     """
 
     id: str
@@ -245,15 +251,15 @@ class RequestRow:
     status: int | None
     stop_reason: str | None
     end_reason: str | None
-    input_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    usage_source: UsageSource
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    usage_source: UsageSource = "none"
     first_event_us: int | None
     total_us: int | None
-    bytes_out: int
+    bytes_out: int = 0
     error_code: str | None
     upstream_status: int | None
     upstream_error: str | None
@@ -273,38 +279,34 @@ class RequestRow:
     cost_micro: int = 0
 
 
-Entry = Intent | Settlement
-
-
-HOUR_US: Final = 3_600_000_000
-"""Microseconds of an hour; hours count from the beginning of Unix time."""
-
-
 class HourDelta(NamedTuple):
-    """What is added to the sums of one whole Unix hour: the settled exchanges of one token, group
-    and model of the catalog ('' where there was none) that started in it.
+    """What is added to the sums of one Unix hour: the settled exchanges of one token, group and
+    catalog model ('' where there is none) that started in it.
 
-    The times are sums over the `first_events` of them that had a first event, so that means can be
-    taken over any hours, and what was refused at once blurs none.
+    The times are sums over the `first_events` exchanges that had a first event, so that means can
+    be taken over any hours and rejected exchanges do not distort them.
     """
 
     hour: int
     token_id: str
     group_name: str
     model: str
-    requests: int
-    errors: int
-    estimated: int
-    input_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cache_write_1h_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    cost_micro: int
+    requests: int = 0
+    errors: int = 0
+    estimated: int = 0
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_micro: int = 0
     first_events: int = 0
     first_event_us: int = 0
     total_us: int = 0
+
+
+USAGE_COUNTS: Final = HourDelta._fields[4:]
 
 
 class TokenDelta(NamedTuple):
@@ -319,5 +321,5 @@ class TokenDelta(NamedTuple):
 
 
 def sanitize_text(text: str) -> str:
-    """The text without lone surrogates and NULs."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "�")
+    """The text without lone surrogates and NULs, which a database cannot hold."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

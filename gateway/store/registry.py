@@ -1,8 +1,7 @@
-"""Who may use the gateway, in memory: what a request is checked against without a database read.
+"""Tokens and groups in memory: requests are checked against them without a database read.
 
-Loaded once at the start; whoever changes a token or a group in the database changes it here too
-(`gateway.admin.operations`), so a change binds from the next request on. It must not know the ledger's
-rows, how a token's totals move, or what time it is.
+Loaded at the start; admin operations that change a token or a group in the database change it here
+too, so a change applies from the next request on.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from gateway.store.tokens import all_groups, all_tokens
 class Registry:
     """Active tokens by digest and groups by name; every read is a dict lookup.
 
-    A revoked or disabled token is not in here: nobody can forget to look at its state. The totals
-    of the tokens are those of their loading. `version` grows whenever a group changes, so that
-    what was derived from groups (reachable models, say) may be kept until then.
+    Revoked and disabled tokens are not in here, so a caller cannot forget to check the state. The
+    totals of tokens are those at loading. `version` grows whenever a group changes: what is derived
+    from groups (models allowed, say) can be kept until then.
     """
 
     __slots__ = ("_by_digest", "_groups", "_tokens", "version")
@@ -39,8 +38,8 @@ class Registry:
     def find(self, digest: bytes) -> Token | None:
         """The active token of a key's SHA-256; None for unknown and revoked keys alike.
 
-        The key may be the one of before a rotation (`old_digest`): whoever asks must look whether
-        its time, or that of the token, is over.
+        The key may be the previous one of a rotation (`old_digest`): the caller checks whether it,
+        or the token, has expired.
         """
         return self._by_digest.get(digest)
 
@@ -56,10 +55,10 @@ class Registry:
         return tuple(self._groups[name] for name in sorted(self._groups))
 
     def put_token(self, token: Token) -> None:
-        """Adds or replaces a token, whose earlier keys open nothing any more; one that is no
-        longer active leaves."""
-        if (known := self._tokens.pop(token.id, None)) is not None:
-            for digest in (known.digest, known.old_digest):
+        """Add or replace a token; its earlier keys are no longer found, and neither is it unless it
+        is active."""
+        if (previous := self._tokens.pop(token.id, None)) is not None:
+            for digest in (previous.digest, previous.old_digest):
                 self._by_digest.pop(digest or b"", None)
         if token.state is TokenState.ACTIVE:
             self._tokens[token.id] = token

@@ -1,8 +1,7 @@
 """The recorder's statements: written with Core, compiled once, sent to the driver as they are.
 
 Going through Core for every batch would cost more than the rows do, and so would going through the
-engine: in a batch of one exchange, half of the processor's time. This room must not know when or
-in which order the statements run.
+engine: in a batch of one exchange, half of the processor time.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import (
     BigInteger,
@@ -36,7 +36,6 @@ from sqlalchemy import (
     table,
     update,
 )
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
@@ -52,47 +51,42 @@ from gateway.store.records import (
 )
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
-
-MAX_LOOKUP = 200
-
+MAX_LOOKUP: Final = 200
 
 SETTLEMENT_FIELDS = tuple(field for field in Settlement._fields if field not in Intent._fields)
-"""The fields of a settlement that its intent does not have: a whole row is `intent + END`."""
+"""The fields of a settlement that its intent does not have: a complete row is an intent and
+these."""
 
 OVERRIDES = ("channel", "account", "upstream_model", "lane")
-"""What an intent has said and a settlement may say anew."""
-
-ATTEMPT_FIELDS = ("request_id", "number", *AttemptRow._fields)
+"""Fields of an intent that its settlement may replace."""
 
 IS_RUNNING = requests.c.state == literal_column(f"'{ExchangeState.RUNNING}'")
-"""Spoken as a literal: with a parameter SQLite could not use the partial index."""
+"""A literal: with a parameter SQLite could not use the partial index."""
 
 HOUR_KEY: Mapping[str, ColumnElement[Any]] = {
-    # Spoken as literals: a server would take two parameters for two different expressions.
+    # Literals: a server would take two parameters for two different expressions.
     "hour": requests.c.started_at // literal(HOUR_US, literal_execute=True),
     "token_id": requests.c.token_id,
     "group_name": requests.c.group_name,
     "model": func.coalesce(requests.c.catalog_model, literal("", literal_execute=True)),
 }
-"""Which of the hourly sums a row of `requests` is counted in."""
+"""The key of the hourly sums that a row of `requests` is counted in."""
 
 
 def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
-    """A whole number, 0 of no rows: a server's own sums are decimal numbers, or nothing."""
+    """An integer, 0 of no rows: a server's own sums are decimal numbers, or null."""
     return cast(func.coalesce(func.sum(column), 0), BigInteger)
 
 
 class Parameters:
-    """The fields of rows that are to be written, as terms of a statement: parameters of one row,
-    or columns of a table of many."""
+    """The fields of rows to be written, as terms of a statement: bound parameters of one row, or
+    columns of a table of many."""
 
     TABLE: Final = "given"
     _PREFIX: Final = "p_"
-    """Core keeps the bare names of a table's columns for parameters of its own."""
+    """Core reserves the bare names of a table's columns for parameters of its own."""
 
-    def __init__(self, types: Mapping[str, TypeEngine[Any]], *, many: bool) -> None:
+    def __init__(self, types: Types, *, many: bool) -> None:
         named = {field: (self._PREFIX + field, type_) for field, type_ in types.items()}
         self._many = many
         self.terms: Mapping[str, Any]
@@ -107,11 +101,10 @@ class Parameters:
 
     @classmethod
     def field(cls, parameter: str) -> str:
-        """The field that a parameter stands for."""
         return parameter.removeprefix(cls._PREFIX)
 
-    def inserted(self, insertion: Insert, **constants: ColumnElement[Any]) -> Insert:
-        """The insertion of each field into the column of its name, and of the constants."""
+    def insert_into(self, insertion: Insert, **constants: ColumnElement[Any]) -> Insert:
+        """The insertion of each field, and of the constants, into the column of its name."""
         values = {**self.terms, **constants}
         if not self._many:
             return insertion.values(values)
@@ -124,18 +117,18 @@ class Statement(Protocol):
     """One statement, for rows that have its fields in their order."""
 
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write the rows; nothing at all where there is none."""
+        """Write the rows; without any, do nothing."""
 
 
-Build = Callable[[Parameters], Insert | Update]
 Types = Mapping[str, TypeEngine[Any]]
+Build = Callable[[Parameters], Insert | Update]
 
 
 class SingleRowStatement:
-    """Runs once for each row; every dialect can."""
+    """Runs once for each row, on every dialect."""
 
     def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
-        compiled = _compiled(build(Parameters(types, many=False)), dialect)
+        compiled = _compile(build(Parameters(types, many=False)), dialect)
         fields = list(types)
         order = [fields.index(Parameters.field(name)) for name in compiled.positiontup]
         self._sql = str(compiled)
@@ -153,58 +146,57 @@ class MultiRowStatement:
     a batch that is written row by row switches between two threads a hundred times.
 
     The driver keeps statements prepared by their text. So there are texts for a few numbers of
-    rows only, and the last rows of a run may be fillings: rows of empty texts, which insertions
+    rows only, and the last rows of a run may be padding: rows of empty texts, which insertions
     leave out and which are no key of any row.
     """
 
     SIZES: Final = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64)
 
     def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
-        given = Parameters(types, many=True)
-        sql = str(_compiled(build(given), dialect))
-        names = ", ".join(term.name for term in given.terms.values())
+        parameters = Parameters(types, many=True)
+        sql = str(_compile(build(parameters), dialect))
+        names = ", ".join(term.name for term in parameters.terms.values())
         row = f"({', '.join('?' * len(types))})"
         self._texts = [
             f"WITH {Parameters.TABLE} ({names}) AS (VALUES {', '.join([row] * size)}) {sql}"
             for size in self.SIZES
         ]
-        self._filling = ("",) * len(types)
+        self._padding = ("",) * len(types)
 
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), self.SIZES[-1]):
             part = rows[start : start + self.SIZES[-1]]
             fitting = bisect_left(self.SIZES, len(part))
-            fillings = repeat(self._filling, self.SIZES[fitting] - len(part))
-            values = chain.from_iterable(chain(part, fillings))
+            padding = repeat(self._padding, self.SIZES[fitting] - len(part))
+            values = chain.from_iterable(chain(part, padding))
             cursor.execute(self._texts[fitting], tuple(values))
 
 
-def _compiled(executable: Insert | Update | Select[Any], dialect: Dialect) -> Any:
+def _compile(executable: Insert | Update | Select[Any], dialect: Dialect) -> Any:
     return executable.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
 
 
 class Lookup:
-    """How the rows of some ids stand: the id of each that exists and the fields of Standing."""
+    """The state of each row that exists, by id."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._sizes = [(size, _lookup(size, dialect)) for size in (1, 20, MAX_LOOKUP)]
+        query = select(requests.c.id, *(requests.c[name] for name in RowState._fields))
+        self._texts = [
+            (size, str(_compile(query.where(requests.c.id.in_([""] * size)), dialect)))
+            for size in (1, 20, MAX_LOOKUP)
+        ]
 
     def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, RowState]:
-        """At most `LARGEST_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
+        """At most `MAX_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
         if not ids:
             return {}
-        size, sql = next(fitting for fitting in self._sizes if fitting[0] >= len(ids))
+        size, sql = next(fitting for fitting in self._texts if fitting[0] >= len(ids))
         cursor.execute(sql, (*ids, *[ids[0]] * (size - len(ids))))
         return {row[0]: RowState(*row[1:]) for row in cursor.fetchall()}
 
 
-def _lookup(size: int, dialect: Dialect) -> str:
-    query = select(requests.c.id, *(requests.c[name] for name in RowState._fields))
-    return str(_compiled(query.where(requests.c.id.in_([""] * size)), dialect))
-
-
 class Statements:
-    """Everything that the recorder says, for one dialect and one boot."""
+    """All statements of the recorder, for one dialect and one boot."""
 
     def __init__(
         self,
@@ -212,54 +204,46 @@ class Statements:
         boot_id: str,
         form: type[MultiRowStatement] | type[SingleRowStatement] | None = None,
     ) -> None:
-        form = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
+        make = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
         boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
-        constants = {"state": IS_RUNNING.right, "boot_id": boot}
+        running = {"state": IS_RUNNING.right, "boot_id": boot}
 
-        def intend(given: Parameters) -> Insert:
-            return given.inserted(insert(requests), **constants)
+        def statement(build: Build, fields: Sequence[str], table: Table) -> Statement:
+            return make(build, {name: table.c[name].type for name in fields}, dialect)
 
-        def complete(given: Parameters) -> Insert:
-            return given.inserted(insert(requests), boot_id=boot)
-
-        def attempt(given: Parameters) -> Insert:
-            return given.inserted(insert(attempts))
-
-        self.insert_intent = form(intend, _types(Intent._fields), dialect)
-        self.insert_complete = form(complete, _types(Intent._fields + SETTLEMENT_FIELDS), dialect)
-        self.update_settled = form(_settle, _types(Settlement._fields), dialect)
-        self.insert_attempt = form(attempt, _types(ATTEMPT_FIELDS, attempts), dialect)
         self.row_states = Lookup(dialect)
-        self.add_hour = form(
-            partial(_hour, dialect), _types(HourDelta._fields, usage_hours), dialect
+        self.insert_intent = statement(
+            lambda given: given.insert_into(insert(requests), **running), Intent._fields, requests
         )
-        self.add_to_token = form(_credit, _CREDIT, dialect)
+        self.insert_complete = statement(
+            lambda given: given.insert_into(insert(requests), boot_id=boot),
+            Intent._fields + SETTLEMENT_FIELDS,
+            requests,
+        )
+        self.update_settled = statement(_update_settled, Settlement._fields, requests)
+        self.insert_attempt = statement(
+            lambda given: given.insert_into(insert(attempts)),
+            ("request_id", "number", *AttemptRow._fields),
+            attempts,
+        )
+        self.add_hour = statement(partial(_add_hour, dialect), HourDelta._fields, usage_hours)
+        types = (tokens.c.id.type, *repeat(BigInteger(), len(TokenDelta._fields) - 1))
+        self.add_to_token = make(
+            _add_to_token, dict(zip(TokenDelta._fields, types, strict=True)), dialect
+        )
 
 
-def _types(fields: Sequence[str], of: Table = requests) -> dict[str, TypeEngine[Any]]:
-    return {name: of.c[name].type for name in fields}
-
-
-_CREDIT: Types = dict(
-    zip(
-        TokenDelta._fields,
-        (tokens.c.id.type, *[BigInteger()] * (len(TokenDelta._fields) - 1)),
-        strict=True,
-    )
-)
-
-
-def _settle(given: Parameters) -> Update:
+def _update_settled(given: Parameters) -> Update:
     terms = given.terms
-    anew = {name: func.coalesce(terms[name], requests.c[name]) for name in OVERRIDES}
+    replaced = {name: func.coalesce(terms[name], requests.c[name]) for name in OVERRIDES}
     return (
         update(requests)
         .where(requests.c.id == terms["id"], IS_RUNNING)
-        .values({name: terms[name] for name in SETTLEMENT_FIELDS} | anew)
+        .values({name: terms[name] for name in SETTLEMENT_FIELDS} | replaced)
     )
 
 
-def _credit(given: Parameters) -> Update:
+def _add_to_token(given: Parameters) -> Update:
     terms = given.terms
     used_at = terms["used_at"]
     later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
@@ -272,22 +256,16 @@ def _credit(given: Parameters) -> Update:
     )
 
 
-def _hour(dialect: Dialect, given: Parameters) -> Insert:
-    # Both speak the same words here, but Core has a pair of them.
-    adding: sqlite.Insert | postgresql.Insert
-    if dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # a file's ledger need not load it
-
-        adding = postgresql.insert(usage_hours)
-    else:
-        adding = sqlite.insert(usage_hours)
+def _add_hour(dialect: Dialect, given: Parameters) -> Insert:
+    # Each dialect has an insert of its own that can do this, of the same form.
+    insertion = import_module(f"sqlalchemy.dialects.{dialect.name}").insert(usage_hours)
     key = usage_hours.primary_key.columns
-    conflicting = adding.on_conflict_do_update(
+    upsert = insertion.on_conflict_do_update(
         index_elements=list(key),
         set_={
-            column.name: column + adding.excluded[column.name]
+            column.name: column + insertion.excluded[column.name]
             for column in usage_hours.columns
             if column.name not in key
         },
     )
-    return given.inserted(conflicting)
+    return given.insert_into(upsert)

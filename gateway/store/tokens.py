@@ -1,26 +1,19 @@
-"""How values that are more than one number or text stand in a row: lists as JSON, limits as six
-columns of their names. It must not know whose row it is.
+"""Tokens and groups in the database: loaded at the start, changed by admin operations.
 
-Tokens in the database: read whole at start, changed through the daemon.
-
-Their totals move in the recorder's transactions, never here. This room must not know a key.
-
-Groups in the database: read whole at start, changed through the daemon.
-
-This room must not know what a pattern matches.
+The totals of tokens change in the recorder's transactions, never here. Lists are stored as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
+    Row,
     delete,
     exists,
     insert,
@@ -35,68 +28,59 @@ from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
 
+_LISTS: Final = ("patterns", "models", "addresses", "user_agents")
+_ENUMS: Final = {"state": TokenState, "user_agent_mode": UserAgentMode}
 
-def to_columns(fields: Mapping[str, Any], lists: Iterable[str]) -> dict[str, Any]:
-    """The fields of a record as its row has them; those of `lists` are tuples, or None."""
-    columns = dict(fields)
-    columns |= asdict(columns.pop("limits"))
-    for name in lists:
-        if columns[name] is not None:
+_SETTABLE: Final = (
+    *("name", "digest", "display", "group", "state", "revoked_at", "note", "expires_at", "probe"),
+    *("models", "addresses", "user_agents", *LIMIT_NAMES),
+    *("old_digest", "old_display", "old_expires_at"),
+)
+"""The columns of a token that an operator may set; the others record what happened."""
+
+R = TypeVar("R", Token, Group)
+
+
+def _to_columns(record: Token | Group) -> dict[str, Any]:
+    columns = asdict(record)
+    columns |= columns.pop("limits")
+    for name in _LISTS:
+        if columns.get(name) is not None:
             columns[name] = orjson.dumps(columns[name]).decode()
     return columns
 
 
-def from_columns(columns: Mapping[Any, Any], lists: Iterable[str]) -> dict[str, Any]:
-    """And back."""
-    fields = dict(columns)
+def _from_row(record: type[R], row: Row[Any]) -> R:
+    fields = dict(row._mapping)
     fields["limits"] = Limits(**{name: fields.pop(name) for name in LIMIT_NAMES})
-    for name in lists:
-        if fields[name] is not None:
+    for name in _LISTS:
+        if fields.get(name) is not None:
             fields[name] = tuple(orjson.loads(fields[name]))
-    return fields
-
-
-_TOKEN_LISTS = ("models", "addresses", "user_agents")
-
-_SETTABLE = (
-    "name",
-    "digest",
-    "display",
-    "group",
-    "state",
-    "revoked_at",
-    "note",
-    "expires_at",
-    "probe",
-    *_TOKEN_LISTS,
-    *LIMIT_NAMES,
-    "old_digest",
-    "old_display",
-    "old_expires_at",
-)
-"""What an operator may set; the rest is what happened."""
+    for name, enum in _ENUMS.items():
+        if name in fields:
+            fields[name] = enum(fields[name])
+    return record(**fields)
 
 
 async def all_tokens(database: Database) -> list[Token]:
     """Every token, revoked ones included, oldest first."""
     query = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
     async with database.reader.connect() as connection:
-        result = await connection.execute(query)
-    return [_token(row) for row in result.mappings()]
+        return [_from_row(Token, row) for row in await connection.execute(query)]
 
 
 async def get_token(database: Database, token_id: str) -> Token | None:
     async with database.reader.connect() as connection:
         result = await connection.execute(select(tokens).where(tokens.c.id == token_id))
-    row = result.mappings().one_or_none()
-    return None if row is None else _token(row)
+        row = result.one_or_none()
+    return None if row is None else _from_row(Token, row)
 
 
 async def tokens_by_digest(database: Database, digests: Collection[bytes]) -> list[Token]:
     """The tokens that have one of these digests, or had it before their key was rotated."""
     async with database.reader.connect() as connection:
-        result = await connection.execute(select(tokens).where(_opened_by(digests)))
-    return [_token(row) for row in result.mappings()]
+        rows = await connection.execute(select(tokens).where(_has_digest(digests)))
+        return [_from_row(Token, row) for row in rows]
 
 
 async def add_token(database: Database, token: Token) -> None:
@@ -106,43 +90,46 @@ async def add_token(database: Database, token: Token) -> None:
 
 async def add_tokens(database: Database, added: Sequence[Token]) -> None:
     """All of them or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
-    taken, be it by another of them."""
+    taken, by one of them included."""
+    conflicting = select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
+        or_(
+            tokens.c.id.in_([token.id for token in added]),
+            _has_digest([digest for token in added for digest in _digests(token)]),
+        )
+    )
 
     def add(connection: Connection) -> None:
-        known = set(connection.scalars(select(groups.c.name)))
-        ids: set[str] = set()
-        digests: set[bytes | None] = set()
-        for row in connection.execute(_like(added)):
-            ids.add(row.id)
-            digests |= {row.digest, row.old_digest}
+        names = set(connection.scalars(select(groups.c.name)))
+        taken: set[str | bytes | None] = set()
+        for row in connection.execute(conflicting):
+            taken.update(row)
         for token in added:
-            if token.group not in known:
+            if token.group not in names:
                 raise _unknown_group(token)
-            if token.id in ids or not digests.isdisjoint(_digests(token)):
-                raise _exists(token)
-            ids.add(token.id)
-            digests.update(_digests(token))
+            if not taken.isdisjoint((token.id, *_digests(token))):
+                raise _token_exists(token)
+            taken.update((token.id, *_digests(token)))
         if added:
-            connection.execute(insert(tokens), list(map(_columns, added)))
+            connection.execute(insert(tokens), list(map(_to_columns, added)))
 
     await database.write(add)
 
 
 async def update_token(database: Database, token: Token) -> bool:
-    """Make the token of that id what an operator says of it; totals, first use and changes of
-    users stay. False where there is none. Raises UnknownGroup, or TokenExists for a digest that
+    """Set what an operator may set of the token of that id; totals, first use and changes of
+    clients stay. False where there is none. Raises UnknownGroup, or TokenExists for a digest that
     another token has, or had before its key was rotated.
     """
-    columns = _columns(token)
-    fields = {name: columns[name] for name in _SETTABLE}
+    columns = _to_columns(token)
+    changes = {name: columns[name] for name in _SETTABLE}
 
     def change(connection: Connection) -> bool:
         if not connection.scalar(select(exists().where(groups.c.name == token.group))):
             raise _unknown_group(token)
-        taken = _opened_by(_digests(token))
-        if connection.scalar(select(exists().where(taken, tokens.c.id != token.id))):
-            raise _exists(token)
-        changed = update(tokens).where(tokens.c.id == token.id).values(fields)
+        taken = exists().where(_has_digest(_digests(token)), tokens.c.id != token.id)
+        if connection.scalar(select(taken)):
+            raise _token_exists(token)
+        changed = update(tokens).where(tokens.c.id == token.id).values(changes)
         return connection.execute(changed).rowcount == 1
 
     return await database.write(change)
@@ -155,11 +142,11 @@ async def record_origin(
     first: tuple[int, str | None, str | None] | None = None,
     changed: tuple[int, str] | None = None,
 ) -> None:
-    """Keep who came: `first` (Unix µs, address, user agent) where nobody came before, `changed`
-    (Unix µs, in words) in the place of an earlier one."""
+    """Store who used the token: `first` (Unix µs, address, user agent) unless one is stored,
+    `changed` (Unix µs, a description) instead of an earlier one."""
     of_token = update(tokens).where(tokens.c.id == token_id)
 
-    def note(connection: Connection) -> None:
+    def store(connection: Connection) -> None:
         if first is not None:
             at, address, agent = first
             connection.execute(
@@ -170,28 +157,10 @@ async def record_origin(
         if changed is not None:
             connection.execute(of_token.values(changed_at=changed[0], changed=changed[1]))
 
-    await database.write(note)
+    await database.write(store)
 
 
-def _columns(token: Token) -> dict[str, Any]:
-    return to_columns({name: getattr(token, name) for name in token.__slots__}, _TOKEN_LISTS)
-
-
-def _token(row: Mapping[Any, Any]) -> Token:
-    fields = from_columns(row, _TOKEN_LISTS)
-    return Token(**fields | {"state": TokenState(fields["state"])})
-
-
-def _like(added: Sequence[Token]) -> Select[tuple[str, bytes, bytes | None]]:
-    """The id and the digests of each token that has an id or a digest of these."""
-    digests = [digest for token in added for digest in _digests(token)]
-    same_id = tokens.c.id.in_([token.id for token in added])
-    return select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
-        or_(same_id, _opened_by(digests))
-    )
-
-
-def _opened_by(digests: Collection[bytes]) -> ColumnElement[bool]:
+def _has_digest(digests: Collection[bytes]) -> ColumnElement[bool]:
     return or_(tokens.c.digest.in_(digests), tokens.c.old_digest.in_(digests))
 
 
@@ -203,31 +172,26 @@ def _unknown_group(token: Token) -> UnknownGroup:
     return UnknownGroup(f"there is no group '{token.group}'")
 
 
-def _exists(token: Token) -> TokenExists:
+def _token_exists(token: Token) -> TokenExists:
     return TokenExists(f"a token with the id or the key of '{token.name}' exists already")
-
-
-_GROUP_LISTS = ("patterns", "user_agents")
-_FIXED = ("name", "created_at")
-"""What a group keeps as long as it lives."""
 
 
 async def all_groups(database: Database) -> list[Group]:
     """Every group, by name."""
     async with database.reader.connect() as connection:
-        result = await connection.execute(select(groups).order_by(groups.c.name))
-    return [_group(row) for row in result.mappings()]
+        rows = await connection.execute(select(groups).order_by(groups.c.name))
+        return [_from_row(Group, row) for row in rows]
 
 
 async def put_group(database: Database, group: Group) -> None:
-    """Add the group, or change all of the one of that name but its `created_at`."""
-    added = to_columns({name: getattr(group, name) for name in group.__slots__}, _GROUP_LISTS)
-    fields = {name: value for name, value in added.items() if name not in _FIXED}
+    """Add the group, or change everything but `created_at` of the one of that name."""
+    columns = _to_columns(group)
+    changes = {name: columns[name] for name in columns if name not in ("name", "created_at")}
 
     def put(connection: Connection) -> None:
-        changed = update(groups).where(groups.c.name == group.name).values(fields)
+        changed = update(groups).where(groups.c.name == group.name).values(changes)
         if connection.execute(changed).rowcount == 0:
-            connection.execute(insert(groups).values(added))
+            connection.execute(insert(groups).values(columns))
 
     await database.write(put)
 
@@ -241,8 +205,3 @@ async def remove_group(database: Database, name: str) -> bool:
         return connection.execute(delete(groups).where(groups.c.name == name)).rowcount == 1
 
     return await database.write(remove)
-
-
-def _group(row: Mapping[Any, Any]) -> Group:
-    fields = from_columns(row, _GROUP_LISTS)
-    return Group(**fields | {"user_agent_mode": UserAgentMode(fields["user_agent_mode"])})

@@ -110,7 +110,7 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
     assert await found(after=ids[0], limit=2) == [ids[2], ids[1]]
     assert await found(token_id="tok_b") == [ids[1]]
     assert await found(model="alpha-sonnet-4-6", state="ok") == [ids[0]]
-    assert await found(state="open") == [ids[3]]
+    assert await found(state="running") == [ids[3]]
     assert await found(status=503) == [ids[2]]
     status, row = await call(client, "GET", f"requests/{ids[2]}")
     assert (status, row["upstream_error"], row["stream"]) == (200, "no \x1b[31m room", False)

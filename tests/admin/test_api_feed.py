@@ -93,7 +93,7 @@ async def test_one_that_runs_is_an_event_where_it_is_asked_for(
         running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
         began = await both.next()
         assert began is not None
-        assert (began.name, began.id, began.data["state"]) == ("opened", None, "open")
+        assert (began.name, began.id, began.data["state"]) == ("opened", None, "running")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         ended = await both.next()

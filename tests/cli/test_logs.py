@@ -72,7 +72,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
         (("--key", "alice", "--state", "ok"), [1]),
         (("--model", "beta-5.4"), [2]),
         (("--status", "503"), [2]),
-        (("--state", "open"), [3]),
+        (("--state", "running"), [3]),
         (("--status", "5xx"), [2]),
         (("--error", "server_is_overloaded"), [2]),
         (("--error", "other"), []),
@@ -263,7 +263,7 @@ def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
     [
         (("show", "req_x"), 1, "The ledger has no request req_x."),
         (("list", "--key", "bob"), 1, "No key has the id or name bob."),
-        (("list", "--state", "gone"), 2, "'gone' is not one of 'open', 'ok'"),
+        (("list", "--state", "gone"), 2, "'gone' is not one of 'running', 'ok'"),
         (("list", "--limit", "0"), 2, "0 is not in the range"),
         (("list", "--status", "99"), 2, "must be a status such as 503 or a class such as 5xx"),
     ],
@@ -288,7 +288,7 @@ def test_following_tells_each_request_once_as_it_ends(shell: CommandRunner, toke
         return row["id"], row["state"]
 
     try:
-        assert told() == (request_id(3), "open")
+        assert told() == (request_id(3), "running")
         assert follower.stderr.readline().startswith(b"No gateway runs on the state directory")
         with admin_gateway(shell.state_dir) as gateway:
             assert told() == (request_id(3), "interrupted")

@@ -89,7 +89,7 @@ class Gateway:
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             rows = orjson.loads(self.run("logs", "list", "--json"))
-            found = [row for row in rows if row["id"] == request_id and row["state"] != "open"]
+            found = [row for row in rows if row["id"] == request_id and row["state"] != "running"]
             if found:
                 return dict(found[0])
             assert time.monotonic() < deadline, f"no settled row of {request_id} in {rows}"

@@ -18,8 +18,8 @@ from gateway.store.records import (
 from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
 from tests.support.hypothesis_profiles import examples
 
-OPEN = RowState("open", START, "default", None)
-SETTLED = OPEN._replace(state="ok")
+RUNNING = RowState("running", START, "default", None)
+SETTLED = RUNNING._replace(state="ok")
 
 
 def ended(settlement: Settlement) -> tuple[object, ...]:
@@ -37,7 +37,7 @@ def test_both_halves_in_one_batch_become_one_whole_row() -> None:
 
 def test_only_the_first_settlement_of_an_open_row_counts() -> None:
     first, second = settlement(1), settlement(1, output_tokens=999)
-    batch = build_batch([first, second], {request_id(1): OPEN})
+    batch = build_batch([first, second], {request_id(1): RUNNING})
     assert batch.settlements == [ended(first)]
     assert [credit.output_tokens for credit in batch.token_deltas] == [7]
 
@@ -56,7 +56,7 @@ def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
     rows = [(request_id(1), 1, *failed_attempt()), (request_id(1), 2, *attempt())]
     for batch in (
         build_batch([intent(1), two, two], {}),
-        build_batch([two, two], {request_id(1): OPEN}),
+        build_batch([two, two], {request_id(1): RUNNING}),
     ):
         assert batch.attempts == rows
         assert [row[-1] for row in (*batch.complete_rows, *batch.settlements)] == [2]
@@ -69,7 +69,7 @@ def test_settled_and_unknown_rows_are_left_alone() -> None:
 
 
 def test_an_intent_that_is_there_already_is_not_written_again() -> None:
-    batch = build_batch([intent(1), settlement(1)], {request_id(1): OPEN})
+    batch = build_batch([intent(1), settlement(1)], {request_id(1): RUNNING})
     assert not batch.intents
     assert not batch.complete_rows
     assert batch.settlements == [ended(settlement(1))]
@@ -88,7 +88,7 @@ def test_credits_are_one_to_a_token() -> None:
 def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
     """The hour is that of the start, and '' stands for no model. What had no first event has no
     part in the times."""
-    late = OPEN._replace(started_at=2 * HOUR_US - 1, group_name="team", catalog_model="m")
+    late = RUNNING._replace(started_at=2 * HOUR_US - 1, group_name="team", catalog_model="m")
     entries: list[Entry] = [
         intent(1, started_at=2 * HOUR_US),
         settlement(1, cost_micro=5, cache_write_1h_tokens=2),
@@ -166,12 +166,12 @@ def test_any_cut_into_batches_settles_each_row_once(
             batch = build_batch(chunk, {key: rows[key] for key in asked if key in rows})
             for opened in batch.intents:
                 assert opened.id not in rows
-                rows[opened.id] = OPEN
+                rows[opened.id] = RUNNING
             for whole in batch.complete_rows:
                 assert whole[0] not in rows
                 rows[whole[0]] = SETTLED
             for settled in batch.settlements:
-                assert rows[settled[0]].state == "open"
+                assert rows[settled[0]].state == "running"
                 rows[settled[0]] = SETTLED
             attempts += len(batch.attempts)
             credited += sum(credit.requests for credit in batch.token_deltas)

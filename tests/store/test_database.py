@@ -86,7 +86,7 @@ async def test_closing_leaves_one_whole_file(path: Path) -> None:
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(DamagedDatabase, match="no copy lies beside it"):
+    with pytest.raises(DamagedDatabase, match="there is no copy next to it"):
         await Database.open(path)
     assert path.read_bytes() == b"x" * 5000
 

@@ -13,14 +13,13 @@ from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
 from gateway.store import logs, tokens
-from gateway.store.database import Database
+from gateway.store.database import Database, SqliteWriter, create_file
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.integrity import check
 from gateway.store.migrations import STEPS, migrate
 from gateway.store.recorder import Recorder
-from gateway.store.records import HOUR_US, Group
+from gateway.store.records import HOUR_US, ExchangeState, Group
 from gateway.store.schema import metadata
-from gateway.store.sqlite import SqliteWriter, create_file
 from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import (
     attempt,
@@ -38,7 +37,7 @@ def described(tables: MetaData) -> dict[str, Any]:
     """What two descriptions of the same tables must agree on."""
     return {
         table.name: (
-            [
+            sorted(
                 (
                     column.name,
                     str(column.type),
@@ -48,7 +47,7 @@ def described(tables: MetaData) -> dict[str, Any]:
                     sorted(key.target_fullname for key in column.foreign_keys),
                 )
                 for column in table.columns
-            ],
+            ),
             sorted((str(index.name), index.columns.keys()) for index in table.indexes),
         )
         for table in tables.sorted_tables
@@ -72,8 +71,8 @@ async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
         def plan(query: str) -> str:
             return " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}"))
 
-        assert "requests_open" in plan(
-            "SELECT * FROM requests WHERE state = 'open' AND boot_id != 'x'"
+        assert "requests_running" in plan(
+            "SELECT * FROM requests WHERE state = 'running' AND boot_id != 'x'"
         )
         page = plan("SELECT * FROM requests WHERE id < 'x' ORDER BY id DESC LIMIT 50")
         assert "PRIMARY KEY" in page
@@ -85,7 +84,7 @@ async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
         assert "TEMP B-TREE" not in of_token
         failed = plan(
             "SELECT error_code, upstream_status, count(*), max(id) FROM requests"
-            " INDEXED BY requests_failed WHERE state NOT IN ('ok', 'open') AND id > 'x'"
+            " INDEXED BY requests_failed WHERE state NOT IN ('ok', 'running') AND id > 'x'"
             " GROUP BY error_code, upstream_status"
         )
         assert "COVERING INDEX requests_failed (id>?)" in failed
@@ -138,7 +137,10 @@ async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
         "cost_micro": 0,
     }
     assert rows == {
-        name: row | new | {"catalog_model": row["model"]} for name, row in before.items()
+        name: row
+        | new
+        | {"catalog_model": row["model"], "state": "running" if name == "req_open" else "ok"}
+        for name, row in before.items()
     }
     recorder.record_settlement(settlement(0, attempts=(attempt(),))._replace(id="req_open"))
     await recorder.close()
@@ -204,6 +206,39 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
     assert (known.requests, known.cost_micro, known.probe) == (5, 0, False)
     assert known.limits == UNLIMITED
     await database.close()
+
+
+async def test_open_rows_become_running(path: Path) -> None:
+    """Those of a gateway that ended without settling them; the next start settles them."""
+    create_file(path)
+    writer = SqliteWriter(path)
+    await migrate(writer, NOW, STEPS[:4])
+    states = ("ok", "open", "error", "open", "interrupted")
+    with raw_connection(path) as connection:
+        for number, state in enumerate(states):
+            connection.execute(
+                "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
+                " stream, bytes_in, state, total_us, boot_id)"
+                " VALUES (?, 1, 'tok_0', 'default', '/', 'chat', 1, 2, ?, 3, 'before')",
+                (request_id(number), state),
+            )
+    await writer.close()
+    database = await Database.open(path)
+
+    async def found(log_filter: logs.LogFilter) -> list[str]:
+        return [row.id for row in await logs.page(database, log_filter)]
+
+    running = logs.LogFilter(state=ExchangeState.RUNNING)
+    assert await found(running) == [request_id(3), request_id(1)]
+    assert await found(logs.LogFilter(state=ExchangeState.ERROR)) == [request_id(2)]
+    recorder = Recorder(database)
+    await recorder.start()
+    await recorder.close()
+    assert await found(running) == []
+    assert len(await found(logs.LogFilter(state=ExchangeState.INTERRUPTED))) == 3
+    await database.close()
+    assert integrity_check(path) == "ok"
+    assert path.with_name("ledger.db.schema-4.copy").exists()
 
 
 async def test_attempts_go_with_their_request(

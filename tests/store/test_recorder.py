@@ -42,7 +42,7 @@ async def test_an_acknowledged_intent_is_on_disk(recorder: Recorder, path: Path)
     assert recorder.backlog == 0
     with raw_connection(path) as connection:
         row = connection.execute("SELECT state, boot_id, usage_source FROM requests").fetchone()
-    assert row == ("open", recorder.boot_id, "none")
+    assert row == ("running", recorder.boot_id, "none")
 
 
 async def test_settling_twice_changes_nothing(database: Database, recorder: Recorder) -> None:
@@ -163,7 +163,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     assert len(rows) == 79
     assert next(row for row in rows if row.id == request_id(3)).user_agent == "a?b"
     assert not lost.done()
-    assert f"cannot hold the intent of {request_id(50)}" in caplog.text
+    assert f"cannot store the intent of {request_id(50)}" in caplog.text
     assert await totals(database) == {"tok_0": (0, 0, 0)}
     for number in range(100, 600):
         recorder.record_intent(intent(number))
@@ -236,8 +236,8 @@ async def test_after_several_intents_the_next_ones_share_a_commit(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An intent after a single one is committed at once."""
-    monkeypatch.setattr("gateway.store.recorder._LONGEST_REST", 0.3)
-    monkeypatch.setattr("gateway.store.recorder._REST_PER_INTENT", 0.3)
+    monkeypatch.setattr("gateway.store.recorder._MAX_PAUSE", 0.3)
+    monkeypatch.setattr("gateway.store.recorder._PAUSE_PER_INTENT", 0.3)
     clock = asyncio.get_running_loop().time
     await asyncio.gather(*(recorder.record_intent(intent(number)) for number in range(20)))
     began = clock()

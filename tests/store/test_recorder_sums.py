@@ -15,8 +15,8 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
-from gateway.store.records import HOUR_US, ExchangeState, Intent, Settlement
-from gateway.store.usage import COUNTS, Dimension, usage
+from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState, Intent, Settlement
+from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import START, intent, raw_connection, settlement, token
 from tests.support.hypothesis_profiles import examples
 from tests.support.ledger_template import open_ledger
@@ -155,6 +155,6 @@ async def test_ten_thousand_concurrent_settlements_with_duplicates_sum_up_exactl
     assert (report.rows, report.open) == (count, 0)
     with raw_connection(path) as connection:
         counted = connection.execute(
-            f"SELECT {', '.join(map('sum({})'.format, COUNTS))} FROM usage_hours"
+            f"SELECT {', '.join(map('sum({})'.format, USAGE_COUNTS))} FROM usage_hours"
         )
-        assert counted.fetchone() == tuple(getattr(everything, name) for name in COUNTS)
+        assert counted.fetchone() == tuple(getattr(everything, name) for name in USAGE_COUNTS)

@@ -16,8 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from gateway.store.batch import Batch, build_batch
-from gateway.store.database import Database
-from gateway.store.driver import driver_cursor
+from gateway.store.database import Database, driver_cursor
 from gateway.store.records import ExchangeState
 from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table

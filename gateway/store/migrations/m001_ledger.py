@@ -1,109 +1,56 @@
-"""Migration 1: the ledger's first tables and the group `default`.
-
-Never edited once released: it says what it made in words of its own and must not know the
-tables of today (`gateway.store.schema`).
-"""
+"""Migration 1: the ledger's first tables and the group `default`."""
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    insert,
-    text,
-)
+from sqlalchemy import Connection, text
+
+_GROUPS = """
+    CREATE TABLE groups (
+        name TEXT NOT NULL PRIMARY KEY, patterns TEXT NOT NULL, created_at BIGINT NOT NULL
+    )
+"""
+
+_TOKENS = """
+    CREATE TABLE tokens (
+        id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, digest {binary} NOT NULL UNIQUE,
+        display TEXT NOT NULL, "group" TEXT NOT NULL REFERENCES groups (name),
+        state TEXT NOT NULL, created_at BIGINT NOT NULL, revoked_at BIGINT,
+        requests BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL,
+        output_tokens BIGINT DEFAULT '0' NOT NULL, last_used_at BIGINT
+    )
+"""
+
+_REQUESTS = """
+    CREATE TABLE requests (
+        id TEXT NOT NULL PRIMARY KEY, started_at BIGINT NOT NULL, token_id TEXT NOT NULL,
+        group_name TEXT NOT NULL, endpoint TEXT NOT NULL, format TEXT NOT NULL, model TEXT,
+        channel TEXT, account TEXT, upstream_model TEXT, lane TEXT, stream BOOLEAN NOT NULL,
+        client_address TEXT, user_agent TEXT, client_request_id TEXT, bytes_in BIGINT NOT NULL,
+        state TEXT NOT NULL, status INTEGER, stop_reason TEXT, end_reason TEXT,
+        input_tokens BIGINT DEFAULT '0' NOT NULL, cache_read_tokens BIGINT DEFAULT '0' NOT NULL,
+        cache_write_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL,
+        reasoning_tokens BIGINT DEFAULT '0' NOT NULL, usage_source TEXT DEFAULT 'none' NOT NULL,
+        first_event_us BIGINT, total_us BIGINT, bytes_out BIGINT DEFAULT '0' NOT NULL,
+        error_code TEXT, upstream_status INTEGER, upstream_error TEXT, dropped TEXT,
+        boot_id TEXT NOT NULL
+    ) {without_rowid}
+"""
 
 
 def upgrade(connection: Connection, now: int) -> None:
-    """Create everything; `now` (Unix µs) dates the group that reaches every model."""
-    metadata = MetaData()
-    groups = Table(
-        "groups",
-        metadata,
-        Column("name", Text, primary_key=True),
-        Column("patterns", Text, nullable=False),
-        Column("created_at", BigInteger, nullable=False),
-    )
-    _tokens(metadata)
-    _requests(metadata)
-    Table(
-        "settings",
-        metadata,
-        Column("name", Text, primary_key=True),
-        Column("value", Text, nullable=False),
-    )
-    metadata.create_all(connection, checkfirst=False)
-    connection.execute(insert(groups).values(name="default", patterns='["*"]', created_at=now))
-
-
-def _tokens(metadata: MetaData) -> None:
-    Table(
-        "tokens",
-        metadata,
-        Column("id", Text, primary_key=True),
-        Column("name", Text, nullable=False),
-        Column("digest", LargeBinary, nullable=False, unique=True),
-        Column("display", Text, nullable=False),
-        Column("group", Text, ForeignKey("groups.name"), nullable=False),
-        Column("state", Text, nullable=False),
-        Column("created_at", BigInteger, nullable=False),
-        Column("revoked_at", BigInteger),
-        Column("requests", BigInteger, nullable=False, server_default="0"),
-        Column("input_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("output_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("last_used_at", BigInteger),
-    )
-
-
-def _requests(metadata: MetaData) -> None:
-    requests = Table(
-        "requests",
-        metadata,
-        Column("id", Text, primary_key=True),
-        Column("started_at", BigInteger, nullable=False),
-        Column("token_id", Text, nullable=False),
-        Column("group_name", Text, nullable=False),
-        Column("endpoint", Text, nullable=False),
-        Column("format", Text, nullable=False),
-        Column("model", Text),
-        Column("channel", Text),
-        Column("account", Text),
-        Column("upstream_model", Text),
-        Column("lane", Text),
-        Column("stream", Boolean, nullable=False),
-        Column("client_address", Text),
-        Column("user_agent", Text),
-        Column("client_request_id", Text),
-        Column("bytes_in", BigInteger, nullable=False),
-        Column("state", Text, nullable=False),
-        Column("status", Integer),
-        Column("stop_reason", Text),
-        Column("end_reason", Text),
-        Column("input_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("cache_read_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("cache_write_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("output_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("reasoning_tokens", BigInteger, nullable=False, server_default="0"),
-        Column("usage_source", Text, nullable=False, server_default="none"),
-        Column("first_event_us", BigInteger),
-        Column("total_us", BigInteger),
-        Column("bytes_out", BigInteger, nullable=False, server_default="0"),
-        Column("error_code", Text),
-        Column("upstream_status", Integer),
-        Column("upstream_error", Text),
-        Column("dropped", Text),
-        Column("boot_id", Text, nullable=False),
-        sqlite_with_rowid=False,
-    )
-    is_open = text("state = 'open'")
-    Index("requests_open", requests.c.boot_id, sqlite_where=is_open, postgresql_where=is_open)
-    Index("requests_of_token", requests.c.token_id, requests.c.id)
+    """`now` (Unix µs) is the creation time of the group, which allows every model."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    names = {
+        "binary": "BLOB" if is_sqlite else "BYTEA",
+        "without_rowid": "WITHOUT ROWID" if is_sqlite else "",
+    }
+    for table in (_GROUPS, _TOKENS, _REQUESTS):
+        connection.exec_driver_sql(table.format(**names))
+    for statement in (
+        "CREATE INDEX requests_of_token ON requests (token_id, id)",
+        "CREATE INDEX requests_open ON requests (boot_id) WHERE state = 'open'",
+        "CREATE TABLE settings (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+    ):
+        connection.exec_driver_sql(statement)
+    insert = "INSERT INTO groups (name, patterns, created_at) VALUES ('default', '[\"*\"]', :now)"
+    connection.execute(text(insert), {"now": now})

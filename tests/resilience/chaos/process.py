@@ -157,7 +157,7 @@ async def settled_rows(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.
     async with asyncio.timeout(10):
         while True:
             found = {row["client_request_id"]: row for row in rows(folder)}
-            if all(name in found and found[name]["state"] != "open" for name in wanted):
+            if all(name in found and found[name]["state"] != "running" for name in wanted):
                 return {name: found[name] for name in wanted}
             await asyncio.sleep(0.01)
 

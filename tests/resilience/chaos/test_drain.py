@@ -223,4 +223,4 @@ async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
             assert await gateway.ended(DRAIN + 10) == 0
             assert loop.time() - told_at <= DRAIN + 5
             idle.leave(Leave.CLOSE)
-    assert (await settled_rows(tmp_path, ["idle"]))["idle"]["state"] != "open"
+    assert (await settled_rows(tmp_path, ["idle"]))["idle"]["state"] != "running"

@@ -109,7 +109,7 @@ def spent(folder: Path) -> int:
 async def committed(folder: Path) -> None:
     """Nothing but an endless stream is still open: nobody waits for settlements."""
     async with asyncio.timeout(5):
-        while any(row["state"] == "open" and not row["stream"] for row in rows(folder)):
+        while any(row["state"] == "running" and not row["stream"] for row in rows(folder)):
             await asyncio.sleep(0.01)
 
 
