@@ -4,15 +4,12 @@ console beside them.
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiohttp import hdrs, web
 
 from gateway.admin import API_PATH
 from gateway.console import CONSOLE_PATH
 from gateway.console.app import build_console_api, build_console_app
 from gateway.console.context import ConsoleContext
-from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
@@ -25,12 +22,6 @@ from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
 from gateway.wire.registry import CODECS
 
-_GENERATE_PATHS: Final = {
-    Format.CHAT: "/v1/chat/completions",
-    Format.MESSAGES: "/v1/messages",
-    Format.RESPONSES: "/v1/responses",
-}
-
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
     """Without an office there is no console, and no admin path."""
@@ -41,8 +32,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app.on_response_prepare.append(add_response_headers)
     allow_origins(app, runtime.config.server)
     router = app.router
-    for spoken, path in _GENERATE_PATHS.items():
-        router.add_post(path, generate_handler(CODECS[spoken]), expect_handler=send_continue)
+    for codec in CODECS.values():
+        router.add_post(codec.endpoint, generate_handler(codec), expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", count_tokens)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
     router.add_get("/v1/models", list_models, allow_head=False)

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.events import FailureKind
-from gateway.core.formats import Format, Lane
+from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
 from gateway.errors import ServiceUnavailable, UnsupportedField
 from gateway.routing.router import Candidate, Route
@@ -25,7 +25,7 @@ from gateway.server.headers import query_to_forward, request_headers_to_forward,
 from gateway.server.request_body import read_json, write_object
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.json_fields import Payload
-from gateway.wire.messages import CODEC
+from gateway.wire.messages import CODEC, parse_count_tokens
 from gateway.wire.registry import CODECS
 
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
@@ -34,50 +34,17 @@ ESTIMATED_HEADER: Final = "x-gateway-estimated"
 COUNT_TIMEOUT: Final = 10.0
 """Seconds that an upstream has for its count: a client waits for it before it asks anything."""
 
-_PATHS: Final = {
-    Format.MESSAGES: "/v1/messages/count_tokens",
-    Format.RESPONSES: "/responses/input_tokens",
-}
-_COUNTABLE_FIELDS: Final = {
-    Format.MESSAGES: frozenset(
-        {
-            "cache_control",
-            "messages",
-            "model",
-            "output_config",
-            "system",
-            "thinking",
-            "tool_choice",
-            "tools",
-        }
-    ),
-    Format.RESPONSES: frozenset(
-        {
-            "input",
-            "instructions",
-            "model",
-            "parallel_tool_calls",
-            "reasoning",
-            "text",
-            "tool_choice",
-            "tools",
-            "truncation",
-        }
-    ),
-}
-"""The fields of a prompt that the formats' counting endpoints take; others they may refuse."""
-
 
 async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     snapshot = exchange.snapshot
-    permit = authorize(request, Format.MESSAGES.value)
-    headers = request_headers_to_forward(request, Format.MESSAGES, snapshot.config.server)
+    permit = authorize(request, CODEC.format.value)
+    headers = request_headers_to_forward(request, CODEC.format, snapshot.config.server)
     _, body = await read_json(request)
-    prompt = CODEC.parse_count_tokens(body)
+    prompt = parse_count_tokens(body)
     exchange.set_prompt(prompt)
-    route = permit.route(snapshot.router, prompt.model, Format.MESSAGES)
+    route = permit.route(snapshot.router, prompt.model, CODEC.format)
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
@@ -107,14 +74,14 @@ def _first_available(route: Route, runtime: Runtime) -> Candidate:
 
 def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
     """The question in the upstream's format; None where that has no way to put it."""
-    counted = _COUNTABLE_FIELDS.get(candidate.format)
-    if counted is None:
+    codec = CODECS[candidate.format]
+    if codec.count_path is None:
         return None
     try:
-        body = CODECS[candidate.format].render_prompt(prompt, candidate.target).body
+        body = codec.render_prompt(prompt, candidate.target).body
     except UnsupportedField:
         return None
-    return {name: value for name, value in body.items() if name in counted}
+    return {name: value for name, value in body.items() if name in codec.count_fields}
 
 
 async def _request_count(
@@ -128,7 +95,7 @@ async def _request_count(
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     native = candidate.lane is Lane.NATIVE
     query = query_to_forward(request, candidate.format) if native else ""
-    payload, path = write_object(body), _PATHS[candidate.format]
+    payload, path = write_object(body), CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
         asking = request[EXCHANGE].snapshot.upstream.post_json(

@@ -15,7 +15,6 @@ from typing import Final
 from aiohttp import web
 
 from gateway.core.events import StopReason, Usage
-from gateway.core.formats import Family, Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.errors import InvalidUrl, ServiceUnavailable
@@ -30,6 +29,7 @@ from gateway.server.relay import send_reply, send_reply_as_stream
 from gateway.server.request_body import read_json
 from gateway.server.stages import next_stage
 from gateway.wire.codec import Codec
+from gateway.wire.registry import CODECS
 
 
 def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -40,7 +40,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         snapshot = exchange.snapshot
         permit = authorize(request, codec.format.value)
         permit.check_can_generate()
-        _check_endpoint(request, codec.format, permit.access)
+        _check_endpoint(request, codec, permit.access)
         headers = request_headers_to_forward(request, codec.format, snapshot.config.server)
         raw, body = await read_json(request)
         await next_stage()
@@ -84,8 +84,8 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
     return handler
 
 
-def _check_endpoint(request: web.Request, client_format: Format, reach: ModelAccess) -> None:
-    if client_format is Format.RESPONSES and Family.BETA not in reach.families:
+def _check_endpoint(request: web.Request, codec: Codec, reach: ModelAccess) -> None:
+    if codec.family is not None and codec.family not in reach.families:
         raise InvalidUrl(request.method, request.path)
 
 
@@ -94,8 +94,8 @@ _NO_PING: Final = 10.0**7
 
 def is_unsupported_prewarm(prompt: Prompt, candidate: Candidate) -> bool:
     """Whether the candidate could make nothing of such a prompt."""
-    is_prewarm = prompt.format is Format.MESSAGES and prompt.max_tokens == 0
-    return is_prewarm and candidate.format is not Format.MESSAGES
+    is_prewarm = prompt.max_tokens == 0 and CODECS[prompt.format].has_prewarm
+    return is_prewarm and not CODECS[candidate.format].has_prewarm
 
 
 async def answer_prewarm(

@@ -31,10 +31,11 @@ from gateway.errors import (
     InvalidRequest,
     UnsupportedField,
 )
-from gateway.quota.limits import LimitStatus, LimitStatuses
+from gateway.quota.limits import LimitStatuses
 from gateway.server.exchange import RUNTIME, Exchange
 from gateway.server.exchange_record import format_dropped
 from gateway.upstream.response import UpstreamResponse
+from gateway.wire.registry import CODECS, error_format
 
 DROPPED_HEADER: Final = "x-gateway-dropped"
 STRICT_HEADER: Final = "x-gateway-strict"
@@ -109,27 +110,17 @@ def client_format(request: web.Request) -> Format | None:
     """The format in which errors and limits on the request's path are written; None where it has
     none. Clients of responses read chat's, and clients that list models name a version of messages
     or do not."""
-    path = request.path
-    if path.startswith("/v1/messages"):
-        return Format.MESSAGES
-    if path.startswith(("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")):
-        return Format.CHAT
-    if path.startswith("/v1/models"):
+    if request.path.startswith("/v1/models"):
         server = request.app[RUNTIME].config.server
         has_version = any(name in request.headers for name in server.version_headers)
         return Format.MESSAGES if has_version else Format.CHAT
-    return None
+    return error_format(request.path)
 
 
-MESSAGES_VERSION: Final = "2023-06-01"
-"""The version of messages that translated prompts are written in."""
-
-_TURN_STATE: Final = "x-codex-turn-state"
-_BETA_QUERY: Final = "beta=true"
 _RESPONSE_HEADERS: Final = (
     b"openai-processing-ms",
     b"openai-version",
-    _TURN_STATE.encode(),
+    b"x-codex-turn-state",
     b"x-models-etag",
     b"x-reasoning-included",
 )
@@ -141,12 +132,10 @@ def request_headers_to_forward(
 ) -> dict[str, str]:
     """The client's headers that go to an upstream of its own format, under the names that upstreams
     read. Raises `InvalidRequest` where messages comes without a version."""
-    headers = request.headers
-    if client_format is Format.RESPONSES:
-        return {_TURN_STATE: headers[_TURN_STATE]} if _TURN_STATE in headers else {}
-    if client_format is not Format.MESSAGES:
-        return {}
-    crossing: dict[str, str] = {}
+    headers, codec = request.headers, CODECS[client_format]
+    crossing = {name: headers[name] for name in codec.forwarded_headers if name in headers}
+    if codec.version is None:
+        return crossing
     version = next((headers[name] for name in server.version_headers if name in headers), None)
     if version is not None:
         crossing[server.version_headers[0]] = version
@@ -161,16 +150,17 @@ def request_headers_to_forward(
 
 def version_header(upstream_format: Format, server: Server) -> dict[str, str]:
     """What goes to an upstream instead, where its body is a translation."""
-    return (
-        {server.version_headers[0]: MESSAGES_VERSION} if upstream_format is Format.MESSAGES else {}
-    )
+    version = CODECS[upstream_format].version
+    return {} if version is None else {server.version_headers[0]: version}
 
 
 def query_to_forward(request: web.Request, client_format: Format) -> str:
-    """Of a client's query only the messages format's own switch goes upstream."""
-    if not request.query_string or client_format is not Format.MESSAGES:
+    """Of a client's query only one field goes upstream, and only with one value."""
+    forwarded = CODECS[client_format].forwarded_query
+    if not request.query_string or not forwarded:
         return ""
-    return _BETA_QUERY if request.query.get("beta") == "true" else ""
+    name, _, value = forwarded.partition("=")
+    return forwarded if request.query.get(name) == value else ""
 
 
 def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
@@ -186,38 +176,39 @@ _LIMITED: Final = ("requests", "tokens")
 _FIELDS: Final = ("limit", "remaining", "reset")
 
 RATE_LIMIT_HEADERS: Final = tuple(
-    name
-    for counted in _LIMITED
-    for figure in _FIELDS
-    for name in (f"x-ratelimit-{figure}-{counted}", f"anthropic-ratelimit-{counted}-{figure}")
+    name.format(resource=resource, field=field)
+    for resource in _LIMITED
+    for field in _FIELDS
+    for name in dict.fromkeys(codec.rate_limit_header for codec in CODECS.values())
 )
-"""Of both dialects."""
+"""Of all formats."""
+
+_HEADERS_OF: Final = {
+    (codec.format, resource): [
+        codec.rate_limit_header.format(resource=resource, field=field) for field in _FIELDS
+    ]
+    for codec in CODECS.values()
+    for resource in _LIMITED
+}
 
 
 def rate_limit_headers(
     client_format: Format | None, statuses: LimitStatuses, now: int
 ) -> Iterator[tuple[str, str]]:
-    """Names and values, of the tightest limit of each kind; `at` is now, in Unix µs.
+    """Names and values, of the tightest limit of each kind; `now` is in Unix µs.
 
-    Messages clients read times (RFC 3339), the others durations (`2s`, `6m0s`).
+    A reset is a time (RFC 3339) or a duration (`2s`, `6m0s`), as the format has it.
     """
-    for counted, gauge in zip(_LIMITED, (statuses.requests, statuses.tokens), strict=True):
-        if gauge is None:
+    codec = CODECS[client_format or Format.CHAT]
+    for resource, status in zip(_LIMITED, (statuses.requests, statuses.tokens), strict=True):
+        if status is None:
             continue
-        if client_format is Format.MESSAGES:
-            yield from _messages_headers(counted, gauge, now)
-        else:
-            yield f"x-ratelimit-limit-{counted}", str(gauge.limit)
-            yield f"x-ratelimit-remaining-{counted}", str(gauge.remaining)
-            yield f"x-ratelimit-reset-{counted}", format_duration(gauge.reset)
-
-
-def _messages_headers(name: str, status: LimitStatus, now: int) -> Iterator[tuple[str, str]]:
-    reset = datetime.fromtimestamp(math.ceil(now / 1e6 + status.reset), UTC)
-    name = f"anthropic-ratelimit-{name}"
-    yield f"{name}-limit", str(status.limit)
-    yield f"{name}-remaining", str(status.remaining)
-    yield f"{name}-reset", f"{reset:%Y-%m-%dT%H:%M:%SZ}"
+        reset = format_duration(status.reset)
+        if codec.rate_limit_times:
+            time = datetime.fromtimestamp(math.ceil(now / 1e6 + status.reset), UTC)
+            reset = f"{time:%Y-%m-%dT%H:%M:%SZ}"
+        values = (str(status.limit), str(status.remaining), reset)
+        yield from zip(_HEADERS_OF[codec.format, resource], values, strict=True)
 
 
 def format_duration(seconds: float) -> str:

@@ -15,12 +15,12 @@ from yarl import URL
 from gateway import __version__
 from gateway.config import Account, Channel, Config, Server, Timeouts
 from gateway.core.events import Failure, FailureKind
-from gateway.core.formats import Format
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.registry import CODECS
+from gateway.wire.upstream_errors import parse_http_error
 
 __all__ = ["AccountAtCapacity", "AttemptFailed", "UpstreamClient", "UpstreamResponse"]
 
@@ -175,7 +175,7 @@ class UpstreamClient:
         connect_timeout = endpoint.channel.timeouts.connect
         response = await self._pool.send(endpoint.origin, head, body, connect_timeout)
         if response.status != _OK:
-            raise AttemptFailed(await _read_error(response, candidate.format))
+            raise AttemptFailed(await _read_error(response))
         return response
 
 
@@ -190,7 +190,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return data
 
 
-async def _read_error(response: UpstreamResponse, upstream_format: Format) -> Failure:
+async def _read_error(response: UpstreamResponse) -> Failure:
     body = b""
     try:
         while len(body) < MAX_ERROR_BODY and (chunk := await response.read_chunk()):
@@ -199,7 +199,7 @@ async def _read_error(response: UpstreamResponse, upstream_format: Format) -> Fa
         pass  # whatever breaks while it is read, the status alone says enough
     finally:
         response.close()
-    return CODECS[upstream_format].parse_error(response.status, response.headers, body)
+    return parse_http_error(response.status, response.headers, body)
 
 
 def _one_line(value: str) -> str:
@@ -217,17 +217,16 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
         "user-agent": channel.user_agent or f"model-gateway/{__version__}",
     }
     key = account.key.get_secret_value()
-    if channel.format is Format.MESSAGES:
-        headers["x-api-key"] = key
-    else:
-        headers["authorization"] = f"Bearer {key}"
+    codec = CODECS[channel.format]
+    name, value = codec.auth_header(key)
+    headers[name] = value
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header
     overrides = {server.version_headers[0]: version} if version is not None else {}
     headers.update(overrides)
     base = channel.base_url.rstrip("/")
-    url = URL(base + CODECS[channel.format].upstream_path)
+    url = URL(base + codec.upstream_path)
     return _Endpoint(
         channel=channel,
         origin=_origin(url, channel.proxy),

@@ -1,18 +1,16 @@
-"""The one interface that every wire format implements, and nothing of any single format.
+"""The interface of a wire format: one `Codec` per format, and the protocols of its streams.
 
-A codec has two tongues. Parse and decode understand what arrives in its format; render and encode
-speak it. Rewriting is the native lane's in-place edit, where client and upstream share the format.
-Bytes, dicts and values in and out: no I/O, no clock, no randomness.
+Everything here is a function of bytes, JSON values and prompts: no I/O, no clock, no randomness.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.core.events import Event, Failure, StopReason, Usage
-from gateway.core.formats import Format
+from gateway.core.events import Event, StopReason, Usage
+from gateway.core.formats import Family, Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.core.target import Target
@@ -22,16 +20,15 @@ from gateway.wire.error_body import chat_error_body
 from gateway.wire.json_fields import Payload
 from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame
-from gateway.wire.upstream_errors import parse_http_error
 
 
 @value(kw_only=True)
 class Rendering:
-    """A request body for an upstream, and what has to be done for what its format cannot say.
+    """A request body for an upstream, and what the gateway has to do to its reply.
 
-    `dropped` names what was left out. `stop` are the stop sequences that the reply must be watched
-    for; `json_tool` is the tool whose arguments are the answer's text; `fenced`: JSON was asked for
-    in words, so a code fence around the answer is not part of it.
+    `dropped` names the fields that were left out. `stop` are the stop sequences that the gateway
+    applies itself; `json_tool` is the tool whose arguments become the reply's text; `fenced`: JSON
+    was requested by an instruction, so a code fence around the reply is removed.
     """
 
     body: Payload
@@ -43,9 +40,9 @@ class Rendering:
 
 @value(kw_only=True)
 class ReplyMetadata:
-    """What a translated reply bears beside the upstream's words: `reply_id` is a unique suffix
-    without prefix, `created` Unix seconds, `origin` the `Target.origin` of reasoning in it, and
-    `input_tokens` an estimate of the prompt for formats that count it before the upstream does."""
+    """What the gateway itself adds to a translated reply: `reply_id` is a unique suffix without
+    prefix, `created` Unix seconds, `origin` the `Target.origin` of the reasoning in it, and
+    `input_tokens` an estimate for formats that report it before the upstream does."""
 
     reply_id: str
     created: int
@@ -54,9 +51,9 @@ class ReplyMetadata:
 
 
 class Decoder(Protocol):
-    """Turns the frames of one arriving stream into events that obey the grammar of `core.events`.
+    """Turns the frames of one stream into events that obey the grammar of `core.events`.
 
-    It tolerates what real upstreams send: missing indexes and names, usage early, late or never.
+    It accepts what real upstreams send: missing indexes and names, usage early, late or never.
     `End` is held back until stop reason and usage are both known.
     """
 
@@ -69,115 +66,119 @@ class Decoder(Protocol):
         ...
 
     def close(self) -> Sequence[Event]:
-        """At the end of the bytes: nothing where the terminal event was seen, `End` where only a
-        formality is missing, else `Fail` of kind `cut` (`empty` where nothing came at all)."""
+        """At the end of the bytes: nothing after the terminal event, `End` where only a formality
+        is missing, else `Fail` of kind `truncated` (`empty` where nothing came at all)."""
         ...
 
 
 class Encoder(Protocol):
-    """Speaks events as the frames of one stream; what it emits obeys the format's own grammar."""
+    """Turns events into the frames of one stream, in the format's grammar."""
 
     @property
     def dropped(self) -> Set[str]:
-        """Names of what the format could not say so far."""
+        """Names of what the format could not express so far."""
         ...
 
     def encode(self, event: Event) -> bytes:
-        """Whole frames, maybe none. `Fail` is not encoded: it is spoken by `fail`."""
+        """Complete frames, maybe none. `Fail` goes to `encode_error` instead."""
         ...
 
     def encode_text_run(
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
     ) -> bytes:
-        """The same for several pieces of the part at once; none is empty, and `spelled` says how
-        JSON spells each of them inside its quotes."""
+        """Several text deltas of one part; none is empty, and `json_texts` are the same texts as
+        the insides of JSON strings."""
         ...
 
     def ping(self) -> bytes:
-        """A sign of life that every client of the format takes for one and nothing else."""
+        """A keep-alive that clients ignore."""
         ...
 
     def encode_error(self, error: GatewayError) -> bytes:
-        """Closes what is open and speaks the error in the format's own in-stream form."""
+        """Closes what is open and writes the error in the format's in-stream form."""
         ...
 
 
 class Rewriter(Protocol):
-    """The native lane: the upstream's own frames, with the model's name and what the client did
-    not ask for edited, and everything unknown intact."""
+    """Edits the upstream's own frames for a client of the same format: the model's name, and what
+    the client did not request. Everything unknown stays as it is."""
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         """The frame's bytes for the client, maybe none; `data` is the parsed `frame.data`."""
         ...
 
     def skip(self, frames: bytes) -> None:
-        """Frames that left as one before them had left, and were not rewritten one by one."""
+        """Frames that were edited like the one before them, without `rewrite`."""
         ...
 
     def ping(self) -> bytes:
-        """A sign of life that every client of the format takes for one and nothing else."""
+        """A keep-alive that clients ignore."""
         ...
 
     def encode_error(self, error: GatewayError) -> bytes:
-        """The error in the format's own in-stream form, as a frame that may follow the others."""
+        """The error as a frame that may follow the others."""
         ...
 
 
-class Codec(ABC):
-    """One format. Subclasses override everything that their format can say."""
+def bearer_auth(key: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """One format: its HTTP properties, and how its requests, replies and errors are read and
+    written."""
 
     format: Format
+    endpoint: str
+    """The gateway's path for generation requests."""
     upstream_path: str
-    """Where a request goes, relative to a channel's `base_url`."""
+    """Relative to a channel's `base_url`."""
+    error_paths: tuple[str, ...] = ()
+    """Prefixes of the gateway's paths whose errors and limits are written in this format."""
+    family: Family | None = None
+    """The endpoint exists only for clients with models of this family; None: for all."""
+    rate_limit_header: str = "x-ratelimit-{field}-{resource}"
+    """The name of a rate limit header; `field` is `limit`, `remaining` or `reset`."""
+    rate_limit_times: bool = False
+    """Whether the `reset` header is a time (RFC 3339) instead of a duration."""
+    has_prewarm: bool = False
+    """Whether a request with `max_tokens` 0 only fills the prompt cache."""
 
-    @abstractmethod
-    def parse_prompt(self, body: object) -> Prompt:
-        """The prompt of a request body. Raises `InvalidRequest` naming the field."""
+    auth_header: Callable[[str], tuple[str, str]] = bearer_auth
+    """Name and value for an account's key."""
+    version: str | None = None
+    """The API version that translated prompts are written in, where the format has versions."""
+    forwarded_headers: tuple[str, ...] = ()
+    """Request headers that go to an upstream of the same format, besides version and betas."""
+    forwarded_query: str = ""
+    """The query that goes to an upstream of the same format, if the client's has it."""
+    count_path: str | None = None
+    """Where upstreams count a prompt's tokens, relative to `base_url`."""
+    count_fields: frozenset[str] = frozenset()
+    """The fields of a request body that `count_path` accepts."""
 
-    @abstractmethod
-    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
-        """A request body for the target, from a prompt of any format. Raises `CannotConvert` where
-        the answer would mean something else without the client noticing."""
-
-    @abstractmethod
-    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
-        """The native lane: a shallow copy of the client's body for the target, which also asks for
-        the usage that metering needs. Reasoning that came back through another format is restored
-        where it was the target's own and taken out where it was not."""
-
-    @abstractmethod
-    def decoder(self) -> Decoder: ...
-
-    @abstractmethod
-    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder: ...
-
-    @abstractmethod
-    def rewriter(self, prompt: Prompt) -> Rewriter: ...
-
-    @abstractmethod
-    def parse_reply(self, body: Payload) -> Reply:
-        """The reply of a whole JSON body. Raises `ReplyFailed` where the body is a failure."""
-
-    @abstractmethod
-    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        """Stop reason and usage of a whole JSON body: all that the native lane has to know of it.
-        Raises `ReplyFailed` like `parse_reply`."""
-
-    @abstractmethod
-    def render_reply(
-        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
-    ) -> tuple[Payload, Set[str]]:
-        """The whole JSON body, and the names of what the format could not say."""
+    parse_prompt: Callable[[object], Prompt]
+    """The prompt of a request body. Raises `InvalidRequest` naming the field."""
+    render_prompt: Callable[[Prompt, Target], Rendering]
+    """A request body for the target, from a prompt of any format. Raises `UnsupportedField` where
+    the reply would mean something else without the client noticing."""
+    patch_prompt: Callable[[Payload, Prompt, Target], Payload]
+    """A shallow copy of a body of this format for the target, which also requests the usage.
+    Reasoning that came back through another format is restored where it was the target's own, and
+    removed where it was not."""
+    decoder: Callable[[], Decoder]
+    encoder: Callable[[Prompt, ReplyMetadata], Encoder]
+    rewriter: Callable[[Prompt], Rewriter]
+    parse_reply: Callable[[Payload], Reply]
+    """The reply of a complete JSON body. Raises `ReplyFailed` where the body is an error."""
+    read_usage: Callable[[Payload], tuple[StopReason, Usage | None]]
+    """Stop reason and usage of a complete JSON body. Raises `ReplyFailed` like `parse_reply`."""
+    render_reply: Callable[[Reply, Prompt, ReplyMetadata], tuple[Payload, Set[str]]]
+    """The complete JSON body, and the names of what the format could not express."""
+    render_error: Callable[[GatewayError, str], bytes] = chat_error_body
+    """The body of an HTTP error, for a request id."""
 
     def replace_model(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
-        """The native lane: the upstream's JSON bytes, untouched but for the model's name."""
+        """The upstream's JSON bytes with the client's model name; `data` is the parsed `body`."""
         return ModelNamePatcher(prompt.model).patch(body, data.get("model"))
-
-    def parse_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        """What an upstream's HTTP error says, whatever its body looks like. Header names arrive
-        in lower case."""
-        return parse_http_error(status, headers, body)
-
-    def render_error(self, error: GatewayError, request_id: str) -> bytes:
-        """The body of an HTTP error in the format's own envelope: here the one that most share."""
-        return chat_error_body(error)

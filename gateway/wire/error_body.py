@@ -1,7 +1,4 @@
-"""How an error looks on the wire: the two envelopes, and the one for paths of neither format.
-
-It must not decide which error it is: the table in `gateway.errors` does.
-"""
+"""Error bodies for clients: of chat and responses, of messages, and one for paths of no format."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from gateway.wire.json_fields import Payload
 
 
 def chat_error_fields(error: GatewayError) -> Payload:
-    """`error` of chat and responses, which is also what their streams carry."""
+    """`error` of chat and responses, in HTTP bodies and in streams."""
     return {
         "message": error.message,
         "type": error.type,
@@ -21,28 +18,24 @@ def chat_error_fields(error: GatewayError) -> Payload:
     }
 
 
-def chat_error_body(error: GatewayError) -> bytes:
-    """The body of an HTTP error on chat and responses."""
+def chat_error_body(error: GatewayError, request_id: str | None = None) -> bytes:
+    """The HTTP body of chat and responses, where the request id is a header only."""
+    del request_id
     return orjson.dumps({"error": chat_error_fields(error)})
 
 
 def messages_error_body(error: GatewayError, request_id: str | None) -> bytes:
-    """The body of an HTTP error on messages, which is also its in-stream form."""
-    said: Payload = {"type": error.messages_type, "message": error.messages_text}
+    """The HTTP body of messages, and its in-stream form."""
+    fields: Payload = {"type": error.messages_type, "message": error.messages_text}
     if error.details is not None:
-        said["details"] = error.details
-    body: Payload = {"type": "error", "error": said}
+        fields["details"] = error.details
+    body: Payload = {"type": "error", "error": fields}
     if request_id is not None:
         body["request_id"] = request_id
     return orjson.dumps(body)
 
 
 def combined_error_body(error: GatewayError, request_id: str) -> bytes:
-    """A body that the client libraries of every format parse, for paths that belong to none."""
-    return orjson.dumps(
-        {
-            "type": "error",
-            "error": chat_error_fields(error) | {"type": error.messages_type},
-            "request_id": request_id,
-        }
-    )
+    """A body that the client libraries of every format can parse."""
+    fields = chat_error_fields(error) | {"type": error.messages_type}
+    return orjson.dumps({"type": "error", "error": fields, "request_id": request_id})

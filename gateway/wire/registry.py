@@ -1,4 +1,4 @@
-"""The one table of formats. It must not know what any of them looks like."""
+"""The table of formats."""
 
 from __future__ import annotations
 
@@ -12,3 +12,11 @@ from gateway.wire.codec import Codec
 CODECS: Final[Mapping[Format, Codec]] = {
     codec.format: codec for codec in (chat.CODEC, messages.CODEC, responses.CODEC)
 }
+
+
+def error_format(path: str) -> Format | None:
+    """The format of errors and limits on a path; None where it has none."""
+    for codec in CODECS.values():
+        if path.startswith(codec.error_paths):
+            return codec.format
+    return None

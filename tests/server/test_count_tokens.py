@@ -14,7 +14,7 @@ from anthropic import AsyncAnthropic
 from gateway.core.formats import Format
 from gateway.server import count_tokens
 from gateway.store.records import ExchangeState
-from gateway.wire.messages import CODEC
+from gateway.wire.messages import parse_count_tokens
 from tests.support.gateway import (
     ALPHA,
     BETA,
@@ -166,7 +166,7 @@ async def test_for_a_chat_upstream_the_gateway_estimates(
 
 async def test_an_estimate_follows_what_requests_really_cost(chat: RunningGateway) -> None:
     before = await counted(await ask(chat))
-    long = CODEC.parse_count_tokens(
+    long = parse_count_tokens(
         BODY | {"messages": [{"role": "user", "content": "word " * 9000}]}
     )
     runtime = chat.daemon.runtime

@@ -23,6 +23,7 @@ from gateway.errors import InvalidRequest, ServiceUnavailable, TooManyRequests
 from gateway.wire.registry import CODECS
 from gateway.wire.sse import Frame
 from gateway.wire.translator import NativeTranslator
+from gateway.wire.upstream_errors import parse_http_error
 from tests.support.fixture_json import expected_file, read_events, to_json
 from tests.support.grammar import assert_grammar
 from tests.support.hypothesis_profiles import examples
@@ -174,7 +175,7 @@ def test_errors_leave_in_the_formats_envelope(format: Format) -> None:
     body = CODECS[format].render_error(ServiceUnavailable("try later"), "req_1")
     error = orjson.loads(body)["error"]
     assert error["message"] == "try later"
-    failure = CODECS[format].parse_error(503, {"retry-after": "5"}, body)
+    failure = parse_http_error(503, {"retry-after": "5"}, body)
     assert (failure.status, failure.message, failure.retry_after) == (503, "try later", 5.0)
 
 

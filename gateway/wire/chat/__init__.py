@@ -1,5 +1,5 @@
-"""The chat-completions format. It must not know the other formats, nor the lane it serves."""
+"""The chat-completions format."""
 
-from gateway.wire.chat.codec import CODEC, ChatCodec
+from gateway.wire.chat.codec import CODEC
 
-__all__ = ["CODEC", "ChatCodec"]
+__all__ = ["CODEC"]

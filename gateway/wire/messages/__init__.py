@@ -1,5 +1,6 @@
-"""The messages format. This room must not know the other formats or which lane it serves."""
+"""The messages format."""
 
-from gateway.wire.messages.codec import CODEC, MessagesCodec
+from gateway.wire.messages.codec import CODEC
+from gateway.wire.messages.parse_prompt import parse_count_tokens
 
-__all__ = ["CODEC", "MessagesCodec"]
+__all__ = ["CODEC", "parse_count_tokens"]

@@ -1,65 +1,44 @@
-"""The messages format as a codec. It must not know the other formats or which lane it serves."""
+"""The messages format. Public reference: Messages."""
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Final
 
-from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply
-from gateway.core.target import Target
-from gateway.errors import GatewayError
-from gateway.wire.codec import Codec, Decoder, Encoder, Rendering, ReplyMetadata, Rewriter
-from gateway.wire.json_fields import Payload
+from gateway.wire.codec import Codec
+from gateway.wire.error_body import messages_error_body
 from gateway.wire.messages.decode import MessagesDecoder, parse_reply, read_usage
 from gateway.wire.messages.encode import MessagesEncoder, render_reply
-from gateway.wire.messages.native import MessagesRewriter, patch_prompt, render_error
-from gateway.wire.messages.parse_prompt import parse_count_tokens, parse_prompt
+from gateway.wire.messages.native import MessagesRewriter, patch_prompt
+from gateway.wire.messages.parse_prompt import parse_prompt
 from gateway.wire.messages.render_prompt import render_prompt
 
-
-class MessagesCodec(Codec):
-    format = Format.MESSAGES
-    upstream_path = "/v1/messages"
-
-    def parse_prompt(self, body: object) -> Prompt:
-        return parse_prompt(body)
-
-    def parse_count_tokens(self, body: object) -> Prompt:
-        """The prompt of a request that only wants its tokens counted: `max_tokens` may be absent.
-        Raises `InvalidRequest` naming the field."""
-        return parse_count_tokens(body)
-
-    def patch_prompt(self, body: Payload, prompt: Prompt, target: Target) -> Payload:
-        return patch_prompt(body, prompt, target)
-
-    def render_prompt(self, prompt: Prompt, target: Target) -> Rendering:
-        return render_prompt(prompt, target)
-
-    def encoder(self, prompt: Prompt, metadata: ReplyMetadata) -> Encoder:
-        return MessagesEncoder(prompt, metadata)
-
-    def render_reply(
-        self, reply: Reply, prompt: Prompt, metadata: ReplyMetadata
-    ) -> tuple[Payload, Set[str]]:
-        return render_reply(reply, prompt, metadata)
-
-    def decoder(self) -> Decoder:
-        return MessagesDecoder()
-
-    def rewriter(self, prompt: Prompt) -> Rewriter:
-        return MessagesRewriter(prompt)
-
-    def parse_reply(self, body: Payload) -> Reply:
-        return parse_reply(body)
-
-    def read_usage(self, body: Payload) -> tuple[StopReason, Usage | None]:
-        return read_usage(body)
-
-    def render_error(self, error: GatewayError, request_id: str) -> bytes:
-        return render_error(error, request_id)
-
-
-CODEC: Final = MessagesCodec()
+CODEC: Final = Codec(
+    format=Format.MESSAGES,
+    endpoint="/v1/messages",
+    upstream_path="/v1/messages",
+    error_paths=("/v1/messages",),
+    auth_header=lambda key: ("x-api-key", key),
+    version="2023-06-01",
+    forwarded_query="beta=true",
+    rate_limit_header="anthropic-ratelimit-{resource}-{field}",
+    rate_limit_times=True,
+    has_prewarm=True,
+    count_path="/v1/messages/count_tokens",
+    count_fields=frozenset(
+        {
+            *("cache_control", "messages", "model", "output_config", "system", "thinking"),
+            *("tool_choice", "tools"),
+        }
+    ),
+    parse_prompt=parse_prompt,
+    render_prompt=render_prompt,
+    patch_prompt=patch_prompt,
+    decoder=MessagesDecoder,
+    encoder=MessagesEncoder,
+    rewriter=MessagesRewriter,
+    parse_reply=parse_reply,
+    read_usage=read_usage,
+    render_reply=render_reply,
+    render_error=messages_error_body,
+)

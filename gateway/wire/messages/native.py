@@ -111,11 +111,6 @@ def _restore_blocks(blocks: Sequence[Any], parts: Sequence[Part], target: Target
             yield thinking
 
 
-def render_error(error: GatewayError, request_id: str) -> bytes:
-    """The body of an HTTP error."""
-    return messages_error_body(error, request_id)
-
-
 def error_frame(error: GatewayError) -> bytes:
     """The error as the last frame of a stream."""
     return write_frame(b"error", messages_error_body(error, None))

@@ -1,5 +1,5 @@
-"""The responses format. This room must not know the other formats or which lane it serves."""
+"""The responses format."""
 
-from gateway.wire.responses.codec import CODEC, ResponsesCodec
+from gateway.wire.responses.codec import CODEC
 
-__all__ = ["CODEC", "ResponsesCodec"]
+__all__ = ["CODEC"]

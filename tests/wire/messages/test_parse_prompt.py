@@ -36,7 +36,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
-from gateway.wire.messages import CODEC
+from gateway.wire.messages import parse_count_tokens
 from gateway.wire.messages.parse_prompt import parse_prompt
 from gateway.wire.signatures import wrap
 from tests.support.paths import FIXTURES
@@ -366,11 +366,11 @@ def test_unknown_fields_within_known_ones_are_kept_apart() -> None:
 def test_counting_needs_no_limit() -> None:
     body = {"model": "m", "messages": [USER]}
     thinking = {"type": "enabled", "budget_tokens": 20_000}
-    prompt = CODEC.parse_count_tokens(body | {"thinking": thinking})
+    prompt = parse_count_tokens(body | {"thinking": thinking})
     assert prompt.max_tokens is None
     assert prompt.reasoning == Reasoning(enabled=True, budget=20_000)
-    assert CODEC.parse_count_tokens(body | {"max_tokens": 5}).max_tokens == 5
+    assert parse_count_tokens(body | {"max_tokens": 5}).max_tokens == 5
     with pytest.raises(InvalidRequest):
-        CODEC.parse_count_tokens(body | {"max_tokens": "5"})
+        parse_count_tokens(body | {"max_tokens": "5"})
     with pytest.raises(InvalidRequest):
-        CODEC.parse_count_tokens({"model": "m"})
+        parse_count_tokens({"model": "m"})
