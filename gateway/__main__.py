@@ -1,4 +1,4 @@
-"""`python -m gateway` is `gateway`. It must not know more than that."""
+"""`python -m gateway` is the command `gateway`."""
 
 from gateway.cli import main
 

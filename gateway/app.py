@@ -1,6 +1,4 @@
-"""Builds the application on the TCP port: endpoints with their one middleware, and the guarded
-console beside them.
-"""
+"""Builds the application of the TCP port: the endpoints and the console."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from gateway.wire.registry import CODECS
 
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
-    """Without an office there is no console, and no admin path."""
+    """Without `console` there are no console and admin paths."""
     app = web.Application(
         middlewares=[exchange_middleware], client_max_size=runtime.config.server.max_body
     )
@@ -50,8 +48,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
 
 
 async def send_continue(request: web.Request) -> None:
-    """Who sends `Expect: 100-continue` waits for a word before the body, and gets it only where the
-    key is good and the body is not too large: else the handler answers at once."""
+    """Sends `100 Continue` only for a valid key and a body that is not too large: otherwise the
+    handler responds without reading the body."""
     if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
         raise web.HTTPExpectationFailed(text="")
     runtime = request.app[RUNTIME]
@@ -64,7 +62,7 @@ async def send_continue(request: web.Request) -> None:
 
 
 async def head_ok(request: web.Request) -> web.Response:
-    """Agents knock with HEAD before they speak."""
+    """Some agents send HEAD before their first request."""
     return web.Response()
 
 
@@ -75,14 +73,14 @@ async def root_not_found(request: web.Request) -> web.Response:
 
 
 async def landing(request: web.Request) -> web.StreamResponse:
-    """People who look here with a browser are led to the console."""
+    """Redirects browsers to the console."""
     if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
         return web.Response(status=303, headers={"location": CONSOLE_PATH, "vary": "accept"})
     return await root_not_found(request)
 
 
 async def reject_upgrade(request: web.Request) -> web.Response:
-    """Websockets are refused in the way that makes clients fall back to HTTP at once."""
+    """On this error clients fall back from websockets to HTTP."""
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         raise UpgradeRequired
     raise MethodNotAllowed("POST")

@@ -1,7 +1,4 @@
-"""Puts one gateway together and takes it apart again: state, ledger, line, doors.
-
-It must not know commands or terminals; tests run the same thing in their own loop.
-"""
+"""Starts and stops one gateway: database, runtime, admin socket, listener."""
 
 from __future__ import annotations
 
@@ -25,11 +22,10 @@ from gateway.admin.retention import run_retention
 from gateway.admin.sessions import Sessions
 from gateway.admin.socket import serve_admin
 from gateway.admission.key_origins import KeyOriginMonitor
-from gateway.admission.purses import load_purses
 from gateway.app import build_app
 from gateway.config import Config
 from gateway.console.context import ConsoleContext
-from gateway.routing.affinity import AffinityIndex
+from gateway.quota.limits import HolderKind, Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
 from gateway.server.deadlines import abort_all
@@ -41,14 +37,14 @@ from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.tokens import record_origin
+from gateway.store.usage import load_spend
 
 LOCK_TIMEOUT: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A gateway that serves. `address` is host and port, port 0 resolved; without a `reloader` the
-    configuration stays what it is."""
+    """A running gateway. Without `reloader` the configuration cannot change."""
 
     runtime: Runtime
     operations: AdminOperations
@@ -57,26 +53,27 @@ class Daemon:
     reloader: Reloader | None = None
 
     def abort(self) -> None:
-        """Ends what still runs, in-band and now, instead of after the drain time."""
+        """Ends running requests now, with an error in the stream."""
         abort_all(self.runtime)
 
     def reload(self) -> None:
-        """Has the configuration's file read again, soon; what comes of it is in the log."""
+        """Starts a reload of the configuration; its result is logged."""
         if self.reloader is not None:
             self.reloader.request_reload()
 
     @property
     def address(self) -> str:
+        """The base URL, with the real port."""
         host, port = self.listener.addresses[0]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @asynccontextmanager
 async def run_daemon(config: Config, source: ConfigSource | None = None) -> AsyncIterator[Daemon]:
-    """A gateway that serves until the block is left; then it drains and flushes the ledger.
+    """Serves for the time of the block, then drains and flushes the request log.
 
-    The configuration was read from `source`, which is followed from then on. Raises `StoreError`
-    (locked, damaged or newer state), `AdminSocketError`, or `CannotListen` where the port is taken.
+    `source` is the file of the configuration, which is watched. Raises `StoreError` (locked,
+    damaged or newer state), `AdminSocketError`, or `BindError` if the port is in use.
     """
     async with AsyncExitStack() as stack:
         await _acquire_lock(stack, config.state_dir)
@@ -86,19 +83,13 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         recorder = Recorder(database)
         await recorder.start()
         stack.push_async_callback(recorder.close)
-        affinity_index = AffinityIndex(config.affinity.headers)
         key_origins = KeyOriginMonitor(
             registry, partial(record_origin, database), unix_microseconds
         )
         stack.push_async_callback(key_origins.close)
-        runtime = Runtime(
-            Snapshot.from_config(config),
-            registry,
-            recorder,
-            key_origins,
-            affinity_index=affinity_index,
-        )
-        await load_purses(runtime.quota, database, unix_microseconds())
+        runtime = Runtime(Snapshot.from_config(config), registry, recorder, key_origins)
+        runtime.affinity_index.set_headers(config.affinity.headers)
+        await load_budgets(runtime.quota, database, unix_microseconds())
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(
             database, registry, unix_microseconds, boot_id=recorder.boot_id
@@ -125,9 +116,17 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         listener = await stack.enter_async_context(
             serve(build_app(runtime, console), server.host, server.port)
         )
-        stack.callback(feed.close)  # after the drain: its last requests are events too
+        stack.callback(feed.close)  # after the drain: the last requests are events too
         stack.push_async_callback(_drain, listener, runtime)
         yield Daemon(runtime, operations, console, listener, reloader)
+
+
+async def load_budgets(quota: Quota, database: Database, at: int) -> None:
+    """Loads what is spent. Call it before any request; `at` is now, in unix microseconds."""
+    spending = await load_spend(database, at)
+    for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
+        for id, sums in holders.items():
+            quota.budget(kind, id).load(sums.total, sums.day, sums.month, at)
 
 
 async def _drain(listener: Listener, runtime: Runtime) -> None:
@@ -135,7 +134,7 @@ async def _drain(listener: Listener, runtime: Runtime) -> None:
 
 
 async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:
-    """A command that stands in for the daemon holds the lock for a moment: that is waited for."""
+    """Waits for commands, which hold the lock for a short time while no gateway runs."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_TIMEOUT
     while True:
@@ -150,7 +149,7 @@ async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:
 
 @asynccontextmanager
 async def systemd_notifications(daemon: Daemon) -> AsyncIterator[None]:
-    """Keeps systemd informed for as long as the block lasts."""
+    """Notifies systemd during the block."""
     watchdog = asyncio.ensure_future(run_watchdog(lambda: daemon.runtime.recorder.alive))
     notify("READY=1", f"STATUS=serving on {daemon.address}")
     try:

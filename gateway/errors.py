@@ -1,7 +1,6 @@
-"""The error table: every refusal the gateway speaks, as classes. It knows no HTTP library.
+"""Every error that a client can get, with its status, code and types.
 
-Statuses and stable texts are the specification's ("Errors"); the class of an error is its row.
-How a row looks in a client's own envelope is the business of `gateway.wire`.
+Statuses and stable texts are from the specification ("Errors"); `gateway.wire` renders the bodies.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 MAX_RETRY_AFTER: Final = 60
-"""Seconds that `retry-after` says at most: some client libraries sleep whatever they are told."""
+"""Seconds in `retry-after`: some client libraries sleep for any value."""
 
 
 class GatewayError(Exception):
-    """What a client is told. Subclasses are the rows of the table and fix status, code and types.
+    """The base class; subclasses set status, code and types.
 
-    `type` is spoken on chat and responses, `messages_type` on messages. `detail` never leaves the
-    house: it goes to the log row only. `param` names the offending field (`messages.0.role`);
-    `details` are what clients of messages decide by where the type says too little. `retry_after`
-    is in seconds; the rendered header is whole seconds, 1 to 60, and the message tells a longer
-    wait. `messages_status` is set where clients of messages know another status for it.
+    `type` is for chat and responses, `messages_type`, `messages_status` (if it differs) and
+    `details` are for messages. `param` is the path of the invalid field (`messages.0.role`).
+    `detail` is for the request log only. `retry_after` is in seconds; the header has 1 to 60 whole
+    seconds, and the message has a longer wait. `permanent`: a retry is useless.
     """
 
     status: int = 500
@@ -53,11 +51,11 @@ class GatewayError(Exception):
 
     @property
     def messages_text(self) -> str:
-        """The message as it is spoken on messages."""
+        """The message in the messages format."""
         return self.message
 
     def headers(self) -> dict[str, str]:
-        """The answer's extra headers: when to come back, and whether to come back at all."""
+        """Additional response headers."""
         headers: dict[str, str] = {}
         if self.retry_after is not None:
             headers["retry-after"] = str(min(MAX_RETRY_AFTER, max(1, math.ceil(self.retry_after))))
@@ -67,7 +65,7 @@ class GatewayError(Exception):
 
 
 class ClientError(GatewayError):
-    """What only the client can mend."""
+    """Only the client can fix it."""
 
     status = 400
     type = "invalid_request_error"
@@ -75,7 +73,7 @@ class ClientError(GatewayError):
 
 
 class InvalidRequest(ClientError):
-    """A body that cannot be served as it is; `param` is the path of the field."""
+    """`param` is the path of the invalid field."""
 
     code = "invalid_value"
     text = "Invalid request"
@@ -97,31 +95,30 @@ class UserAgentNotAllowed(InvalidRequest):
 
 
 class UnsupportedField(InvalidRequest):
-    """A field whose meaning would be lost without the client noticing: `param` names it."""
+    """Translation would silently change the meaning of the field `param`."""
 
     code = "convert_request_failed"
-    text = "This cannot be said in the format of the model's upstream"
+    text = "Not supported in the format of the model's upstream"
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}", param=field)
 
 
 class ThreadUnsupported(InvalidRequest):
-    """A message thread that the upstream cannot hold. By `details` the client libraries see that
-    they have to send the whole conversation instead."""
+    """A message thread on the translated lane. `details` tells client libraries to send the whole
+    conversation instead."""
 
     code = "thread_unsupported_request"
     text = "thread: message threads are not supported for this model"
-    details = {"error_code": code, "unsupported": ["thread"]}  # noqa: RUF012  # nobody changes it
+    details = {"error_code": code, "unsupported": ["thread"]}  # noqa: RUF012  # never changed
 
     def __init__(self) -> None:
         super().__init__(param="thread")
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """A prompt, or it and the reply that was asked for, does not fit the model: `message` are the
-    upstream's own words, `used` and `most` tokens where they tell them. Messages clients know
-    this error by its first words only."""
+    """Prompt and requested reply exceed the context window. `message` is the upstream's, `used` and
+    `limit` are tokens if it has them. Messages clients recognise the error by its prefix."""
 
     code = "context_length_exceeded"
 
@@ -167,7 +164,7 @@ class MissingApiKey(ClientError):
 
 
 class InvalidApiKey(MissingApiKey):
-    """Unknown, revoked, expired and malformed keys alike: the answer is no oracle."""
+    """Unknown, revoked, expired and malformed keys get the same response."""
 
     text = "Invalid token"
 
@@ -176,12 +173,12 @@ class PermissionDenied(ClientError):
     status = 403
     code = "permission_denied"
     messages_type = "permission_error"
-    text = "This key may not do that"
+    text = "Not permitted for this key"
     permanent = True
 
 
 class InvalidUrl(ClientError):
-    """An unknown path; the message names method and path as the specification words it."""
+    """The message has method and path, as in the specification."""
 
     status = 404
     messages_type = "not_found_error"
@@ -193,7 +190,7 @@ class InvalidUrl(ClientError):
 
 
 class UnknownModelId(ClientError):
-    """`GET /v1/models/{id}` for an id that the key cannot use."""
+    """`GET /v1/models/{id}` for an id that is not available to the key."""
 
     status = 404
     code = "model_not_found"
@@ -239,7 +236,7 @@ class UnsupportedMediaType(ClientError):
 
 
 class UpgradeRequired(ClientError):
-    """A websocket upgrade: 426 makes clients fall back to plain HTTP at once."""
+    """A websocket upgrade: on 426 clients fall back to HTTP."""
 
     status = 426
     code = "websocket_not_supported"
@@ -250,7 +247,7 @@ class UpgradeRequired(ClientError):
 
 
 class MalformedRequest(ClientError):
-    """Bytes that are no HTTP request we serve; the connection is closed after the answer."""
+    """The connection is closed after the response."""
 
     code = "malformed_request"
     text = "Malformed HTTP request"
@@ -258,11 +255,11 @@ class MalformedRequest(ClientError):
 
 
 class InternalError(GatewayError):
-    """A fault of ours."""
+    """A bug of the gateway."""
 
 
 class FormatNotServed(GatewayError):
-    """What was asked cannot be said in the format of the model's channels."""
+    """The endpoint is closed to the model's family."""
 
     code = "convert_request_failed"
     text = "not implemented (convert_request_failed)"
@@ -270,7 +267,7 @@ class FormatNotServed(GatewayError):
 
 
 class UpstreamForbidden(GatewayError):
-    """The upstream refuses the gateway's own credential: nothing the client can mend."""
+    """The upstream rejects the gateway's credential."""
 
     status = 502
     code = "upstream_forbidden"
@@ -302,7 +299,7 @@ class UpstreamReplyTooLarge(BadUpstreamReply):
 
 
 class ModelNotFound(GatewayError):
-    """The key's group has no channel for the model: permanent, though it is a 503."""
+    """The key's group has no channel for the model."""
 
     status = 503
     code = "model_not_found"
@@ -338,8 +335,8 @@ class UpstreamTimeout(ServiceUnavailable):
 
 
 class TooManyRequests(GatewayError):
-    """One of our own limits; an upstream's 429 is never passed on as one. `never`: what was asked
-    would not pass at any other time either. `whose` is the kind and id of the limit's holder."""
+    """A limit of the gateway, never an upstream's 429. `permanent`: the request alone exceeds the
+    limit. `holder` is the kind and id of the limit's holder."""
 
     status = 429
     holder: tuple[str, str] | None = None
@@ -361,7 +358,7 @@ class TooManyTokens(TooManyRequests):
 
 
 class InsufficientQuota(GatewayError):
-    """A budget is spent."""
+    """The request exceeds a budget."""
 
     status = 429
     messages_status = 402
@@ -373,11 +370,7 @@ class InsufficientQuota(GatewayError):
 
 
 class UpstreamRejected(GatewayError):
-    """A fault of the client's that only the upstream could see: its status and its own words.
-
-    Raised for upstream 400, 404, 413 and 422; the message is already cleaned of addresses,
-    account names and keys.
-    """
+    """An upstream's 400, 404, 413 or 422, with its status and its redacted message."""
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""The one typed object behind the application's one key: everything a request needs.
-
-It must not know HTTP messages; it only holds what was built at the start, and what of it a new
-configuration has replaced.
-"""
+"""The state of a running gateway, shared by all requests."""
 
 from __future__ import annotations
 
@@ -17,14 +13,14 @@ from hashlib import blake2b
 from gateway.admission.access import Permit
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.queue import AdmissionQueue
-from gateway.config import Account, Channel, Config
+from gateway.config import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
 from gateway.routing.circuit_breaker import HealthState
-from gateway.routing.failure_policy import FailurePolicy, compile_rules
+from gateway.routing.failure_policy import FailurePolicy
 from gateway.routing.health import AccountRef, Health
 from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
@@ -44,13 +40,13 @@ def unix_microseconds() -> int:
 
 def new_request_id(now: int) -> str:
     """`req_` and 24 hex digits that sort by time; `now` is in unix microseconds."""
-    return f"req_{now:014x}{random.getrandbits(40):010x}"  # a name, not a secret
+    return f"req_{now:014x}{random.getrandbits(40):010x}"  # not a secret
 
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """What one reading of the configuration came to. A request keeps to the one that it began with;
-    connections of one that was replaced are closed when the last of its requests has ended."""
+    """What is built from one configuration. A request keeps the snapshot with which it started;
+    connections of a replaced one are closed after the last of its requests."""
 
     config: Config
     catalog: Catalog
@@ -60,30 +56,33 @@ class Snapshot:
     redactor: Redactor
     hash: str
     gateway_holder: Holder
-    """All clients together, as a holder of limits."""
     active_requests: int = 0
 
     @classmethod
     def from_config(cls, config: Config) -> Snapshot:
-        """Inside the running loop, which the connections to upstreams belong to."""
-        catalog = Catalog.of(config.models)
+        """Call it in the running loop, which owns the upstream connections."""
+        catalog = Catalog(config.models)
+        limits = config.limits
+        shared = Limits(
+            requests_per_minute=limits.requests_per_minute,
+            tokens_per_minute=limits.tokens_per_minute,
+            concurrent=limits.concurrent,
+        )
         return cls(
             config=config,
             catalog=catalog,
             router=Router(catalog, config.channels, config.families),
-            failure_policy=FailurePolicy(compile_rules(config.rules)),
+            failure_policy=FailurePolicy(config.rules),
             upstream=UpstreamClient(config),
             redactor=Redactor.from_config(config),
             hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
-            gateway_holder=Holder(
-                HolderKind.GATEWAY, "", "the gateway", _gateway_limits(config) or UNLIMITED
-            ),
+            gateway_holder=Holder(HolderKind.GATEWAY, "", "the gateway", shared or UNLIMITED),
         )
 
 
 @dataclass(slots=True)
 class Runtime:
-    """One running gateway. `now` gives unix microseconds, `chance` a number in [0, 1)."""
+    """`now` returns unix microseconds, `random_float` a number in [0, 1)."""
 
     current: Snapshot
     registry: Registry
@@ -100,26 +99,24 @@ class Runtime:
     random_float: Callable[[], float] = random.random
     queue: AdmissionQueue = field(init=False)
     draining: bool = False
-    """New requests are refused, running ones may end."""
+    """New requests are rejected, running ones can finish."""
     aborting: bool = False
-    """Running ones are ended too."""
+    """Running requests are aborted."""
     active_requests: int = 0
-    """Requests in progress."""
     bytes_in_flight: int = 0
-    """Bytes of their bodies."""
+    """Sum of the sizes of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
-    """The deadlines of what is waited for, and what a shutdown may end."""
+    """Deadlines, and what a shutdown aborts."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
-    """Replies that are heard to their end although their clients have left."""
+    """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)
-    """When the configuration was last read and found right, in unix microseconds."""
+    """The last successful load of the configuration, in unix microseconds."""
     config_error: str | None = None
-    """What is wrong with the file that was read since: for everybody, so it tells no content."""
+    """The error of a later load: public, so it has no file content."""
     bad_paths: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often somebody asked where nothing is, by what the path began with and the user agent's
-    product: their base address is a wrong one."""
+    """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
-    """Channels, and their names of models, that were found to answer streams alone."""
+    """(channel, upstream model) that only support streams."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _permits: dict[str, Permit] = field(default_factory=dict)
     _permits_version: tuple[Snapshot | None, int] = (None, -1)
@@ -132,37 +129,37 @@ class Runtime:
         return self.current.config
 
     def replace_config(self, config: Config) -> None:
-        """What begins from now on goes by this configuration; what runs keeps to its own.
+        """Applies to new requests; running ones keep their snapshot.
 
-        Who is reached as before keeps what is known of them; another key or address is a new
-        beginning, but whoever was disabled by hand stays so.
+        Accounts with the same identity keep their state; one with another key or address is reset,
+        except that it stays disabled.
         """
         old, new = self.current, Snapshot.from_config(config)
         self.current = new
         before, now = _account_identities(old.config), _account_identities(config)
-        self._retain({place for place, way in now.items() if before.get(place) == way}, set(now))
+        self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))
         self.affinity_index.set_headers(config.affinity.headers)
         if not old.active_requests:
             self._close_snapshot(old)
 
     def release(self, snapshot: Snapshot) -> None:
-        """A request that kept to it has ended."""
+        """A request with this snapshot has ended."""
         snapshot.active_requests -= 1
         if not snapshot.active_requests and snapshot is not self.current:
             self._close_snapshot(snapshot)
 
     async def close(self) -> None:
-        """The end: no line stays open."""
+        """Closes all upstream connections."""
         self.scheduler.close()
         self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
 
     def permit(self, token: Token) -> Permit:
-        """What its key may do now, from memory."""
-        of = (self.current, self.registry.version)
-        if self._permits_version != of:
+        """The permissions of its key."""
+        version = (self.current, self.registry.version)
+        if self._permits_version != version:
             self._permits.clear()
-            self._permits_version = of
+            self._permits_version = version
         permit = self._permits.get(token.id)
         if permit is None or permit.token is not token:
             group, current = self.registry.group(token.group), self.current
@@ -174,13 +171,13 @@ class Runtime:
     def _retain(self, unchanged: set[AccountRef], all_refs: set[AccountRef]) -> None:
         now = asyncio.get_running_loop().time()
         disabled = [
-            place
-            for place in all_refs - unchanged
-            if self.health.status(place, "", now).state is HealthState.DISABLED
+            ref
+            for ref in all_refs - unchanged
+            if self.health.status(ref, "", now).state is HealthState.DISABLED
         ]
         self.health.retain(unchanged)
-        for place in disabled:
-            self.health.disable(place)
+        for ref in disabled:
+            self.health.disable(ref)
         self.latency.retain(unchanged)
         channels = {channel for channel, _ in unchanged}
         self.stream_only = {each for each in self.stream_only if each[0] in channels}
@@ -190,23 +187,13 @@ class Runtime:
         task.add_done_callback(self._closing.discard)
 
 
-def _gateway_limits(config: Config) -> Limits:
-    limits = config.limits
-    return Limits(
-        requests_per_minute=limits.requests_per_minute,
-        tokens_per_minute=limits.tokens_per_minute,
-        concurrent=limits.concurrent,
-    )
-
-
 def _account_identities(config: Config) -> dict[AccountRef, tuple[object, ...]]:
-    """How each account is reached, and as whom."""
+    """Each account's endpoint and credential."""
     return {
-        (channel.name, account.name): _account_identity(channel, account)
+        (channel.name, account.name): (
+            *(channel.format, channel.base_url, channel.proxy, channel.headers),
+            account.key,
+        )
         for channel in config.channels
         for account in channel.accounts
     }
-
-
-def _account_identity(channel: Channel, account: Account) -> tuple[object, ...]:
-    return channel.format, channel.base_url, channel.proxy, channel.headers, account.key

@@ -1,8 +1,7 @@
 """Many deadlines on one timer of the event loop.
 
-Nearly every deadline of a request is discarded long before it is due. A timer of its own for each
-would cost more than everything else that is done for it; an entry in a dict costs next to nothing.
-It must not know what is waited for.
+Most deadlines are discarded long before they are due, so a timer for each would be expensive; an
+entry in a dict is cheap.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from math import inf
 from typing import Final, Protocol
 
 MIN_INTERVAL: Final = 0.01
-"""Seconds between two looks at all entries: an entry may be called so late."""
+"""Seconds between two checks of all entries, so an entry can be called this late."""
 
 
 class Entry(Protocol):
-    """`when` is a time of the loop. It may be moved on at any moment, but forward only: to move it
-    back, add the entry again."""
+    """`when` is a time of the loop. It can be increased at any time; after a decrease, add the
+    entry again."""
 
     when: float
 
     def on_deadline(self, now: float) -> None:
-        """The time has passed: moves `when` on, or discards the entry."""
+        """Increases `when`, or discards the entry."""
         ...
 
     def on_abort(self) -> None:
-        """The gateway can wait no longer."""
+        """The gateway is stopping."""
         ...
 
 
 class DeadlineScheduler:
-    """Used inside one running event loop."""
+    """For one running event loop."""
 
     __slots__ = ("_entries", "_is_closed", "_next_check", "_timer")
 
@@ -54,16 +53,16 @@ class DeadlineScheduler:
         self._entries.pop(entry, None)
 
     def abort_all(self) -> None:
-        """Tells every entry that the gateway can wait no longer."""
+        """Calls `on_abort` of every entry."""
         for entry in tuple(self._entries):
             if entry in self._entries:
                 self._call(entry, entry.on_abort)
 
     def close(self) -> None:
-        """Calls no entry any more."""
+        """Stops calling entries."""
         self._entries.clear()
         self._is_closed = True
-        self._next_check = -inf  # nothing is sooner
+        self._next_check = -inf  # no deadline is earlier
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,9 +70,9 @@ class DeadlineScheduler:
     def _call(self, entry: Entry, function: Callable[..., None], *args: float) -> None:
         try:
             function(*args)
-        except Exception as error:  # the other entries must be called all the same
+        except Exception as error:  # the other entries have to be called nevertheless
             self.discard(entry)
-            context = {"message": "a deadline failed", "exception": error}
+            context = {"message": "a deadline callback failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 
     def _schedule_check(self, when: float) -> None:
@@ -85,9 +84,9 @@ class DeadlineScheduler:
     def _check(self) -> None:
         now = asyncio.get_running_loop().time()
         self._timer = None
-        self._next_check = -inf  # what is added meanwhile counts below
+        self._next_check = -inf  # entries that are added meanwhile are included below
         for entry in [entry for entry in self._entries if entry.when <= now]:
-            if entry in self._entries:  # one that was called before it may have discarded it
+            if entry in self._entries:  # an earlier callback can have discarded it
                 self._call(entry, entry.on_deadline, now)
         if self._is_closed:
             return

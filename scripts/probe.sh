@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Asks a running gateway whether it works: health, readiness and one small request in each format, or
-# with --no-cost, which a probe key is enough for, the model list and one count of tokens.
+# with --no-cost, for which a health-check key is enough, the model list and one count of tokens.
 #
 # One line out, and an exit code as monitoring plugins have it:
 # 0 all answered, 1 some formats failed, 2 down or not ready or no format works, 3 the probe itself could not run.

@@ -11,7 +11,7 @@ from tests.support.gateway import PATHS, RunningGateway, request_body
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
 
 
-async def test_the_whole_inventory(house: RunningGateway) -> None:
+async def test_all_routes(house: RunningGateway) -> None:
     """Nothing else is reachable on the TCP port, admin paths least of all."""
     router = build_app(house.daemon.runtime).router
     assert {(route.method, route.resource.canonical) for route in router.routes()} == {
@@ -33,19 +33,19 @@ async def test_the_whole_inventory(house: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/", *PATHS.values(), "/v1/models", "/v1/whatever"])
-async def test_a_knock(house: RunningGateway, path: str) -> None:
+async def test_head_requests(house: RunningGateway, path: str) -> None:
     async with house.http.head(path) as answer:
         assert answer.status == 200
         assert await answer.read() == b""
         assert answer.headers["request-id"].startswith("req_")
 
 
-async def test_a_knock_outside_is_no_fault(house: RunningGateway) -> None:
+async def test_head_requests_of_other_paths(house: RunningGateway) -> None:
     async with house.http.head("/api/hello") as answer:
         assert answer.status == 404
 
 
-async def test_websockets_are_refused_so_that_clients_fall_back(house: RunningGateway) -> None:
+async def test_websocket_upgrades_are_rejected_with_426(house: RunningGateway) -> None:
     for headers in (UPGRADE, UPGRADE | {"upgrade": "WebSocket"}):
         answer = await house.get("/v1/responses", **headers)
         assert answer.status == 426

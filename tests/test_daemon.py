@@ -36,13 +36,13 @@ async def knock(address: str) -> int:
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
-async def test_it_serves_where_it_says(tmp_path: Path, host: str, shown: str) -> None:
+async def test_it_serves_on_its_address(tmp_path: Path, host: str, shown: str) -> None:
     async with run_daemon(config(tmp_path, host=host)) as daemon:
         assert daemon.address.rpartition(":")[0] == f"http://{shown}"
         assert await knock(daemon.address) == 200
 
 
-async def test_it_leaves_nothing_but_the_ledger(tmp_path: Path) -> None:
+async def test_it_leaves_only_the_database(tmp_path: Path) -> None:
     async with run_daemon(config(tmp_path)) as daemon:
         await knock(daemon.address)
     before = psutil.Process().num_fds()
@@ -63,7 +63,7 @@ async def test_one_state_directory_has_one_daemon(tmp_path: Path) -> None:
         assert await knock(daemon.address) == 200
 
 
-async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
+async def test_a_failed_start_releases_everything(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         await fails_to_start(config(tmp_path, port=port))
@@ -72,7 +72,7 @@ async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
         assert await knock(daemon.address) == 200
 
 
-async def test_a_change_of_keys_binds_at_once_and_survives(tmp_path: Path) -> None:
+async def test_a_change_of_keys_applies_immediately_and_survives(tmp_path: Path) -> None:
     async with run_daemon(config(tmp_path)) as daemon:
         token, key = await daemon.operations.create_key("tests", "default")
         revoked, gone = await daemon.operations.create_key("tests", "default")
@@ -98,7 +98,7 @@ async def begin_and_wait(call: Call) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) -> None:
+async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> None:
     """Signals may come at any moment, also while the first one's effect is still under way."""
     async with (
         upstream(begin_and_wait) as model,
@@ -121,7 +121,7 @@ async def test_hurried_twice_it_ends_what_runs_once(tmp_path: Path, turns: int) 
         assert (await house.row()).end_reason == "failed"
 
 
-async def test_systemd_is_told_of_the_end_even_of_a_bad_one(
+async def test_systemd_is_notified_of_a_failed_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:

@@ -40,7 +40,7 @@ NEEDS_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("row", [*rows()], ids=lambda row: row.__name__)
-def test_every_row_can_be_spoken(row: type[GatewayError]) -> None:
+def test_every_error_can_be_rendered(row: type[GatewayError]) -> None:
     error = row(*NEEDS_ARGUMENTS.get(row, ()))
     assert 400 <= error.status < 600
     assert error.message
@@ -64,27 +64,27 @@ def test_every_row_can_be_spoken(row: type[GatewayError]) -> None:
     ("seconds", "header", "final"),
     [(0, "1", False), (0.2, "1", False), (7.1, "8", False), (60, "60", False), (61, "60", True)],
 )
-def test_when_to_come_back(seconds: float, header: str, final: bool) -> None:
+def test_retry_after(seconds: float, header: str, final: bool) -> None:
     headers = NoAvailableAccounts(retry_after=seconds).headers()
     assert headers["retry-after"] == header
     assert ("x-should-retry" in headers) == final
 
 
 @pytest.mark.parametrize("row", [NoAvailableAccounts, ServiceUnavailable, TooManyRequests])
-def test_a_wait_too_long_for_the_header_stands_in_the_message(row: type[GatewayError]) -> None:
+def test_a_long_wait_is_in_the_message(row: type[GatewayError]) -> None:
     assert row(retry_after=60).message == row.text
     error = row(retry_after=3599.2)
     assert error.message == str(error) == f"{row.text} (retry after 3600 s)"
     assert error.headers()["retry-after"] == "60"
 
 
-def test_one_time_does_not_become_anothers() -> None:
+def test_retry_after_is_per_instance() -> None:
     NoAvailableAccounts(retry_after=1)
     assert NoAvailableAccounts().headers() == {"retry-after": "30"}
     assert TooManyRequests().headers() == {}
 
 
-def test_details_are_those_of_the_row() -> None:
+def test_details_are_those_of_the_class() -> None:
     assert errors.GatewayError().details is None
     assert errors.ThreadUnsupported().details == {
         "error_code": "thread_unsupported_request",
@@ -92,10 +92,10 @@ def test_details_are_those_of_the_row() -> None:
     }
 
 
-def test_the_detail_stays_in_the_house() -> None:
+def test_the_detail_is_not_sent() -> None:
     error = GatewayError(detail="secret")
     assert "secret" not in error.message + str(error.headers()) + str(error)
 
 
-def test_allowed_methods_are_named() -> None:
+def test_allowed_methods_are_in_the_header() -> None:
     assert MethodNotAllowed("GET, POST").headers()["allow"] == "GET, POST"

@@ -78,7 +78,7 @@ def timers(scheduler: DeadlineScheduler) -> int:
     )
 
 
-async def test_each_is_called_in_time(scheduler: DeadlineScheduler) -> None:
+async def test_entries_are_called_in_time(scheduler: DeadlineScheduler) -> None:
     begun = now()
     entries = [add(scheduler, after / 100) for after in (9, 3, 6, 3, 0, 12, -5)]
     await asyncio.sleep(0.12 + LATE)
@@ -89,7 +89,7 @@ async def test_each_is_called_in_time(scheduler: DeadlineScheduler) -> None:
     assert timers(scheduler) == 0
 
 
-async def test_one_that_is_moved_on(scheduler: DeadlineScheduler) -> None:
+async def test_an_extended_deadline(scheduler: DeadlineScheduler) -> None:
     entry = add(scheduler, 0.02)
     entry.when += 0.1
     begun = now()
@@ -98,7 +98,7 @@ async def test_one_that_is_moved_on(scheduler: DeadlineScheduler) -> None:
     assert entry.called[0] - begun + 0.02 >= 0.1
 
 
-async def test_one_that_moves_itself_on(scheduler: DeadlineScheduler) -> None:
+async def test_a_deadline_extended_by_its_callback(scheduler: DeadlineScheduler) -> None:
     def move_on(entry: Entry) -> None:
         entry.when += 0.02
 
@@ -108,7 +108,7 @@ async def test_one_that_moves_itself_on(scheduler: DeadlineScheduler) -> None:
     assert all(later - one >= MIN_INTERVAL for one, later in pairwise(entry.called))
 
 
-async def test_one_that_is_moved_back(scheduler: DeadlineScheduler) -> None:
+async def test_a_shortened_deadline(scheduler: DeadlineScheduler) -> None:
     """Once it is added again."""
     entry = add(scheduler, 60)
     entry.when = now() + 0.02
@@ -118,7 +118,7 @@ async def test_one_that_is_moved_back(scheduler: DeadlineScheduler) -> None:
     assert len(scheduler) == 0
 
 
-async def test_one_that_never_ends_its_deadline_is_not_called_without_pause(
+async def test_an_expired_deadline_is_not_called_continuously(
     scheduler: DeadlineScheduler,
 ) -> None:
     entry = add(scheduler, 0, act=lambda entry: None)
@@ -126,7 +126,7 @@ async def test_one_that_never_ends_its_deadline_is_not_called_without_pause(
     assert 1 <= len(entry.called) <= 0.1 / MIN_INTERVAL + 2
 
 
-async def test_one_that_is_discarded(scheduler: DeadlineScheduler) -> None:
+async def test_a_discarded_entry(scheduler: DeadlineScheduler) -> None:
     entry = add(scheduler, 0.01)
     scheduler.discard(entry)
     scheduler.discard(entry)
@@ -134,7 +134,7 @@ async def test_one_that_is_discarded(scheduler: DeadlineScheduler) -> None:
     assert not entry.called
 
 
-async def test_one_discarded_by_another(scheduler: DeadlineScheduler) -> None:
+async def test_an_entry_discarded_by_another(scheduler: DeadlineScheduler) -> None:
     """Both are due at once, and the first of them discards the other."""
 
     def discard_both(entry: Entry) -> None:
@@ -148,7 +148,7 @@ async def test_one_discarded_by_another(scheduler: DeadlineScheduler) -> None:
 
 
 @pytest.mark.parametrize("after", [-10, 0, 0.02, 60])
-async def test_one_added_by_another(scheduler: DeadlineScheduler, after: float) -> None:
+async def test_an_entry_added_by_another(scheduler: DeadlineScheduler, after: float) -> None:
     """Whenever it is due, there is one timer, then and later."""
     added: list[Entry] = []
     add(scheduler, 120)
@@ -167,7 +167,7 @@ async def test_one_added_by_another(scheduler: DeadlineScheduler, after: float) 
     assert timers(scheduler) == 1
 
 
-async def test_one_that_raises(scheduler: DeadlineScheduler, raised: list[str]) -> None:
+async def test_a_callback_that_raises(scheduler: DeadlineScheduler, raised: list[str]) -> None:
     """The others are called all the same, and it is not called again."""
 
     def fail(entry: Entry) -> None:
@@ -220,7 +220,7 @@ async def test_closed_by_an_entry(scheduler: DeadlineScheduler) -> None:
     assert timers(scheduler) == 0
 
 
-async def test_one_without_a_deadline(scheduler: DeadlineScheduler) -> None:
+async def test_an_entry_without_a_deadline(scheduler: DeadlineScheduler) -> None:
     """It needs no timer, but it can be aborted."""
     entry = Entry(scheduler, inf)
     scheduler.add(entry)
@@ -229,7 +229,7 @@ async def test_one_without_a_deadline(scheduler: DeadlineScheduler) -> None:
     assert entry.aborted == 1
 
 
-async def test_thousands_cost_one_timer(scheduler: DeadlineScheduler) -> None:
+async def test_thousands_of_entries_use_one_timer(scheduler: DeadlineScheduler) -> None:
     entries = [add(scheduler, 60 - number / 1000) for number in range(5000)]
     assert len(scheduler) == 5000
     assert timers(scheduler) == 1

@@ -225,7 +225,7 @@ def _taken(
     choice: RankedCandidate, turn: int, peers: int, state: HealthState, how: str | None
 ) -> str:
     alone = choice.reason is RankReason.WEIGHT and peers == 1
-    reason = "the only one of its rank" if alone else choice.reason.value
+    reason = "only candidate of its priority" if alone else choice.reason.value
     said = f"{'asked first' if turn == 1 else 'asked if that fails'}: {reason}"
     if state is HealthState.HALF_OPEN:
         return f"{said}; half-open: this request tests whether it is healthy"

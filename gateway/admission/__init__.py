@@ -1,1 +1,1 @@
-"""Who may come in, what for, and when it is whose turn. It knows no HTTP."""
+"""Permissions of keys, and the queue before limits."""

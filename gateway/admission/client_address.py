@@ -1,7 +1,6 @@
-"""Where somebody really comes from, and whether an address belongs to networks.
+"""The address of a client behind trusted proxies, and matching it with networks.
 
-A client can write any `x-forwarded-for`: only what trusted proxies added counts. It must not know
-whose an address is, nor what follows.
+Any client can send `x-forwarded-for`: only the entries of trusted proxies are used.
 """
 
 from __future__ import annotations
@@ -13,24 +12,20 @@ from typing import Final
 
 from aiohttp import web
 
-
-def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
-    """The address of the client, as far as the peer or trusted proxies tell it."""
-    if not trusted:
-        return request.remote or ""
-    forwarded = request.headers.getall("x-forwarded-for", ())
-    return resolve_client_address(request.remote or "", forwarded, trusted)
-
-
 Network = IPv4Network | IPv6Network
 
 _HOP_PATTERN: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+", re.ASCII)
-"""An address with a port, or in brackets: so some proxies write it."""
+"""An address with a port, or in brackets, as some proxies write it."""
+
+
+def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
+    forwarded = request.headers.getall("x-forwarded-for", ()) if trusted else ()
+    return resolve_client_address(request.remote or "", forwarded, trusted)
 
 
 def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
-    """The peer's address, or, where trusted proxies passed something on, the last address of
-    `x-forwarded-for` (`forwarded`: the header's values) that is none of theirs."""
+    """The last address of `x-forwarded-for` (`forwarded`: the header's values) that is not a
+    trusted proxy, if `peer` is one; else `peer`."""
     if not trusted:
         return peer
     hops = [hop for part in ",".join(forwarded).split(",") if (hop := part.strip())]
@@ -41,8 +36,7 @@ def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequenc
 
 
 def in_networks(address: str, networks: Sequence[Network]) -> bool:
-    """False for what is no address. An IPv4 address is the same where IPv6 spells it (`::ffff:`),
-    as sockets for both do."""
+    """False for an invalid address. IPv4-mapped IPv6 addresses (`::ffff:`) count as IPv4."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -53,5 +47,5 @@ def in_networks(address: str, networks: Sequence[Network]) -> bool:
 
 
 def _strip_port(hop: str) -> str:
-    written = _HOP_PATTERN.fullmatch(hop)
-    return hop if written is None else written[1] or written[2] or ""
+    match = _HOP_PATTERN.fullmatch(hop)
+    return hop if match is None else match[1] or match[2] or ""

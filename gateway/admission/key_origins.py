@@ -1,7 +1,6 @@
-"""Who has used a key: the first to do so is remembered, and whoever is another is told of.
+"""Detects the use of a key by new clients or from new addresses, which can mean a leak.
 
-A key that turns up elsewhere may have been stolen, so the operator hears of it; nobody is refused.
-It must not know requests.
+The first use is recorded; later origins are logged, and no request is rejected.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from gateway.store.records import Token, sanitize_text
 from gateway.store.registry import Registry
 
 _MAX_ORIGINS: Final = 64
-"""Strangers that are told apart for each key: of more nobody is told."""
+"""New origins that are reported for each key."""
 
 _MAX_CHARS: Final = 100
 
 RecordOrigin = Callable[..., Awaitable[Any]]
-"""`note_use` of the store, but for its database."""
+"""`record_origin` of the store, without its database."""
 
 log = logging.getLogger(__name__)
 
 
 class KeyOriginMonitor:
-    """`write` puts on record what is found; it is done beside the requests, which do not wait."""
+    """`write` stores an origin, in the background."""
 
     def __init__(self, registry: Registry, write: RecordOrigin, now: Callable[[], int]) -> None:
         self._registry = registry
@@ -38,17 +37,16 @@ class KeyOriginMonitor:
         self._tasks: set[asyncio.Future[None]] = set()
 
     def observe(self, token: Token, address: str, user_agent: str) -> str | None:
-        """What is new about who uses the key, where it is not the first use. Versions of the same
-        client are one."""
+        """A warning for a new origin after the first use. Versions of a client are the same
+        client."""
         if self._last_seen.get(token.id) == (token, address, user_agent):
             return None
-        odd = self._observe(token, address, user_agent)
-        if odd is None and token.first_used_at is not None:
+        warning = self._observe(token, _clip(address), client_product(user_agent))
+        if warning is None and token.first_used_at is not None:
             self._last_seen[token.id] = token, address, user_agent
-        return odd
+        return warning
 
-    def _observe(self, token: Token, address: str, user_agent: str) -> str | None:
-        address, client = _clip(address), client_product(user_agent)
+    def _observe(self, token: Token, address: str, client: str) -> str | None:
         if token.first_used_at is None:
             self._record_first(token, address, client)
             return None
@@ -57,56 +55,54 @@ class KeyOriginMonitor:
         return self._new_origin(token, address, client)
 
     async def close(self) -> None:
-        """Everything is on record."""
+        """Waits until everything is stored."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
 
     def _record_first(self, token: Token, address: str, client: str) -> None:
         at = self._now()
-        met = replace(token, first_used_at=at, first_address=address, first_agent=client)
-        self._registry.put_token(met)
+        used = replace(token, first_used_at=at, first_address=address, first_agent=client)
+        self._registry.put_token(used)
         self._save(token.id, first=(at, address, client), changed=None)
 
     def _new_origin(self, token: Token, address: str, client: str) -> str | None:
-        known = self._origins.setdefault(token.id, set())
-        what = _describe(token, address, client)
-        if what in known or len(known) >= _MAX_ORIGINS:
+        origins = self._origins.setdefault(token.id, set())
+        origin = _describe(token, address, client)
+        if origin in origins or len(origins) >= _MAX_ORIGINS:
             return None
-        known.add(what)
-        if what == token.changed:
-            return None  # of an earlier run
+        origins.add(origin)
+        if origin == token.changed:
+            return None  # reported before a restart
         at = self._now()
-        self._registry.put_token(replace(token, changed_at=at, changed=what))
-        self._save(token.id, first=None, changed=(at, what))
-        log.warning("key %s (%s) is used by somebody new: %s", token.name, token.id, what)
-        return f"new: {what}"
+        self._registry.put_token(replace(token, changed_at=at, changed=origin))
+        self._save(token.id, first=None, changed=(at, origin))
+        log.warning("key %s (%s) is used by a new client: %s", token.name, token.id, origin)
+        return f"new: {origin}"
 
-    def _save(self, token_id: str, **found: Any) -> None:
-        self._tasks.add(task := asyncio.ensure_future(self._write_origin(token_id, found)))
+    def _save(self, token_id: str, **fields: Any) -> None:
+        self._tasks.add(task := asyncio.ensure_future(self._write_origin(token_id, fields)))
         task.add_done_callback(self._tasks.discard)
 
-    async def _write_origin(self, token_id: str, found: dict[str, Any]) -> None:
+    async def _write_origin(self, token_id: str, fields: dict[str, Any]) -> None:
         try:
-            await self._write(token_id, **found)
-        except Exception:  # a full disk, say: the warning is in the log, and requests go on
-            log.warning("who uses key %s could not be put on record", token_id, exc_info=True)
+            await self._write(token_id, **fields)
+        except Exception:  # such as a full disk: requests have to go on
+            log.warning("the origin of key %s could not be stored", token_id, exc_info=True)
 
 
 def client_product(user_agent: str) -> str:
-    """The client without its version: what stands before the first `/` or blank."""
+    """The client without its version: the text before the first `/` or space."""
     return _clip(user_agent.replace("/", " ", 1).partition(" ")[0])
 
 
 def _clip(text: str) -> str:
-    """What a client wrote of itself, as the ledger can hold it: nobody stays off the record by a
-    byte that is no text."""
     return sanitize_text(text[:_MAX_CHARS])
 
 
 def _describe(token: Token, address: str, client: str) -> str:
-    told = []
+    parts = []
     if address != token.first_address:
-        told.append(f"address {address}, first {token.first_address}")
+        parts.append(f"address {address}, first {token.first_address}")
     if client != token.first_agent:
-        told.append(f"client {client or 'without a name'}, first {token.first_agent or 'none'}")
-    return "; ".join(told)
+        parts.append(f"client {client or 'without a name'}, first {token.first_agent or 'none'}")
+    return "; ".join(parts)

@@ -1,7 +1,6 @@
-"""Whose turn it is: a request takes what it needs at once, or waits in line for as long as it may.
+"""Acquires limits for a request, at once or after waiting in a queue.
 
-Nobody overtakes somebody who waits for the same holder's limits. It must not know what is limited,
-nor what the request is about.
+Requests that wait for the same holder's limits are served in order.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from gateway.quota.limit_errors import queue_full, queued_behind
 from gateway.quota.limits import Holder, Lease, Quota
 
 DEFAULT_WAIT: Final = 1.0
-"""Seconds: when a running request ends nobody knows, so that is what is said."""
+"""Seconds; errors have it if the real wait is unknown."""
 
 _MIN_INTERVAL: Final = 0.02
 
 _MAX_KEY_SHARE: Final = 4
-"""One key may have every fourth place in line, and one at least."""
+"""One key can have a quarter of the queue, and at least one place."""
 
 HolderId = tuple[str, str]
 """Kind and id."""
@@ -32,8 +31,8 @@ HolderId = tuple[str, str]
 
 @value
 class ResourceRequest:
-    """What a request needs: `tokens` and `micro` of each of the `holders`, of whom the first is the
-    key, for one that began `at` (Unix µs)."""
+    """`tokens` and `micro` of each of the `holders`, of which the first is the key, for a request
+    that started at `started_at` (unix microseconds)."""
 
     holders: tuple[Holder, ...]
     started_at: int
@@ -42,21 +41,20 @@ class ResourceRequest:
 
 
 class AdmissionQueue:
-    """The line before one gateway's limits; `quota` keeps the limits themselves."""
+    """The queue of one gateway; `quota` has the limits."""
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         self._waiters: dict[_Waiter, None] = {}
 
     def acquire(self, request: ResourceRequest) -> Lease:
-        """At once. Raises `InsufficientQuota` where a budget has no room and `TooManyRequests`
-        where another limit has none, or where what there is belongs to others who wait for it."""
+        """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits."""
         return self._acquire(request, self._waiters)
 
     async def acquire_queued(
         self, request: ResourceRequest, limits: SharedLimits, error: TooManyRequests
     ) -> Lease:
-        """After `refusal`: when it is its turn, if that comes in time. Raises what `take` would."""
+        """Waits after `error` if the limit can be free in time. Raises as `acquire`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (limits.max_wait or 0.0)
         if not _can_wait(error, deadline):
@@ -77,10 +75,9 @@ class AdmissionQueue:
             if waiter in self._waiters:
                 self._remove(waiter)
                 self._wake({waiter.blocked_on})
-            self.settle(waiter.lease, 0, 0)  # of one who leaves just as the turn has come
+            self.settle(waiter.lease, 0, 0)  # if it was cancelled just after its turn
 
     def settle(self, lease: Lease | None, tokens: int, micro: int) -> None:
-        """What was taken is given back but for what was used."""
         if lease is None:
             return
         lease.settle(tokens, micro)
@@ -88,118 +85,107 @@ class AdmissionQueue:
             self._wake(set(_ids(lease.holders)))
 
     def reject_all(self, error: GatewayError) -> None:
-        """Nobody waits any longer: all are told the same."""
-        for waiting in tuple(self._waiters):
-            waiting.error = error
-            self._remove(waiting)
+        for waiter in tuple(self._waiters):
+            waiter.error = error
+            self._remove(waiter)
 
     def _wake(self, changed: set[HolderId]) -> None:
-        """There may be room again with the `changed` holders, or others wait for it than before:
-        whoever waits for it tries, in the order of the line, but for those who stand behind one who
-        goes on waiting for what they need too."""
+        """After a change of the `changed` holders' limits or queues: those that wait for them retry
+        in order, except behind one that still waits for a holder that they need too."""
         held: set[HolderId] = set()
-        for waiting in tuple(self._waiters):
-            if not held.isdisjoint(waiting.holder_ids):
-                changed.add(waiting.blocked_on)
-                waiting.wait_behind(next(each for each in waiting.holder_ids if each in held))
-            elif waiting.blocked_on in changed:
-                self._try_acquire(waiting)
-            if waiting in self._waiters:
-                held.add(waiting.blocked_on)
+        for waiter in tuple(self._waiters):
+            if not held.isdisjoint(waiter.holder_ids):
+                changed.add(waiter.blocked_on)
+                waiter.wait_behind(next(each for each in waiter.holder_ids if each in held))
+            elif waiter.blocked_on in changed:
+                self._try_acquire(waiter)
+            if waiter in self._waiters:
+                held.add(waiter.blocked_on)
 
-    def _retry(self, waiting: _Waiter) -> None:
-        """There should be room by now."""
-        before = waiting.blocked_on
-        self._try_acquire(waiting)
-        if waiting not in self._waiters or waiting.blocked_on != before:
+    def _retry(self, waiter: _Waiter) -> None:
+        """The expected time of its limit."""
+        before = waiter.blocked_on
+        self._try_acquire(waiter)
+        if waiter not in self._waiters or waiter.blocked_on != before:
             self._wake({before})
 
-    def _expire(self, waiting: _Waiter) -> None:
-        """It is too late, unless there is room right now."""
-        if waiting in self._waiters:
-            waiting.deadline = -math.inf
-            self._try_acquire(waiting, takewhile(lambda other: other is not waiting, self._waiters))
-            self._wake({waiting.blocked_on})
+    def _expire(self, waiter: _Waiter) -> None:
+        """The deadline: one last try."""
+        if waiter in self._waiters:
+            waiter.deadline = -math.inf
+            self._try_acquire(waiter, takewhile(lambda other: other is not waiter, self._waiters))
+            self._wake({waiter.blocked_on})
 
-    def _try_acquire(self, waiting: _Waiter, ahead: Iterable[_Waiter] = ()) -> None:
-        """It gets what it needs, or waits for what it lacks, or leaves as that comes too late."""
+    def _try_acquire(self, waiter: _Waiter, ahead: Iterable[_Waiter] = ()) -> None:
+        """It acquires, or waits again, or leaves if the limit will be free too late."""
         try:
-            waiting.lease = self._acquire(waiting.request, ahead)
-        except GatewayError as refusal:
-            waiting.error = refusal
-            if isinstance(refusal, TooManyRequests) and _can_wait(refusal, waiting.deadline):
-                waiting.wait_for_limit(refusal, self._retry)
+            waiter.lease = self._acquire(waiter.request, ahead)
+        except GatewayError as error:
+            waiter.error = error
+            if isinstance(error, TooManyRequests) and _can_wait(error, waiter.deadline):
+                waiter.wait_for_limit(error, self._retry)
                 return
-        self._remove(waiting)
+        self._remove(waiter)
 
-    def _remove(self, waiting: _Waiter) -> None:
-        del self._waiters[waiting]
-        waiting.finish()
+    def _remove(self, waiter: _Waiter) -> None:
+        del self._waiters[waiter]
+        waiter.finish()
 
-    def _acquire(self, demand: ResourceRequest, ahead: Iterable[_Waiter]) -> Lease:
-        """`ahead` are they who are in line before it."""
+    def _acquire(self, request: ResourceRequest, ahead: Iterable[_Waiter]) -> Lease:
         now = asyncio.get_running_loop().time()
-        holders, at, tokens, micro = demand.holders, demand.started_at, demand.tokens, demand.micro
+        holders, at, tokens = request.holders, request.started_at, request.tokens
+        micro = request.micro
         if ahead:
-            needs = _ids(holders)
-            before = [each for each in ahead if each.blocked_on in needs]
-            if before:  # what it lacks itself is more to the point
+            holder_ids = _ids(holders)
+            blocking = [each for each in ahead if each.blocked_on in holder_ids]
+            if blocking:
+                # An exceeded limit of its own is the better error.
                 self.quota.check(holders, now=now, at=at, tokens=tokens, micro=micro)
-                first = before[0]
-                who = str(holders[needs.index(first.blocked_on)])
-                refusal = queued_behind(who, len(before), max(0.0, first.expected_at - now))
-                refusal.holder = first.blocked_on
-                raise refusal
+                first = blocking[0]
+                holder = str(holders[holder_ids.index(first.blocked_on)])
+                error = queued_behind(holder, len(blocking), max(0.0, first.expected_at - now))
+                error.holder = first.blocked_on
+                raise error
         return self.quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
 
-    def _check_capacity(self, demand: ResourceRequest, most: int, refusal: TooManyRequests) -> None:
-        """Raises where it may not even wait."""
-        key, share = _ids(demand.holders)[0], max(1, most // _MAX_KEY_SHARE)
-        if len(self._waiters) >= most:
-            raise queue_full(refusal, most)
+    def _check_capacity(
+        self, request: ResourceRequest, capacity: int, error: TooManyRequests
+    ) -> None:
+        """Raises `error` if the queue is full."""
+        key, share = _ids(request.holders)[0], max(1, capacity // _MAX_KEY_SHARE)
+        if len(self._waiters) >= capacity:
+            raise queue_full(error, capacity)
         if sum(each.holder_ids[0] == key for each in self._waiters) >= share:
-            raise queue_full(refusal, share, str(demand.holders[0]))
+            raise queue_full(error, share, str(request.holders[0]))
 
 
 class _Waiter:
-    """Somebody in line, of whose `needs` that with `whose` limits is the first in the way: either
-    it lacks room there itself, until `due` at least, or somebody before it does. In the end there
-    is a `lease`, or else the `refusal` says why not."""
+    """A queued request. `blocked_on` is the first of its holders that blocks it: by a limit, until
+    `expected_at` at least, or by others that wait for it. In the end it has a `lease`, or else an
+    `error`."""
 
-    __slots__ = (
-        "_timer",
-        "blocked_on",
-        "deadline",
-        "error",
-        "expected_at",
-        "future",
-        "holder_ids",
-        "lease",
-        "request",
-    )
-
-    def __init__(self, demand: ResourceRequest, refusal: TooManyRequests, until: float) -> None:
-        self.request = demand
-        self.holder_ids = _ids(demand.holders)
-        self.error: GatewayError = refusal
-        self.blocked_on = refusal.holder or self.holder_ids[0]
-        self.deadline = until
+    def __init__(self, request: ResourceRequest, error: TooManyRequests, deadline: float) -> None:
+        self.request = request
+        self.holder_ids = _ids(request.holders)
+        self.error: GatewayError = error
+        self.blocked_on = error.holder or self.holder_ids[0]
+        self.deadline = deadline
         self.expected_at = -math.inf
         self.lease: Lease | None = None
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
 
-    def wait_for_limit(self, refusal: TooManyRequests, again: Callable[[_Waiter], None]) -> None:
-        """It waits for room of its own, and tries `again` when that should come."""
+    def wait_for_limit(self, error: TooManyRequests, retry: Callable[[_Waiter], None]) -> None:
+        """Calls `retry` when its own limit should be free."""
         loop = self.future.get_loop()
-        now, wait = loop.time(), refusal.retry_after or 0.0
-        self.wait_behind(refusal.holder or self.blocked_on)
+        now, wait = loop.time(), error.retry_after or 0.0
+        self.wait_behind(error.holder or self.blocked_on)
         self.expected_at = now + wait
-        self._timer = loop.call_at(now + max(_MIN_INTERVAL, wait), again, self)
+        self._timer = loop.call_at(now + max(_MIN_INTERVAL, wait), retry, self)
 
-    def wait_behind(self, whose: HolderId) -> None:
-        """It waits for others who wait."""
-        self.blocked_on = whose
+    def wait_behind(self, holder: HolderId) -> None:
+        """Waits until those ahead have acquired the holder's limits."""
+        self.blocked_on = holder
         if self._timer is not None:
             self._timer.cancel()
 
@@ -213,9 +199,9 @@ def _ids(holders: Iterable[Holder]) -> tuple[HolderId, ...]:
     return tuple((holder.kind, holder.id) for holder in holders)
 
 
-def _can_wait(refusal: TooManyRequests, until: float) -> bool:
-    """Whether waiting may help."""
-    wait = refusal.retry_after
-    if refusal.permanent or wait is None:
+def _can_wait(error: TooManyRequests, deadline: float) -> bool:
+    """Whether the limit can be free in time."""
+    wait = error.retry_after
+    if error.permanent or wait is None:
         return False
-    return asyncio.get_running_loop().time() + (wait if wait > DEFAULT_WAIT else 0.0) < until
+    return asyncio.get_running_loop().time() + (wait if wait > DEFAULT_WAIT else 0.0) < deadline

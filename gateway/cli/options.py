@@ -35,7 +35,7 @@ class Location:
     def catalog(self) -> Catalog | None:
         """The models that exist; None where no configuration, or none that is right, tells."""
         found = self._read()
-        return None if found is None else Catalog.of(found.models)
+        return None if found is None else Catalog(found.models)
 
     def money(self) -> Money:
         """How units are shown; without a price where no configuration tells one."""

@@ -88,7 +88,7 @@ def _by_file(
         with connect(place.state_dir) as client:
             name = _group(client, key, group)
             patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
-    catalog = Catalog.of(config.models)
+    catalog = Catalog(config.models)
     router = Router(catalog, config.channels, config.families)
     told = preview_route(config, catalog, router, patterns, model, spoken, AssumeHealthy())
     print_note(f"As {place.config} says; how the accounts are is not known.")

@@ -1,1 +1,1 @@
-"""The vocabulary that every other room speaks; it knows no wire, no network and no clock."""
+"""Values that all packages share: prompts, replies, events, limits."""

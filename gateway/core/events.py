@@ -1,19 +1,10 @@
-"""The steps of an arriving reply, and the one grammar they obey. It must not know any wire format.
+"""The events of a streamed reply, with its failures and its usage.
 
-    stream := Begin ( Open(i) | Delta(i) | Close(i) | Ping )* ( End | Fail )    Fail may come first
+    stream := Begin ( Open(i) | Delta(i) | Close(i) | Ping )* ( End | Fail )    Fail can come first
 
-A Delta stands only between its Open and its Close. Indexes count up from 0; each opens once and
-closes once; several may be open at once only where all of them are tool calls. End comes once,
-with everything closed, and carries the total usage. Events are those of choice 0.
-
-What went wrong upstream, in one shape for HTTP errors, error events and broken lines.
-
-It must not know what follows from a failure (that is a verdict) nor how a client is told.
-
-Token counts of one reply, with one meaning everywhere. It must not know prices or formats.
-
-`input_tokens` is the whole prompt: cache reads and writes are subsets of it. The messages format
-reports the three disjoint, chat and responses report them inclusive; codecs convert at their edge.
+A Delta comes only between its Open and its Close. Indexes count up from 0; each opens once and
+closes once; only tool calls can be open concurrently. End comes once, with everything closed, and
+has the total usage. Events are those of choice 0.
 """
 
 from __future__ import annotations
@@ -23,9 +14,12 @@ from typing import Final
 from gateway.core.parts import Citation, Part, ProviderData
 from gateway.core.value import FastStrEnum, value
 
+CHARS_PER_TOKEN: Final = 4
+"""Of a model's output, if the upstream reports no usage."""
+
 
 class StopReason(FastStrEnum):
-    """Why the model stopped; the words are those of the messages format where it has one."""
+    """Why the model stopped; values are those of the messages format where it has one."""
 
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
@@ -37,10 +31,84 @@ class StopReason(FastStrEnum):
     COMPACTION = "compaction"
 
 
+class FailureKind(FastStrEnum):
+    """RESPONSE is an error that the upstream sent; the others are detected by the gateway."""
+
+    RESPONSE = "said"
+    CONNECT = "connect"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    DISCONNECT = "disconnect"
+    TRUNCATED = "cut"
+    MALFORMED = "garbage"
+    EMPTY = "empty"
+    TOO_LARGE = "too_large"
+    EVENT_TOO_LARGE = "event_too_large"
+
+
+@value(kw_only=True)
+class Failure:
+    """What went wrong upstream: an HTTP error, an error event or a network error.
+
+    `status` is the upstream's HTTP status, or the equivalent of its error event. `message` is the
+    upstream's text, `body` the raw error (at most 8 KiB) for the request log; neither is redacted.
+    `retry_after` is in seconds.
+    """
+
+    kind: FailureKind
+    message: str
+    status: int | None = None
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+    body: str | None = None
+    retry_after: float | None = None
+
+
+@value(kw_only=True)
+class Usage:
+    """Token counts of one reply, never negative.
+
+    `input_tokens` is the whole prompt, cache reads and writes included (as chat and responses
+    report it; messages reports them separately). `cache_write_1h_tokens` is the part of
+    `cache_write_tokens` with a lifetime of one hour, `reasoning_tokens` a part of `output_tokens`.
+    """
+
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    web_searches: int = 0
+
+    @property
+    def fresh_input_tokens(self) -> int:
+        """Input that was neither read from the cache nor written to it."""
+        return max(0, self.input_tokens - self.cache_read_tokens - self.cache_write_tokens)
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def is_plausible(self, characters: int, initial: Usage | None) -> bool:
+        """Whether a reply of so many characters can have this usage; `initial` was reported before
+        it. Some upstreams report only that, or no output at all."""
+        if self == initial:
+            return characters // CHARS_PER_TOKEN <= self.output_tokens
+        return bool(self.output_tokens) or not characters
+
+    @classmethod
+    def estimated(cls, input_tokens: int, characters: int) -> Usage:
+        """For a reply without reported usage; `characters` is the length of its output."""
+        output_tokens = max(1, characters // CHARS_PER_TOKEN)
+        return cls(input_tokens=input_tokens, output_tokens=output_tokens)
+
+
 @value
 class Begin:
-    """`id` and `model` are the upstream's; `usage` is a first estimate where the format gives one;
-    `extra` is the opening body for its own format."""
+    """`id` and `model` are the upstream's; `usage` is a first estimate if the format has one;
+    `extra` is the opening body for the same format."""
 
     id: str
     model: str
@@ -50,7 +118,7 @@ class Begin:
 
 @value
 class Open:
-    """The part as it starts: names and ids set, contents usually still empty."""
+    """A part with its names and ids, usually without content."""
 
     index: int
     part: Part
@@ -58,14 +126,14 @@ class Open:
 
 @value
 class Signature:
-    """Completes the `signature` of the thinking part it belongs to; the last one wins."""
+    """Completes the `signature` of its thinking part; the last one counts."""
 
     value: ProviderData
 
 
 @value
 class Delta:
-    """A piece of the open part `index`: a string lengthens its text, arguments or input."""
+    """A piece of the open part `index`: a string is appended to its text, arguments or input."""
 
     index: int
     piece: str | Signature | Citation
@@ -73,7 +141,7 @@ class Delta:
 
 @value
 class Close:
-    """The part is complete. `extra` is what only its own format said about it at the end."""
+    """The part is complete. `extra` is data of its own format from the end."""
 
     index: int
     extra: ProviderData | None = None
@@ -81,12 +149,12 @@ class Close:
 
 @value
 class Ping:
-    """The upstream is alive and has nothing to say."""
+    """A keep-alive without content."""
 
 
 @value
 class End:
-    """The reply is complete. `usage` is None where the upstream never reported one."""
+    """The reply is complete. `usage` is None if the upstream reported none."""
 
     stop: StopReason
     usage: Usage | None
@@ -96,7 +164,7 @@ class End:
 
 @value
 class Fail:
-    """The reply broke off. `usage` is what was known by then."""
+    """The reply failed. `usage` is what was reported until then."""
 
     failure: Failure
     usage: Usage | None = None
@@ -113,90 +181,8 @@ class Phase(FastStrEnum):
 
 TRANSITIONS: dict[Phase, dict[type[Event], Phase]] = {
     Phase.BEFORE: {Begin: Phase.WITHIN, Fail: Phase.AFTER},
-    Phase.WITHIN: {
-        Open: Phase.WITHIN,
-        Delta: Phase.WITHIN,
-        Close: Phase.WITHIN,
-        Ping: Phase.WITHIN,
-        End: Phase.AFTER,
-        Fail: Phase.AFTER,
-    },
+    Phase.WITHIN: dict.fromkeys((Open, Delta, Close, Ping), Phase.WITHIN)
+    | dict.fromkeys((End, Fail), Phase.AFTER),
     Phase.AFTER: {},
 }
-"""Which event may come in which phase, and the phase it leads to."""
-
-
-class FailureKind(FastStrEnum):
-    """Who speaks: the upstream itself (`said`), or the line to it."""
-
-    RESPONSE = "said"
-    CONNECT = "connect"
-    TLS = "tls"
-    TIMEOUT = "timeout"
-    DISCONNECT = "disconnect"
-    TRUNCATED = "cut"
-    MALFORMED = "garbage"
-    EMPTY = "empty"
-    TOO_LARGE = "too_large"
-    EVENT_TOO_LARGE = "event_too_large"
-
-
-@value(kw_only=True)
-class Failure:
-    """`status` is the upstream's HTTP status, or the one that its error event stands for.
-
-    `message` is the upstream's own text, `body` the raw error (at most 8 KiB) for the log row:
-    neither has been cleaned for a client. `retry_after` is in seconds.
-    """
-
-    kind: FailureKind
-    message: str
-    status: int | None = None
-    type: str | None = None
-    code: str | None = None
-    param: str | None = None
-    body: str | None = None
-    retry_after: float | None = None
-
-
-CHARS_PER_TOKEN: Final = 4
-"""Of what a model says, where nobody has counted."""
-
-
-@value(kw_only=True)
-class Usage:
-    """All counts are language-model tokens, never negative.
-
-    `cache_write_1h_tokens` is the part of `cache_write_tokens` with the one-hour lifetime;
-    `reasoning_tokens` is the part of `output_tokens` that was reasoning.
-    """
-
-    input_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    web_searches: int = 0
-
-    @property
-    def fresh_input_tokens(self) -> int:
-        """The part of the prompt that no cache served or kept."""
-        return max(0, self.input_tokens - self.cache_read_tokens - self.cache_write_tokens)
-
-    @property
-    def total_tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    def is_plausible(self, characters: int, initial: Usage | None) -> bool:
-        """Whether a reply of `said` characters can have used this, where `beginning` was told
-        before it: some upstreams never count what is said after that, or nothing at all."""
-        if self == initial:
-            return characters // CHARS_PER_TOKEN <= self.output_tokens
-        return bool(self.output_tokens) or not characters
-
-    @classmethod
-    def estimated(cls, input_tokens: int, characters: int) -> Usage:
-        """Of a reply that nobody has counted; `said` is in characters."""
-        output_tokens = max(1, characters // CHARS_PER_TOKEN)
-        return cls(input_tokens=input_tokens, output_tokens=output_tokens)
+"""The events that are valid in a phase, and the phase after them."""

@@ -1,7 +1,4 @@
-"""The closed sets of names: wire formats, model families, lanes.
-
-This room must not know what any of them looks like on the wire.
-"""
+"""Wire formats, model families and lanes."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from gateway.core.value import FastStrEnum
 
 
 class Format(FastStrEnum):
-    """A wire format that clients and channels speak (Specification, "What the service does")."""
+    """A wire format of clients and channels (Specification, "What the service does")."""
 
     CHAT = "chat"
     MESSAGES = "messages"
@@ -24,7 +21,7 @@ class Family(FastStrEnum):
 
 
 class Lane(FastStrEnum):
-    """Native where client and channel share a format, translated where they do not."""
+    """NATIVE if client and channel have the same format, else TRANSLATED."""
 
     NATIVE = "native"
     TRANSLATED = "translated"

@@ -1,8 +1,7 @@
-"""What prompts and replies are made of. Values only; this room must not know any wire format.
+"""The parts of prompts and replies.
 
-Parts stand both in prompts (complete) and in replies (complete, or as the opening form of a part
-that deltas then fill). Data that only one format understands rides along as `Opaque` and leaves
-again only in the format it came from.
+In a reply a part is complete, or it is the opening form that deltas then complete. Data of one
+format alone is `ProviderData`, and is rendered in that format alone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from gateway.core.value import FastStrEnum, value
 
 @value
 class ProviderData:
-    """A side pocket: `data` is as it stood on the wire of `format`, untouched."""
+    """`data` is as sent in `format`, unchanged."""
 
     format: Format
     data: Any
@@ -23,7 +22,7 @@ class ProviderData:
 
 @value
 class Citation:
-    """A source that a text leans on; offsets count characters of that text where they are known."""
+    """The source of a text; offsets are in characters of that text."""
 
     url: str | None = None
     title: str | None = None
@@ -35,7 +34,7 @@ class Citation:
 
 @value
 class CacheBreakpoint:
-    """A prompt-cache breakpoint behind the part that carries it; `ttl` as sent (`5m`, `1h`)."""
+    """A prompt-cache breakpoint after its part; `ttl` as sent (`5m`, `1h`)."""
 
     ttl: str | None = None
 
@@ -50,17 +49,16 @@ class Text:
 
 @value
 class Refusal:
-    """Text in which the model declines."""
+    """Text of a refusal by the model."""
 
     text: str = ""
 
 
 @value
 class Thinking:
-    """Reasoning. `signature` is what proves it to the upstream that wrote it (signature bytes,
-    encrypted content, item id) and must come back to it unchanged; `redacted` reasoning has no
-    readable text at all. `origin` is set where the reasoning came back through another format: the
-    `Target.origin` that it was written by."""
+    """Reasoning. `signature` (signature bytes, encrypted content, item id) has to return to its
+    upstream unchanged; `redacted` reasoning has no readable text. `origin` is set if the reasoning
+    returned through another format: the `Target.origin` that wrote it."""
 
     text: str = ""
     signature: ProviderData | None = None
@@ -70,7 +68,7 @@ class Thinking:
 
 
 class CallKind(FastStrEnum):
-    """What a tool call carries: JSON arguments, or the free text of a custom tool."""
+    """FUNCTION: JSON arguments. CUSTOM: free text."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -78,8 +76,8 @@ class CallKind(FastStrEnum):
 
 @value
 class ToolCall:
-    """A call that the client must run. `arguments` is JSON text as the model wrote it (it can be
-    invalid), or free text for a custom tool."""
+    """A call that the client runs. `arguments` is JSON text, which can be invalid, or the free
+    text of a custom tool."""
 
     id: str
     name: str
@@ -92,7 +90,7 @@ class ToolCall:
 
 @value
 class ToolResult:
-    """What the client's tool answered to the call `call_id`."""
+    """The client's result of the call `call_id`."""
 
     call_id: str
     parts: tuple[Part, ...] = ()
@@ -104,7 +102,7 @@ class ToolResult:
 
 @value
 class ServerToolCall:
-    """A call that the upstream runs itself (web search and the like); `arguments` is JSON text."""
+    """A call that the upstream runs, such as web search; `arguments` is JSON text."""
 
     id: str
     name: str
@@ -114,7 +112,7 @@ class ServerToolCall:
 
 @value
 class ServerToolResult:
-    """What a server tool found, in the words of its own format."""
+    """The result of a server tool, in its own format."""
 
     call_id: str
     name: str
@@ -123,10 +121,8 @@ class ServerToolResult:
 
 @value
 class Source:
-    """Where the bytes of an image or a document are: exactly one of the three is set.
-
-    `data` is base64 without line breaks and goes with `media_type`.
-    """
+    """The content of an image or a document: exactly one of the first three is set. `data` is
+    base64 without line breaks, of type `media_type`."""
 
     url: str | None = None
     data: str | None = None
@@ -144,7 +140,7 @@ class Image:
 
 @value
 class Document:
-    """A file for the model to read; `text` is set instead of a source for plain-text documents."""
+    """A plain-text document has `text` instead of a source."""
 
     source: Source | None = None
     text: str | None = None
@@ -161,7 +157,7 @@ class Audio:
 
 @value
 class UnknownPart:
-    """A part of a kind that the hub has no word for; `kind` is its name on the wire."""
+    """A part of a kind that no other class represents; `kind` is its type as sent."""
 
     kind: str
     data: ProviderData

@@ -1,10 +1,4 @@
-"""Everything the client asks, in the hub's form. It must not know any wire format.
-
-A prompt is what validates a request, feeds routing, and is rendered where the formats differ.
-
-The conversation that coding agents hide in the name of their user. It must not know what follows
-from one.
-"""
+"""A client's request, independent of its format."""
 
 from __future__ import annotations
 
@@ -20,7 +14,7 @@ from gateway.core.value import FastStrEnum, value
 
 
 class Role(FastStrEnum):
-    """Who speaks. Tool results are parts of a user's turn, in every format."""
+    """Tool results are parts of a user turn, in every format."""
 
     SYSTEM = "system"
     DEVELOPER = "developer"
@@ -37,8 +31,8 @@ class Turn:
 
 
 class ToolKind(FastStrEnum):
-    """Function: JSON arguments by schema. Custom: free text. Server: run by the upstream itself,
-    or known to the model by its type alone."""
+    """FUNCTION: JSON arguments with a schema. CUSTOM: free text. SERVER: run by the upstream, or
+    defined by its type alone."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -47,9 +41,9 @@ class ToolKind(FastStrEnum):
 
 @value(kw_only=True)
 class WebSearch:
-    """What a client asks of a web search that the upstream runs. `location` holds city, region,
-    country and timezone as far as told; `handed_back`: the client also takes the search as an
-    ordinary call that it runs itself (Specification, "Feature rules by endpoint")."""
+    """Options of a web search that the upstream runs. `location` can have city, region, country
+    and timezone. `client_executable`: the client also accepts the search as an ordinary tool call
+    (Specification, "Feature rules by endpoint")."""
 
     allowed_domains: tuple[str, ...] = ()
     blocked_domains: tuple[str, ...] = ()
@@ -61,9 +55,9 @@ class WebSearch:
 
 @value(kw_only=True)
 class Tool:
-    """`schema` is a JSON Schema; `grammar` the free-text form of a custom tool; `search` is set on
-    a server tool that searches the web; `extra` holds the fields of a function or custom tool that
-    the hub has no word for; `definition` is the tool as it stood on its own format's wire."""
+    """`schema` is a JSON Schema; `grammar` the text format of a custom tool; `search` is set for
+    web search; `extra` has other fields of a function or custom tool; `definition` is the whole
+    tool as sent in its own format."""
 
     kind: ToolKind
     name: str
@@ -88,8 +82,8 @@ class ChoiceMode(FastStrEnum):
 
 @value
 class ToolChoice:
-    """`name` goes with NAMED; `allowed` narrows AUTO or REQUIRED to some of the tools; OPAQUE is
-    a choice that only its own format can express."""
+    """`name` is set for NAMED; `allowed` restricts AUTO or REQUIRED to some tools;
+    PROVIDER_SPECIFIC is a choice that only its own format has."""
 
     mode: ChoiceMode
     name: str | None = None
@@ -100,12 +94,9 @@ class ToolChoice:
 
 @value(kw_only=True)
 class Reasoning:
-    """How hard to think: `enabled` None leaves it to the model; `budget` is in tokens.
-
-    `mode` is the format's own word (`adaptive`, `between_tools`), `summary` how much of the
-    reasoning the client wants to read; `extra` is the wish as it stood on the wire of a format that
-    has several ways to say it.
-    """
+    """`enabled` None is the model's default; `budget` is in tokens; `mode` is the format's own
+    value (`adaptive`, `between_tools`); `summary` is the requested level of detail; `extra` is the
+    setting as sent in a format with several forms of it."""
 
     enabled: bool | None = None
     effort: str | None = None
@@ -122,7 +113,7 @@ class OutputKind(FastStrEnum):
 
 @value(kw_only=True)
 class OutputFormat:
-    """The form that the answer's text must have."""
+    """The required format of the reply's text."""
 
     kind: OutputKind
     schema: Mapping[str, Any] | None = None
@@ -144,13 +135,12 @@ class Sampling:
 
 
 DEFAULT_SAMPLING: Final = Sampling()
-"""Of a prompt that says nothing of it. Codecs use this very value, so that it is known at sight."""
+"""Codecs use this object if a prompt has no sampling fields: compare with `is`."""
 
 
 @value(kw_only=True)
 class Prompt:
-    """One request. `model` is the id as sent; `extra` holds every top-level field that the hub
-    has no word for, as it stood on the wire."""
+    """`model` is the id as sent; `extra` has the other top-level fields, as sent."""
 
     format: Format
     model: str
@@ -180,7 +170,7 @@ _SESSION_SUFFIX: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
 
 
 def agent_session_id(user: str) -> str | None:
-    """At the end of the name, or a field where the name is a JSON object."""
+    """The session that coding agents encode in `user`: a suffix, or a field of a JSON object."""
     if match := _SESSION_SUFFIX.search(user):
         return match[1]
     if not user.startswith("{"):

@@ -1,7 +1,4 @@
-"""Everything the model answered, as one value, and how events add up to it.
-
-It must not know whether the reply arrived whole or as a stream: both give equal values.
-"""
+"""A complete reply, its conversion from and to events, and its length."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from gateway.core.value import replace, value
 
 @value(kw_only=True)
 class Reply:
-    """A complete answer. `usage` is None where the upstream reported none."""
+    """`usage` is None if the upstream reported none."""
 
     id: str
     model: str
@@ -38,7 +35,7 @@ class Reply:
 
 
 class ReplyFailed(Exception):
-    """The events ended in a failure, so there is no reply."""
+    """The events end with a failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -46,10 +43,7 @@ class ReplyFailed(Exception):
 
 
 def collect_reply(events: Iterable[Event]) -> Reply:
-    """The reply that a stream of events adds up to.
-
-    Raises `ReplyFailed` where it ends in `Fail`, `ValueError` where it does not end at all.
-    """
+    """Raises `ReplyFailed` if the events end with `Fail`, `ValueError` if they are incomplete."""
     begin: Begin | None = None
     parts: dict[int, _PartAccumulator] = {}
     for event in events:
@@ -72,11 +66,11 @@ def collect_reply(events: Iterable[Event]) -> Reply:
                 usage=event.usage,
                 stop_sequence=event.stop_sequence,
             )
-    raise ValueError("the events do not add up to a reply: no Begin, or no End")
+    raise ValueError("incomplete events: no Begin, or no End")
 
 
 def reply_events(reply: Reply) -> Iterator[Event]:
-    """The shortest stream of events that adds up to the reply."""
+    """The shortest stream of events of the reply."""
     yield Begin(id=reply.id, model=reply.model)
     for index, part in enumerate(reply.parts):
         opening, pieces = _opening_part(part)
@@ -88,8 +82,8 @@ def reply_events(reply: Reply) -> Iterator[Event]:
 
 
 def count_output_chars(reply: Reply, usage: Usage | None = None) -> int:
-    """How many characters the model has written, reasoning and arguments included; 0 where `usage`
-    tells its output, for then nobody has to know."""
+    """Characters of the model's output, reasoning and arguments included; 0 if `usage` has output
+    tokens, because then nothing has to be estimated."""
     if usage is not None and usage.output_tokens:
         return 0
     return sum(map(_part_length, reply.parts))
@@ -109,7 +103,7 @@ _TEXT: Final = Text()
 
 
 def _opening_part(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
-    """A part as it opens, and the pieces that complete it."""
+    """The opening form of a part, and the pieces that complete it."""
     match part:
         case Text(text, citations):
             plain = part.cache is None and part.extra is None
@@ -130,7 +124,7 @@ def _opening_part(part: Part) -> tuple[Part, Sequence[str | Signature | Citation
 
 
 class _PartAccumulator:
-    """One part while its deltas arrive; pieces are joined once, at the end."""
+    """Collects the deltas of one part; pieces are joined once, at the end."""
 
     __slots__ = ("citations", "part", "pieces", "signature")
 

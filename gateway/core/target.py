@@ -1,8 +1,4 @@
-"""Who is asked, as far as a prompt's rendering depends on it. It must not know any wire format.
-
-A target is one upstream's model as the configuration describes it: what it is called there, and
-which of the things that a prompt may ask for it can take.
-"""
+"""One upstream's model: its name there and the features that it supports."""
 
 from __future__ import annotations
 
@@ -11,12 +7,12 @@ from typing import Final
 from gateway.core.value import FastStrEnum, value
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""Every word for how hard to think, from least to most."""
+"""All reasoning efforts, from lowest to highest."""
 
 
 class ThinkingStyle(FastStrEnum):
-    """How a messages-native model is told to think: by a budget of tokens, by an effort and at will
-    (`adaptive`), the same without being able to do otherwise (`always`), or not at all."""
+    """How thinking is requested from a messages upstream: a token budget, an effort with optional
+    thinking (ADAPTIVE) or mandatory thinking (ALWAYS), or not at all."""
 
     BUDGET = "budget"
     ADAPTIVE = "adaptive"
@@ -25,7 +21,7 @@ class ThinkingStyle(FastStrEnum):
 
 
 class SamplingStyle(FastStrEnum):
-    """Which of `temperature` and `top_p` a model takes: both, one of them, or neither."""
+    """Which of `temperature` and `top_p` a model accepts."""
 
     BOTH = "both"
     ONE = "one"
@@ -33,8 +29,8 @@ class SamplingStyle(FastStrEnum):
 
 
 class ToolEffort(FastStrEnum):
-    """What becomes of the reasoning effort where function tools are sent on chat: it goes along, is
-    left out, or is sent as `none` (some chat-native models refuse anything else)."""
+    """The reasoning effort in chat requests with function tools: sent, left out, or sent as `none`
+    (some chat models reject any other)."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -43,15 +39,15 @@ class ToolEffort(FastStrEnum):
 
 @value(kw_only=True)
 class Target:
-    """`model` is the upstream's own name for it.
+    """`model` is the upstream's name for it.
 
-    `origin` names, without telling, the account and family that signed reasoning must have come
-    from to be accepted back; `max_output` is in tokens. `efforts` are the words of `EFFORTS` that
-    the model takes. `structured`: JSON schemas for answers. `prefill`: a prompt may end with the
-    assistant's words. `system_turns`: system messages within the conversation. `custom_tools`:
-    tools that take free text. `cache_marks`: breakpoints for prompt caching. `reasoning_text`: its
-    own plain reasoning comes back with the history. `plain_max_tokens`: chat's older `max_tokens`
-    instead of `max_completion_tokens`. `developer`: system prompts as role `developer` on chat.
+    `origin` is a hash of account and family: signed reasoning is accepted only by its own origin.
+    `max_output` is in tokens. `efforts` are the members of `EFFORTS` that the model accepts.
+    `structured`: JSON schemas for the output. `prefill`: a prompt can end with an assistant turn.
+    `system_turns`: system messages within the conversation. `custom_tools`: tools with free text.
+    `cache_marks`: prompt-cache breakpoints. `reasoning_text`: needs its plain reasoning back.
+    `plain_max_tokens`: chat's older `max_tokens` instead of `max_completion_tokens`. `developer`:
+    system prompts with the role `developer` on chat.
     """
 
     model: str

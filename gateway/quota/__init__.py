@@ -1,1 +1,1 @@
-"""What holders of allowances may use, and what it costs: pure, so time is an argument."""
+"""Limits, budgets, prices and token estimates. Time is an argument."""

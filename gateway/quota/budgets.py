@@ -1,12 +1,7 @@
-"""Days and months of UTC, as budgets know them. It must not know what is counted in them.
+"""What a holder of budgets has spent, and what its running requests may still spend.
 
-All times are Unix microseconds.
-
-What one holder has spent and what its running requests may still spend. It must not know who the
-holder is, nor what anything costs.
-
-Money is in micro-units, times are Unix microseconds. What an exchange costs is spent in the day and
-the month in which it began, as in the ledger; what is reserved weighs on every budget.
+Money is in micro-units, times are unix microseconds, days and months are in UTC. A cost belongs to
+the day and the month in which its exchange began; reserved amounts count in every budget.
 """
 
 from __future__ import annotations
@@ -17,44 +12,45 @@ from typing import Final
 
 from gateway.core.limits import Limits
 
-_MICROSECONDS: Final = 1_000_000
-_DAY: Final = 86_400 * _MICROSECONDS
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A time that begins at `begins` and is over at `ends`."""
+    """`end` is excluded."""
 
     start: int
     end: int
 
 
 def day_of(at: int) -> Period:
-    """The day of UTC that a moment lies in."""
-    begins = at - at % _DAY
-    return Period(begins, begins + _DAY)
+    start = at - at % _DAY
+    return Period(start, start + _DAY)
 
 
 def month_of(at: int) -> Period:
-    """The month of UTC that a moment lies in."""
-    moment = datetime.fromtimestamp(at // _MICROSECONDS, UTC)
+    moment = datetime.fromtimestamp(at // _SECOND, UTC)
     year, month = moment.year, moment.month
     return Period(_month_start(year, month), _month_start(year + month // 12, month % 12 + 1))
 
 
 def format_utc(at: int) -> str:
-    """A moment, down to its second, as people and programs read it: 2026-11-22T00:00:00Z."""
-    return datetime.fromtimestamp(at // _MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """2026-11-22T00:00:00Z."""
+    return datetime.fromtimestamp(at // _SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _month_start(year: int, month: int) -> int:
-    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _MICROSECONDS
+    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _SECOND
+
+
+_NEVER: Final = Period(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetShortfall:
-    """A budget that has no room: its name (as in `gateway.core.limits.LIMITS`) and value, what is
-    spent and reserved of it, and when it begins anew (None: never)."""
+    """An exceeded budget: its name (of `LIMIT_NAMES`), limit, spent and reserved amounts, and when
+    it resets (None: never)."""
 
     budget: str
     limit: int
@@ -64,71 +60,57 @@ class BudgetShortfall:
 
 
 class BudgetTracker:
-    __slots__ = (
-        "_day",
-        "_day_begins",
-        "_day_ends",
-        "_month",
-        "_month_begins",
-        "_month_ends",
-        "reserved",
-        "total",
-    )
+    """`total` is all that was spent."""
+
+    __slots__ = ("_day", "_day_spent", "_month", "_month_spent", "reserved", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.reserved = 0
-        self._day = self._day_begins = self._day_ends = 0
-        self._month = self._month_begins = self._month_ends = 0
+        self._day = self._month = _NEVER
+        self._day_spent = self._month_spent = 0
 
     def load(self, total: int, day: int, month: int, at: int) -> None:
-        """What the ledger knows at a moment: spent in all, in its day and in its month."""
+        """Sets what was spent in total, in the day and in the month of `at`."""
         self._roll_over(at)
         self.total = total
-        self._day = day
-        self._month = month
+        self._day_spent = day
+        self._month_spent = month
 
     def spent(self, at: int) -> tuple[int, int, int]:
-        """In all, and in the day and the month of a moment that is not long past."""
+        """In total, in the current day and in the current month."""
         self._roll_over(at)
-        return self.total, self._day, self._month
+        return self.total, self._day_spent, self._month_spent
 
     def shortfall(self, limits: Limits, at: int, amount: int) -> BudgetShortfall | None:
-        """The budget that has no room for `amount`, of several the one that is spent for longest;
-        nothing always fits."""
+        """The budget that `amount` exceeds; of several the one that resets last. 0 always fits."""
         if not amount:
             return None
         self._roll_over(at)
         budgets = (
             ("budget", limits.budget, self.total, None),
-            ("budget_month", limits.budget_month, self._month, self._month_ends),
-            ("budget_day", limits.budget_day, self._day, self._day_ends),
+            ("budget_month", limits.budget_month, self._month_spent, self._month.end),
+            ("budget_day", limits.budget_day, self._day_spent, self._day.end),
         )
-        for name, value, spent, resets_at in budgets:
-            if value is not None and spent + self.reserved + amount > value:
-                return BudgetShortfall(name, value, spent, self.reserved, resets_at)
+        for name, limit, spent, resets_at in budgets:
+            if limit is not None and spent + self.reserved + amount > limit:
+                return BudgetShortfall(name, limit, spent, self.reserved, resets_at)
         return None
 
-    def reserve(self, amount: int) -> None:
-        self.reserved += amount
-
     def settle(self, reserved: int, spent: int, at: int) -> None:
-        """An exchange that began at `at` has ended: what was reserved for it, what it cost."""
+        """An exchange that began at `at` has ended: what it had reserved, and its cost."""
         self._roll_over(at)
         self.reserved -= reserved
         self.total += spent
-        if at >= self._day_begins:
-            self._day += spent
-        if at >= self._month_begins:
-            self._month += spent
+        if at >= self._day.start:
+            self._day_spent += spent
+        if at >= self._month.start:
+            self._month_spent += spent
 
     def _roll_over(self, at: int) -> None:
-        """A new day begins, and maybe a new month. Time only goes on: an earlier moment changes
-        nothing."""
-        if at < self._day_ends:
+        """Starts a new day or month; an earlier time changes nothing."""
+        if at < self._day.end:
             return
-        day = day_of(at)
-        self._day, self._day_begins, self._day_ends = 0, day.start, day.end
-        if at >= self._month_ends:
-            month = month_of(at)
-            self._month, self._month_begins, self._month_ends = 0, month.start, month.end
+        self._day, self._day_spent = day_of(at), 0
+        if at >= self._month.end:
+            self._month, self._month_spent = month_of(at), 0

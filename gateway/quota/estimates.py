@@ -1,10 +1,4 @@
-"""How many input tokens a prompt will cost a certain model, corrected by what others really cost.
-
-It must not know how the first guess is made, nor who finished a request.
-
-How long replies are going to be, by what models have written before. It must not know what is
-reserved for them.
-"""
+"""Expected input and output tokens, from the newest finished requests of a model."""
 
 from __future__ import annotations
 
@@ -19,30 +13,32 @@ from typing import Final
 from gateway.core.prompt import Prompt
 
 SAFETY_MARGIN: Final = 1.04
-"""Upwards: a client that thinks its prompt smaller than it is finds out too late."""
+"""An estimate that is too low is worse for a client than one that is too high."""
 
 INPUT_SAMPLES: Final = 64
-"""Finished requests that count for a model, the newest."""
+OUTPUT_SAMPLES: Final = 64
+"""Finished requests that count for a model."""
 
 MAX_FACTOR: Final = 4.0
-"""A request that cost more than so many times the guess, or less than that part of it, was counted
-by something other than its text."""
+"""A request whose usage differs more from its raw estimate has other content than text."""
 
 MAX_WEIGHT: Final = 4096
-"""Tokens up to which a larger request tells more than a smaller one."""
+"""Tokens up to which a larger request has more weight."""
+
+DEFAULT_OUTPUT: Final = 1_024
+"""Expected output tokens of a model without finished requests."""
 
 _WEIGHT: Final = itemgetter(1)
 
 _MEDIAN_INTERVAL: Final = 8
-"""Requests after which the median is computed again, once `REMEMBERED` are known."""
+"""Requests between two computations of the median, once there are `INPUT_SAMPLES`."""
 
-_PRIOR_WEIGHT: Final = 1024
-_PRIOR: Final = ((1.0, _PRIOR_WEIGHT),) * 3
-"""Before anything is known the guess counts as right, as if a few requests had said so."""
+_PRIOR: Final = ((1.0, 1024),) * 3
+"""Ratios and weights that a model starts with."""
 
 
 class InputEstimates:
-    """`guess` gives a prompt's tokens without regard to the model."""
+    """`estimator` returns a prompt's tokens for any model."""
 
     __slots__ = ("_calibrations", "_estimator")
 
@@ -51,24 +47,22 @@ class InputEstimates:
         self._calibrations: dict[str, _Calibration] = {}
 
     def estimate(self, model_id: str, prompt: Prompt) -> int:
-        """Input tokens of the prompt, a few percent too many rather than too few; never 0."""
+        """Input tokens of the prompt, rather too many than too few; never 0."""
         return self.calibrated(model_id, self.raw(prompt))
 
     def raw(self, prompt: Prompt) -> int:
-        """The same for no certain model. That is what takes time: it may be kept for `corrected`
-        and `learn`."""
+        """The estimate for any model. It is the slow part, and can be reused for `calibrated` and
+        `record`."""
         return self._estimator(prompt)
 
     def calibrated(self, model_id: str, raw: int) -> int:
-        """What a guess comes to for the model."""
         calibration = self._calibrations.get(model_id)
         factor = calibration.factor if calibration else 1.0
         return max(1, math.ceil(raw * factor * SAFETY_MARGIN))
 
     def record(self, model_id: str, prompt: Prompt, used: int, raw: int | None = None) -> None:
-        """A finished request of the model (an id of the catalog) had `used` input tokens, the
-        cached ones included. What a prompt only refers to cannot be guessed, so nothing is learned
-        from it."""
+        """A finished request of the catalog's model had `used` input tokens, including cached ones.
+        Prompts that refer to an earlier response are ignored."""
         if prompt.previous_response_id is not None:
             return
         raw = max(1, self._estimator(prompt) if raw is None else raw)
@@ -81,7 +75,7 @@ class InputEstimates:
 
 
 class _Calibration:
-    """The weighted median of the newest ratios: a few wild ones among them change nothing."""
+    """The weighted median of the newest ratios, which outliers do not affect."""
 
     __slots__ = ("_by_ratio", "_samples", "_since_median", "factor")
 
@@ -109,35 +103,28 @@ class _Calibration:
         return self._by_ratio[bisect_left(sums, sums[-1] / 2)][0]
 
 
-OUTPUT_SAMPLES: Final = 64
-"""Replies that count for a model, the newest."""
-
-DEFAULT_OUTPUT: Final = 1_024
-"""Output tokens that are expected of a model of which nothing is known."""
-
-
 class OutputEstimates:
-    __slots__ = ("_replies",)
+    __slots__ = ("_lengths",)
 
     def __init__(self) -> None:
-        self._replies: dict[str, _OutputLengths] = {}
+        self._lengths: dict[str, _OutputLengths] = {}
 
     def record(self, model_id: str, tokens: int) -> None:
-        """A reply of the model (an id of the catalog) had so many output tokens."""
-        replies = self._replies.get(model_id)
-        if replies is None:
-            replies = self._replies[model_id] = _OutputLengths()
-        replies.add(tokens)
+        """A reply of the catalog's model had so many output tokens."""
+        lengths = self._lengths.get(model_id)
+        if lengths is None:
+            lengths = self._lengths[model_id] = _OutputLengths()
+        lengths.add(tokens)
 
     def estimate(self, model_id: str, max_tokens: int | None) -> int:
-        """Output tokens of the next reply: as many as usual, but never more than were asked for."""
-        replies = self._replies.get(model_id)
-        usual = DEFAULT_OUTPUT if replies is None else replies.median
-        return usual if max_tokens is None or max_tokens > usual else max_tokens
+        """Output tokens of the next reply: the median, at most `max_tokens`."""
+        lengths = self._lengths.get(model_id)
+        median = DEFAULT_OUTPUT if lengths is None else lengths.median
+        return median if max_tokens is None or max_tokens > median else max_tokens
 
 
 class _OutputLengths:
-    """The lengths of a model's newest replies, in the order of their arrival and by size."""
+    """A model's newest replies, by arrival and by size."""
 
     __slots__ = ("_by_size", "_samples", "median")
 
@@ -151,5 +138,5 @@ class _OutputLengths:
         insort(self._by_size, tokens)
         if len(self._samples) > OUTPUT_SAMPLES:
             del self._by_size[bisect_left(self._by_size, self._samples.popleft())]
-        # Of an even number the upper one: it is better to expect too much than too little.
+        # The upper median: an estimate that is too high is better than one that is too low.
         self.median = self._by_size[len(self._by_size) // 2]

@@ -1,8 +1,6 @@
-"""Who may use how much now: limits of keys, groups and the gateway, checked all, then taken all.
-It must not know what anything costs, nor where limits are written down.
+"""Limits of keys, groups and the gateway: a request acquires all of them or none.
 
-`now` is monotonic seconds, `at` Unix microseconds, money is in micro-units. Everything happens in
-one synchronous step; what is refused takes nothing.
+`now` is monotonic seconds, `at` unix microseconds, money is in micro-units.
 """
 
 from __future__ import annotations
@@ -10,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.core.value import FastStrEnum
@@ -27,8 +26,6 @@ from gateway.quota.sliding_window import Entry, SlidingCounter, SlidingWindow
 
 
 class HolderKind(FastStrEnum):
-    """Whose limits they are."""
-
     KEY = "key"
     GROUP = "group"
     GATEWAY = "gateway"
@@ -36,7 +33,7 @@ class HolderKind(FastStrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has limits. `id` is unique within its kind, `name` is for people."""
+    """A holder of limits. `id` is unique within its kind, `name` is for people."""
 
     kind: HolderKind
     id: str
@@ -49,7 +46,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """How a limit per minute stands; `reset` is seconds until all of it is free again."""
+    """Of a limit per minute; `reset` is seconds until it is completely unused."""
 
     limit: int
     remaining: int
@@ -58,15 +55,14 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatuses:
-    """The tightest limits of several holders; None where none has any."""
+    """The tightest limits of several holders; None if there are none."""
 
     requests: LimitStatus | None
     tokens: LimitStatus | None
 
 
 class Lease:
-    """What a running request has taken, of all its `holders`. It is settled once, whatever becomes
-    of the limits in the meantime; settled again nothing happens."""
+    """What a running request has acquired of all its `holders`. Only the first `settle` counts."""
 
     __slots__ = ("_at", "_micro", "_reservations", "_usages", "holders")
 
@@ -85,18 +81,18 @@ class Lease:
         self._at = at
 
     def settle(self, tokens: int, micro: int) -> None:
-        """The request has ended, and this is what it used: input and output tokens, and money."""
-        tallies, self._usages = self._usages, ()
-        entries, self._reservations = self._reservations, ()
-        for window, entry in entries:
+        """The request has ended with so many input and output tokens, at this cost."""
+        usages, self._usages = self._usages, ()
+        reservations, self._reservations = self._reservations, ()
+        for window, entry in reservations:
             window.adjust(entry, tokens)
-        for tally in tallies:
-            tally.running -= 1
-            tally.budget.settle(self._micro, micro, self._at)
+        for usage in usages:
+            usage.running -= 1
+            usage.budget.settle(self._micro, micro, self._at)
 
 
 class Quota:
-    """What every holder has used."""
+    """The usage of all holders."""
 
     __slots__ = ("_usages",)
 
@@ -104,65 +100,64 @@ class Quota:
         self._usages: dict[tuple[HolderKind, str], _HolderUsage] = {}
 
     def budget(self, kind: HolderKind, id: str) -> BudgetTracker:
-        """The holder's purse, to load what the ledger knows or to read what is spent."""
         return self._usage(kind, id).budget
 
     def check(
         self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
     ) -> None:
-        """Raises what `take` would, and takes nothing."""
-        refusals: list[_Rejection] = []
+        """Raises what `acquire` would raise."""
+        rejections: list[_Rejection] = []
         for holder in holders:
             if holder.limits is not UNLIMITED:
-                tally = self._usage(holder.kind, holder.id)
-                refusals += tally.rejections(holder, now, at, tokens, micro)
-        if refusals:
-            raise max(refusals, key=_severity).error
+                usage = self._usage(holder.kind, holder.id)
+                rejections += usage.rejections(holder, now, at, tokens, micro)
+        if rejections:
+            raise max(rejections, key=_SEVERITY).error
 
     def acquire(
         self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
     ) -> Lease:
-        """One request of all holders together, with so many tokens and so much money expected.
+        """One request of all holders, with its expected tokens and cost.
 
-        Raises InsufficientQuota where a budget has no room, else TooManyRequests or TooManyTokens:
-        for what never fits, else for the limit that takes longest to wait for.
+        Raises `InsufficientQuota` for a budget, else `TooManyRequests` or `TooManyTokens`: for a
+        limit that the request alone exceeds, else for the limit with the longest wait.
         """
         self.check(holders, now=now, at=at, tokens=tokens, micro=micro)
-        tallies: list[_HolderUsage] = []
-        entries: list[_Reservation] = []
+        usages: list[_HolderUsage] = []
+        reservations: list[_Reservation] = []
         for holder in holders:
-            tally, limits = self._usage(holder.kind, holder.id), holder.limits
-            tallies.append(tally)
-            tally.running += 1
-            tally.budget.reserved += micro
+            usage, limits = self._usage(holder.kind, holder.id), holder.limits
+            usages.append(usage)
+            usage.running += 1
+            usage.budget.reserved += micro
             if limits is not UNLIMITED:
-                placed = tally.record(limits, now, tokens)
-                if placed is not None:
-                    entries.append(placed)
-        return Lease(holders, tallies, entries, micro, at)
+                reservation = usage.record(limits, now, tokens)
+                if reservation is not None:
+                    reservations.append(reservation)
+        return Lease(holders, usages, reservations, micro, at)
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
-        """The limits per minute with the least left; of equal ones the smaller limit."""
+        """The limits per minute with the least remaining; of equal ones the smaller limit."""
         requests: list[LimitStatus] = []
         tokens: list[LimitStatus] = []
         for holder in holders:
             limits = holder.limits
             if limits is UNLIMITED:
                 continue
-            tally = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
+            usage = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
             if limits.requests_per_minute is not None:
-                requests.append(_status(limits.requests_per_minute, tally.requests, now))
+                requests.append(_status(limits.requests_per_minute, usage.requests, now))
             if limits.tokens_per_minute is not None:
-                tokens.append(_status(limits.tokens_per_minute, tally.tokens, now))
+                tokens.append(_status(limits.tokens_per_minute, usage.tokens, now))
         return LimitStatuses(
             min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None)
         )
 
     def _usage(self, kind: HolderKind, id: str) -> _HolderUsage:
-        tally = self._usages.get((kind, id))
-        if tally is None:
-            tally = self._usages[kind, id] = _HolderUsage()
-        return tally
+        usage = self._usages.get((kind, id))
+        if usage is None:
+            usage = self._usages[kind, id] = _HolderUsage()
+        return usage
 
 
 class _Reservation(NamedTuple):
@@ -171,16 +166,19 @@ class _Reservation(NamedTuple):
 
 
 class _Rejection(NamedTuple):
-    """`rank` 2 is a budget, 1 what never fits, 0 what has to wait; `until` is when it ends."""
+    """`rank`: 2 for a budget, 1 for a limit that the request alone exceeds, 0 for a wait."""
 
     rank: int
     until: float
     error: GatewayError
 
 
+_SEVERITY: Final = itemgetter(0, 1)
+
+
 class _HolderUsage:
-    """What one holder has used. A minute is counted by the requests for which there is a limit;
-    what others have counted before stays, as a request may be older than the limits of now."""
+    """Requests count in a window only if there is a limit for it. The windows outlive changes of
+    the limits."""
 
     __slots__ = ("budget", "requests", "running", "tokens")
 
@@ -191,7 +189,7 @@ class _HolderUsage:
         self.tokens: SlidingWindow | None = None
 
     def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
-        """One more request; where its tokens are counted, the entry that they have."""
+        """Counts one request; returns the reservation of its tokens if they are limited."""
         if limits.requests_per_minute is not None:
             self.requests = self.requests or SlidingCounter()
             self.requests.add(now)
@@ -203,25 +201,23 @@ class _HolderUsage:
     def rejections(
         self, holder: Holder, now: float, at: int, tokens: int, micro: int
     ) -> Iterator[_Rejection]:
-        """Every limit that has no room for one more request."""
+        """Every limit that one more request exceeds."""
         limits = holder.limits
-        lack = self.budget.shortfall(limits, at, micro)
-        if lack is not None:
-            until = math.inf if lack.resets_at is None else lack.resets_at
-            yield _Rejection(2, until, budget_exceeded(str(holder), lack, micro))
+        shortfall = self.budget.shortfall(limits, at, micro)
+        if shortfall is not None:
+            until = math.inf if shortfall.resets_at is None else shortfall.resets_at
+            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, micro))
         if (limit := limits.requests_per_minute) is not None:
-            count = self.requests or SlidingCounter()
-            wait = count.seconds_until_fits(now, limit)
+            counter = self.requests or SlidingCounter()
+            wait = counter.seconds_until_fits(now, limit)
             if wait != 0:
-                used = count.used(now)
-                error = too_many_requests(str(holder), limit, used, wait)
+                error = too_many_requests(str(holder), limit, counter.used(now), wait)
                 yield _rejection(holder, wait, error)
         if (limit := limits.tokens_per_minute) is not None:
-            sums = self.tokens or SlidingWindow()
-            wait = sums.seconds_until_fits(now, tokens, limit)
+            window = self.tokens or SlidingWindow()
+            wait = window.seconds_until_fits(now, tokens, limit)
             if wait != 0:
-                used = sums.used(now)
-                error = too_many_tokens(str(holder), limit, used, tokens, wait)
+                error = too_many_tokens(str(holder), limit, window.used(now), tokens, wait)
                 yield _rejection(holder, wait, error)
         if (limit := limits.concurrent) is not None and self.running >= limit:
             wait = CONCURRENT_WAIT if limit else None
@@ -233,15 +229,11 @@ def _rejection(holder: Holder, wait: float | None, error: TooManyRequests) -> _R
     return _Rejection(1, 0.0, error) if wait is None else _Rejection(0, wait, error)
 
 
-def _severity(refusal: _Rejection) -> tuple[int, float]:
-    return refusal.rank, refusal.until
-
-
 def _status(limit: int, window: SlidingCounter | SlidingWindow | None, now: float) -> LimitStatus:
     if window is None:
         return LimitStatus(limit, limit, 0.0)
     return LimitStatus(limit, max(0, limit - window.used(now)), window.seconds_until_empty(now))
 
 
-def _headroom(gauge: LimitStatus) -> tuple[int, int]:
-    return gauge.remaining, gauge.limit
+def _headroom(status: LimitStatus) -> tuple[int, int]:
+    return status.remaining, status.limit

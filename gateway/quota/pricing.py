@@ -1,8 +1,7 @@
-"""What tokens cost: the multipliers of a model and a group, and one rounding for each request. It
-must not know who pays, nor whether there is enough.
+"""The price of a model for a group, and the cost of a request.
 
-The arithmetic is exact: multipliers are decimals as they were written, products are integers over
-one denominator, and only the sum is rounded, half up, to micro-units.
+The arithmetic is exact: multipliers are decimals, products are integers over one denominator, and
+only the sum is rounded, half up, to micro-units.
 """
 
 from __future__ import annotations
@@ -18,26 +17,24 @@ from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT
 
 MAX_MULTIPLIER: Final = 1_000_000
-"""The highest multiplier: of models, groups and rates alike."""
+"""Of models, groups and rates."""
 
 MIN_MULTIPLIER: Final = Decimal("1e-45")
-"""A multiplier below it counts as 0: all tokens that a column can count, at the highest of all
-other multipliers, would not make a micro-unit."""
+"""A smaller one counts as 0, because it cannot result in a micro-unit."""
 
 MAX_COST: Final = 10**14
-"""Micro-units that one request can cost at most, for the sake of sums in 64 bits: of absurd
-multipliers it takes 92,233 requests to overflow one. It is a million tokens at 100 units each."""
+"""Micro-units of one request, so that sums fit 64 bits: a million tokens at 100 units each."""
 
 _REQUIRED_RATES: Final = ("model", "group")
 
 _DECIMAL_CONTEXT: Final = Context(prec=28)
-"""More than a float has when it is written out, and than a group's multiplier may have."""
+"""More digits than a float or a group's multiplier has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Micro-units for one token of each kind, over a denominator of which `half` is the half; and
-    in words what the tariff comes from, rates as far as they are not 1."""
+    """Micro-units for one token of each kind, over a denominator; `half` is half of it.
+    `description` lists the multipliers, and the rates that are not 1."""
 
     denominator: int
     half: int
@@ -50,8 +47,7 @@ class Price:
 
     @classmethod
     def for_model(cls, model: Model, group_multiplier: str) -> Self:
-        """The tariff of a model for a group. A ValueError for a multiplier that is no number from
-        0 to `HIGHEST`."""
+        """Raises ValueError for a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
         rates = model.rates
         numbers = {
             "model": _parse_multiplier(repr(model.multiplier)),
@@ -61,19 +57,19 @@ class Price:
             "cache write": _parse_multiplier(repr(rates.cache_write)),
             "cache write 1h": _parse_multiplier(repr(rates.cache_write_1h)),
         }
-        own, group, *others = (Fraction(number) for number in numbers.values())
-        fresh = own * group * MICRO_PER_UNIT
-        prices = [fresh, *(fresh * other for other in others)]
+        model_multiplier, group, *factors = map(Fraction, numbers.values())
+        fresh = model_multiplier * group * MICRO_PER_UNIT
+        prices = [fresh, *(fresh * factor for factor in factors)]
         half = math.lcm(*(price.denominator for price in prices))
-        spelled = ", ".join(
+        description = ", ".join(
             f"{name} {_format_multiplier(number)}"
             for name, number in numbers.items()
             if number != 1 or name in _REQUIRED_RATES
         )
-        return cls(2 * half, half, spelled, *(int(price * 2 * half) for price in prices))
+        return cls(2 * half, half, description, *(int(price * 2 * half) for price in prices))
 
     def cost(self, usage: Usage) -> int:
-        """Micro-units, never negative, `MOST` at most."""
+        """Micro-units, from 0 to `MAX_COST`."""
         return self._round(
             usage.fresh_input_tokens * self.fresh
             + usage.cache_read_tokens * self.cache_read
@@ -83,7 +79,7 @@ class Price:
         )
 
     def input_cost(self, tokens: int) -> int:
-        """What so many fresh input tokens cost, in micro-units."""
+        """The cost of uncached input tokens, in micro-units."""
         return self._round(tokens * self.fresh)
 
     def _round(self, numerator: int) -> int:
@@ -91,17 +87,16 @@ class Price:
 
 
 def _parse_multiplier(text: str) -> Decimal:
-    """A multiplier as it is written."""
     try:
         number = _DECIMAL_CONTEXT.create_decimal(text)
         if 0 <= number <= MAX_MULTIPLIER:
             return number if number >= MIN_MULTIPLIER else Decimal(0)
     except ArithmeticError:
-        raise ValueError(f"no number: {text!r}") from None
+        raise ValueError(f"not a number: {text!r}") from None
     raise ValueError(f"a multiplier is from 0 to {MAX_MULTIPLIER:,}, not {text}")
 
 
 def _format_multiplier(number: Decimal) -> str:
-    """As people write it: 1 and not 1.0, 100 and not 1E+2, but 1E-9."""
+    """1 and not 1.0, 100 and not 1E+2, but 1E-9."""
     plain = number.normalize()
     return f"{plain:f}" if plain.adjusted() > 0 else str(plain)

@@ -1,9 +1,7 @@
-"""What happened in the last minute: exact sliding logs. They must not know what they count, nor
-what follows where there is no room.
+"""Exact sliding windows of a minute.
 
-Times are monotonic, in seconds. What happened at t counts until t + span is reached, and then no
-longer: the window is half open, (now - span, now]. A time that lies before the newest that was
-seen counts as that one. All but `wait` are O(1), amortised; memory holds only what counts.
+Times are monotonic, in seconds. An event at t counts in [t, t + seconds); a time before the latest
+one counts as the latest. All methods but `seconds_until_fits` are O(1), amortised.
 """
 
 from __future__ import annotations
@@ -13,11 +11,10 @@ from collections import deque
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-"""Seconds of a limit per minute."""
 
 
 class Entry:
-    """An amount in a window; it belongs to the window that made it."""
+    """An amount in the window that created it."""
 
     __slots__ = ("amount", "expires")
 
@@ -27,7 +24,7 @@ class Entry:
 
 
 class SlidingWindow:
-    """Amounts, each of which may still be corrected."""
+    """A sum of amounts that can be adjusted later."""
 
     __slots__ = ("_entries", "_latest", "_seconds", "_used")
 
@@ -38,7 +35,7 @@ class SlidingWindow:
         self._latest = -math.inf
 
     def used(self, now: float) -> int:
-        """The sum of all amounts that count."""
+        """The sum of the amounts in the window."""
         self._expire(now)
         return self._used
 
@@ -50,8 +47,8 @@ class SlidingWindow:
         return entry
 
     def adjust(self, entry: Entry, amount: int) -> None:
-        """It was this much, at the time it was added. Nothing happens where it does not count any
-        more; corrected to 0 it is gone for good."""
+        """Changes the amount at its original time; an expired entry stays expired, and so does one
+        that is adjusted to 0."""
         if entry.expires <= self._latest:
             return
         self._used += amount - entry.amount
@@ -61,40 +58,38 @@ class SlidingWindow:
             self._trim()
 
     def seconds_until_fits(self, now: float, amount: int, limit: int) -> float | None:
-        """Seconds until `amount` more fits: 0.0 is now, None never; nothing always fits. Takes as
-        long as there are entries that must go before, or that may stay, if those are fewer."""
+        """0.0 is now, None never; an amount of 0 always fits. Takes time in proportion to the
+        entries that have to expire, or to those that can stay, if they are fewer."""
         if not amount:
             return 0.0
         if amount > limit:
             return None
         stays = limit - amount
-        goes = self.used(now) - stays
-        if goes <= 0:
+        excess = self.used(now) - stays
+        if excess <= 0:
             return 0.0
-        last = self._last_expiring(goes) if goes < stays else self._last_evicted(stays)
+        last = self._last_expiring(excess) if excess < stays else self._last_evicted(stays)
         return last.expires - self._latest
 
-    def _last_expiring(self, goes: int) -> Entry:
+    def _last_expiring(self, excess: int) -> Entry:
         for entry in self._entries:
-            goes -= entry.amount
-            if goes <= 0:
+            excess -= entry.amount
+            if excess <= 0:
                 return entry
-        raise AssertionError("all that is used is in the log")
+        raise AssertionError("the entries add up to what is used")
 
     def _last_evicted(self, stays: int) -> Entry:
         for entry in reversed(self._entries):
             stays -= entry.amount
             if stays < 0:
                 return entry
-        raise AssertionError("all that is used is in the log")
+        raise AssertionError("the entries add up to what is used")
 
     def seconds_until_empty(self, now: float) -> float:
-        """Seconds until nothing counts any more."""
         self._expire(now)
         return self._entries[-1].expires - self._latest if self._entries else 0.0
 
     def _expire(self, now: float) -> None:
-        """Forgets what does not count any more."""
         if now > self._latest:
             self._latest = now
         entries = self._entries
@@ -102,14 +97,14 @@ class SlidingWindow:
             self._used -= entries.popleft().amount
 
     def _trim(self) -> None:
-        """`clear` looks at the last entry: it must be one that counts."""
+        """Keeps the last entry a current one, for `seconds_until_empty`."""
         entries = self._entries
         while entries and entries[-1].expires <= self._latest:
             entries.pop()
 
 
 class SlidingCounter:
-    """How often something happened: a leaner log, of times alone."""
+    """Counts events; it stores only their times."""
 
     __slots__ = ("_expiries", "_latest", "_seconds")
 
@@ -119,7 +114,6 @@ class SlidingCounter:
         self._latest = -math.inf
 
     def used(self, now: float) -> int:
-        """How often it happened in the window."""
         if now > self._latest:
             self._latest = now
         expiries = self._expiries
@@ -132,12 +126,11 @@ class SlidingCounter:
         self._expiries.append(self._latest + self._seconds)
 
     def seconds_until_fits(self, now: float, limit: int) -> float | None:
-        """Seconds until there is room for one more: 0.0 is now, None never."""
+        """Until one more fits: 0.0 is now, None never."""
         if not limit:
             return None
         used = self.used(now)
         return self._expiries[used - limit] - self._latest if used >= limit else 0.0
 
     def seconds_until_empty(self, now: float) -> float:
-        """Seconds until nothing counts any more."""
         return self._expiries[-1] - self._latest if self.used(now) else 0.0

@@ -1,7 +1,4 @@
-"""Which account a conversation belongs to, so that what an upstream has cached of it is used again.
-
-It is a wish and no duty. It must not know how the accounts are, nor a format's looks.
-"""
+"""Session affinity: a conversation stays on one account, so that prompt caches hit."""
 
 from __future__ import annotations
 
@@ -27,22 +24,22 @@ SESSION_HEADERS: Final = (
     "x-conversation-id",
     "conversation_id",
 )
-"""Where clients name their conversation, in lower case."""
+"""Headers with a conversation id, in lower case."""
 
 Member = tuple[AccountRef, float]
-"""A place and its weight; of weight 0 it comes last."""
+"""An account and its weight; weight 0 comes last."""
 
-_MAX_PREFIX_CHARS: Final = 64 * 1024
-"""Characters of what a client says that are looked at."""
+_MAX_CHARS: Final = 64 * 1024
+"""Of a prompt or an identifier."""
 _DIGEST_SIZE: Final = 16
 _CAPACITY: Final = 50_000
 _SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
 _VOLATILE_SYSTEM_TEXT: Final = re.compile(r"x-[a-z]+-billing-header:")
-"""How a system text begins that changes with every request of some agents."""
+"""The beginning of a system text of some agents that changes with every request."""
 
 
 class AffinitySource(FastStrEnum):
-    """What a conversation was recognised by."""
+    """What identifies the conversation."""
 
     CACHE_KEY = "prompt_cache_key"
     PREVIOUS_RESPONSE = "previous_response_id"
@@ -56,21 +53,21 @@ _CHAIN_SOURCES: Final = (AffinitySource.PREVIOUS_RESPONSE, AffinitySource.PREVIO
 
 
 class Affinity:
-    """`key` is the same for all requests of a conversation; `place` is where the reply came from
-    that a request goes on from, for only there it may be known. The key is computed when it is
-    first needed: where there is but one account it never is."""
+    """`key` is the same for all requests of a conversation; `account_ref` is the account of the
+    previous reply, if the request refers to one: only that upstream may have its state. The key is
+    computed on first use, which a single account never needs."""
 
     __slots__ = ("_key_source", "account_ref", "source")
 
     def __init__(
         self,
         key_source: bytes | tuple[str, str, str | Prompt],
-        clue: AffinitySource,
+        source: AffinitySource,
         account_ref: AccountRef | None = None,
     ) -> None:
-        """`source`: the key, or the token's id, the model, and what tells the conversation."""
+        """`key_source`: the key; or token id, model, and the identifier or the prompt."""
         self._key_source = key_source
-        self.source = clue
+        self.source = source
         self.account_ref = account_ref
 
     @property
@@ -78,9 +75,7 @@ class Affinity:
         source = self._key_source
         if isinstance(source, tuple):
             token_id, model, identity = source
-            texts = (
-                (identity,) if isinstance(identity, str) else filter(None, _prefix_texts(identity))
-            )
+            texts = (identity,) if isinstance(identity, str) else filter(None, _prefix(identity))
             self._key_source = source = _digest(token_id, model, *texts)
         return source
 
@@ -98,28 +93,27 @@ class Affinity:
 
 
 class AffinityIndex:
-    """Recognises conversations; `headers` are the names, in lower case, of those that tell one.
+    """Identifies conversations; `headers` are header names with a conversation id.
 
-    A chain of replies, in which each request names only the reply before, is followed through the
-    newest `remembered` replies; what is older is a conversation of its own.
+    A chain of replies, in which each request names only the previous reply, is followed through the
+    newest `capacity` replies; a longer gap starts a new conversation.
     """
 
     __slots__ = ("_capacity", "_headers", "_replies")
 
     def __init__(self, headers: Sequence[str] = SESSION_HEADERS, capacity: int = _CAPACITY) -> None:
-        self._headers = tuple(map(istr, headers))
         self._capacity = capacity
         self._replies: OrderedDict[bytes, tuple[bytes, AccountRef]] = OrderedDict()
+        self.set_headers(headers)
 
     def set_headers(self, headers: Sequence[str]) -> None:
-        """From now on these headers tell a conversation; the replies stay known."""
         self._headers = tuple(map(istr, headers))
 
     def for_prompt(
         self, prompt: Prompt, headers: Mapping[str, str], token_id: str, model: str
     ) -> Affinity | None:
-        """The affinity of a prompt for the catalog's `model`, in the token's own namespace; None
-        where nothing tells it from any other. `headers` are found by names in lower case."""
+        """The affinity of a prompt for the catalog's `model`, per token; None if nothing identifies
+        the conversation. `headers` are looked up in lower case."""
         previous_id = prompt.previous_response_id or _previous_message_id(prompt)
         previous = self._replies.get(_digest(token_id, previous_id)) if previous_id else None
         account_ref = previous[1] if previous else None
@@ -135,7 +129,7 @@ class AffinityIndex:
     def record(
         self, affinity: Affinity, token_id: str, reply_id: str, account_ref: AccountRef
     ) -> None:
-        """A reply, by its id as the client knows it, has come from there."""
+        """The account of a reply; `reply_id` is the client's id of it."""
         digest = _digest(token_id, reply_id)
         self._replies[digest] = (affinity.key, account_ref)
         self._replies.move_to_end(digest)
@@ -145,7 +139,7 @@ class AffinityIndex:
     def _find_source(
         self, prompt: Prompt, headers: Mapping[str, str]
     ) -> tuple[AffinitySource, str | None]:
-        """The first one that tells the conversation, and what it says of it."""
+        """The first source with an identifier."""
         if prompt.cache_key:
             return AffinitySource.CACHE_KEY, prompt.cache_key
         if prompt.previous_response_id:
@@ -159,7 +153,7 @@ class AffinityIndex:
 
 
 def can_be_continued(prompt: Prompt) -> bool:
-    """Whether a later prompt may name the reply to this one, and nothing before it."""
+    """Whether a later prompt can refer to the reply by its id alone."""
     if prompt.format is Format.RESPONSES:
         return prompt.store is not False
     extra = prompt.extra.data if prompt.extra is not None else None
@@ -169,10 +163,10 @@ def can_be_continued(prompt: Prompt) -> bool:
 def rendezvous_order(
     key: bytes, members: Sequence[Member], first: AccountRef | None = None
 ) -> list[int]:
-    """The indexes of the members, the one that the key belongs to first; `first` goes before it.
+    """The indexes of the members by rendezvous hashing of the key, `first` before all others.
 
-    Rendezvous hashing: the same everywhere and at all times, each member leads as often as its
-    weight says, and one that comes or goes moves no key between the others.
+    The order is deterministic, each member leads in proportion to its weight, and a member that is
+    added or removed moves no key between the others.
     """
     arrivals = [
         -inf if ref == first else _arrival_time(_hash_to_unit(key, ref), weight)
@@ -182,26 +176,25 @@ def rendezvous_order(
 
 
 def weighted_shuffle(members: Sequence[Member], random_float: Callable[[], float]) -> list[int]:
-    """The indexes of the members in an order by chance and weight; `chance` is in [0, 1)."""
+    """The indexes of the members in weighted random order; `random_float` returns [0, 1)."""
     arrivals = [_arrival_time(1.0 - random_float(), weight) for _, weight in members]
     return sorted(range(len(members)), key=arrivals.__getitem__)
 
 
 def _arrival_time(uniform: float, weight: float) -> float:
-    """When a member arrives in a race that each wins as often as its weight says."""
+    """Exponentially distributed: each member is first with a probability of its weight."""
     return -log(uniform) / weight if weight > 0 else inf
 
 
-def _hash_to_unit(key: bytes, account_ref: AccountRef) -> float:
+def _hash_to_unit(key: bytes, ref: AccountRef) -> float:
     """In (0, 1), both ends excluded."""
-    digest = blake2b(key + "\0".join(account_ref).encode(), digest_size=8).digest()
+    digest = blake2b(key + "\0".join(ref).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest, "big") >> 12) + 0.5) / (1 << 52)
 
 
-def _prefix_texts(prompt: Prompt) -> Iterator[str]:
-    """What stays the same from turn to turn. What the user said first tells most, so it is looked
-    at first; then the rest as far as it is worth the time."""
-    left = _MAX_PREFIX_CHARS
+def _prefix(prompt: Prompt) -> Iterator[str]:
+    """The texts that stay the same from turn to turn, limited to `_MAX_CHARS`."""
+    left = _MAX_CHARS
     for text in _stable_texts(prompt):
         yield text[:left]
         left -= len(text)
@@ -210,6 +203,7 @@ def _prefix_texts(prompt: Prompt) -> Iterator[str]:
 
 
 def _stable_texts(prompt: Prompt) -> Iterator[str]:
+    """The first user turn, which is the most specific; then the system prompt and the tools."""
     opening = next((turn for turn in prompt.turns if turn.role not in _SYSTEM_ROLES), None)
     if opening is not None and opening.role is Role.USER:
         yield from (part.text for part in opening.parts if isinstance(part, Text))
@@ -225,14 +219,12 @@ def _stable_texts(prompt: Prompt) -> Iterator[str]:
 
 
 def _previous_message_id(prompt: Prompt) -> str | None:
-    if prompt.extra is None:
-        return None
-    pocket = prompt.extra.data
-    thread = pocket.get("thread") if isinstance(pocket, dict) else None
+    extra = prompt.extra.data if prompt.extra is not None else None
+    thread = extra.get("thread") if isinstance(extra, dict) else None
     previous = thread.get("previous_message_id") if isinstance(thread, dict) else None
     return previous if isinstance(previous, str) else None
 
 
 def _digest(*texts: str) -> bytes:
-    joined = "\0".join(text[:_MAX_PREFIX_CHARS] for text in texts).encode(errors="surrogatepass")
+    joined = "\0".join(text[:_MAX_CHARS] for text in texts).encode(errors="surrogatepass")
     return blake2b(joined, digest_size=_DIGEST_SIZE).digest()

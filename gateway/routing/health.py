@@ -1,6 +1,6 @@
-"""How the accounts are: who may be asked, who is closed off for a while, and why.
+"""The health of accounts: which can be used now, and why others cannot.
 
-It must not know who asks, nor calls that are no requests of a client's: those never report here.
+Model-list and token-count requests do not affect it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AccountRef = tuple[str, str]
 """The names of a channel and of one of its accounts."""
 
 WINDOW_SECONDS: Final = 30
-"""Seconds over which the share of failures counts."""
+"""For the ratio of failures."""
 
 _HEALTHY: Final = HealthState.HEALTHY
 _HEALTHY_STATUS: Final = AccountStatus()
@@ -27,8 +27,7 @@ _MAX_ERROR_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What people see of an account with a model; None stands for a model where none was asked
-    for."""
+    """An account with one model; `model` is None if no model was requested from it."""
 
     account_ref: AccountRef
     model: str | None
@@ -40,8 +39,8 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HealthTicket:
-    """The leave to ask once; it comes back with the outcome. A success proves nothing about what
-    was closed after `since`: the request may have been under way."""
+    """The permission for one request; its outcome is reported with it. A success does not close a
+    breaker that opened after `issued_at`, while the request was in flight."""
 
     model_health: _ModelHealth = field(repr=False)
     issued_at: float = -inf
@@ -71,15 +70,15 @@ class _ModelHealth:
         self.default_ticket = HealthTicket(self)
 
     def trips(self, ticket: HealthTicket, now: float, thresholds: Thresholds) -> bool:
-        """Whether one more failure is the last one that the account is allowed."""
+        """Counts a failure, and returns whether it opens the circuit."""
         self.consecutive_failures += 1
         self.recent_failures.add(now)
         failures = self.recent_failures.count(now)
-        ended = failures + self.recent_successes.count(now)
+        total = failures + self.recent_successes.count(now)
         return (
             self.breaker.probe is ticket
             or self.consecutive_failures >= thresholds.consecutive_failures
-            or (ended >= thresholds.min_requests and failures >= thresholds.failure_ratio * ended)
+            or (total >= thresholds.min_requests and failures >= thresholds.failure_ratio * total)
         )
 
     def recover(self) -> None:
@@ -90,8 +89,8 @@ class _ModelHealth:
 
 
 class Health:
-    """Times are monotonic, in seconds. A pool are the places that could serve a request, the best
-    first: at least half of it may always be asked, and never nobody."""
+    """Times are monotonic seconds. A pool are the accounts that could serve a request, best first;
+    at least half of it, and at least one, is always available."""
 
     __slots__ = ("_accounts", "_thresholds")
 
@@ -100,37 +99,35 @@ class Health:
         self._accounts: dict[AccountRef, _AccountHealth] = {}
 
     def available(self, pool: Sequence[AccountRef], model: str, now: float) -> Sequence[AccountRef]:
-        """Those of the pool that may be asked, in its order; behind them, as far as they are less
-        than half of it, those of the others that come back the soonest. Who was disabled by hand
-        does not belong to it."""
+        """The available accounts in the pool's order; if they are less than half of it, followed by
+        those that recover first. Disabled accounts do not count."""
         for ref in pool:
-            if self._closed_breakers(ref, model):
+            if self._open_breakers(ref, model):
                 break
         else:
             return pool
-        times = [self._available_at(place, model, now) for place in pool]
-        usable = [place for place, time in zip(pool, times, strict=True) if time == -inf]
-        closed = sorted((time, index) for index, time in enumerate(times) if not isinf(time))
-        lacking = (len(usable) + len(closed) + 1) // 2 - len(usable)
-        return usable + [pool[index] for _, index in closed[: max(0, lacking)]]
+        times = [self._available_at(ref, model, now) for ref in pool]
+        available = [ref for ref, time in zip(pool, times, strict=True) if time == -inf]
+        others = sorted((time, index) for index, time in enumerate(times) if not isinf(time))
+        missing = (len(available) + len(others) + 1) // 2 - len(available)
+        return available + [pool[index] for _, index in others[: max(0, missing)]]
 
     def retry_after(self, pool: Sequence[AccountRef], model: str, now: float) -> float | None:
-        """Seconds until the first of the pool comes back; None where one is there already, or all
-        are disabled."""
-        soonest = min((self._available_at(ref, model, now) for ref in pool), default=inf)
-        return None if isinf(soonest) else max(0.0, soonest - now)
+        """Seconds until the first of the pool is available; None if one is, or all are disabled."""
+        first = min((self._available_at(ref, model, now) for ref in pool), default=inf)
+        return None if isinf(first) else max(0.0, first - now)
 
     def status(self, ref: AccountRef, model: str, now: float) -> AccountStatus:
-        breakers = self._closed_breakers(ref, model)
-        return (
-            max(breakers, key=lambda gate: gate.until).status(now) if breakers else _HEALTHY_STATUS
-        )
+        breakers = self._open_breakers(ref, model)
+        if not breakers:
+            return _HEALTHY_STATUS
+        return max(breakers, key=lambda breaker: breaker.until).status(now)
 
     def admit(
         self, ref: AccountRef, model: str, now: float, pool: Sequence[AccountRef]
     ) -> HealthTicket | None:
-        """The leave to ask this one of the pool now, as its one probe where it is half open; None
-        where it is closed off."""
+        """The ticket for a request to this account of the pool, as the probe if it is half-open;
+        None if it is not available."""
         model_health = self._model_health(ref, model)
         if (
             model_health.account.breaker.state is _HEALTHY
@@ -138,25 +135,21 @@ class Health:
         ):
             return model_health.default_ticket
         breakers = (model_health.account.breaker, model_health.breaker)
-        if not all(gate.allows(now) for gate in breakers):
-            return (
-                HealthTicket(model_health, now) if ref in self.available(pool, model, now) else None
-            )
         ticket = HealthTicket(model_health, now)
-        for gate in breakers:
-            gate.probe = ticket if gate.state is not _HEALTHY else None
+        if not all(breaker.allows(now) for breaker in breakers):
+            return ticket if ref in self.available(pool, model, now) else None
+        for breaker in breakers:
+            breaker.probe = ticket if breaker.state is not _HEALTHY else None
         return ticket
 
     def record_success(self, ticket: HealthTicket, now: float) -> None:
-        """A reply is complete; of a probe it is enough that it has begun."""
+        """A reply is complete; for a probe, it has begun."""
         model_health = ticket.model_health
         model_health.succeeded += 1
         model_health.consecutive_failures = 0
         model_health.recent_successes.add(now)
-        if (
-            model_health.breaker.state is not _HEALTHY
-            and ticket.issued_at >= model_health.breaker.since
-        ):
+        breaker = model_health.breaker
+        if breaker.state is not _HEALTHY and ticket.issued_at >= breaker.since:
             model_health.recover()
         account = model_health.account
         if account.breaker.state is not _HEALTHY and ticket.issued_at >= account.breaker.since:
@@ -165,8 +158,9 @@ class Health:
     def record_failure(
         self, ticket: HealthTicket, verdict: Verdict, now: float, random_value: float, message: str
     ) -> None:
-        """An attempt has failed; `said` is the error as people may read it, `chance` in [0, 1)."""
+        """An attempt has failed; `message` is the redacted error, `random_value` in [0, 1)."""
         model_health, t = ticket.model_health, self._thresholds
+        breaker = model_health.breaker
         if verdict.penalty is not AccountPenalty.NONE:
             model_health.failed += 1
             model_health.error = message[:_MAX_ERROR_CHARS]
@@ -174,54 +168,52 @@ class Health:
             case AccountPenalty.AUTH_FAILED:
                 model_health.account.breaker.mark_auth_failed(ticket, verdict, now, t)
             case AccountPenalty.RATE_LIMITED:
-                model_health.breaker.start_cooldown(ticket, verdict, now, random_value, t)
+                breaker.start_cooldown(ticket, verdict, now, random_value, t)
             case AccountPenalty.FAILURE:
                 if model_health.trips(ticket, now, t):
-                    model_health.breaker.trip(ticket, verdict, now, t)
+                    breaker.trip(ticket, verdict, now, t)
             case AccountPenalty.CIRCUIT_OPEN:
-                model_health.breaker.trip(ticket, verdict, now, t)
+                breaker.trip(ticket, verdict, now, t)
             case AccountPenalty.NONE:
                 pass
         self.record_abandoned(ticket)
 
     def record_abandoned(self, ticket: HealthTicket) -> None:
-        """An attempt ended that tells nothing about the account: its client left, say."""
-        for gate in (ticket.model_health.breaker, ticket.model_health.account.breaker):
-            if gate.probe is ticket:
-                gate.probe = None
+        """An attempt ended without information about the account, such as a client disconnect."""
+        for breaker in (ticket.model_health.breaker, ticket.model_health.account.breaker):
+            if breaker.probe is ticket:
+                breaker.probe = None
 
     def disable(self, ref: AccountRef) -> None:
-        """By hand, until `enable`; what is under way goes on."""
-        self._account(ref).breaker = CircuitBreaker(
-            HealthState.DISABLED, inf, 0.0, inf, "disabled by hand"
-        )
+        """By hand, until `enable`; requests in flight are not affected."""
+        breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
+        self._account(ref).breaker = breaker
 
     def enable(self, ref: AccountRef) -> None:
         self._account(ref).breaker = CircuitBreaker()
 
     def reset(self, ref: AccountRef) -> None:
-        """By hand: all is well, but it stays disabled."""
+        """By hand: healthy for all models, unless it is disabled."""
         account = self._account(ref)
         if account.breaker.state is not HealthState.DISABLED:
             account.breaker = CircuitBreaker()
-        for record in account.models.values():
-            record.recover()
+        for model_health in account.models.values():
+            model_health.recover()
 
     def retain(self, refs: Collection[AccountRef]) -> None:
-        """Forgets all others: the configuration has changed."""
-        self._accounts = {p: account for p, account in self._accounts.items() if p in refs}
+        """Removes all other accounts."""
+        self._accounts = {ref: each for ref, each in self._accounts.items() if ref in refs}
 
     def snapshot(self, now: float) -> list[HealthReport]:
-        """All that were ever asked or disabled."""
+        """All accounts that were used or disabled."""
         reports = []
         for ref, account in self._accounts.items():
             if not account.models:
                 reports.append(HealthReport(ref, None, account.breaker.status(now)))
             for model, each in account.models.items():
                 status = self.status(ref, model, now)
-                reports.append(
-                    HealthReport(ref, model, status, each.error, each.succeeded, each.failed)
-                )
+                counts = each.error, each.succeeded, each.failed
+                reports.append(HealthReport(ref, model, status, *counts))
         return reports
 
     def _account(self, ref: AccountRef) -> _AccountHealth:
@@ -237,8 +229,8 @@ class Health:
             model_health = account.models[model] = _ModelHealth(account)
         return model_health
 
-    def _closed_breakers(self, ref: AccountRef, model: str) -> Sequence[CircuitBreaker]:
-        """The gates on the way there that are not open."""
+    def _open_breakers(self, ref: AccountRef, model: str) -> Sequence[CircuitBreaker]:
+        """The breakers of the account and of the model that are not healthy."""
         account = self._accounts.get(ref)
         if account is None:
             return ()
@@ -247,13 +239,12 @@ class Health:
             return () if account.breaker.state is _HEALTHY else (account.breaker,)
         if account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
             return ()
-        return [
-            gate for gate in (account.breaker, model_health.breaker) if gate.state is not _HEALTHY
-        ]
+        breakers = (account.breaker, model_health.breaker)
+        return [breaker for breaker in breakers if breaker.state is not _HEALTHY]
 
     def _available_at(self, ref: AccountRef, model: str, now: float) -> float:
-        """When the place may be asked: -inf is at once, inf is never."""
-        breakers = self._closed_breakers(ref, model)
-        if all(gate.allows(now) for gate in breakers):
+        """-inf is now, inf is never."""
+        breakers = self._open_breakers(ref, model)
+        if all(breaker.allows(now) for breaker in breakers):
             return -inf
-        return max(gate.until for gate in breakers)
+        return max(breaker.until for breaker in breakers)

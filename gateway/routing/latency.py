@@ -1,7 +1,4 @@
-"""How long the accounts take to a reply's first event, and who is slow beside the others.
-
-It must not know who is asked, nor what follows for conversations that belong to a slow one.
-"""
+"""The time to first token of accounts, and which are slow compared with others."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from statistics import median_low
 from gateway.routing.health import AccountRef
 
 _SMOOTHING = 0.5
-"""The weight of the newest time: after five more a single one hardly counts."""
+"""The weight of the newest time: after five more it hardly counts."""
 
 
 class LatencyTracker:
-    """An account is slow with a model where its smoothed time was more than `slower` times its
-    pool's median for `requests` requests. After `memory` seconds without any, nobody knows."""
+    """An account is slow with a model if its smoothed time was over `slow_factor` times the median
+    of its pool for the last `min_requests` requests. Data expires after `max_age` seconds."""
 
     __slots__ = ("_latencies", "_max_age", "_min_requests", "_slow_factor")
 
@@ -29,7 +26,7 @@ class LatencyTracker:
         self._latencies: dict[AccountRef, dict[str, _Latency]] = {}
 
     def record(self, ref: AccountRef, model: str, seconds: float, now: float) -> None:
-        """A reply's first event came `seconds` after its prompt had been sent."""
+        """A reply's first event arrived `seconds` after its prompt was sent."""
         models = self._latencies.get(ref)
         if models is None:
             models = self._latencies[ref] = {}
@@ -44,30 +41,31 @@ class LatencyTracker:
         return latency.smoothed if latency else None
 
     def is_slow(self, ref: AccountRef, pool: Iterable[AccountRef], model: str, now: float) -> bool:
-        """Whether it is slow beside the pool that it belongs to."""
         own = self._current(ref, model, now)
         if own is None or own.count < self._min_requests:
             return False
         latencies = [self._current(each, model, now) for each in pool]
-        median = median_low([pace.smoothed for pace in latencies if pace] or [own.smoothed])
+        median = median_low(
+            [latency.smoothed for latency in latencies if latency] or [own.smoothed]
+        )
         return min(own.recent) > self._slow_factor * median
 
     def retain(self, refs: Collection[AccountRef]) -> None:
-        """Forgets all others: the configuration has changed."""
-        self._latencies = {place: each for place, each in self._latencies.items() if place in refs}
+        """Removes all other accounts."""
+        self._latencies = {ref: each for ref, each in self._latencies.items() if ref in refs}
 
     def _current(self, ref: AccountRef, model: str, now: float) -> _Latency | None:
         latency = self._latencies.get(ref, {}).get(model)
-        return (
-            latency if latency is not None and now - latency.updated_at <= self._max_age else None
-        )
+        if latency is None or now - latency.updated_at > self._max_age:
+            return None
+        return latency
 
 
 class _Latency:
     __slots__ = ("count", "recent", "smoothed", "updated_at")
 
-    def __init__(self, requests: int, seconds: float) -> None:
-        self.recent = [seconds] * requests
+    def __init__(self, min_requests: int, seconds: float) -> None:
+        self.recent = [seconds] * min_requests
         self.count = 0
         self.smoothed = seconds
         self.updated_at = 0.0

@@ -1,12 +1,10 @@
-"""In which order the candidates of a route are asked for one prompt, and why each stands there.
-
-It must not know how they are asked, nor how it is known who is well and who is slow.
-"""
+"""The order of a route's candidates for one prompt, with the reason of each position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.core.prompt import OutputKind, Prompt, ToolKind
@@ -16,31 +14,29 @@ from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 
 AvailableFilter = Callable[[Sequence[AccountRef]], Sequence[AccountRef]]
-"""Of a pool those that may be asked, in the order in which they may."""
+"""The available accounts of a pool, in order."""
 
 IsSlow = Callable[[AccountRef, Sequence[AccountRef]], bool]
-"""Whether a place is slow beside its pool."""
+"""Whether an account is slow compared with its pool."""
 
 
 class RankReason(FastStrEnum):
-    """Why a candidate stands where it does, as people read it."""
+    """Why a candidate has its position, for people."""
 
-    ONLY = "the only one there is"
-    PREVIOUS_REPLY = "the reply before came from there"
-    AFFINITY = "belongs to the conversation"
+    ONLY = "only candidate"
+    PREVIOUS_REPLY = "account of the previous reply"
+    AFFINITY = "session affinity"
     WEIGHT = "by weight"
-    AFFINITY_UNAVAILABLE = "the account of the conversation is cooling"
-    EARLIER_UNAVAILABLE = "those before it are closed off"
-    FIRST_SLOW = "the first choice was slow"
-    SLOW_ACCOUNT = "slow beside the others"
-    NEXT = "next in line"
-    LOWER_PRIORITY = "of a lower rank"
-    UNAVAILABLE = "cooling"
+    AFFINITY_UNAVAILABLE = "account of the conversation unavailable"
+    EARLIER_UNAVAILABLE = "earlier candidates unavailable"
+    FIRST_SLOW = "first choice slow"
+    SLOW_ACCOUNT = "slower than others"
+    NEXT = "next in order"
+    LOWER_PRIORITY = "lower priority"
+    UNAVAILABLE = "unavailable"
 
 
 class RankedCandidate(NamedTuple):
-    """A candidate and why it stands where it does."""
-
     candidate: Candidate
     reason: RankReason
 
@@ -53,28 +49,24 @@ def order_candidates(
     is_slow: IsSlow,
     random_float: Callable[[], float],
 ) -> list[RankedCandidate]:
-    """All the candidates, the first to be asked first.
+    """All candidates, in the order in which they are tried.
 
-    Inside a tier the conversation's own goes first, or chance and weight decide where nobody knows
-    the conversation; who lacks something that the prompt needs or is slow stands behind the others.
-    Who is cooling stands at the end of all. An account that a reply came from which the prompt goes
-    on from is asked before all others, of whatever tier. `chance` is in [0, 1).
+    Within a tier: session affinity first, else weighted random order; candidates that lack a trait
+    that the prompt needs, or are slow, come after the others. Unavailable accounts come last. The
+    account of the reply that the prompt refers to comes first, whatever its tier. `random_float`
+    returns [0, 1).
     """
     if len(candidates) == 1:
         return [RankedCandidate(candidates[0], RankReason.ONLY)]
     traits = _required_traits(prompt)
     ranked = [
         choice
-        for _, tier in groupby(candidates, key=_tier_of)
+        for _, tier in groupby(candidates, key=attrgetter("tier"))
         for choice in _order_tier(list(tier), traits, affinity, is_slow, random_float)
     ]
     if affinity is not None and affinity.account_ref is not None:
         ranked.sort(key=lambda choice: choice.reason is not RankReason.PREVIOUS_REPLY)
     return _by_health(ranked, available)
-
-
-def _tier_of(candidate: Candidate) -> int:
-    return candidate.tier
 
 
 def _order_tier(
@@ -84,7 +76,7 @@ def _order_tier(
     is_slow: IsSlow,
     random_float: Callable[[], float],
 ) -> Iterator[RankedCandidate]:
-    """One tier's candidates in their order; the reason of the first is why it leads its tier."""
+    """The reason of the first is why it leads its tier."""
     if len(tier) == 1:
         yield RankedCandidate(tier[0], _single_reason(tier[0], affinity))
         return
@@ -92,47 +84,43 @@ def _order_tier(
     slow_refs: set[AccountRef] = set()
     if reason is not RankReason.PREVIOUS_REPLY:
         if traits:
-            ordered.sort(key=lambda each: sum(not getattr(each.target, need) for need in traits))
+            ordered.sort(key=lambda each: sum(not getattr(each.target, name) for name in traits))
         if slow_refs := _slow_refs(ordered, is_slow):
-            ordered.sort(key=lambda candidate: candidate.account_ref in slow_refs)
+            ordered.sort(key=lambda each: each.account_ref in slow_refs)
     yield RankedCandidate(ordered[0], RankReason.FIRST_SLOW if slow_refs else reason)
-    for candidate in ordered[1:]:
-        yield RankedCandidate(
-            candidate,
-            RankReason.SLOW_ACCOUNT if candidate.account_ref in slow_refs else RankReason.NEXT,
-        )
+    for each in ordered[1:]:
+        is_slow_one = each.account_ref in slow_refs
+        yield RankedCandidate(each, RankReason.SLOW_ACCOUNT if is_slow_one else RankReason.NEXT)
 
 
 def _single_reason(candidate: Candidate, affinity: Affinity | None) -> RankReason:
-    """Nothing has to be drawn where a tier is one candidate."""
     if affinity is None or not candidate.uses_affinity:
         return RankReason.WEIGHT
-    return (
-        RankReason.PREVIOUS_REPLY
-        if candidate.account_ref == affinity.account_ref
-        else RankReason.AFFINITY
-    )
+    return _affinity_reason(candidate, affinity)
+
+
+def _affinity_reason(candidate: Candidate, affinity: Affinity) -> RankReason:
+    is_previous = candidate.account_ref == affinity.account_ref
+    return RankReason.PREVIOUS_REPLY if is_previous else RankReason.AFFINITY
 
 
 def _weighted_order(
     tier: Sequence[Candidate], affinity: Affinity | None, random_float: Callable[[], float]
 ) -> tuple[list[Candidate], RankReason]:
-    members = [(candidate.account_ref, candidate.weight) for candidate in tier]
-    if affinity is None or not any(candidate.uses_affinity for candidate in tier):
+    members = [(each.account_ref, each.weight) for each in tier]
+    if affinity is None or not any(each.uses_affinity for each in tier):
         return [tier[index] for index in weighted_shuffle(members, random_float)], RankReason.WEIGHT
-    ordered = [
-        tier[index] for index in rendezvous_order(affinity.key, members, affinity.account_ref)
-    ]
-    is_previous = ordered[0].account_ref == affinity.account_ref
-    return ordered, RankReason.PREVIOUS_REPLY if is_previous else RankReason.AFFINITY
+    indexes = rendezvous_order(affinity.key, members, affinity.account_ref)
+    ordered = [tier[index] for index in indexes]
+    return ordered, _affinity_reason(ordered[0], affinity)
 
 
 def _slow_refs(ordered: Sequence[Candidate], is_slow: IsSlow) -> set[AccountRef]:
-    """Who is slow where the first is; nobody where all are."""
-    pool = [candidate.account_ref for candidate in ordered]
+    """The slow accounts, if the first is slow and others are not."""
+    pool = [each.account_ref for each in ordered]
     if not is_slow(pool[0], pool):
         return set()
-    slow_refs = {place for place in pool if is_slow(place, pool)}
+    slow_refs = {ref for ref in pool if is_slow(ref, pool)}
     return slow_refs if len(slow_refs) < len(pool) else set()
 
 
@@ -141,32 +129,29 @@ def _by_health(
 ) -> list[RankedCandidate]:
     refs = [choice.candidate.account_ref for choice in ranked]
     allowed = available(refs)
-    leader, tier = ranked[0], ranked[0].candidate.tier
+    leader = ranked[0]
     if allowed is refs or list(allowed) == refs:
-        return [leader, *(_demoted(choice, tier) for choice in ranked[1:])]
+        tier = leader.candidate.tier
+        return [leader, *(_behind(tier, choice) for choice in ranked[1:])]
     by_ref = {choice.candidate.account_ref: choice for choice in ranked}
-    ready = [by_ref.pop(place) for place in allowed]
-    unavailable = [
-        RankedCandidate(choice.candidate, RankReason.UNAVAILABLE) for choice in by_ref.values()
-    ]
+    ready = [by_ref.pop(ref) for ref in allowed]
+    rest = [choice._replace(reason=RankReason.UNAVAILABLE) for choice in by_ref.values()]
     if not ready:
-        return unavailable
-    first = (
-        ready[0]
-        if ready[0] is leader
-        else RankedCandidate(ready[0].candidate, _demotion_reason(leader))
-    )
+        return rest
+    first = ready[0]
+    if first is not leader:
+        had_affinity = leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
+        first = first._replace(
+            reason=RankReason.AFFINITY_UNAVAILABLE
+            if had_affinity
+            else RankReason.EARLIER_UNAVAILABLE
+        )
     tier = first.candidate.tier
-    return [first, *(_demoted(choice, tier) for choice in ready[1:]), *unavailable]
+    return [first, *(_behind(tier, choice) for choice in ready[1:]), *rest]
 
 
-def _demotion_reason(leader: RankedCandidate) -> RankReason:
-    belonged = leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
-    return RankReason.AFFINITY_UNAVAILABLE if belonged else RankReason.EARLIER_UNAVAILABLE
-
-
-def _demoted(choice: RankedCandidate, tier: int) -> RankedCandidate:
-    """As it stands behind a first of that tier."""
+def _behind(tier: int, choice: RankedCandidate) -> RankedCandidate:
+    """With its reason as a later choice than a first of the tier."""
     if choice.candidate.tier > tier:
         return RankedCandidate(choice.candidate, RankReason.LOWER_PRIORITY)
     if choice.reason is RankReason.SLOW_ACCOUNT:
@@ -175,7 +160,7 @@ def _demoted(choice: RankedCandidate, tier: int) -> RankedCandidate:
 
 
 def _required_traits(prompt: Prompt) -> list[str]:
-    """The traits of a target without which something of the prompt would have to be imitated."""
+    """The traits of a target without which the prompt would need emulation."""
     traits = []
     if prompt.output is not None and prompt.output.kind is OutputKind.JSON_SCHEMA:
         traits.append("structured")

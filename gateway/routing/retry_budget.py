@@ -1,7 +1,4 @@
-"""How many further attempts the house may make, so that failure never multiplies load.
-
-It must not know which attempts these are, nor why they failed.
-"""
+"""Limits retries to a share of all requests, so that failures do not multiply load."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from typing import Final
 WINDOW_SECONDS: Final = 10
 RETRY_RATIO: Final = 0.2
 MIN_RETRIES: Final = 3
-"""Retries may be this part of the requests of so many seconds, and at least so many."""
+"""Retries allowed in the window, even with few requests."""
 
 
 class SecondBuckets:
-    """How often something happened in the current second and the `seconds - 1` before it.
+    """Counts events of the current second and the `seconds - 1` before it.
 
-    Times are monotonic, in seconds; one that lies in the past counts as the newest that was seen.
+    Times are monotonic, in seconds; an earlier time counts as the latest one.
     """
 
     __slots__ = ("_counts", "_second", "_seconds", "_total")
@@ -42,7 +39,6 @@ class SecondBuckets:
         return self._total
 
     def _advance(self, second: int) -> None:
-        """Forgets what is too old now."""
         for each in range(max(self._second, second - self._seconds) + 1, second + 1):
             slot = each % self._seconds
             self._total -= self._counts[slot]
@@ -51,22 +47,21 @@ class SecondBuckets:
 
 
 class RetryBudget:
-    """One for the whole house: retries count when they are allowed, not while they run, for an
-    attempt that fails at once would give its place back at once."""
+    """For the whole gateway. A retry counts when it is allowed, not while it runs."""
 
     __slots__ = ("_requests", "_retries")
 
     def __init__(self) -> None:
         self._requests = SecondBuckets(WINDOW_SECONDS)
-        # The second that has only begun does not shorten the time for which retries count.
+        # One more, because the current second is incomplete.
         self._retries = SecondBuckets(WINDOW_SECONDS + 1)
 
     def record_request(self, now: float) -> None:
-        """A client has asked: its first attempt is free."""
+        """A client's request; its first attempt is not a retry."""
         self._requests.add(now)
 
     def try_acquire(self, now: float) -> bool:
-        """Takes a retry where there is one left."""
+        """Uses one retry, if there is one left."""
         allowed = max(MIN_RETRIES, RETRY_RATIO * self._requests.count(now))
         if self._retries.count(now) + 1 > allowed:
             return False

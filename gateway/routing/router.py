@@ -1,8 +1,4 @@
-"""Which candidates serve a model in a format, and the right error where none does.
-
-Pure: built once from a configuration, asked on every request. It must not know HTTP or accounts'
-secrets.
-"""
+"""The candidates of a model, by client format, built once per configuration."""
 
 from __future__ import annotations
 
@@ -22,16 +18,15 @@ _FORMAT_PREFERENCE: Final = {
     Family.ALPHA: (Format.MESSAGES, Format.RESPONSES, Format.CHAT),
     Family.BETA: (Format.RESPONSES, Format.CHAT, Format.MESSAGES),
 }
-"""Which format says most of what a family's models can, the best first."""
+"""The formats that express a family's features, best first."""
 
 
 @value
 class Candidate:
-    """One way to ask: `format` is the upstream's, `model` the id in the catalog, `place` the names
-    of channel and account.
+    """An account that can serve a request: `format` is the upstream's, `model` the catalog's id.
 
-    Candidates of the same `tier` serve equally well, and each takes its part by `weight`; of two
-    tiers the lower number is asked first. `affine`: conversations stay with it.
+    Candidates of the same `tier` are equal and share the load by `weight`; a lower tier comes
+    first. `uses_affinity`: conversations stay with it.
     """
 
     channel: str
@@ -46,26 +41,26 @@ class Candidate:
     account_ref: AccountRef = field(init=False)
 
     def __post_init__(self) -> None:
-        self.account_ref = self.channel, self.account  # type: ignore[misc]  # it becomes a value here
+        self.account_ref = self.channel, self.account  # type: ignore[misc]  # still initialising
 
 
 @value
 class Route:
-    """Everyone who can be asked for the model, an id of the catalog; the best tier first, inside a
-    tier in the order of the configuration. There is at least one."""
+    """At least one candidate for a model of the catalog, by tier, then as configured."""
 
     model: str
     candidates: tuple[Candidate, ...]
     account_refs: tuple[AccountRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        places = tuple(candidate.account_ref for candidate in self.candidates)
-        self.account_refs = places  # type: ignore[misc]  # it becomes a value here
+        refs = tuple(candidate.account_ref for candidate in self.candidates)
+        self.account_refs = refs  # type: ignore[misc]  # still initialising
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """What a group may use: the ids of models that some channel has, in catalog order."""
+    """The ids of the models that a key or a group can use and that have a channel; `models` is in
+    catalog order."""
 
     models: tuple[str, ...]
     model_ids: frozenset[str]
@@ -73,27 +68,25 @@ class ModelAccess:
 
 
 class Router:
-    """The routes of one configuration."""
-
     def __init__(self, catalog: Catalog, channels: Iterable[Channel], families: Families) -> None:
         self._catalog = catalog
         channels = tuple(channels)
         self._routes: dict[tuple[str, Format], Route] = {}
         self._served: set[str] = set()
         for model in catalog:
-            having = [channel for channel in channels if model.id in channel.models]
-            if not having:
+            serving = [channel for channel in channels if model.id in channel.models]
+            if not serving:
                 continue
             self._served.add(model.id)
-            for asked in families.endpoints_for(model.family):
-                self._routes[model.id, asked] = _route(model, asked, having)
+            for client_format in families.endpoints_for(model.family):
+                self._routes[model.id, client_format] = _route(model, client_format, serving)
 
     def access_for(self, patterns: Iterable[str]) -> ModelAccess:
-        """The models that a group with these patterns can really use."""
+        """The available models of a group with these patterns."""
         return self._access(self._catalog.matching_ids(patterns) & self._served)
 
     def restrict(self, access: ModelAccess, patterns: Iterable[str]) -> ModelAccess:
-        """What of it these patterns leave."""
+        """The models of `access` that match the patterns too."""
         return self._access(self._catalog.matching_ids(patterns) & access.model_ids)
 
     def _access(self, model_ids: Set[str]) -> ModelAccess:
@@ -105,31 +98,22 @@ class Router:
         )
 
     def route(self, model_name: str, client_format: Format, access: ModelAccess) -> Route:
-        """Who can be asked for the model behind the id as sent: first channels of the client's own
-        format, then the same translated, then those whose format suits the model's family best;
-        among these by the priority of channel and account.
+        """Channels of the client's format first, then the same translated, then other formats by
+        the preference of the model's family; among these by priority of channel and account.
 
-        Raises `ModelNotFound` (Specification, Authentication: 5) or `ConvertRequestFailed` where
-        the model's family may not be asked for in this format.
+        Raises `ModelNotFound` (Specification, Authentication: 5), or `FormatNotServed` if the
+        format is closed to the model's family.
         """
         model = self._catalog.resolve(model_name)
         if model is None:
             raise ModelNotFound(model_name, detail="no such model in the catalog")
         if model.id not in access.model_ids:
-            raise ModelNotFound(
-                model_name, detail="the group does not reach it, or no channel has it"
-            )
+            detail = "not in the group's models, or without a channel"
+            raise ModelNotFound(model_name, detail=detail)
         route = self._routes.get((model.id, client_format))
         if route is None:
             raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
         return route
-
-    def first(self, sent: str, asked: Format, reach: ModelAccess) -> Candidate:
-        """The best of the route, where it does not matter who else there is; raises as it does."""
-        return self.route(sent, asked, reach).candidates[0]
-
-
-_Rank = tuple[int, int, int]
 
 
 def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> Route:
@@ -163,8 +147,10 @@ def _candidate(
     )
 
 
-def _rank(channel: Channel, account: Account, client_format: Format, family: Family) -> _Rank:
-    """The least is asked first."""
+def _rank(
+    channel: Channel, account: Account, client_format: Format, family: Family
+) -> tuple[int, int, int]:
+    """The lowest comes first."""
     return _format_rank(channel, client_format, family), -channel.priority, -account.priority
 
 

@@ -33,7 +33,7 @@ channels:
     accounts: [{name: a1, key: secret}]
 """
 )
-CATALOG = Catalog.of(CONFIG.models)
+CATALOG = Catalog(CONFIG.models)
 ROUTER = Router(CATALOG, CONFIG.channels, CONFIG.families)
 EVERYBODY = UserAgents()
 GROUP = Group("default", ("*",), 0)
@@ -49,7 +49,7 @@ def permit(
     return Permit.for_token(token(**terms), group, ROUTER, house, agents)
 
 
-def test_without_lists_everything_passes() -> None:
+def test_without_lists_everything_is_allowed() -> None:
     free = permit()
     free.check_address("192.0.2.1")
     free.check_address("no address at all")
@@ -59,24 +59,24 @@ def test_without_lists_everything_passes() -> None:
 
 
 @pytest.mark.parametrize("address", ["192.0.2.77", "::ffff:192.0.2.77", "2001:db8::1"])
-def test_an_address_on_the_list(address: str) -> None:
+def test_an_allowed_address(address: str) -> None:
     permit(addresses=("192.0.2.0/24", "2001:db8::/64")).check_address(address)
 
 
 @pytest.mark.parametrize("address", ["192.0.3.1", "2001:db8:0:1::1", "192.0.2.77, 192.0.2.77", ""])
-def test_an_address_that_is_not(address: str) -> None:
+def test_other_addresses(address: str) -> None:
     with pytest.raises(PermissionDenied) as refused:
         permit(addresses=("192.0.2.0/24", "2001:db8::/64")).check_address(address)
-    assert refused.value.message == "This key may not be used from this address"
+    assert refused.value.message == "This key is not allowed from this address"
     assert refused.value.detail == address
 
 
-def test_an_empty_list_lets_no_address_pass() -> None:
+def test_an_empty_list_allows_no_address() -> None:
     with pytest.raises(PermissionDenied):
         permit(addresses=()).check_address("192.0.2.1")
 
 
-def test_user_agents_pass_all_lists_or_none() -> None:
+def test_user_agents_have_to_be_on_all_lists() -> None:
     listed = permit(
         replace(GROUP, user_agents=("tool/", "editor/")),
         agents=UserAgents(allow=("tool/", "re:^(editor|probe)/[23]")),
@@ -97,7 +97,7 @@ def test_user_agents_pass_all_lists_or_none() -> None:
         assert refused.value.detail == f"user agent not on the list of {whose}"
 
 
-def test_what_is_only_watched_passes_and_is_told() -> None:
+def test_an_observed_user_agent_passes_with_a_warning() -> None:
     watched = permit(
         replace(GROUP, user_agents=("tool/",), user_agent_mode=UserAgentMode.OBSERVE),
         agents=UserAgents(mode="observe", allow=("tool/",)),
@@ -106,7 +106,7 @@ def test_what_is_only_watched_passes_and_is_told() -> None:
     assert watched.check_user_agent("other/1") == "user agent not on the list of group default"
 
 
-def test_a_watched_list_does_not_excuse_from_an_enforced_one() -> None:
+def test_an_enforced_list_applies_after_an_observed_one() -> None:
     listed = permit(
         replace(GROUP, user_agents=("tool/",), user_agent_mode=UserAgentMode.ENFORCE),
         agents=UserAgents(mode="observe", allow=("tool/",)),
@@ -115,8 +115,8 @@ def test_a_watched_list_does_not_excuse_from_an_enforced_one() -> None:
         listed.check_user_agent("other/1")
 
 
-def test_a_probe_may_only_look() -> None:
-    with pytest.raises(PermissionDenied, match="probe key"):
+def test_a_health_check_key_cannot_generate() -> None:
+    with pytest.raises(PermissionDenied, match="health-check key"):
         permit(probe=True).check_can_generate()
 
 
@@ -130,7 +130,7 @@ def test_a_probe_may_only_look() -> None:
         ((), ()),
     ],
 )
-def test_a_list_of_models_narrows_what_the_group_reaches(
+def test_a_list_of_models_restricts_the_groups(
     patterns: tuple[str, ...], reached: tuple[str, ...]
 ) -> None:
     own = permit(models=patterns)
@@ -138,23 +138,23 @@ def test_a_list_of_models_narrows_what_the_group_reaches(
     assert own.group_access.models == ("alpha-one", "beta-one")
 
 
-def test_a_list_of_models_never_widens_it() -> None:
+def test_a_list_of_models_never_extends_the_groups() -> None:
     own = permit(replace(GROUP, patterns=("beta-*",)), models=("*",))
     assert own.access.models == ("beta-one",)
     with pytest.raises(ModelNotFound):
         own.route(ROUTER, "alpha-one", Format.CHAT)
 
 
-def test_the_own_list_refuses_what_the_group_has() -> None:
+def test_models_of_the_group_that_the_key_does_not_have() -> None:
     own = permit(models=("beta-*",))
     assert own.route(ROUTER, "beta-one", Format.CHAT).model == "beta-one"
     for sent in ("alpha-one", "first"):
         with pytest.raises(PermissionDenied) as refused:
             own.route(ROUTER, sent, Format.MESSAGES)
-        assert refused.value.message == f"This key may not use the model {sent}"
+        assert refused.value.message == f"The model {sent} is not allowed for this key"
 
 
-def test_without_a_group_nothing_is_reached() -> None:
+def test_without_a_group_there_are_no_models() -> None:
     lost = permit(None)
     assert lost.access.models == ()
     with pytest.raises(ModelNotFound):
@@ -172,7 +172,7 @@ def test_holders_are_the_key_its_group_and_the_gateway() -> None:
     )
 
 
-def test_who_has_no_limits_is_passed_by_at_once() -> None:
+def test_without_limits() -> None:
     """Limits that came out of a database are other objects than the one that means none."""
     own = permit(replace(GROUP, limits=Limits()), limits=Limits())
     assert all(holder.limits is UNLIMITED for holder in own.holders)
@@ -182,18 +182,18 @@ PER_MINUTE = (Limits(requests_per_minute=5), Limits(tokens_per_minute=5))
 
 
 @pytest.mark.parametrize("limits", PER_MINUTE)
-def test_whoever_has_a_limit_per_minute_is_limited(limits: Limits) -> None:
+def test_any_holder_with_a_limit_per_minute(limits: Limits) -> None:
     assert permit(limits=limits).has_minute_limits
     assert permit(replace(GROUP, limits=limits)).has_minute_limits
     assert permit(house=replace(HOUSE, limits=limits)).has_minute_limits
 
 
 @pytest.mark.parametrize("limits", [UNLIMITED, Limits(concurrent=1), Limits(budget=5)])
-def test_other_limits_show_in_no_header(limits: Limits) -> None:
+def test_other_limits_are_not_per_minute(limits: Limits) -> None:
     assert not permit(limits=limits).has_minute_limits
 
 
-def test_a_reply_is_expected_to_leave_room_for_every_prompt_that_fits() -> None:
+def test_expected_output_leaves_room_for_every_prompt_that_fits() -> None:
     limited = permit(
         replace(GROUP, limits=Limits(tokens_per_minute=700)),
         replace(HOUSE, limits=Limits(tokens_per_minute=500)),
@@ -206,7 +206,7 @@ def test_a_reply_is_expected_to_leave_room_for_every_prompt_that_fits() -> None:
     assert permit(limits=Limits(requests_per_minute=1)).expected_output(10**9, 5000) == 5000
 
 
-def test_tariffs_are_those_of_the_group() -> None:
+def test_prices_are_those_of_the_group() -> None:
     own = permit(replace(GROUP, multiplier="0.1"))
     (model,) = (each for each in CATALOG if each.id == "alpha-one")
     assert own.model_price(model).description == "model 3, group 0.1"

@@ -11,11 +11,11 @@ from tests.support.timing import SLACK
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0", "re:", "x" * 8000])
-def test_no_list_allows_everybody(agent: str) -> None:
+def test_no_list_allows_every_user_agent(agent: str) -> None:
     assert UserAgentList.parse(None).allows(agent)
 
 
-def test_no_client_can_make_an_expression_take_long() -> None:
+def test_expressions_take_linear_time() -> None:
     """Clients choose the text: one that backtracks would take years for this."""
     agents = UserAgentList.parse([r"re:^(\w+[ /.]?)+$"])
     began = perf_counter()
@@ -23,18 +23,18 @@ def test_no_client_can_make_an_expression_take_long() -> None:
     assert perf_counter() - began < SLACK
 
 
-def test_what_is_no_text_is_only_another_agent() -> None:
+def test_invalid_utf_8() -> None:
     assert UserAgentList.parse(["re:^coder"]).allows("coder/\udcff")
     assert not UserAgentList.parse(["re:^coder"]).allows("\udcffcoder")
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
-def test_an_empty_list_allows_nobody(agent: str) -> None:
+def test_an_empty_list_allows_no_user_agent(agent: str) -> None:
     assert not UserAgentList.parse([]).allows(agent)
 
 
 @pytest.mark.parametrize("agent", ["", "curl/8.5.0"])
-def test_an_empty_beginning_is_every_agent(agent: str) -> None:
+def test_an_empty_prefix_matches_every_user_agent(agent: str) -> None:
     assert UserAgentList.parse(["coder/", ""]).allows(agent)
 
 
@@ -50,7 +50,7 @@ def test_an_empty_beginning_is_every_agent(agent: str) -> None:
         ("desk 3", True),
     ],
 )
-def test_beginnings(agent: str, allowed: bool) -> None:
+def test_prefixes(agent: str, allowed: bool) -> None:
     assert UserAgentList.parse(("coder/", "desk")).allows(agent) is allowed
 
 
@@ -66,11 +66,11 @@ def test_beginnings(agent: str, allowed: bool) -> None:
         ("", False),
     ],
 )
-def test_expressions_are_looked_for_anywhere(agent: str, allowed: bool) -> None:
+def test_expressions_match_anywhere(agent: str, allowed: bool) -> None:
     assert UserAgentList.parse([r"re:coder/\d\.\d", "re:^desk/"]).allows(agent) is allowed
 
 
-def test_beginnings_and_expressions_stand_side_by_side() -> None:
+def test_prefixes_and_expressions() -> None:
     agents = UserAgentList.parse(["desk", "re:lamp$"])
     assert agents.allows("desk/1")
     assert agents.allows("a lamp")
@@ -78,11 +78,11 @@ def test_beginnings_and_expressions_stand_side_by_side() -> None:
     assert not agents.allows("re:lamp post")
 
 
-def test_an_empty_expression_is_every_agent() -> None:
+def test_an_empty_expression_matches_every_user_agent() -> None:
     assert UserAgentList.parse(["re:"]).allows("")
     assert UserAgentList.parse(["re:"]).allows("curl/8.5.0")
 
 
-def test_an_expression_may_begin_like_one() -> None:
+def test_an_expression_can_begin_like_a_prefix() -> None:
     assert UserAgentList.parse(["re:re:x"]).allows("a re:x")
     assert not UserAgentList.parse(["re:re:x"]).allows("x")

@@ -36,9 +36,9 @@ NETWORKS = tuple(
         ("", False),
     ],
 )
-def test_an_address_belongs_to_a_network_or_not(address: str, belongs: bool) -> None:
+def test_matching_networks(address: str, belongs: bool) -> None:
     assert in_networks(address, NETWORKS) is belongs
 
 
-def test_to_no_networks_nothing_belongs() -> None:
+def test_no_networks() -> None:
     assert not in_networks("10.0.0.1", ())

@@ -48,7 +48,7 @@ async def opened(database: Database) -> Door:
     return Door(database, await Registry.load(database))
 
 
-async def test_the_first_use_is_remembered(database: Database) -> None:
+async def test_the_first_use_is_recorded(database: Database) -> None:
     door = await opened(database)
     assert door.meet(HOME, "tool/1.2 (linux)") is None
     known = (FIRST, HOME, "tool")
@@ -76,7 +76,7 @@ async def test_versions_of_a_client_are_the_same_client(database: Database) -> N
         (AWAY, "other/1", f"address {AWAY}, first {HOME}; client other, first tool"),
     ],
 )
-async def test_a_stranger_is_noted_once(
+async def test_a_new_origin_is_reported_once(
     database: Database, caplog: pytest.LogCaptureFixture, address: str, agent: str, told: str
 ) -> None:
     door = await opened(database)
@@ -86,7 +86,7 @@ async def test_a_stranger_is_noted_once(
         assert door.meet(address, agent) is None
         assert door.meet(HOME, "tool/1") is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"key name 0 (tok_0) is used by somebody new: {told}"
+        f"key name 0 (tok_0) is used by a new client: {told}"
     ]
     assert (door.token.changed_at, door.token.changed) == (FIRST + 1, told)
     await door.close()
@@ -96,21 +96,21 @@ async def test_a_stranger_is_noted_once(
 
 
 @pytest.mark.parametrize("odd", ["ev\udcffil", "ev\0il"], ids=["surrogate", "nul"])
-async def test_no_byte_keeps_a_stranger_off_the_record(
+async def test_origins_with_invalid_bytes_are_recorded(
     database: Database, caplog: pytest.LogCaptureFixture, odd: str
 ) -> None:
     door = await opened(database)
     door.meet(HOME, "tool/1")
     assert door.meet(f"{AWAY}{odd}{'x' * 200}", f"{odd}/1") is not None
     await door.close()
-    assert "could not be put on record" not in caplog.text
+    assert "could not be stored" not in caplog.text
     told = (await opened(database)).token.changed
     assert told is not None
     assert told == door.token.changed
     assert len(told) < 300
 
 
-async def test_a_first_user_of_odd_bytes_is_no_stranger_next_time(database: Database) -> None:
+async def test_a_first_use_with_invalid_bytes_is_recognised_again(database: Database) -> None:
     door = await opened(database)
     for _ in range(2):
         assert door.meet(f"{HOME}\udcff", "t\udcff/1") is None
@@ -119,7 +119,7 @@ async def test_a_first_user_of_odd_bytes_is_no_stranger_next_time(database: Data
     assert again.meet(f"{HOME}\udcff", "t\udcff/1") is None
 
 
-async def test_several_strangers_are_told_apart(database: Database) -> None:
+async def test_several_origins_are_distinguished(database: Database) -> None:
     door = await opened(database)
     door.meet(HOME, "")
     assert door.meet(AWAY, "") == f"new: address {AWAY}, first {HOME}"
@@ -130,7 +130,7 @@ async def test_several_strangers_are_told_apart(database: Database) -> None:
     assert (await opened(database)).token.changed == "client tool, first none"
 
 
-async def test_of_a_crowd_only_so_many_are_told_apart(database: Database) -> None:
+async def test_the_number_of_origins_is_limited(database: Database) -> None:
     """A key that is used from everywhere fills neither log nor memory."""
     door = await opened(database)
     door.meet(HOME, "tool")
@@ -139,7 +139,7 @@ async def test_of_a_crowd_only_so_many_are_told_apart(database: Database) -> Non
     await door.close()
 
 
-async def test_what_an_operator_changes_meanwhile_stays(database: Database) -> None:
+async def test_concurrent_changes_by_an_operator_stay(database: Database) -> None:
     registry = await Registry.load(database)
     door = Door(database, registry)
     registry.put_token(replace(door.token, note="of the lab"))
@@ -149,7 +149,7 @@ async def test_what_an_operator_changes_meanwhile_stays(database: Database) -> N
     await door.close()
 
 
-async def test_a_ledger_that_is_full_stops_nobody(
+async def test_a_full_disk_stops_no_request(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def write(token_id: str, **found: Any) -> None:
@@ -161,10 +161,10 @@ async def test_a_ledger_that_is_full_stops_nobody(
     assert token is not None
     assert acquaintances.observe(token, HOME, "tool") is None
     await acquaintances.close()
-    assert "who uses key tok_0 could not be put on record" in caplog.text
+    assert "the origin of key tok_0 could not be stored" in caplog.text
 
 
-async def test_nobody_was_met(database: Database) -> None:
+async def test_close_without_origins(database: Database) -> None:
     await (await opened(database)).close()
 
 

@@ -27,7 +27,7 @@ from tests.admission.queue_clients import (
 from tests.support.timing import SLACK
 
 
-async def test_room_is_taken_at_once(turns: AdmissionQueue) -> None:
+async def test_free_limits_are_acquired_immediately(turns: AdmissionQueue) -> None:
     turns.settle(turns.acquire(demand(key("a", ONE))), 0, 0)
     turns.settle(None, 0, 0)
     with pytest.raises(TooManyRequests):
@@ -35,7 +35,7 @@ async def test_room_is_taken_at_once(turns: AdmissionQueue) -> None:
             turns.acquire(demand(key("a", ONE)))
 
 
-async def test_what_is_given_back_goes_to_who_waits(turns: AdmissionQueue) -> None:
+async def test_a_released_limit_goes_to_the_waiter(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     first, second = await come(turns, alone), await come(turns, alone)
     assert await settled(first, second) == [True, False]
@@ -44,7 +44,7 @@ async def test_what_is_given_back_goes_to_who_waits(turns: AdmissionQueue) -> No
     assert turns.quota.budget(HolderKind.KEY, "a").total == 17
 
 
-async def test_room_that_comes_with_time_is_waited_for(turns: AdmissionQueue) -> None:
+async def test_waiting_for_requests_per_minute(turns: AdmissionQueue) -> None:
     laptop = key("a", Limits(requests_per_minute=1))
     spend(turns, [laptop], ago=59.8)
     began = asyncio.get_running_loop().time()
@@ -52,7 +52,7 @@ async def test_room_that_comes_with_time_is_waited_for(turns: AdmissionQueue) ->
     assert asyncio.get_running_loop().time() - began > 0.15
 
 
-async def test_tokens_that_come_with_time_are_waited_for(turns: AdmissionQueue) -> None:
+async def test_waiting_for_tokens_per_minute(turns: AdmissionQueue) -> None:
     laptop = key("a", Limits(tokens_per_minute=100))
     spend(turns, [laptop], ago=59.9, tokens=60)
     spend(turns, [laptop], ago=59.7, tokens=40)
@@ -67,7 +67,7 @@ async def test_tokens_that_come_with_time_are_waited_for(turns: AdmissionQueue) 
     await small.get()
 
 
-async def test_those_who_wait_for_the_same_go_in_their_order(turns: AdmissionQueue) -> None:
+async def test_waiters_for_the_same_limit_are_served_in_order(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     running = turns.acquire(alone)
     guests = [await come(turns, alone) for _ in range(5)]
@@ -78,7 +78,7 @@ async def test_those_who_wait_for_the_same_go_in_their_order(turns: AdmissionQue
         running = await guest.get()
 
 
-async def test_nobody_overtakes_at_the_door(turns: AdmissionQueue) -> None:
+async def test_a_new_request_does_not_overtake_waiters(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     running, waits = turns.acquire(alone), await come(turns, alone)
     turns.settle(running, 0, 0)
@@ -90,7 +90,7 @@ async def test_nobody_overtakes_at_the_door(turns: AdmissionQueue) -> None:
 @pytest.mark.parametrize(
     "shared", [(GATEWAY,), (group(ONE), GATEWAY)], ids=["strangers", "of one group"]
 )
-async def test_who_waits_for_the_own_limit_holds_up_nobody_else(
+async def test_a_waiter_for_its_own_limit_blocks_no_other_key(
     turns: AdmissionQueue, shared: tuple[Holder, ...]
 ) -> None:
     busy = key("a", Limits(requests_per_minute=1))
@@ -101,7 +101,7 @@ async def test_who_waits_for_the_own_limit_holds_up_nobody_else(
     await waits.leave()
 
 
-async def test_who_waits_for_a_shared_limit_is_before_all_who_share_it(
+async def test_a_waiter_for_a_shared_limit_blocks_all_that_share_it(
     turns: AdmissionQueue,
 ) -> None:
     team = group(ONE)
@@ -116,7 +116,7 @@ async def test_who_waits_for_a_shared_limit_is_before_all_who_share_it(
     turns.settle(await second.get(), 0, 0)
 
 
-async def test_one_who_leaves_lets_the_others_go_on(turns: AdmissionQueue) -> None:
+async def test_a_cancelled_waiter_lets_the_others_continue(turns: AdmissionQueue) -> None:
     """The first in line needs more than there is; who comes after it does not."""
     laptop = key("a", Limits(tokens_per_minute=100))
     spend(turns, [laptop], ago=58, tokens=60)
@@ -129,7 +129,7 @@ async def test_one_who_leaves_lets_the_others_go_on(turns: AdmissionQueue) -> No
     await small.get()
 
 
-async def test_one_who_leaves_takes_nothing(turns: AdmissionQueue) -> None:
+async def test_a_cancelled_waiter_uses_nothing(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     running, waits = turns.acquire(alone), await come(turns, alone)
     turns.settle(running, 0, 0)
@@ -138,7 +138,7 @@ async def test_one_who_leaves_takes_nothing(turns: AdmissionQueue) -> None:
     assert turns.quota.budget(HolderKind.KEY, "a").reserved == 0
 
 
-async def test_whoever_is_refused_hears_what_they_lack_themselves(turns: AdmissionQueue) -> None:
+async def test_an_error_of_the_own_limits_is_preferred(turns: AdmissionQueue) -> None:
     """Now, and not what somebody before them in line lacked when that came."""
     laptop = key("a", Limits(tokens_per_minute=100))
     spend(turns, [laptop], ago=20, tokens=40)
@@ -146,7 +146,7 @@ async def test_whoever_is_refused_hears_what_they_lack_themselves(turns: Admissi
     big = await come(turns, demand(laptop, tokens=90), SharedLimits(max_wait=60))
     with pytest.raises(TooManyTokens) as refused:
         turns.acquire(demand(laptop, tokens=7))
-    assert "this request may take 7," in refused.value.message
+    assert "this request may use 7" in refused.value.message
     assert 39 < (refused.value.retry_after or 0) < 41
     broke = key("a", Limits(tokens_per_minute=100, budget=5))
     with pytest.raises(InsufficientQuota):
@@ -154,7 +154,7 @@ async def test_whoever_is_refused_hears_what_they_lack_themselves(turns: Admissi
     await big.leave()
 
 
-async def test_who_stands_behind_somebody_gives_up_in_the_end_only(turns: AdmissionQueue) -> None:
+async def test_a_waiter_behind_others_expires_at_its_deadline(turns: AdmissionQueue) -> None:
     """However long the wait was when they came: it has become shorter since."""
     laptop = key("a", Limits(tokens_per_minute=100))
     spend(turns, [laptop], ago=58.5, tokens=100)
@@ -166,17 +166,17 @@ async def test_who_stands_behind_somebody_gives_up_in_the_end_only(turns: Admiss
         await guest.get()
 
 
-async def test_the_wait_has_an_end(turns: AdmissionQueue) -> None:
+async def test_the_wait_is_limited(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     turns.acquire(alone)
     waits = await come(turns, alone, SharedLimits(max_wait=0.1))
     began = asyncio.get_running_loop().time()
     refusal = await waits.is_refused()
     assert asyncio.get_running_loop().time() - began > 0.08
-    assert "1 request at once" in refusal.message
+    assert "1 of 1 concurrent request" in refusal.message
 
 
-async def test_nobody_waits_in_vain(turns: AdmissionQueue) -> None:
+async def test_errors_that_waiting_cannot_fix_are_immediate(turns: AdmissionQueue) -> None:
     """What would come too late, or never, is refused at once."""
     late, never = key("a", Limits(requests_per_minute=1)), key("b", Limits(tokens_per_minute=5))
     spend(turns, [late], ago=20)
@@ -186,13 +186,13 @@ async def test_nobody_waits_in_vain(turns: AdmissionQueue) -> None:
         assert asyncio.get_running_loop().time() - began < SLACK
 
 
-async def test_without_a_wait_nobody_waits(turns: AdmissionQueue) -> None:
+async def test_without_max_wait_errors_are_immediate(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     turns.acquire(alone)
     await (await come(turns, alone, SharedLimits())).is_refused()
 
 
-async def test_a_budget_that_is_spent_meanwhile_ends_the_wait(turns: AdmissionQueue) -> None:
+async def test_an_exceeded_budget_ends_the_wait(turns: AdmissionQueue) -> None:
     alone = demand(key("a", Limits(concurrent=1, budget=100)), micro=50)
     running, waits = turns.acquire(alone), await come(turns, alone)
     turns.settle(running, 10, 60)
@@ -200,7 +200,7 @@ async def test_a_budget_that_is_spent_meanwhile_ends_the_wait(turns: AdmissionQu
         await waits.get()
 
 
-async def test_a_shared_line_under_load_is_served_whole(turns: AdmissionQueue) -> None:
+async def test_a_shared_queue_under_load_is_served_completely(turns: AdmissionQueue) -> None:
     """Many keys of one group, whose requests take turns: nobody is forgotten."""
     team, served = group(Limits(concurrent=3)), []
 
@@ -217,9 +217,7 @@ async def test_a_shared_line_under_load_is_served_whole(turns: AdmissionQueue) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_comes_each_keys_requests_go_in_their_order(
-    turns: AdmissionQueue, seed: int
-) -> None:
+async def test_requests_of_each_key_stay_in_order(turns: AdmissionQueue, seed: int) -> None:
     """Some leave the line, and nobody is left standing in it."""
     chance = random.Random(seed)
     team = group(Limits(concurrent=2))
@@ -253,7 +251,7 @@ async def test_whatever_comes_each_keys_requests_go_in_their_order(
         turns.settle(turns.acquire(demand(key(name, ONE), group(ONE))), 0, 0)
 
 
-async def test_a_long_line_costs_those_who_pass_it_little(turns: AdmissionQueue) -> None:
+async def test_a_long_queue_is_cheap_for_others(turns: AdmissionQueue) -> None:
     """Only who may be helped by what is given back looks up."""
     long = SharedLimits(max_wait=20, max_waiting=1000)
     for number in range(1000):

@@ -15,14 +15,14 @@ from gateway.quota.limits import Holder, HolderKind
 from tests.admission.queue_clients import ONE, come, demand, group, key, settled, spend
 
 
-async def test_the_line_has_an_end(turns: AdmissionQueue) -> None:
+async def test_the_queue_has_a_capacity(turns: AdmissionQueue) -> None:
     everybody = Holder(HolderKind.GATEWAY, "", "the gateway", ONE)
     short = SharedLimits(max_wait=5, max_waiting=2)
     wanted = [demand(key(name), everybody) for name in "abc"]
     running = turns.acquire(wanted[0])
     guests = [await come(turns, each, short) for each in wanted]
     refusal = await guests[2].is_refused()
-    assert refusal.message.endswith("; the line is full, with 2 requests")
+    assert refusal.message.endswith("; the queue is full (2 requests)")
     assert refusal.retry_after is not None
     for guest in guests[:2]:
         turns.settle(running, 0, 0)
@@ -35,7 +35,7 @@ async def test_the_line_has_an_end(turns: AdmissionQueue) -> None:
 @pytest.mark.parametrize(
     ("places", "share", "told"), [(3, 1, "1 request"), (8, 2, "2 requests"), (11, 2, "2 requests")]
 )
-async def test_one_key_has_a_quarter_of_the_line(
+async def test_one_key_has_a_quarter_of_the_queue(
     turns: AdmissionQueue, places: int, share: int, told: str
 ) -> None:
     greedy = demand(key("a", ONE), group())
@@ -43,8 +43,8 @@ async def test_one_key_has_a_quarter_of_the_line(
     turns.acquire(greedy)
     guests = [await come(turns, greedy, short) for _ in range(share + 1)]
     assert (await guests.pop().is_refused()).message == (
-        "Too Many Requests: key a may have 1 request at once: 1 is running; "
-        f"the line is full for key a, with {told}"
+        "Too Many Requests: key a: 1 of 1 concurrent request running; "
+        f"the queue is full for key a ({told})"
     )
     other = demand(key("b", ONE), group())
     turns.acquire(other)
@@ -54,18 +54,17 @@ async def test_one_key_has_a_quarter_of_the_line(
         await guest.leave()
 
 
-async def test_a_newcomer_is_not_told_what_another_lacks(turns: AdmissionQueue) -> None:
+async def test_a_new_waiter_gets_an_error_of_its_own(turns: AdmissionQueue) -> None:
     team = group(Limits(tokens_per_minute=100))
     spend(turns, [team], ago=30, tokens=40)
     long = SharedLimits(max_wait=60)
     big = await come(turns, demand(key("a"), team, tokens=90), long)
     guests = []
-    for before in (1, 2):
+    for ahead in ("1 request", "2 requests"):
         guest = await come(turns, demand(key("b"), team, tokens=5), long)
         guests.append(guest)
         assert guest.refusal.message == (
-            f"Too Many Requests: others wait for the limits of group team, {before} before this "
-            "request, and there is room for the first in 30 s"
+            f"Too Many Requests: group team: {ahead} queued ahead; retry in 30 s"
         )
         assert type(guest.refusal) is TooManyRequests
         assert guest.refusal.holder == (HolderKind.GROUP, "team")
@@ -74,7 +73,7 @@ async def test_a_newcomer_is_not_told_what_another_lacks(turns: AdmissionQueue) 
         await guest.leave()
 
 
-async def test_who_waits_behind_others_is_told_in_the_end_who_is_left(
+async def test_the_final_error_has_the_current_queue(
     turns: AdmissionQueue,
 ) -> None:
     team = group(Limits(tokens_per_minute=100))
@@ -82,14 +81,14 @@ async def test_who_waits_behind_others_is_told_in_the_end_who_is_left(
     big = await come(turns, demand(key("a"), team, tokens=90))
     gone = await come(turns, demand(key("c"), team, tokens=5))
     small = await come(turns, demand(key("b"), team, tokens=5), SharedLimits(max_wait=0.1))
-    assert "limits of group team, 2 before this request" in small.refusal.message
+    assert "group team: 2 requests queued ahead" in small.refusal.message
     await gone.leave()
     refusal = await small.is_refused()
-    assert "limits of group team, 1 before this request" in refusal.message
+    assert "group team: 1 request queued ahead" in refusal.message
     await big.get()
 
 
-async def test_who_leaves_just_as_the_turn_has_come_passes_it_on(turns: AdmissionQueue) -> None:
+async def test_cancelled_just_after_its_turn_passes_it_on(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     running, leaves = turns.acquire(alone), await come(turns, alone)
     stays = await come(turns, alone)
@@ -99,7 +98,7 @@ async def test_who_leaves_just_as_the_turn_has_come_passes_it_on(turns: Admissio
     turns.settle(turns.acquire(alone), 0, 0)
 
 
-async def test_who_leaves_just_before_the_turn_comes_passes_it_on(turns: AdmissionQueue) -> None:
+async def test_cancelled_just_before_its_turn_passes_it_on(turns: AdmissionQueue) -> None:
     alone = demand(key("a", ONE))
     running, leaves = turns.acquire(alone), await come(turns, alone)
     stays = await come(turns, alone)
@@ -110,7 +109,7 @@ async def test_who_leaves_just_before_the_turn_comes_passes_it_on(turns: Admissi
     turns.settle(turns.acquire(alone), 0, 0)
 
 
-async def test_who_stood_behind_goes_on_where_the_own_limit_has_room_since(
+async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
     turns: AdmissionQueue,
 ) -> None:
     """While they stood behind somebody nobody told them about their own limit."""
@@ -132,7 +131,7 @@ async def test_who_stood_behind_goes_on_where_the_own_limit_has_room_since(
     await behind[1].get()
 
 
-async def test_who_waits_for_something_else_by_now_holds_up_others(turns: AdmissionQueue) -> None:
+async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(turns: AdmissionQueue) -> None:
     """It waited for its own limit, and now it does for its group's."""
     team = group(Limits(concurrent=2))
     own = turns.acquire(demand(key("a", ONE), team))
@@ -156,7 +155,7 @@ async def test_who_waits_for_something_else_by_now_holds_up_others(turns: Admiss
     await fourth.get()
 
 
-async def test_a_loop_that_stalls_refuses_or_serves(turns: AdmissionQueue) -> None:
+async def test_a_stalled_event_loop_rejects_or_serves(turns: AdmissionQueue) -> None:
     """Whatever is over by then: who has room by now is served, late as it is."""
     busy, slow = key("a", ONE), key("b", Limits(requests_per_minute=1))
     turns.acquire(demand(busy))
@@ -165,5 +164,5 @@ async def test_a_loop_that_stalls_refuses_or_serves(turns: AdmissionQueue) -> No
     refused, served = await come(turns, demand(busy), short), await come(turns, demand(slow), short)
     await asyncio.sleep(0)
     time.sleep(0.5)
-    assert "1 request at once" in (await refused.is_refused()).message
+    assert "1 of 1 concurrent request" in (await refused.is_refused()).message
     await served.get()

@@ -93,7 +93,7 @@ def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: Gateway
         "one of 4 of rank 1, of which it takes 25%",
     ]
     assert last["why"] == [
-        "asked if that fails: of a lower rank",
+        "asked if that fails: lower priority",
         "speaks messages, so the prompt would be translated",
     ]
     assert gateway.upstream.calls == []
@@ -104,7 +104,7 @@ def test_who_is_closed_off_is_passed_over(shell: CommandRunner, gateway: Gateway
     told = shell.json(*ask(BETA, "chat", "--group", "default"))
     assert turns(told)[0] == (1, "chat-up/a1")
     assert turns(told)[-1] == (None, "chat-up/a0")
-    assert told["candidates"][0]["why"][0] == "asked first: those before it are closed off"
+    assert told["candidates"][0]["why"][0] == "asked first: earlier candidates unavailable"
     assert told["candidates"][-1]["why"][0] == "passed over: disabled by hand"
     assert told["candidates"][-1]["state"] == "disabled"
 
@@ -194,10 +194,10 @@ def test_a_file_is_asked_without_a_gateway_and_without_secrets(
         "├── 1. chat-main/big for beta-5.4: asked first: by weight.",
         "│   ├── speaks chat, so the prompt would be translated.",
         "│   └── one of 2 of rank 1, of which it takes 75%.",
-        "├── 2. chat-main/small for beta-5.4: asked if that fails: next in line.",
+        "├── 2. chat-main/small for beta-5.4: asked if that fails: next in order.",
         "│   ├── speaks chat, so the prompt would be translated.",
         "│   └── one of 2 of rank 1, of which it takes 25%.",
-        "├── 3. chat-main/later for beta-5.4: asked if that fails: of a lower rank.",
+        "├── 3. chat-main/later for beta-5.4: asked if that fails: lower priority.",
         "│   └── speaks chat, so the prompt would be translated.",
         "└── -  messages-main: does not have beta-5.4.",
     ]

@@ -172,7 +172,7 @@ async def test_the_error_says_what_is_the_matter(
     with pytest.raises(refused(spoken)) as raised:
         await library.ask(spoken, key, sync=sync, stream=stream)
     error = raised.value
-    said = "Too Many Requests: key limited may make 1 request per minute: 1 is used"
+    said = "Too Many Requests: key limited: 1 of 1 request per minute used"
     assert said in error.message
     assert error.status_code == 429
     assert error.request_id == error.response.headers["request-id"]
@@ -199,8 +199,8 @@ async def test_a_spent_budget_is_tried_once(
     with pytest.raises(kind) as raised:
         await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
     error: Any = raised.value
-    assert "key limited may spend 1 unit a day" in error.message
-    assert "a new day begins at" in error.message
+    assert "key limited: daily budget of 1 unit" in error.message
+    assert "resets at" in error.message
     if of_messages:
         assert error.body["error"]["type"] == "billing_error"
         assert error.status_code == 402

@@ -25,7 +25,7 @@ BEGIN = Begin(id="reply_01", model="upstream-model")
 END = End(stop=StopReason.END_TURN, usage=Usage(input_tokens=7, output_tokens=3))
 
 
-def test_pieces_join_in_the_order_of_their_parts() -> None:
+def test_pieces_are_joined_in_the_order_of_their_parts() -> None:
     call = ToolCall(id="call_1", name="look", arguments="")
     events: list[Event] = [
         BEGIN,
@@ -46,7 +46,7 @@ def test_pieces_join_in_the_order_of_their_parts() -> None:
     assert reply.usage == END.usage
 
 
-def test_a_failure_is_no_reply() -> None:
+def test_a_failure_raises() -> None:
     failure = Failure(kind=FailureKind.TRUNCATED, message="it broke off")
     with pytest.raises(ReplyFailed) as failed:
         collect_reply([BEGIN, Fail(failure)])
@@ -54,11 +54,11 @@ def test_a_failure_is_no_reply() -> None:
 
 
 @pytest.mark.parametrize("events", [[], [BEGIN], [END]], ids=["nothing", "no end", "no begin"])
-def test_what_is_not_complete_is_no_reply(events: list[Event]) -> None:
-    with pytest.raises(ValueError, match="do not add up"):
+def test_incomplete_events_raise(events: list[Event]) -> None:
+    with pytest.raises(ValueError, match="incomplete"):
         collect_reply(events)
 
 
-def test_what_caches_served_and_kept_is_part_of_the_prompt() -> None:
+def test_input_includes_cache_reads_and_writes() -> None:
     usage = Usage(input_tokens=10, cache_read_tokens=6, cache_write_tokens=3, output_tokens=2)
     assert (usage.fresh_input_tokens, usage.total_tokens) == (1, 12)

@@ -20,10 +20,10 @@ from gateway.core.text import NARROW_SPACE, escape_unprintable
         ("", ""),
     ],
 )
-def test_what_cannot_be_printed_is_spelled_out(text: str, shown: str) -> None:
+def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_unprintable(text) == shown
 
 
-def test_what_is_shown_can_be_printed() -> None:
+def test_the_result_is_printable() -> None:
     every = "".join(map(chr, range(0xD800)))
     assert escape_unprintable(every).replace(NARROW_SPACE, "").isprintable()

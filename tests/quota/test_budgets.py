@@ -39,16 +39,16 @@ def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
     return purse
 
 
-def test_a_purse_begins_empty() -> None:
+def test_a_tracker_starts_at_zero() -> None:
     assert spent(BudgetTracker(), NOON) == (0, 0, 0, 0)
     assert BudgetTracker().shortfall(UNLIMITED, NOON, 10**18) is None
 
 
-def test_what_the_ledger_knows_is_loaded() -> None:
+def test_load_sets_the_amounts() -> None:
     assert spent(loaded(900, 10, 200), NOON) == (900, 200, 10, 0)
 
 
-def test_what_is_loaded_belongs_to_its_day_and_month() -> None:
+def test_loaded_amounts_belong_to_their_day_and_month() -> None:
     purse = loaded(900, 10, 200)
     assert spent(purse, MIDNIGHT - 1) == (900, 200, 10, 0)
     assert spent(purse, MIDNIGHT) == (900, 200, 0, 0)
@@ -56,16 +56,16 @@ def test_what_is_loaded_belongs_to_its_day_and_month() -> None:
     assert spent(purse, NEXT_MONTH) == (900, 0, 0, 0)
 
 
-def test_a_month_alone_may_be_asked_for() -> None:
+def test_a_month_without_its_day() -> None:
     purse = loaded(900, 10, 200)
     assert in_month(purse, NEXT_MONTH) == 0
     assert in_day(purse, NEXT_MONTH) == 0
 
 
-def test_what_was_reserved_becomes_what_it_cost() -> None:
+def test_reserved_amounts_become_costs() -> None:
     purse = loaded(900, 10, 200)
-    purse.reserve(50)
-    purse.reserve(7)
+    purse.reserved += 50
+    purse.reserved += 7
     assert purse.reserved == 57
     purse.settle(50, 40, NOON)
     assert spent(purse, NOON) == (940, 240, 50, 7)
@@ -73,9 +73,9 @@ def test_what_was_reserved_becomes_what_it_cost() -> None:
     assert spent(purse, NOON) == (940, 240, 50, 0)
 
 
-def test_an_exchange_of_yesterday_is_not_spent_today() -> None:
+def test_a_cost_of_yesterday_is_not_spent_today() -> None:
     purse = loaded(900, 10, 200)
-    purse.reserve(5)
+    purse.reserved += 5
     assert in_day(purse, MIDNIGHT) == 0
     purse.settle(5, 4, MIDNIGHT - 1)
     assert spent(purse, MIDNIGHT) == (904, 204, 0, 0)
@@ -83,14 +83,14 @@ def test_an_exchange_of_yesterday_is_not_spent_today() -> None:
     assert spent(purse, MIDNIGHT) == (907, 207, 3, 0)
 
 
-def test_an_exchange_of_last_month_is_spent_in_neither() -> None:
+def test_a_cost_of_last_month_counts_in_the_total_only() -> None:
     purse = loaded(900, 10, 200)
     assert in_month(purse, NEXT_MONTH) == 0
     purse.settle(0, 4, NEXT_MONTH - 1)
     assert spent(purse, NEXT_MONTH) == (904, 0, 0, 0)
 
 
-def test_a_settlement_may_be_the_first_thing_of_a_new_day() -> None:
+def test_a_settlement_starts_a_new_day() -> None:
     purse = loaded(900, 10, 200)
     purse.settle(0, 4, MIDNIGHT + 1)
     assert spent(purse, MIDNIGHT + 1) == (904, 204, 4, 0)
@@ -120,16 +120,16 @@ def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
         (Limits(budget_day=110), BudgetShortfall("budget_day", 110, 10, 30, MIDNIGHT)),
     ],
 )
-def test_a_budget_holds_what_is_spent_and_reserved_and_asked_for(
+def test_a_budget_limits_spent_reserved_and_requested_amounts(
     limits: Limits, lack: BudgetShortfall
 ) -> None:
     purse = loaded(900, 10, 200)
-    purse.reserve(30)
+    purse.reserved += 30
     assert purse.shortfall(limits, NOON, 70) is None
     assert purse.shortfall(limits, NOON, 71) == lack
 
 
-def test_the_budget_that_is_spent_for_longest_is_told() -> None:
+def test_the_budget_that_resets_last_is_reported() -> None:
     purse = loaded(900, 900, 900)
     everything = Limits(budget=900, budget_month=900, budget_day=900)
     for limits, named in (
@@ -142,7 +142,7 @@ def test_the_budget_that_is_spent_for_longest_is_told() -> None:
         assert lack.budget == named
 
 
-def test_a_new_day_makes_room() -> None:
+def test_a_new_day_resets_the_daily_budget() -> None:
     purse = loaded(900, 100, 200)
     limits = Limits(budget_day=100, budget_month=250)
     assert purse.shortfall(limits, MIDNIGHT - 1, 1) is not None
@@ -157,7 +157,7 @@ def test_a_new_day_makes_room() -> None:
 
 
 @pytest.mark.parametrize("name", ["budget", "budget_day", "budget_month"])
-def test_a_budget_of_0_lets_nothing_pass_that_costs(name: str) -> None:
+def test_a_budget_of_0_rejects_every_cost(name: str) -> None:
     lack = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
     assert lack is not None
     assert (lack.budget, lack.limit) == (name, 0)
@@ -165,5 +165,5 @@ def test_a_budget_of_0_lets_nothing_pass_that_costs(name: str) -> None:
 
 
 @pytest.mark.parametrize("budget", [900, 899, 0])
-def test_what_costs_nothing_passes_whatever_is_spent(budget: int) -> None:
+def test_a_cost_of_0_always_fits(budget: int) -> None:
     assert loaded(900).shortfall(Limits(budget=budget), NOON, 0) is None

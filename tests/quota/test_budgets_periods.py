@@ -28,7 +28,7 @@ def at(text: str) -> int:
     "moment",
     ["2026-11-21T00:00:00Z", "2026-11-21T00:00:00.000001Z", "2026-11-21T23:59:59.999999Z"],
 )
-def test_a_day_goes_from_midnight_to_midnight(moment: str) -> None:
+def test_a_day_is_from_midnight_to_midnight(moment: str) -> None:
     assert day_of(at(moment)) == Period(at("2026-11-21T00:00Z"), at("2026-11-22T00:00Z"))
 
 
@@ -42,7 +42,7 @@ def test_a_day_goes_from_midnight_to_midnight(moment: str) -> None:
         ("2100-02-28T12:00Z", "2100-02-01T00:00Z", "2100-03-01T00:00Z"),
     ],
 )
-def test_a_month_is_one_of_the_calendar(moment: str, begins: str, ends: str) -> None:
+def test_a_month_is_a_calendar_month(moment: str, begins: str, ends: str) -> None:
     assert month_of(at(moment)) == Period(at(begins), at(ends))
 
 
@@ -55,7 +55,7 @@ def test_periods_are_those_of_the_calendar(moment: datetime) -> None:
     assert month_of(micros(moment)) == Period(micros(first), micros(following))
 
 
-def test_moments_are_spelled_in_utc() -> None:
+def test_times_are_formatted_in_utc() -> None:
     assert format_utc(at("2026-11-22T00:00:00Z")) == "2026-11-22T00:00:00Z"
     assert format_utc(at("2026-01-02T03:04:05.999999Z")) == "2026-01-02T03:04:05Z"
 
@@ -70,7 +70,7 @@ def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_from_utc")
-def test_where_the_house_stands_changes_nothing() -> None:
+def test_the_local_time_zone_has_no_effect() -> None:
     moment = at("2026-11-30T23:00:00Z")
     assert month_of(moment) == Period(at("2026-11-01T00:00Z"), at("2026-12-01T00:00Z"))
     assert day_of(moment) == Period(at("2026-11-30T00:00Z"), at("2026-12-01T00:00Z"))

@@ -49,12 +49,12 @@ def world(ratio: float = 1.37) -> World:
     return World(InputEstimates(letters), ratio)
 
 
-def test_without_experience_the_guess_counts_with_a_margin() -> None:
+def test_without_samples_the_raw_estimate_has_a_margin() -> None:
     assert InputEstimates(letters).estimate(MODEL, prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
 @given(size=st.integers(0, 5), used=st.lists(st.integers(0, 100)))
-def test_never_nothing(size: int, used: list[int]) -> None:
+def test_never_zero(size: int, used: list[int]) -> None:
     estimates = InputEstimates(letters)
     for tokens in used:
         estimates.record(MODEL, prompt(size), tokens)
@@ -71,7 +71,7 @@ def test_converges(ratio: float, sizes: list[int]) -> None:
     assert 0 <= learning.above() <= 0.08
 
 
-def test_two_hundred_requests_are_plenty() -> None:
+def test_two_hundred_requests_are_enough() -> None:
     learning = world()
     for _ in range(200):
         learning.finish(500)
@@ -102,7 +102,7 @@ def test_one_huge_outlier_changes_nothing() -> None:
     assert 0 <= learning.above() <= 0.08
 
 
-def test_scattered_requests_meet_in_the_middle() -> None:
+def test_scattered_requests_converge() -> None:
     learning = world()
     chance = random.Random(7)
     for _ in range(300):
@@ -110,7 +110,7 @@ def test_scattered_requests_meet_in_the_middle() -> None:
     assert -0.01 <= learning.above() <= 0.09
 
 
-def test_small_requests_say_less_than_large_ones() -> None:
+def test_large_requests_have_more_weight() -> None:
     """A greeting costs half as much again for its frame; that is no news of large prompts."""
     learning = world(1.1)
     for _ in range(6):
@@ -120,7 +120,7 @@ def test_small_requests_say_less_than_large_ones() -> None:
     assert 0 <= learning.above() <= 0.08
 
 
-def test_a_model_may_change() -> None:
+def test_a_changed_model_is_recalibrated() -> None:
     learning = world(0.8)
     for _ in range(200):
         learning.finish(1000)
@@ -130,14 +130,14 @@ def test_a_model_may_change() -> None:
     assert 0 <= learning.above() <= 0.08
 
 
-def test_models_are_learned_one_by_one() -> None:
+def test_models_are_separate() -> None:
     learning = world()
     for _ in range(100):
         learning.finish(5000)
     assert learning.estimates.estimate("beta-5.4-mini", prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
-def test_what_is_only_referred_to_teaches_nothing() -> None:
+def test_prompts_with_a_previous_response_are_ignored() -> None:
     estimates = InputEstimates(letters)
     turn = Turn(Role.USER, (Text("x" * 5000),))
     continued = Prompt(

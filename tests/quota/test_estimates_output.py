@@ -14,19 +14,19 @@ from gateway.quota.estimates import DEFAULT_OUTPUT, OUTPUT_SAMPLES, OutputEstima
 @pytest.mark.parametrize(
     ("max_tokens", "expected"), [(None, 1024), (16, 16), (1024, 1024), (1025, 1024), (0, 0)]
 )
-def test_where_nothing_is_known(max_tokens: int | None, expected: int) -> None:
+def test_without_replies(max_tokens: int | None, expected: int) -> None:
     assert DEFAULT_OUTPUT == 1024
     assert OutputEstimates().estimate("alpha-1", max_tokens) == expected
 
 
-def test_as_much_as_usual_and_no_more_than_asked_for() -> None:
+def test_the_median_up_to_max_tokens() -> None:
     outputs = OutputEstimates()
     outputs.record("alpha-1", 300)
     assert outputs.estimate("alpha-1", None) == outputs.estimate("alpha-1", 4096) == 300
     assert outputs.estimate("alpha-1", 299) == 299
 
 
-def test_models_are_kept_apart() -> None:
+def test_models_are_separate() -> None:
     outputs = OutputEstimates()
     outputs.record("alpha-1", 300)
     outputs.record("beta-1", 5000)
@@ -35,14 +35,14 @@ def test_models_are_kept_apart() -> None:
     assert outputs.estimate("beta-2", None) == 1024
 
 
-def test_a_few_wild_ones_change_nothing() -> None:
+def test_outliers_change_nothing() -> None:
     outputs = OutputEstimates()
     for tokens in (100, 90_000, 110, 0, 120):
         outputs.record("alpha-1", tokens)
     assert outputs.estimate("alpha-1", None) == 110
 
 
-def test_of_two_the_longer_one_is_expected() -> None:
+def test_of_two_the_longer_one_is_used() -> None:
     outputs = OutputEstimates()
     outputs.record("alpha-1", 400)
     outputs.record("alpha-1", 100)

@@ -1,4 +1,4 @@
-"""What clients are told when a limit has no room, word for word."""
+"""The messages and headers of exceeded limits."""
 
 from __future__ import annotations
 
@@ -19,63 +19,60 @@ from gateway.quota.limit_errors import (
     too_many_tokens,
 )
 
-Refuse = Callable[..., GatewayError]
+Create = Callable[..., GatewayError]
 
 LAPTOP = "key laptop"
 DAWN = 1_795_305_600_000_000  # 2026-11-22T00:00:00Z
 
 
 @pytest.mark.parametrize(
-    ("refuse", "told", "message"),
+    ("create", "args", "message"),
     [
         (
             too_many_requests,
             (LAPTOP, 600, 600, 11.2),
-            "key laptop may make 600 requests per minute: all 600 are used, "
-            "there is room again in 12 s",
+            "key laptop: 600 of 600 requests per minute used; retry in 12 s",
         ),
         (
             too_many_requests,
             (LAPTOP, 1000, 1200, 12.0),
-            "key laptop may make 1,000 requests per minute: 1,200 are used, "
-            "there is room again in 12 s",
+            "key laptop: 1,200 of 1,000 requests per minute used; retry in 12 s",
         ),
         (
             too_many_requests,
             ("the gateway", 1, 1, 0.001),
-            "the gateway may make 1 request per minute: 1 is used, there is room again in 1 s",
+            "the gateway: 1 of 1 request per minute used; retry in 1 s",
         ),
         (
             too_many_tokens,
             (LAPTOP, 100_000, 99_000, 5_000, 59.5),
-            "key laptop may use 100,000 tokens per minute: 99,000 are used and this request may "
-            "take 5,000, there is room again in 60 s",
+            "key laptop: 99,000 of 100,000 tokens per minute used, this request may use 5,000; "
+            "retry in 60 s",
         ),
         (
             too_many_tokens,
             (LAPTOP, 1, 1, 1, 0.0),
-            "key laptop may use 1 token per minute: 1 is used and this request may take 1, "
-            "there is room again in 1 s",
+            "key laptop: 1 of 1 token per minute used, this request may use 1; retry in 1 s",
         ),
         (
             concurrency_exceeded,
             ("group team", 5, 5),
-            "group team may have 5 requests at once: 5 are running",
+            "group team: 5 of 5 concurrent requests running",
         ),
         (
             concurrency_exceeded,
             ("group team", 1, 1),
-            "group team may have 1 request at once: 1 is running",
+            "group team: 1 of 1 concurrent request running",
         ),
         (
             concurrency_exceeded,
             ("group team", 1000, 1001),
-            "group team may have 1,000 requests at once: 1,001 are running",
+            "group team: 1,001 of 1,000 concurrent requests running",
         ),
     ],
 )
-def test_what_has_to_wait(refuse: Refuse, told: tuple[Any, ...], message: str) -> None:
-    error = refuse(*told)
+def test_temporary_errors(create: Create, args: tuple[Any, ...], message: str) -> None:
+    error = create(*args)
     assert error.message == f"Too Many Requests: {message}"
     assert not error.permanent
     assert "x-should-retry" not in error.headers()
@@ -84,72 +81,71 @@ def test_what_has_to_wait(refuse: Refuse, told: tuple[Any, ...], message: str) -
 
 
 @pytest.mark.parametrize(
-    ("refuse", "told", "wait"),
+    ("create", "args", "wait"),
     [
         (too_many_requests, (LAPTOP, 600, 600, 11.2), 11.2),
         (too_many_tokens, (LAPTOP, 600, 600, 1, 59.5), 59.5),
         (concurrency_exceeded, (LAPTOP, 5, 5), 1.0),
     ],
 )
-def test_when_to_come_back(refuse: Refuse, told: tuple[Any, ...], wait: float) -> None:
-    assert refuse(*told).retry_after == wait
+def test_retry_after(create: Create, args: tuple[Any, ...], wait: float) -> None:
+    assert create(*args).retry_after == wait
 
 
-def test_the_header_and_the_words_say_the_same_seconds() -> None:
+def test_header_and_message_have_the_same_seconds() -> None:
     assert too_many_requests(LAPTOP, 600, 600, 11.2).headers() == {"retry-after": "12"}
 
 
 @pytest.mark.parametrize(
-    ("refuse", "told", "message"),
+    ("create", "args", "message"),
     [
-        (too_many_requests, (LAPTOP, 0, 0, None), "key laptop may make no requests"),
-        (concurrency_exceeded, (LAPTOP, 0, 0), "key laptop may have no requests at once"),
+        (too_many_requests, (LAPTOP, 0, 0, None), "key laptop: the limit is 0 requests per minute"),
+        (concurrency_exceeded, (LAPTOP, 0, 0), "key laptop: the limit is 0 concurrent requests"),
         (
             too_many_tokens,
             (LAPTOP, 1000, 0, 5000, None),
-            "key laptop may use 1,000 tokens per minute: this request alone may take 5,000, "
-            "it never fits; ask for less (max_tokens), or have the limit raised",
+            "key laptop: this request may use 5,000 tokens, over the limit of 1,000 tokens per "
+            "minute; reduce max_tokens or raise the limit",
         ),
         (
             too_many_tokens,
             (LAPTOP, 0, 0, 7, None),
-            "key laptop may use 0 tokens per minute: this request alone may take 7, it never "
-            "fits; ask for less (max_tokens), or have the limit raised",
+            "key laptop: this request may use 7 tokens, over the limit of 0 tokens per minute; "
+            "reduce max_tokens or raise the limit",
         ),
     ],
 )
-def test_what_never_fits(refuse: Refuse, told: tuple[Any, ...], message: str) -> None:
-    error = refuse(*told)
+def test_permanent_errors(create: Create, args: tuple[Any, ...], message: str) -> None:
+    error = create(*args)
     assert error.message == f"Too Many Requests: {message}"
     assert error.permanent
     assert error.headers() == {"x-should-retry": "false"}
 
 
-def test_others_come_first() -> None:
+def test_queued_behind_others() -> None:
     error = queued_behind("group team", 1200, 41.5)
     assert error.message == (
-        "Too Many Requests: others wait for the limits of group team, 1,200 before this request, "
-        "and there is room for the first in 42 s"
+        "Too Many Requests: group team: 1,200 requests queued ahead; retry in 42 s"
     )
     assert (error.retry_after, error.permanent) == (41.5, False)
 
 
 @pytest.mark.parametrize(
-    ("most", "who", "told"),
+    ("capacity", "holder", "message"),
     [
-        (1000, "", "the line is full, with 1,000 requests"),
-        (1, LAPTOP, "the line is full for key laptop, with 1 request"),
+        (1000, "", "the queue is full (1,000 requests)"),
+        (1, LAPTOP, "the queue is full for key laptop (1 request)"),
     ],
 )
-def test_the_line_is_full(most: int, who: str, told: str) -> None:
-    error = queue_full(concurrency_exceeded(LAPTOP, 1, 1), most, who)
+def test_the_queue_is_full(capacity: int, holder: str, message: str) -> None:
+    error = queue_full(concurrency_exceeded(LAPTOP, 1, 1), capacity, holder)
     assert error.message == (
-        f"Too Many Requests: key laptop may have 1 request at once: 1 is running; {told}"
+        f"Too Many Requests: key laptop: 1 of 1 concurrent request running; {message}"
     )
     assert error.headers() == {"retry-after": "1"}
 
 
-def test_tokens_are_another_type_than_requests() -> None:
+def test_tokens_and_requests_have_different_types() -> None:
     assert type(too_many_tokens(LAPTOP, 1, 1, 1, 0.0)) is TooManyTokens
     assert type(too_many_tokens(LAPTOP, 1, 1, 2, None)) is TooManyTokens
     assert type(too_many_requests(LAPTOP, 1, 1, 0.0)) is TooManyRequests
@@ -157,28 +153,27 @@ def test_tokens_are_another_type_than_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lack", "message"),
+    ("shortfall", "message"),
     [
         (
             BudgetShortfall("budget_day", 5_000_000, 4_900_000, 200_000, DAWN),
-            "key laptop may spend 5 units a day: 4.9 are spent and 0.2 reserved by running "
-            "requests, this one may take 1.5; a new day begins at 2026-11-22T00:00:00Z",
+            "key laptop: daily budget of 5 units: 4.9 spent, 0.2 reserved by running requests, "
+            "this request may cost 1.5; resets at 2026-11-22T00:00:00Z",
         ),
         (
             BudgetShortfall("budget_month", 5_000_000_000_000, 5_000_000_000_001, 0, DAWN),
-            "key laptop may spend 5,000,000 units a month: 5,000,000.000001 are spent and 0 "
-            "reserved by running requests, this one may take 1.5; a new month begins at "
-            "2026-11-22T00:00:00Z",
+            "key laptop: monthly budget of 5,000,000 units: 5,000,000.000001 spent, 0 reserved by "
+            "running requests, this request may cost 1.5; resets at 2026-11-22T00:00:00Z",
         ),
         (
             BudgetShortfall("budget", 1_000_000, 0, 0, None),
-            "key laptop may spend 1 unit in all: 0 are spent and 0 reserved by running requests, "
-            "this one may take 1.5; it does not begin anew",
+            "key laptop: total budget of 1 unit: 0 spent, 0 reserved by running requests, "
+            "this request may cost 1.5; does not reset",
         ),
     ],
 )
-def test_a_budget_without_room(lack: BudgetShortfall, message: str) -> None:
-    error = budget_exceeded(LAPTOP, lack, 1_500_000)
+def test_exceeded_budgets(shortfall: BudgetShortfall, message: str) -> None:
+    error = budget_exceeded(LAPTOP, shortfall, 1_500_000)
     assert error.message == f"Insufficient quota: {message}"
     assert type(error) is InsufficientQuota
     assert error.headers() == {"x-should-retry": "false"}
@@ -197,5 +192,5 @@ def test_a_budget_without_room(lack: BudgetShortfall, message: str) -> None:
         (1_000_000_000_000_500_000, "1,000,000,000,000.5"),
     ],
 )
-def test_units_are_written_exactly(micro: int, text: str) -> None:
+def test_units_are_exact(micro: int, text: str) -> None:
     assert format_units(micro) == text

@@ -22,7 +22,7 @@ from tests.quota.holders import (
 DAY = 86_400 * MICRO_PER_UNIT
 
 
-def test_who_has_no_limits_is_let_in() -> None:
+def test_without_limits_everything_is_admitted() -> None:
     quota = Quota()
     for holder in (key(), Holder(HolderKind.KEY, "key_2", "desk", UNLIMITED)):
         for _ in range(100):
@@ -37,8 +37,7 @@ def test_requests_per_minute() -> None:
     assert type(error) is TooManyRequests
     assert error.retry_after == 44.5
     assert error.message == (
-        "Too Many Requests: key laptop may make 2 requests per minute: all 2 are used, "
-        "there is room again in 45 s"
+        "Too Many Requests: key laptop: 2 of 2 requests per minute used; retry in 45 s"
     )
     take(quota, laptop, now=60.0)
     assert refusal(quota, laptop, now=60.0).retry_after == 10.0
@@ -52,20 +51,20 @@ def test_tokens_per_minute() -> None:
     assert type(error) is TooManyTokens
     assert error.retry_after == 40.0
     assert error.message == (
-        "Too Many Requests: group team may use 100 tokens per minute: 100 are used and "
-        "this request may take 1, there is room again in 40 s"
+        "Too Many Requests: group team: 100 of 100 tokens per minute used, "
+        "this request may use 1; retry in 40 s"
     )
     take(quota, team, tokens=60, now=60.0)
 
 
-def test_a_request_that_is_larger_than_the_limit_never_fits() -> None:
+def test_a_request_over_the_limit_never_fits() -> None:
     error = refusal(Quota(), group(tokens_per_minute=100), tokens=101)
     assert type(error) is TooManyTokens
     assert error.permanent
     assert error.retry_after is None
 
 
-def test_tokens_are_corrected_by_what_was_used() -> None:
+def test_tokens_are_adjusted_to_real_usage() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
     lease = take(quota, laptop, tokens=60)
     assert tokens_left(quota, laptop) == 40
@@ -76,15 +75,13 @@ def test_tokens_are_corrected_by_what_was_used() -> None:
     assert refusal(quota, laptop, tokens=1).retry_after == 60.0
 
 
-def test_requests_at_once() -> None:
+def test_concurrent_requests() -> None:
     quota, everybody = Quota(), gateway(concurrent=2)
     first, second = take(quota, everybody), take(quota, everybody)
     error = refusal(quota, everybody)
     assert type(error) is TooManyRequests
     assert error.retry_after == 1.0
-    assert error.message == (
-        "Too Many Requests: the gateway may have 2 requests at once: 2 are running"
-    )
+    assert error.message == ("Too Many Requests: the gateway: 2 of 2 concurrent requests running")
     first.settle(1, 1)
     take(quota, everybody).settle(0, 0)
     take(quota, everybody)
@@ -93,16 +90,19 @@ def test_requests_at_once() -> None:
     take(quota, everybody)
 
 
-@pytest.mark.parametrize("budget", ["budget", "budget_day", "budget_month"])
-def test_budgets(budget: str) -> None:
+@pytest.mark.parametrize(
+    ("budget", "period"),
+    [("budget", "total"), ("budget_day", "daily"), ("budget_month", "monthly")],
+)
+def test_budgets(budget: str, period: str) -> None:
     quota, laptop = Quota(), key(**{budget: 5 * MICRO_PER_UNIT})
     take(quota, laptop, micro=4 * MICRO_PER_UNIT).settle(1, 4 * MICRO_PER_UNIT)
     running = take(quota, laptop, micro=MICRO_PER_UNIT // 2)
     take(quota, laptop, micro=MICRO_PER_UNIT // 2).settle(0, 0)
     error = refusal(quota, laptop, micro=MICRO_PER_UNIT // 2 + 1)
     assert type(error) is InsufficientQuota
-    assert error.message.startswith("Insufficient quota: key laptop may spend 5 units ")
-    assert ": 4 are spent and 0.5 reserved by running requests, this one may take 0.500001; " in (
+    assert error.message.startswith(f"Insufficient quota: key laptop: {period} budget of 5 units: ")
+    assert ": 4 spent, 0.5 reserved by running requests, this request may cost 0.500001; " in (
         error.message
     )
     running.settle(1, 2 * MICRO_PER_UNIT)
@@ -110,15 +110,15 @@ def test_budgets(budget: str) -> None:
     assert quota.budget(HolderKind.KEY, "key_1").total == 6 * MICRO_PER_UNIT
 
 
-def test_a_refused_request_may_come_again_on_a_new_day() -> None:
+def test_a_daily_budget_resets() -> None:
     quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
     take(quota, laptop, micro=MICRO_PER_UNIT).settle(1, MICRO_PER_UNIT)
     error = refusal(quota, laptop, micro=1)
-    assert error.message.endswith("; a new day begins at 2026-11-22T00:00:00Z")
+    assert error.message.endswith("; resets at 2026-11-22T00:00:00Z")
     take(quota, laptop, micro=1, at=NOON + DAY // 2)
 
 
-def test_an_exchange_is_spent_in_the_day_in_which_it_began() -> None:
+def test_a_cost_belongs_to_the_day_of_its_start() -> None:
     quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
     lease = take(quota, laptop, micro=MICRO_PER_UNIT)
     refusal(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
@@ -127,7 +127,7 @@ def test_an_exchange_is_spent_in_the_day_in_which_it_began() -> None:
     assert quota.budget(HolderKind.KEY, "key_1").total == MICRO_PER_UNIT
 
 
-def test_what_the_ledger_knows_weighs_on_the_budget() -> None:
+def test_loaded_amounts_count_in_the_budget() -> None:
     quota, team = Quota(), group(budget=1000)
     quota.budget(HolderKind.GROUP, "team").load(950, 0, 950, NOON)
     refusal(quota, team, micro=51)
@@ -141,7 +141,7 @@ def test_what_the_ledger_knows_weighs_on_the_budget() -> None:
         *("budget", "budget_day", "budget_month"),
     ],
 )
-def test_a_limit_of_0_lets_nothing_pass(limit: str) -> None:
+def test_a_limit_of_0_rejects_everything(limit: str) -> None:
     error = refusal(Quota(), key(**{limit: 0}), tokens=1, micro=1)
     assert error.permanent
     assert error.retry_after is None
@@ -149,14 +149,14 @@ def test_a_limit_of_0_lets_nothing_pass(limit: str) -> None:
 
 @pytest.mark.parametrize("limit", ["tokens_per_minute", "budget", "budget_day", "budget_month"])
 @pytest.mark.parametrize("most", [0, 5])
-def test_what_costs_nothing_needs_no_room(limit: str, most: int) -> None:
+def test_a_cost_of_0_fits_a_spent_budget(limit: str, most: int) -> None:
     quota, laptop = Quota(), key(**{limit: most})
     take(quota, key(tokens_per_minute=100), tokens=90, micro=90)
     refusal(quota, laptop, tokens=1, micro=1)
     take(quota, laptop, tokens=0, micro=0)
 
 
-def test_what_uses_no_tokens_puts_no_free_minute_off() -> None:
+def test_a_request_without_tokens_does_not_extend_the_window() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
     take(quota, laptop, tokens=10, now=NOW)
     take(quota, laptop, tokens=0, now=NOW + 30)
@@ -166,11 +166,11 @@ def test_what_uses_no_tokens_puts_no_free_minute_off() -> None:
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "concurrent"])
-def test_what_costs_nothing_is_a_request_all_the_same(limit: str) -> None:
+def test_a_request_without_tokens_counts_as_a_request(limit: str) -> None:
     assert refusal(Quota(), key(**{limit: 0}), tokens=0, micro=0).permanent
 
 
-def test_settled_twice_is_settled_once() -> None:
+def test_a_second_settlement_is_ignored() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100, concurrent=1, budget=1000)
     lease = take(quota, laptop, tokens=60, micro=600)
     lease.settle(30, 300)
@@ -186,7 +186,7 @@ def test_settled_twice_is_settled_once() -> None:
     assert (purse.total, purse.reserved) == (300, 0)
 
 
-def test_what_has_used_nothing_was_made_all_the_same() -> None:
+def test_a_request_without_usage_still_counts() -> None:
     quota = Quota()
     laptop = key(requests_per_minute=5, tokens_per_minute=100, concurrent=1, budget=1000)
     take(quota, laptop, tokens=100, micro=1000).settle(0, 0)
@@ -195,7 +195,7 @@ def test_what_has_used_nothing_was_made_all_the_same() -> None:
     take(quota, laptop, tokens=100, micro=1000)
 
 
-def test_all_holders_pay() -> None:
+def test_all_holders_are_charged() -> None:
     quota = Quota()
     holders = (key(tokens_per_minute=500), group(concurrent=3), gateway(requests_per_minute=9))
     take(quota, *holders, tokens=100, micro=10).settle(90, 7)
@@ -205,7 +205,7 @@ def test_all_holders_pay() -> None:
     assert requests_left(quota, holders[2]) == 8
 
 
-def test_holders_of_the_same_name_are_not_the_same() -> None:
+def test_holders_of_the_same_name_are_separate() -> None:
     quota = Quota()
     holders = [Holder(kind, "x", "x", Limits(requests_per_minute=1)) for kind in HolderKind]
     for holder in holders:
@@ -224,7 +224,7 @@ TIGHT = {
 
 @pytest.mark.parametrize("tight", TIGHT)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_what_is_refused_takes_nothing(tight: str, place: int) -> None:
+def test_a_rejected_request_uses_nothing(tight: str, place: int) -> None:
     """Whoever refuses it, and wherever that one stands among the others."""
     quota = Quota()
     others = [
@@ -248,27 +248,27 @@ def test_what_is_refused_takes_nothing(tight: str, place: int) -> None:
         take(quota, each, tokens=100, micro=100)
 
 
-def test_a_spent_budget_is_told_first() -> None:
+def test_an_exceeded_budget_is_reported_first() -> None:
     quota = Quota()
     error = refusal(quota, key(requests_per_minute=0), group(budget=5), gateway(concurrent=0))
     assert type(error) is InsufficientQuota
 
 
-def test_of_budgets_the_one_that_is_spent_for_longest() -> None:
+def test_of_budgets_the_one_that_resets_last() -> None:
     day, month, whole = (
         Holder(HolderKind.KEY, name, name, Limits(**{name: 5}))
         for name in ("budget_day", "budget_month", "budget")
     )
     for holders, told in (
-        ((day, month), "a new month"),
-        ((month, day), "a new month"),
-        ((day, whole, month), "not begin anew"),
-        ((day,), "a new day"),
+        ((day, month), "resets at 2026-12-01"),
+        ((month, day), "resets at 2026-12-01"),
+        ((day, whole, month), "does not reset"),
+        ((day,), "resets at 2026-11-22"),
     ):
         assert told in refusal(Quota(), *holders).message
 
 
-def test_what_never_fits_is_told_before_what_takes_a_minute() -> None:
+def test_a_permanent_error_precedes_a_wait() -> None:
     quota, laptop = Quota(), key(requests_per_minute=1)
     take(quota, laptop)
     for holders in (
@@ -280,14 +280,14 @@ def test_what_never_fits_is_told_before_what_takes_a_minute() -> None:
         assert error.permanent
 
 
-def test_what_may_never_run_is_told_before_what_takes_a_minute() -> None:
+def test_a_concurrency_limit_of_0_precedes_a_wait() -> None:
     quota, laptop = Quota(), key(requests_per_minute=1)
     take(quota, laptop)
     assert refusal(quota, laptop, group(concurrent=0)).permanent
     assert refusal(quota, group(requests_per_minute=0), laptop).permanent
 
 
-def test_of_limits_the_one_that_takes_longest() -> None:
+def test_of_limits_the_one_with_the_longest_wait() -> None:
     quota = Quota()
     laptop, team = key(requests_per_minute=1), group(tokens_per_minute=10)
     everybody = gateway(concurrent=1)
@@ -307,7 +307,7 @@ def test_of_limits_the_one_that_takes_longest() -> None:
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute", "concurrent"])
-def test_a_refusal_tells_whose_limit_it_is(limit: str) -> None:
+def test_an_error_has_the_holder_of_the_limit(limit: str) -> None:
     quota, team = Quota(), group(**{limit: 1})
     take(quota, team, tokens=1)
     error = refusal(quota, key(**{limit: 9}), team, gateway(**{limit: 9}), tokens=1)
@@ -318,7 +318,7 @@ def test_a_refusal_tells_whose_limit_it_is(limit: str) -> None:
     assert error.holder == ("key", "key_1")
 
 
-def test_a_limit_that_is_set_later_begins_to_count_then() -> None:
+def test_a_limit_counts_from_when_it_is_set() -> None:
     quota = Quota()
     for _ in range(10):
         take(quota, key(), tokens=100)
@@ -328,7 +328,7 @@ def test_a_limit_that_is_set_later_begins_to_count_then() -> None:
     assert error.retry_after == 50.0
 
 
-def test_what_runs_counts_for_a_limit_that_is_set_later() -> None:
+def test_running_requests_count_for_a_new_limit() -> None:
     quota = Quota()
     running = [take(quota, key()) for _ in range(3)]
     refusal(quota, key(concurrent=3))
@@ -336,7 +336,7 @@ def test_what_runs_counts_for_a_limit_that_is_set_later() -> None:
     take(quota, key(concurrent=3))
 
 
-def test_what_is_spent_counts_for_a_budget_that_is_set_later() -> None:
+def test_spent_amounts_count_for_a_new_budget() -> None:
     quota = Quota()
     take(quota, key(), micro=70).settle(1, 60)
     take(quota, key(), micro=30)
@@ -344,7 +344,7 @@ def test_what_is_spent_counts_for_a_budget_that_is_set_later() -> None:
     take(quota, key(budget=100), micro=10)
 
 
-def test_leases_survive_that_limits_change() -> None:
+def test_leases_survive_changes_of_limits() -> None:
     """From none to some, to none again and back: what was taken comes back, and nothing else."""
     quota, limited, free = Quota(), key(tokens_per_minute=100, requests_per_minute=10), key()
     leases = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
@@ -358,7 +358,7 @@ def test_leases_survive_that_limits_change() -> None:
     take(quota, key(concurrent=1))
 
 
-def test_a_limit_that_changes_is_the_one_of_now() -> None:
+def test_the_current_limit_applies() -> None:
     quota = Quota()
     for _ in range(4):
         take(quota, key(requests_per_minute=4))
@@ -371,7 +371,7 @@ def test_without_holders_there_is_nothing_to_settle() -> None:
     take(Quota()).settle(1, 1)
 
 
-def test_a_request_from_before_a_limit_does_not_forget_what_came_after() -> None:
+def test_a_request_from_before_a_limit_keeps_later_counts() -> None:
     """Such as one whose body was long in coming."""
     quota = Quota()
     limited, late = key(requests_per_minute=3, tokens_per_minute=100), key()
@@ -388,5 +388,5 @@ def test_a_request_from_before_a_limit_does_not_forget_what_came_after() -> None
     ("holder", "spelled"),
     [(key(), "key laptop"), (group(), "group team"), (gateway(), "the gateway")],
 )
-def test_holders_are_named_plainly(holder: Holder, spelled: str) -> None:
+def test_names_of_holders(holder: Holder, spelled: str) -> None:
     assert str(holder) == spelled

@@ -59,7 +59,7 @@ ENDINGS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=3)
     st.lists(LIMITS, min_size=3, max_size=3),
     st.lists(st.tuples(STEPS, st.integers(1, 25), ENDINGS), max_size=50),
 )
-def test_admissions_are_those_of_the_reference(
+def test_admissions_equal_the_reference(
     limits: list[Limits], steps: list[tuple[float, int, list[tuple[float, int]]]]
 ) -> None:
     """Each step: some time later a request comes, then some of those that run end."""
@@ -82,7 +82,7 @@ def test_admissions_are_those_of_the_reference(
                 reference.settle(number, used)
 
 
-def test_a_steady_stream_is_let_in_up_to_the_limit_in_every_minute() -> None:
+def test_a_steady_stream_gets_the_limit_in_every_minute() -> None:
     """Ten minutes at 20 requests per second against 600 per minute."""
     quota, log = Quota(), Log()
     holder = Holder(HolderKind.KEY, "k", "laptop", Limits(requests_per_minute=600))
@@ -103,7 +103,7 @@ def test_a_steady_stream_is_let_in_up_to_the_limit_in_every_minute() -> None:
     assert len(admitted) == 6_000
 
 
-def test_who_comes_back_when_told_is_let_in() -> None:
+def test_a_retry_after_the_wait_is_admitted() -> None:
     quota = Quota()
     limits = Limits(requests_per_minute=7, tokens_per_minute=90)
     holder = Holder(HolderKind.KEY, "k", "laptop", limits)

@@ -7,7 +7,7 @@ from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses,
 from tests.quota.holders import NOW, gateway, group, key, requests_left, take, tokens_left
 
 
-def test_gauges_of_who_has_no_limits() -> None:
+def test_statuses_without_limits() -> None:
     quota = Quota()
     nothing = LimitStatuses(None, None)
     free = Holder(HolderKind.GROUP, "free", "free", UNLIMITED)
@@ -17,7 +17,7 @@ def test_gauges_of_who_has_no_limits() -> None:
     assert shown == LimitStatuses(LimitStatus(3, 3, 0.0), None)
 
 
-def test_gauges_of_who_has_used_nothing_yet() -> None:
+def test_statuses_without_usage() -> None:
     quota = Quota()
     holder = key(requests_per_minute=5, tokens_per_minute=100)
     assert quota.limit_statuses([holder], NOW) == LimitStatuses(
@@ -25,7 +25,7 @@ def test_gauges_of_who_has_used_nothing_yet() -> None:
     )
 
 
-def test_gauges_count_down_and_up_again() -> None:
+def test_statuses_follow_usage() -> None:
     quota, laptop = Quota(), key(requests_per_minute=5, tokens_per_minute=100)
     take(quota, laptop, tokens=30, now=0.0)
     take(quota, laptop, tokens=20, now=20.0)
@@ -40,7 +40,7 @@ def test_gauges_count_down_and_up_again() -> None:
     )
 
 
-def test_a_gauge_never_shows_less_than_nothing() -> None:
+def test_remaining_is_never_negative() -> None:
     quota = Quota()
     take(quota, key(requests_per_minute=9, tokens_per_minute=100), tokens=9).settle(500, 0)
     take(quota, key(requests_per_minute=9), tokens=9)
@@ -49,7 +49,7 @@ def test_a_gauge_never_shows_less_than_nothing() -> None:
     assert tokens_left(quota, key(tokens_per_minute=100)) == 0
 
 
-def test_the_gauge_with_the_least_left_is_shown() -> None:
+def test_the_limit_with_the_least_remaining_is_shown() -> None:
     quota = Quota()
     laptop = key(requests_per_minute=10, tokens_per_minute=1000)
     team = group(requests_per_minute=8, tokens_per_minute=2000)
@@ -60,7 +60,7 @@ def test_the_gauge_with_the_least_left_is_shown() -> None:
         assert gauges == LimitStatuses(LimitStatus(8, 7, 60.0), LimitStatus(1000, 0, 60.0))
 
 
-def test_of_equal_gauges_the_smaller_limit_is_shown() -> None:
+def test_of_equal_limits_the_smaller_one_is_shown() -> None:
     quota = Quota()
     laptop, team = key(requests_per_minute=10), group(requests_per_minute=8)
     take(quota, laptop)
@@ -69,7 +69,7 @@ def test_of_equal_gauges_the_smaller_limit_is_shown() -> None:
         assert quota.limit_statuses(holders, NOW).requests == LimitStatus(8, 8, 0.0)
 
 
-def test_looking_at_gauges_leaves_no_trace() -> None:
+def test_reading_statuses_changes_nothing() -> None:
     quota = Quota()
     quota.limit_statuses([key(requests_per_minute=10), group(tokens_per_minute=5)], NOW)
     assert not quota._usages

@@ -25,7 +25,7 @@ def tariff(multiplier: float = 1.0, group: str = "1", **rates: float) -> Price:
     return Price.for_model(model(multiplier, **rates), group)
 
 
-def test_a_fresh_input_token_of_a_plain_model_is_a_unit() -> None:
+def test_an_uncached_input_token_of_a_default_model_is_a_unit() -> None:
     assert tariff().cost(FRESH) == tariff().input_cost(1) == 1_000_000
     assert tariff().cost(Usage()) == tariff().input_cost(0) == 0
 
@@ -59,7 +59,7 @@ def test_every_kind_of_token_has_its_price(usage: Usage, micro: int) -> None:
     assert own.input_cost(7) == 7 * 15_000_000
 
 
-def test_multipliers_are_the_decimals_that_were_written() -> None:
+def test_multipliers_are_exact_decimals() -> None:
     """A tenth is a tenth, though the float is a little more."""
     own = tariff(0.1, "0.1", cache_read=0.1)
     assert own.cost(Usage(input_tokens=500, cache_read_tokens=500)) == 500_000
@@ -84,13 +84,13 @@ def test_halves_are_rounded_up_and_only_once(multiplier: str, tokens: int, micro
     assert tariff(group=multiplier).input_cost(tokens) == micro
 
 
-def test_the_sum_is_rounded_and_not_its_parts() -> None:
+def test_only_the_sum_is_rounded() -> None:
     own = tariff(group="0.0000004")
     parts = Usage(input_tokens=3, cache_read_tokens=1, cache_write_tokens=1, output_tokens=1)
     assert own.cost(parts) == 2
 
 
-def test_what_is_free_costs_nothing() -> None:
+def test_a_multiplier_of_0_costs_nothing() -> None:
     all_kinds = Usage(input_tokens=10, cache_read_tokens=3, output_tokens=10)
     assert tariff(0.0).cost(all_kinds) == 0
     assert tariff(group="0").cost(all_kinds) == 0
@@ -104,7 +104,7 @@ def test_what_is_free_costs_nothing() -> None:
         Usage(input_tokens=2, cache_write_tokens=2, cache_write_1h_tokens=9),
     ],
 )
-def test_nothing_costs_less_than_nothing(usage: Usage) -> None:
+def test_costs_are_never_negative(usage: Usage) -> None:
     """Not even what contradicts itself: more written for an hour than written at all."""
     assert tariff(cache_write=2, cache_write_1h=1).cost(usage) == 0
 
@@ -121,13 +121,13 @@ def test_nothing_costs_less_than_nothing(usage: Usage) -> None:
         (1e6, "1e6", 10**18),
     ],
 )
-def test_absurd_multipliers_do_no_harm(multiplier: float, group: str, cost: int) -> None:
+def test_extreme_multipliers(multiplier: float, group: str, cost: int) -> None:
     own = tariff(multiplier, group)
     assert own.cost(FRESH) == min(cost, MAX_COST)
     assert own.denominator < 10**120
 
 
-def test_a_request_never_costs_more_than_a_sum_can_hold() -> None:
+def test_costs_are_limited() -> None:
     highest = tariff(1e6, "1000000", completion=1e6, cache_read=1e6)
     assert highest.cost(Usage(output_tokens=10**9)) == highest.input_cost(10**9) == MAX_COST
     assert MAX_COST == 100_000_000_000_000
@@ -138,7 +138,7 @@ def test_a_request_never_costs_more_than_a_sum_can_hold() -> None:
 
 
 @pytest.mark.parametrize("least", ["1e-45", "0.000000001"])
-def test_a_small_multiplier_counts_while_it_may_matter(least: str) -> None:
+def test_small_multipliers(least: str) -> None:
     fine = tariff(1e6, least, completion=1e6)
     tokens = 10**34 if least == "1e-45" else 3
     assert fine.cost(Usage(output_tokens=tokens)) == round(tokens * Decimal(least) * 10**18)
@@ -147,15 +147,15 @@ def test_a_small_multiplier_counts_while_it_may_matter(least: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "many", "nan", "snan", "inf", "-1", "-0.1", "1000000.1", "1e7", "1e999999999999"]
 )
-def test_what_is_no_multiplier_is_told(text: str) -> None:
+def test_invalid_multipliers(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"^(no number: '|a multiplier is from 0 to 1,000,000, not )"
+        ValueError, match=r"^(not a number: '|a multiplier is from 0 to 1,000,000, not )"
     ) as told:
         tariff(group=text)
     assert text in str(told.value)
 
 
-def test_the_highest_multiplier_is_one() -> None:
+def test_the_maximum_multiplier_is_valid() -> None:
     assert tariff(group="1000000").input_cost(1) == 10**12
 
 
@@ -176,9 +176,7 @@ def test_the_highest_multiplier_is_one() -> None:
         (1e-300, "10", {}, "model 0, group 10"),
     ],
 )
-def test_a_tariff_is_spelled_as_people_write_it(
-    multiplier: float, group: str, rates: dict[str, float], spelled: str
-) -> None:
+def test_descriptions(multiplier: float, group: str, rates: dict[str, float], spelled: str) -> None:
     assert tariff(multiplier, group, **rates).description == spelled
 
 
@@ -207,7 +205,7 @@ def usages(draw: st.DrawFn) -> Usage:
 
 
 @given(*[MULTIPLIERS] * 5, GROUPS, usages())
-def test_costs_are_those_of_exact_arithmetic(
+def test_costs_equal_exact_arithmetic(
     own: float, r: float, w5: float, w1: float, completion: float, group: str, usage: Usage
 ) -> None:
     def exactly(number: float | str) -> Fraction:

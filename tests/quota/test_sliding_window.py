@@ -13,21 +13,21 @@ from gateway.quota.sliding_window import SlidingCounter, SlidingWindow
 from tests.quota.reference_window import STEPS, Log
 
 
-def test_what_happened_counts_for_a_minute_and_no_longer() -> None:
+def test_amounts_count_for_a_minute() -> None:
     window = SlidingWindow()
     window.add(100.0, 7)
     assert window.used(100.0) == window.used(159.999) == 7
     assert window.used(160.0) == 0
 
 
-def test_a_count_lasts_a_minute_and_no_longer() -> None:
+def test_events_count_for_a_minute() -> None:
     window = SlidingCounter()
     window.add(100.0)
     assert window.used(100.0) == window.used(159.999) == 1
     assert window.used(160.0) == 0
 
 
-def test_the_span_is_an_argument() -> None:
+def test_the_length_is_an_argument() -> None:
     window, count = SlidingWindow(seconds=5.0), SlidingCounter(seconds=5.0)
     window.add(1.0, 7)
     count.add(1.0)
@@ -35,7 +35,7 @@ def test_the_span_is_an_argument() -> None:
     assert (window.used(6.0), count.used(6.0)) == (0, 0)
 
 
-def test_there_is_room_at_once_again_when_enough_is_gone() -> None:
+def test_an_amount_fits_when_enough_has_expired() -> None:
     window = SlidingWindow()
     for now, amount in ((0.0, 50), (10.0, 30), (20.0, 20)):
         window.add(now, amount)
@@ -52,24 +52,24 @@ def test_there_is_room_at_once_again_when_enough_is_gone() -> None:
     assert window.seconds_until_fits(60.0, 50, 100) == 0.0
 
 
-def test_what_is_larger_than_the_limit_never_fits() -> None:
+def test_an_amount_over_the_limit_never_fits() -> None:
     assert SlidingWindow().seconds_until_fits(0.0, 100, 100) == 0.0
     assert SlidingWindow().seconds_until_fits(0.0, 101, 100) is None
 
 
-def test_a_limit_of_0_lets_nothing_pass() -> None:
+def test_a_limit_of_0_rejects_everything() -> None:
     assert SlidingWindow().seconds_until_fits(0.0, 1, 0) is None
     assert SlidingCounter().seconds_until_fits(0.0, 0) is None
 
 
-def test_nothing_fits_where_there_is_no_room() -> None:
+def test_an_amount_of_0_always_fits() -> None:
     window = SlidingWindow()
     window.add(0.0, 7)
     assert window.seconds_until_fits(0.0, 0, 5) == window.seconds_until_fits(0.0, 0, 0) == 0.0
 
 
 @pytest.mark.parametrize(("amount", "goes"), [(1, 1), (2, 2), (29_999, 29_999), (30_000, 30_000)])
-def test_it_is_soon_known_when_little_or_almost_all_must_go(amount: int, goes: int) -> None:
+def test_the_wait_is_fast_if_few_entries_expire_or_stay(amount: int, goes: int) -> None:
     """Only as much of a long log is looked at as goes, or as stays."""
     window = SlidingWindow()
     for number in range(30_000):
@@ -81,7 +81,7 @@ def test_it_is_soon_known_when_little_or_almost_all_must_go(amount: int, goes: i
     assert time.process_time() - began < 0.5
 
 
-def test_a_limit_that_was_lowered_is_waited_for() -> None:
+def test_a_lowered_limit() -> None:
     count = SlidingCounter()
     for now in range(5):
         count.add(float(now))
@@ -91,7 +91,7 @@ def test_a_limit_that_was_lowered_is_waited_for() -> None:
     assert count.seconds_until_fits(10.0, 1) == 54.0
 
 
-def test_an_entry_is_corrected_in_place() -> None:
+def test_an_entry_is_adjusted_in_place() -> None:
     window = SlidingWindow()
     entry = window.add(0.0, 100)
     window.add(30.0, 1)
@@ -102,7 +102,7 @@ def test_an_entry_is_corrected_in_place() -> None:
     assert window.used(60.0) == 1
 
 
-def test_an_entry_that_does_not_count_any_more_is_not_corrected() -> None:
+def test_an_expired_entry_is_not_adjusted() -> None:
     window = SlidingWindow()
     entry = window.add(0.0, 100)
     window.add(1.0, 5)
@@ -112,7 +112,7 @@ def test_an_entry_that_does_not_count_any_more_is_not_corrected() -> None:
     assert window.used(61.0) == 0
 
 
-def test_an_entry_that_was_corrected_to_nothing_is_gone_for_good() -> None:
+def test_an_entry_adjusted_to_0_is_removed() -> None:
     window = SlidingWindow()
     first, second, third = (window.add(now, 10) for now in (0.0, 5.0, 10.0))
     window.adjust(second, 0)
@@ -125,7 +125,7 @@ def test_an_entry_that_was_corrected_to_nothing_is_gone_for_good() -> None:
     assert (window.used(10.0), window.seconds_until_empty(10.0)) == (0, 0.0)
 
 
-def test_an_entry_that_was_nothing_at_first_may_become_something() -> None:
+def test_an_entry_of_0_can_be_adjusted() -> None:
     window = SlidingWindow()
     entry = window.add(0.0, 0)
     window.adjust(window.add(1.0, 5), 0)
@@ -134,7 +134,7 @@ def test_an_entry_that_was_nothing_at_first_may_become_something() -> None:
 
 
 @pytest.mark.parametrize("kind", [SlidingWindow, SlidingCounter])
-def test_a_clock_that_steps_back_does_no_harm(
+def test_an_earlier_time_is_accepted(
     kind: type[SlidingWindow] | type[SlidingCounter],
 ) -> None:
     window = kind()
@@ -162,7 +162,7 @@ def test_a_clock_that_steps_back_does_no_harm(
     assert (window.used(219.0), window.used(220.0)) == (1, 0)
 
 
-def test_it_works_from_the_beginning_of_time() -> None:
+def test_negative_times() -> None:
     window, count = SlidingWindow(), SlidingCounter()
     window.adjust(window.add(-1000.0, 1), 5)
     count.add(-1000.0)
@@ -170,7 +170,7 @@ def test_it_works_from_the_beginning_of_time() -> None:
     assert (window.used(-940.0), count.used(-940.0)) == (0, 0)
 
 
-def test_memory_holds_what_counts_and_nothing_else() -> None:
+def test_expired_entries_are_freed() -> None:
     window, count = SlidingWindow(), SlidingCounter()
     for number in range(20_000):
         window.add(number / 100, 1)
@@ -187,7 +187,7 @@ def test_memory_holds_what_counts_and_nothing_else() -> None:
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(0, 12), st.integers(0, 9)), max_size=40))
-def test_counts_are_those_of_the_reference(steps: list[tuple[float, int, int]]) -> None:
+def test_counts_equal_the_reference(steps: list[tuple[float, int, int]]) -> None:
     """Admissions equal one by one, whatever the limit is from one to the next."""
     window, log, now = SlidingCounter(), Log(), 1000.0
     for step, times, limit in steps:
@@ -212,7 +212,7 @@ CORRECTIONS = st.none() | st.tuples(st.floats(0, 1), st.integers(0, 30))
         max_size=60,
     )
 )
-def test_sums_are_those_of_the_reference(
+def test_sums_equal_the_reference(
     steps: list[tuple[float, int, int, tuple[float, int] | None]],
 ) -> None:
     """Each step: some time later, so much more, within a limit; then maybe one is corrected, and

@@ -81,7 +81,7 @@ CLUES: list[tuple[AffinitySource, dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("rank", range(len(CLUES)))
-def test_the_first_clue_there_is_decides(rank: int) -> None:
+def test_the_first_source_decides(rank: int) -> None:
     fields: dict[str, Any] = {}
     headers: dict[str, str] = {}
     for _, more, also in CLUES[rank:]:
@@ -91,7 +91,7 @@ def test_the_first_clue_there_is_decides(rank: int) -> None:
 
 
 @pytest.mark.parametrize(("expected", "fields", "headers"), CLUES)
-def test_a_clue_is_enough_whatever_is_said(
+def test_an_identifier_is_enough_for_any_prompt(
     expected: AffinitySource, fields: dict[str, Any], headers: dict[str, str]
 ) -> None:
     one, other = prompt(user("one"), **fields), prompt(user("other"), **fields)
@@ -120,7 +120,7 @@ def test_session_headers_are_as_configured() -> None:
         f'{{"session":"{UUID}"}}',
     ],
 )
-def test_agents_hide_a_session_in_their_user(sent: str) -> None:
+def test_agents_encode_a_session_in_user(sent: str) -> None:
     assert clue(prompt(user=sent)) is AffinitySource.USER
     assert key(prompt(user=sent)) == key(prompt(), {"session-id": UUID})
 
@@ -128,7 +128,7 @@ def test_agents_hide_a_session_in_their_user(sent: str) -> None:
 @pytest.mark.parametrize(
     "sent", ["alice", "", "{broken", '{"session_id":7}', '{"device_id":"d"}', "_session_", "{}"]
 )
-def test_a_user_without_a_session_is_no_clue(sent: str) -> None:
+def test_a_user_without_a_session_is_no_source(sent: str) -> None:
     assert clue(prompt(user=sent)) is AffinitySource.PREFIX
 
 
@@ -143,11 +143,11 @@ def test_a_user_without_a_session_is_no_clue(sent: str) -> None:
         thread(""),
     ],
 )
-def test_a_thread_that_goes_on_from_nothing_is_no_clue(extra: ProviderData | None) -> None:
+def test_a_thread_without_a_previous_message_is_no_source(extra: ProviderData | None) -> None:
     assert clue(prompt(extra=extra)) is AffinitySource.PREFIX
 
 
-def test_tokens_and_models_have_namespaces_of_their_own() -> None:
+def test_tokens_and_models_have_separate_namespaces() -> None:
     asked = prompt(cache_key="k")
     keys = {
         key(asked),
@@ -159,7 +159,7 @@ def test_tokens_and_models_have_namespaces_of_their_own() -> None:
     assert len(keys) == 5
 
 
-def test_endless_clues_are_cut() -> None:
+def test_long_identifiers_are_clipped() -> None:
     assert key(prompt(cache_key="k" * 10**6)) == key(prompt(cache_key="k" * 2 * 10**6))
 
 
@@ -176,7 +176,7 @@ def tool(name: str, description: str | None = None) -> Tool:
     return Tool(kind=ToolKind.FUNCTION, name=name, description=description)
 
 
-def test_system_tools_and_first_words_tell_conversations_apart() -> None:
+def test_system_tools_and_first_text_distinguish_conversations() -> None:
     prompts = [
         prompt(user("one")),
         prompt(user("two")),
@@ -190,31 +190,31 @@ def test_system_tools_and_first_words_tell_conversations_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ["x-anthropic-billing-header", "x-vendor-billing-header"])
-def test_an_agents_billing_header_is_left_out(name: str) -> None:
+def test_an_agents_billing_header_is_ignored(name: str) -> None:
     def asked(rotating: str) -> Prompt:
         return prompt(system(f"{name}: cch={rotating};", "Be brief."), user("hi"))
 
     assert key(asked("1")) == key(asked("2")) == key(prompt(system("Be brief."), user("hi")))
 
 
-def test_a_long_system_text_does_not_hide_the_first_words() -> None:
+def test_a_long_system_text_does_not_hide_the_first_text() -> None:
     rules = system("rule " * 50_000)
     assert key(prompt(rules, user("one"))) != key(prompt(rules, user("two")))
 
 
-def test_what_is_behind_the_first_64_ki_is_not_looked_at() -> None:
+def test_text_after_64_ki_is_ignored() -> None:
     same = "x" * 70_000
     assert key(prompt(user(same + "a"))) == key(prompt(user(same + "b")))
     assert key(prompt(user(same), tools=(tool("a"),))) == key(prompt(user(same)))
 
 
-def test_a_prompt_without_words_has_no_affinity() -> None:
+def test_a_prompt_without_text_has_no_affinity() -> None:
     image = Image(Source(url="http://127.0.0.1/cat"))
     assert affinity(prompt(Turn(Role.USER, (image,)))) is None
     assert affinity(prompt(user(""))) is None
 
 
-def test_lone_surrogates_are_no_harm() -> None:
+def test_lone_surrogates_are_accepted() -> None:
     assert key(prompt(user("\ud800"))) != key(prompt(user("\ud801")))
 
 
@@ -222,7 +222,7 @@ def test_lone_surrogates_are_no_harm() -> None:
 
 
 @pytest.mark.parametrize("chained", ["response", "message"])
-def test_a_chain_keeps_the_key_of_its_first_turn_and_the_place_of_its_last_reply(
+def test_a_chain_keeps_its_first_key_and_the_account_of_its_last_reply(
     chained: str,
 ) -> None:
     affinities = AffinityIndex()
@@ -242,7 +242,7 @@ def test_a_chain_keeps_the_key_of_its_first_turn_and_the_place_of_its_last_reply
         last = found
 
 
-def test_a_chain_is_of_one_token() -> None:
+def test_a_chain_belongs_to_one_token() -> None:
     affinities = AffinityIndex()
     first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
@@ -252,7 +252,7 @@ def test_a_chain_is_of_one_token() -> None:
     assert found.account_ref is None and found.key != first.key
 
 
-def test_with_a_better_clue_the_chain_still_tells_the_place() -> None:
+def test_with_another_source_the_chain_still_has_the_account() -> None:
     affinities = AffinityIndex()
     first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
@@ -301,7 +301,7 @@ def test_an_order_has_every_member_once(key: bytes, weights: list[float]) -> Non
     st.lists(st.floats(0.1, 100), min_size=1, max_size=6),
     st.data(),
 )
-def test_who_comes_or_goes_moves_nothing_between_the_others(
+def test_added_and_removed_members_move_no_other_key(
     key: bytes, weights: list[float], data: st.DataObject
 ) -> None:
     all_of_them = members(*weights)
@@ -312,14 +312,14 @@ def test_who_comes_or_goes_moves_nothing_between_the_others(
 
 
 @given(st.binary(min_size=1, max_size=32), st.permutations(members(1, 2, 3, 4)))
-def test_the_order_of_the_file_does_not_matter(key: bytes, shuffled: list[Member]) -> None:
+def test_the_configured_order_does_not_matter(key: bytes, shuffled: list[Member]) -> None:
     whole = members(1, 2, 3, 4)
     assert [shuffled[i] for i in rendezvous_order(key, shuffled)] == [
         whole[i] for i in rendezvous_order(key, whole)
     ]
 
 
-def test_a_new_account_takes_its_part_and_no_more() -> None:
+def test_a_new_account_takes_only_its_share() -> None:
     keys = conversations(3000)
     before = [rendezvous_order(each, members(1, 1, 1))[0] for each in keys]
     after = [rendezvous_order(each, members(1, 1, 1, 1))[0] for each in keys]
@@ -337,13 +337,13 @@ def test_conversations_are_spread_by_weight() -> None:
     check_shares([rendezvous_order(each, members(1, 2, 3, 4))[0] for each in conversations(4000)])
 
 
-def test_without_affinity_requests_are_scattered_by_weight() -> None:
+def test_without_affinity_requests_are_shuffled_by_weight() -> None:
     chance = Random(7).random
     check_shares([weighted_shuffle(members(1, 2, 3, 4), chance)[0] for _ in range(4000)])
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1 - 2**-53])
-def test_scattering_bears_every_chance(chance: float) -> None:
+def test_shuffling_accepts_every_random_value(chance: float) -> None:
     assert sorted(weighted_shuffle(members(1, 0, 5), lambda: chance)) == [0, 1, 2]
 
 
@@ -353,21 +353,21 @@ def test_weight_0_comes_last() -> None:
     assert {weighted_shuffle(members(1, 0), chance)[0] for _ in range(200)} == {0}
 
 
-def test_the_place_of_the_last_reply_goes_first() -> None:
+def test_the_account_of_the_last_reply_comes_first() -> None:
     for each in conversations(50):
         whole = rendezvous_order(each, members(1, 1, 1))
         pinned = rendezvous_order(each, members(1, 1, 1), first=("main", "2"))
         assert pinned == [2, *(index for index in whole if index != 2)]
 
 
-def test_a_place_that_is_gone_changes_nothing() -> None:
+def test_a_removed_account_changes_nothing() -> None:
     for each in conversations(50):
         assert rendezvous_order(each, members(1, 1), first=("main", "9")) == rendezvous_order(
             each, members(1, 1)
         )
 
 
-def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
+def test_two_hundred_conversations_of_five_turns_keep_their_accounts() -> None:
     """However their clients tell which conversation it is."""
     affinities, pool = AffinityIndex(), members(1, 1)
     stayed = 0
@@ -404,7 +404,7 @@ def test_two_hundred_conversations_of_five_turns_stay_where_they_are() -> None:
         (Format.CHAT, {}, False),
     ],
 )
-def test_which_replies_a_later_prompt_may_name(
+def test_replies_that_can_be_continued(
     format: Format, fields: dict[str, Any], expected: bool
 ) -> None:
     prompt = Prompt(format=format, model="m", turns=(), **fields)

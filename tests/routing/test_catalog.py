@@ -31,7 +31,7 @@ def catalog() -> Catalog:
         ("vendor/alpha:8b", "vendor/alpha:8b"),
     ],
 )
-def test_what_a_client_means(catalog: Catalog, sent: str, id: str) -> None:
+def test_resolving_names(catalog: Catalog, sent: str, id: str) -> None:
     model = catalog.resolve(sent)
     assert model is not None
     assert model.id == id
@@ -51,11 +51,11 @@ def test_what_a_client_means(catalog: Catalog, sent: str, id: str) -> None:
         "old",
     ],
 )
-def test_what_no_model_is_called(catalog: Catalog, sent: str) -> None:
+def test_unknown_names(catalog: Catalog, sent: str) -> None:
     assert catalog.resolve(sent) is None
 
 
-def test_the_order_is_the_configurations(catalog: Catalog) -> None:
+def test_the_order_is_that_of_the_configuration(catalog: Catalog) -> None:
     assert [model.id for model in catalog] == ["beta-5.4", "alpha-opus-4-8", "vendor/alpha:8b"]
     config = Config()
     assert tuple(Catalog(config.models)) == config.models
@@ -72,7 +72,7 @@ def test_the_order_is_the_configurations(catalog: Catalog) -> None:
         ([], set()),
     ],
 )
-def test_what_a_group_reaches(catalog: Catalog, patterns: list[str], ids: set[str]) -> None:
+def test_matching_ids_of_a_group(catalog: Catalog, patterns: list[str], ids: set[str]) -> None:
     assert catalog.matching_ids(patterns) == ids
 
 

@@ -38,7 +38,7 @@ def target_of(
 
 @pytest.mark.parametrize("spoken", Format)
 @pytest.mark.parametrize("family", ["alpha", "beta"])
-def test_what_nobody_states_follows_from_the_channels_format(spoken: Format, family: str) -> None:
+def test_defaults_follow_from_the_channels_format(spoken: Format, family: str) -> None:
     told = target_of({"family": family}, spoken)
     assert told == Target(
         model="upstream-model",
@@ -50,7 +50,7 @@ def test_what_nobody_states_follows_from_the_channels_format(spoken: Format, fam
     )
 
 
-def test_the_channels_word_goes_before_the_models() -> None:
+def test_channel_traits_override_model_traits() -> None:
     model = {"traits": {"thinking": "budget", "efforts": ["low"], "prefill": False}}
     told = target_of(model, efforts=["high", "max"], cache_marks=False, tool_effort="none")
     assert told.thinking is ThinkingStyle.BUDGET
@@ -95,7 +95,7 @@ def test_every_trait_reaches_the_target() -> None:
     )
 
 
-def test_a_model_of_the_shipped_catalog_is_known_under_its_id() -> None:
+def test_defaults_of_the_default_catalog_by_id() -> None:
     told = target_of({"id": HAIKU})
     assert told.thinking is ThinkingStyle.BUDGET
     assert told.efforts == ()
@@ -107,7 +107,7 @@ def test_a_model_of_the_shipped_catalog_is_known_under_its_id() -> None:
     assert (stranger.efforts, stranger.max_output) == (EFFORTS, None)
 
 
-def test_the_origin_tells_channel_account_and_family_apart_and_nothing_else() -> None:
+def test_the_origin_depends_on_channel_account_and_family_only() -> None:
     known = target_of()
     assert len(known.origin) == 8
     assert int(known.origin, 16) >= 0

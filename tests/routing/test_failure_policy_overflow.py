@@ -52,7 +52,7 @@ def failure(message: str, **fields: str) -> Failure:
         ("the request exceeds the available context size, try increasing it", ContextOverflow()),
     ],
 )
-def test_the_words_of_vendors(message: str, told: ContextOverflow) -> None:
+def test_vendor_messages(message: str, told: ContextOverflow) -> None:
     assert context_overflow(failure(message)) == told
 
 
@@ -63,7 +63,7 @@ def test_a_code_or_type_is_enough(fields: dict[str, str]) -> None:
     assert context_overflow(failure("No.", **fields)) == ContextOverflow()
 
 
-def test_figures_beside_the_message() -> None:
+def test_counts_in_the_body() -> None:
     body = '{"error":{"message":"too long","n_prompt_tokens": 5120,"n_ctx":4096}}'
     told = context_overflow(failure("No.", type="exceed_context_size_error", body=body))
     assert told == ContextOverflow(5120, 4096)
@@ -80,5 +80,5 @@ def test_figures_beside_the_message() -> None:
         "",
     ],
 )
-def test_what_is_another_fault(message: str) -> None:
+def test_other_errors(message: str) -> None:
     assert context_overflow(failure(message)) is None

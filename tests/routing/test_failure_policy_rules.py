@@ -12,7 +12,6 @@ from gateway.routing.failure_policy import (
     Blame,
     Failover,
     FailurePolicy,
-    compile_rules,
 )
 
 RULES = """\
@@ -24,8 +23,8 @@ rules:
 """
 
 
-def judge() -> FailurePolicy:
-    return FailurePolicy(compile_rules(parse_config(RULES).rules))
+def policy() -> FailurePolicy:
+    return FailurePolicy(parse_config(RULES).rules)
 
 
 def said(status: int, message: str = "no", **fields: str) -> Failure:
@@ -85,7 +84,7 @@ def said(status: int, message: str = "no", **fields: str) -> Failure:
         ),
     ],
 )
-def test_what_follows_from_a_rule(
+def test_configured_rules(
     failure: Failure,
     reason: str,
     blame: Blame,
@@ -93,14 +92,10 @@ def test_what_follows_from_a_rule(
     effect: AccountPenalty,
     seconds: float | None,
 ) -> None:
-    verdict = judge().classify(failure)
+    verdict = policy().classify(failure)
     assert (verdict.reason, verdict.blame) == (reason, blame)
     assert (verdict.failover, verdict.penalty, verdict.penalty_seconds) == (others, effect, seconds)
 
 
-def test_no_rules_unless_something_is_said() -> None:
-    assert compile_rules(parse_config("").rules) == ()
-
-
-def test_conversations_are_recognised_by_the_same_headers_where_nothing_is_said() -> None:
+def test_default_affinity_headers() -> None:
     assert parse_config("").affinity.headers == SESSION_HEADERS

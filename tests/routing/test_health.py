@@ -94,12 +94,12 @@ def world() -> World:
 # What closes an account with a model, and for how long.
 
 
-def test_unknown_is_open(world: World) -> None:
+def test_an_unknown_account_is_healthy(world: World) -> None:
     assert world.health.status(A, MODEL, world.now) == AccountStatus(HealthState.HEALTHY)
     assert world.health.available(POOL, MODEL, world.now) is POOL
 
 
-def test_no_effect_on_what_is_the_clients_fault(world: World) -> None:
+def test_client_errors_have_no_effect(world: World) -> None:
     world.fail(verdict(AccountPenalty.NONE), times=100)
     assert world.state() is HealthState.HEALTHY
     assert world.health.snapshot(world.now)[0].failed == 0
@@ -108,22 +108,20 @@ def test_no_effect_on_what_is_the_clients_fault(world: World) -> None:
 @pytest.mark.parametrize(
     ("hint", "seconds"), [(0.5, 0.5), (7.0, 7.0), (300.0, 300.0), (86_400.0, 300.0)]
 )
-def test_429_cools_for_the_hint_and_300_s_at_most(
-    world: World, hint: float, seconds: float
-) -> None:
+def test_429_cooldown_is_the_hint_up_to_300_s(world: World, hint: float, seconds: float) -> None:
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), chance=0.9)
     assert (world.state(), world.closed_for()) == (HealthState.RATE_LIMITED, seconds)
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 1.0), (0.5, 0.9), (1.0, 0.8)])
-def test_429_without_hint_cools_for_a_second_less_20_percent(
+def test_429_without_hint_cooldown_is_a_second_less_20_percent(
     world: World, chance: float, seconds: float
 ) -> None:
     world.fail(COOL, chance=chance)
     assert world.closed_for() == pytest.approx(seconds)
 
 
-def test_429_doubles_with_each_probe_that_fails_up_to_60_s(world: World) -> None:
+def test_429_cooldown_doubles_with_each_failed_probe_up_to_60_s(world: World) -> None:
     waits = []
     for _ in range(9):
         world.fail(COOL)
@@ -150,19 +148,19 @@ def test_429_with_the_same_short_hint_doubles_too(world: World) -> None:
     assert waits == [0, 1, 2, 4]
 
 
-def test_429_with_a_longer_hint_after_a_probe_is_believed(world: World) -> None:
+def test_429_with_a_longer_hint_after_a_probe_is_used(world: World) -> None:
     world.fail(COOL)
     world.expire()
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=90.0))
     assert world.closed_for() == 90
 
 
-def test_429_by_a_rule_cools_for_its_time(world: World) -> None:
+def test_429_by_a_rule_has_its_cooldown(world: World) -> None:
     world.fail(verdict(AccountPenalty.RATE_LIMITED, seconds=600.0))
     assert world.closed_for() == 600
 
 
-def test_a_success_begins_anew_at_a_second(world: World) -> None:
+def test_a_success_resets_the_cooldown_to_a_second(world: World) -> None:
     for _ in range(4):
         world.fail(COOL)
         world.expire()
@@ -171,13 +169,13 @@ def test_a_success_begins_anew_at_a_second(world: World) -> None:
     assert world.closed_for() == 1
 
 
-def test_429_concerns_one_model(world: World) -> None:
+def test_429_affects_one_model(world: World) -> None:
     world.fail(COOL)
     assert world.state(model=OTHER) is HealthState.HEALTHY
     assert world.state(B) is HealthState.HEALTHY
 
 
-def test_five_failures_in_a_row_open_the_circuit_for_15_s(world: World) -> None:
+def test_five_consecutive_failures_open_the_circuit_for_15_s(world: World) -> None:
     world.fail(times=4)
     assert world.state() is HealthState.HEALTHY
     world.fail()
@@ -185,7 +183,7 @@ def test_five_failures_in_a_row_open_the_circuit_for_15_s(world: World) -> None:
     assert world.state(model=OTHER) is HealthState.HEALTHY
 
 
-def test_a_success_between_failures_starts_the_row_again(world: World) -> None:
+def test_a_success_resets_consecutive_failures(world: World) -> None:
     for _ in range(2):
         world.fail(times=4)
         world.succeed()
@@ -193,7 +191,7 @@ def test_a_success_between_failures_starts_the_row_again(world: World) -> None:
     assert world.state() is HealthState.HEALTHY
 
 
-def test_half_of_ten_in_30_s_open_the_circuit(world: World) -> None:
+def test_half_of_ten_requests_in_30_s_open_the_circuit(world: World) -> None:
     for _ in range(4):
         world.succeed()
         world.fail()
@@ -203,7 +201,7 @@ def test_half_of_ten_in_30_s_open_the_circuit(world: World) -> None:
     assert world.state() is HealthState.CIRCUIT_OPEN
 
 
-def test_less_than_half_of_many_do_not(world: World) -> None:
+def test_less_than_half_do_not(world: World) -> None:
     for _ in range(30):
         world.succeed(times=3)
         world.fail(times=2)
@@ -226,7 +224,7 @@ def test_429_is_neither_failure_nor_success(world: World) -> None:
     assert world.state() is HealthState.RATE_LIMITED
 
 
-def test_the_circuit_doubles_with_each_probe_that_fails_up_to_300_s(world: World) -> None:
+def test_the_open_time_doubles_with_each_failed_probe_up_to_300_s(world: World) -> None:
     world.fail(times=4)
     waits = []
     for _ in range(7):
@@ -236,7 +234,7 @@ def test_the_circuit_doubles_with_each_probe_that_fails_up_to_300_s(world: World
     assert waits == [15, 30, 60, 120, 240, 300, 300]
 
 
-def test_what_opens_at_once_opens_for_its_time(world: World) -> None:
+def test_an_immediate_open_has_its_own_time(world: World) -> None:
     world.fail(OPEN_5_MINUTES)
     assert (world.state(), world.closed_for()) == (HealthState.CIRCUIT_OPEN, 300)
     world.expire()
@@ -244,7 +242,7 @@ def test_what_opens_at_once_opens_for_its_time(world: World) -> None:
     assert world.closed_for() == 300
 
 
-def test_a_probe_that_fails_otherwise_begins_another_row(world: World) -> None:
+def test_a_probe_with_another_failure_starts_again(world: World) -> None:
     for _ in range(5):
         world.fail(COOL)
         world.expire()
@@ -266,10 +264,10 @@ def test_after_recovery_old_successes_are_forgotten(world: World) -> None:
     world.succeed(times=10)
     world.fail(OPEN_5_MINUTES)
     world.health.reset(A)
-    test_half_of_ten_in_30_s_open_the_circuit(world)
+    test_half_of_ten_requests_in_30_s_open_the_circuit(world)
 
 
-def test_401_and_403_ban_the_account_for_30_minutes_and_all_models(world: World) -> None:
+def test_401_and_403_fail_auth_for_30_minutes_and_all_models(world: World) -> None:
     world.fail(BAN)
     assert world.state() is world.state(model=OTHER) is HealthState.AUTH_FAILED
     assert world.closed_for() == 1800
@@ -278,13 +276,13 @@ def test_401_and_403_ban_the_account_for_30_minutes_and_all_models(world: World)
     assert world.closed_for() == 1800
 
 
-def test_a_ban_is_as_short_as_the_upstream_says(world: World) -> None:
+def test_auth_failed_is_as_short_as_the_hint(world: World) -> None:
     world.fail(verdict(AccountPenalty.AUTH_FAILED, hint=40.0))
     assert world.closed_for() == 40
 
 
 @pytest.mark.parametrize(("hint", "seconds"), [(None, 300), (20.0, 20), (86_400.0, 300)])
-def test_spent_quota_bans_until_reset_and_300_s_at_most(
+def test_exhausted_quota_lasts_until_reset_up_to_300_s(
     world: World, hint: float | None, seconds: float
 ) -> None:
     for _ in range(2):
@@ -294,7 +292,7 @@ def test_spent_quota_bans_until_reset_and_300_s_at_most(
         seconds = min(300, 2 * seconds)
 
 
-def test_of_two_reasons_the_longer_one_is_told(world: World) -> None:
+def test_of_two_reasons_the_longer_one_is_reported(world: World) -> None:
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0, reason="rate limited"))
     world.fail(verdict(AccountPenalty.AUTH_FAILED, reason="key refused"), model=OTHER)
     standing = world.health.status(A, MODEL, world.now)
@@ -317,7 +315,7 @@ def test_half_open_admits_one_probe(world: World, how: Verdict) -> None:
     assert world.admit() is world.admit() is not None
 
 
-def test_a_banned_account_is_probed_with_one_model_only(world: World) -> None:
+def test_an_auth_failed_account_is_probed_with_one_model_only(world: World) -> None:
     world.fail(BAN)
     world.expire()
     assert world.admit() is not None
@@ -325,7 +323,7 @@ def test_a_banned_account_is_probed_with_one_model_only(world: World) -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_probe_without_outcome_makes_room_for_the_next(world: World, told: bool) -> None:
+def test_an_abandoned_probe_allows_the_next(world: World, told: bool) -> None:
     world.fail(COOL)
     world.expire()
     if told:
@@ -336,7 +334,7 @@ def test_a_probe_without_outcome_makes_room_for_the_next(world: World, told: boo
     assert world.admit() is not None
 
 
-def test_a_probe_that_fails_for_its_model_tells_nothing_about_the_ban(world: World) -> None:
+def test_a_probe_that_fails_for_its_model_keeps_auth_failed(world: World) -> None:
     world.fail(BAN)
     world.expire()
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=50.0))
@@ -347,7 +345,7 @@ def test_a_probe_that_fails_for_its_model_tells_nothing_about_the_ban(world: Wor
     assert world.admit(model=OTHER) is not None
 
 
-def test_failures_of_what_was_under_way_neither_double_nor_end_the_probe(world: World) -> None:
+def test_failures_in_flight_neither_double_nor_end_the_probe(world: World) -> None:
     under_way = [world.leave() for _ in range(20)]
     for admission in under_way[:10]:
         world.health.record_failure(admission, FAILURE, world.now, 0.0, "")
@@ -364,7 +362,7 @@ def test_failures_of_what_was_under_way_neither_double_nor_end_the_probe(world: 
     assert world.state() is HealthState.HEALTHY
 
 
-def test_a_hint_to_what_was_under_way_makes_it_longer(world: World) -> None:
+def test_a_hint_to_a_request_in_flight_extends_the_cooldown(world: World) -> None:
     first, second, third = (world.leave() for _ in range(3))
     for admission, hint in ((first, 10.0), (second, 30.0), (third, 5.0)):
         how = verdict(AccountPenalty.RATE_LIMITED, hint=hint)
@@ -373,7 +371,7 @@ def test_a_hint_to_what_was_under_way_makes_it_longer(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", [COOL, OPEN_5_MINUTES, BAN])
-def test_a_success_of_what_was_under_way_does_not_open(world: World, how: Verdict) -> None:
+def test_a_success_in_flight_does_not_recover(world: World, how: Verdict) -> None:
     long_stream = world.leave()
     world.fail(how)
     closed = world.state()
@@ -382,7 +380,7 @@ def test_a_success_of_what_was_under_way_does_not_open(world: World, how: Verdic
     assert world.health.snapshot(world.now)[0].succeeded == 1
 
 
-def test_a_probe_may_fail_after_it_has_succeeded(world: World) -> None:
+def test_a_probe_can_fail_after_its_success(world: World) -> None:
     world.fail(COOL)
     world.expire()
     probe = world.leave()
@@ -396,7 +394,7 @@ def test_a_probe_may_fail_after_it_has_succeeded(world: World) -> None:
 # Never the last one, never more than half.
 
 
-def test_the_last_account_is_never_closed_off() -> None:
+def test_the_last_account_is_always_available() -> None:
     world = World(pool=(A,))
     for how in (COOL, OPEN_5_MINUTES, BAN):
         world.fail(how)
@@ -404,7 +402,7 @@ def test_the_last_account_is_never_closed_off() -> None:
         assert world.admit() is not None
 
 
-def test_a_success_let_in_all_the_same_opens_it() -> None:
+def test_a_success_of_an_unavailable_account_recovers_it() -> None:
     world = World(pool=(A,))
     world.fail(BAN)
     world.now += 1
@@ -412,14 +410,14 @@ def test_a_success_let_in_all_the_same_opens_it() -> None:
     assert world.state() is HealthState.HEALTHY
 
 
-def test_failures_let_in_all_the_same_do_not_double() -> None:
+def test_failures_of_an_unavailable_account_do_not_double() -> None:
     world = World(pool=(A,))
     world.fail(times=5)
     world.fail(times=50)
     assert world.closed_for() == 15
 
 
-def test_of_two_both_closed_the_sooner_is_asked(world: World) -> None:
+def test_of_two_unavailable_the_first_to_recover_is_used(world: World) -> None:
     world.pool = (A, B)
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0))
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0), B)
@@ -427,20 +425,20 @@ def test_of_two_both_closed_the_sooner_is_asked(world: World) -> None:
     assert (world.admit(A), world.admit(B) is None) == (None, False)
 
 
-def test_more_than_half_closed_lets_the_soonest_in_behind_the_others(world: World) -> None:
+def test_more_than_half_unavailable_adds_the_first_to_recover(world: World) -> None:
     for place, hint in ((A, 30.0), (B, 20.0), (D, 25.0)):
         world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
     assert world.health.available(POOL, MODEL, world.now) == [C, B]
 
 
-def test_half_closed_is_closed_off(world: World) -> None:
+def test_half_unavailable_stay_unavailable(world: World) -> None:
     world.fail(BAN, A)
     world.fail(BAN, C)
     assert world.health.available(POOL, MODEL, world.now) == [B, D]
     assert world.admit(A) is None
 
 
-def test_what_is_half_open_keeps_its_rank(world: World) -> None:
+def test_half_open_keeps_its_position(world: World) -> None:
     world.fail(COOL)
     world.expire()
     assert world.health.available(POOL, MODEL, world.now) == list(POOL)
@@ -448,7 +446,7 @@ def test_what_is_half_open_keeps_its_rank(world: World) -> None:
     assert world.health.available(POOL, MODEL, world.now) == [B, C, D]
 
 
-def test_disabled_is_never_asked_even_as_the_last(world: World) -> None:
+def test_disabled_is_never_used_even_as_the_last(world: World) -> None:
     world.pool = (A,)
     world.health.disable(A)
     assert world.health.available((A,), MODEL, world.now) == []
@@ -457,7 +455,7 @@ def test_disabled_is_never_asked_even_as_the_last(world: World) -> None:
     assert world.admit() is not None
 
 
-def test_disabled_does_not_count_in_the_half(world: World) -> None:
+def test_disabled_does_not_count_in_the_pool(world: World) -> None:
     world.health.disable(A)
     world.health.disable(B)
     world.fail(COOL, C)
@@ -477,7 +475,7 @@ STEPS = st.lists(
 
 
 @given(size=st.integers(1, 7), steps=STEPS, disabled=st.sets(st.integers(0, 6)))
-def test_never_more_than_half_of_a_pool_is_closed_off(
+def test_never_more_than_half_of_a_pool_is_unavailable(
     size: int, steps: list[tuple[int, Verdict | None, float]], disabled: set[int]
 ) -> None:
     pool = [("main", str(index)) for index in range(size)]
@@ -556,7 +554,7 @@ TestOneProbe.settings = examples(0.6, stateful_step_count=40)
 # When the first one is back.
 
 
-def test_soonest_is_when_the_first_may_be_probed(world: World) -> None:
+def test_retry_after_is_the_time_of_the_first_probe(world: World) -> None:
     for place, hint in ((A, 30.0), (B, 20.0)):
         world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
     assert world.health.retry_after((A, B), MODEL, world.now) == 20
@@ -567,13 +565,13 @@ def test_soonest_is_when_the_first_may_be_probed(world: World) -> None:
     assert world.health.retry_after((A, B), MODEL, world.now) == 0
 
 
-def test_soonest_waits_for_every_gate_of_an_account(world: World) -> None:
+def test_retry_after_waits_for_every_breaker_of_an_account(world: World) -> None:
     world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=10.0))
     world.fail(verdict(AccountPenalty.AUTH_FAILED, hint=40.0), model=OTHER)
     assert world.health.retry_after((A,), MODEL, world.now) == 40
 
 
-def test_soonest_is_unknown_where_all_are_well_or_disabled_or_there_is_nobody(
+def test_retry_after_is_none_if_all_are_healthy_or_disabled_or_the_pool_is_empty(
     world: World,
 ) -> None:
     assert world.health.retry_after(POOL, MODEL, world.now) is None
@@ -587,7 +585,7 @@ def test_soonest_is_unknown_where_all_are_well_or_disabled_or_there_is_nobody(
 # By hand.
 
 
-def test_reset_opens_all_gates_of_an_account(world: World) -> None:
+def test_reset_closes_all_breakers_of_an_account(world: World) -> None:
     world.fail(BAN)
     world.now += 1800
     world.succeed()
@@ -599,7 +597,7 @@ def test_reset_opens_all_gates_of_an_account(world: World) -> None:
     assert world.state(B) is HealthState.RATE_LIMITED
 
 
-def test_reset_forgets_the_probe_that_is_under_way(world: World) -> None:
+def test_reset_removes_the_probe_in_flight(world: World) -> None:
     world.fail(OPEN_5_MINUTES)
     world.expire()
     probe = world.leave()
@@ -608,7 +606,7 @@ def test_reset_forgets_the_probe_that_is_under_way(world: World) -> None:
     assert world.state() is HealthState.HEALTHY
 
 
-def test_reset_starts_the_row_again(world: World) -> None:
+def test_reset_resets_consecutive_failures(world: World) -> None:
     world.fail(times=4)
     world.health.reset(A)
     world.fail(times=4)
@@ -623,7 +621,7 @@ def test_reset_does_not_enable(world: World) -> None:
     )
 
 
-def test_what_is_under_way_cannot_enable(world: World) -> None:
+def test_requests_in_flight_cannot_enable(world: World) -> None:
     world.fail(BAN)
     world.expire()
     probe = world.leave()
@@ -632,21 +630,21 @@ def test_what_is_under_way_cannot_enable(world: World) -> None:
     assert world.state() is HealthState.DISABLED
 
 
-def test_keep_forgets_the_others(world: World) -> None:
+def test_retain_removes_others(world: World) -> None:
     world.fail(COOL, A)
     world.fail(COOL, B)
     world.health.retain({B, C})
     assert [report.account_ref for report in world.health.snapshot(world.now)] == [B]
 
 
-def test_a_request_of_a_forgotten_account_may_still_end(world: World) -> None:
+def test_a_request_of_a_removed_account_can_still_end(world: World) -> None:
     admission = world.leave()
     world.health.retain({B})
     world.health.record_failure(admission, BAN, world.now, 0.0, "")
     assert world.state() is HealthState.HEALTHY
 
 
-def test_snapshot_tells_state_reason_error_and_counts(world: World) -> None:
+def test_snapshot_has_state_reason_error_and_counts(world: World) -> None:
     world.succeed(times=3)
     world.health.record_failure(
         world.leave(),
@@ -665,7 +663,7 @@ def test_snapshot_tells_state_reason_error_and_counts(world: World) -> None:
     assert (third.account_ref, third.model, third.status.state) == (B, None, HealthState.DISABLED)
 
 
-def test_thresholds_are_as_given() -> None:
+def test_thresholds_are_configurable() -> None:
     world = World(
         health=Health(
             Thresholds(
@@ -682,7 +680,7 @@ def test_thresholds_are_as_given() -> None:
     assert world.closed_for(B) == 5
 
 
-def test_the_ordinary_way_makes_nothing(world: World) -> None:
+def test_a_healthy_account_reuses_its_ticket(world: World) -> None:
     first = world.leave()
     world.health.record_success(first, world.now)
     assert world.leave() is first

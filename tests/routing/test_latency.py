@@ -36,36 +36,36 @@ def test_four_requests_are_not_enough() -> None:
     assert not slow(paces(a=[9.0] * 4, b=[1.0], c=[1.0]))
 
 
-def test_one_of_five_that_was_not_slow_is_enough() -> None:
+def test_one_fast_request_of_five_is_not_slow() -> None:
     assert not slow(paces(a=[1.0] * 5 + [9.0] * 4, b=[1.0], c=[1.0]))
     assert slow(paces(a=[1.0] * 5 + [9.0] * 6, b=[1.0], c=[1.0]))
 
 
-def test_a_single_long_wait_does_not_make_slow() -> None:
+def test_a_single_long_wait_is_not_slow() -> None:
     assert not slow(paces(a=[1.0] * 5 + [40.0] + [1.0] * 4, b=[1.0], c=[1.0]))
 
 
-def test_of_two_the_faster_one_is_the_measure() -> None:
+def test_of_two_the_faster_one_is_the_reference() -> None:
     known = paces(a=[4.0] * 5, b=[1.0] * 5)
     assert slow(known, pool=(A, B))
     assert not known.is_slow(B, (A, B), MODEL, 100.0)
 
 
-def test_where_all_are_slow_none_is() -> None:
+def test_if_all_are_slow_none_is() -> None:
     assert not slow(paces(a=[30.0] * 9, b=[25.0] * 9, c=[28.0] * 9))
 
 
 @pytest.mark.parametrize("pool", [(A,), (A, C), ()])
-def test_beside_nobody_known_none_is(pool: tuple[tuple[str, str], ...]) -> None:
+def test_without_data_of_others_none_is_slow(pool: tuple[tuple[str, str], ...]) -> None:
     assert not slow(paces(a=[30.0] * 9, b=[1.0]), pool=pool)
 
 
-def test_models_are_kept_apart() -> None:
+def test_models_are_separate() -> None:
     known = paces(a=[9.0] * 5, b=[1.0])
     assert not known.is_slow(A, (A, B), "beta-1", 100.0)
 
 
-def test_what_is_old_is_unknown_again() -> None:
+def test_old_data_expires() -> None:
     known = paces(a=[9.0] * 5, b=[1.0])
     assert slow(known, 400.0)
     assert not slow(known, 400.1)
@@ -75,7 +75,7 @@ def test_what_is_old_is_unknown_again() -> None:
     assert not slow(known, 500.0)
 
 
-def test_the_pace_is_smoothed() -> None:
+def test_latency_is_smoothed() -> None:
     assert paces(a=[1.0, 3.0]).smoothed(A, MODEL, 100.0) == 2.0
     assert paces().smoothed(A, MODEL, 100.0) is None
 

@@ -76,7 +76,7 @@ def reasons(choices: Sequence[RankedCandidate]) -> list[RankReason]:
     return [choice.reason for choice in choices]
 
 
-def test_a_single_one() -> None:
+def test_a_single_candidate() -> None:
     for closed in ([], ["a"]):
         assert reasons(lined(POOL[:1], talk(), closed=closed)) == [RankReason.ONLY]
 
@@ -100,12 +100,12 @@ def test_weights(known: bool) -> None:
     assert leaders["c"] == 0
 
 
-def test_without_a_conversation_chance_decides() -> None:
+def test_without_a_conversation_the_order_is_random() -> None:
     assert reasons(lined())[0] is RankReason.WEIGHT
     assert len({names(lined()) for _ in range(50)}) > 5
 
 
-def test_channels_may_do_without_affinity() -> None:
+def test_channels_without_affinity() -> None:
     pool = [candidate(name, affine=False) for name in "ab"]
     assert {names(lined(pool, talk())) for _ in range(50)} == {"ab", "ba"}
     assert reasons(lined(pool, talk()))[0] is RankReason.WEIGHT
@@ -113,7 +113,7 @@ def test_channels_may_do_without_affinity() -> None:
     assert len({names(lined(mixed, talk())) for _ in range(50)}) == 1
 
 
-def test_tiers_come_one_after_the_other() -> None:
+def test_tiers_are_in_order() -> None:
     pool = [candidate("a"), candidate("b"), candidate("c", tier=1), candidate("d", tier=1)]
     for number in range(20):
         choices = lined(pool, talk(number))
@@ -125,7 +125,7 @@ def test_tiers_come_one_after_the_other() -> None:
         ]
 
 
-def test_the_conversations_account_is_cooling() -> None:
+def test_the_affinity_account_is_unavailable() -> None:
     first, *others = names(lined(affinity=talk()))
     choices = lined(affinity=talk(), closed=[first])
     assert names(choices) == "".join([*others, first]), "the others keep their order"
@@ -137,7 +137,7 @@ def test_the_conversations_account_is_cooling() -> None:
     ]
 
 
-def test_cooling_ones_stand_behind_lower_tiers() -> None:
+def test_unavailable_accounts_come_after_lower_tiers() -> None:
     pool = [candidate("a"), candidate("b", tier=1), candidate("c", tier=2)]
     choices = lined(pool, closed=["a"])
     assert names(choices) == "bca"
@@ -148,13 +148,13 @@ def test_cooling_ones_stand_behind_lower_tiers() -> None:
     ]
 
 
-def test_never_more_than_half_are_left_out() -> None:
+def test_never_more_than_half_are_unavailable() -> None:
     choices = lined(affinity=talk(), closed="abcd")
     assert reasons(choices)[2:] == [RankReason.UNAVAILABLE, RankReason.UNAVAILABLE]
     assert RankReason.UNAVAILABLE not in reasons(choices)[:2]
 
 
-def test_a_slow_first_choice_loses_its_place() -> None:
+def test_a_slow_first_choice_is_demoted() -> None:
     first, *others = names(lined(affinity=talk()))
     choices = lined(affinity=talk(), slow=[first])
     assert names(choices) == "".join([*others, first])
@@ -166,13 +166,13 @@ def test_a_slow_first_choice_loses_its_place() -> None:
     ]
 
 
-def test_slowness_further_back_changes_nothing() -> None:
+def test_slow_later_candidates_change_nothing() -> None:
     choices = lined(affinity=talk())
     last = choices[-1].candidate.account
     assert lined(affinity=talk(), slow=[last]) == choices
 
 
-def test_slow_is_better_than_cooling() -> None:
+def test_slow_is_better_than_unavailable() -> None:
     pool = [candidate("a"), candidate("b"), candidate("z", tier=1)]
     first, second = names(lined(pool, talk()))[:2]
     choices = order_candidates(
@@ -191,7 +191,7 @@ def test_slow_is_better_than_cooling() -> None:
     ]
 
 
-def test_where_the_reply_before_came_from() -> None:
+def test_the_account_of_the_previous_reply() -> None:
     """Only there the upstream remembers it, so neither tiers nor slowness count."""
     pool = [*POOL, candidate("e", tier=1), candidate("f", tier=1)]
     choices = lined(pool, talk(place=("c", "e")), slow=["e"])
@@ -218,9 +218,7 @@ CUSTOM = Prompt(
 @pytest.mark.parametrize(
     ("prompt", "trait"), [(SCHEMA, "structured"), (CUSTOM, "custom_tools")], ids=["schema", "tool"]
 )
-def test_who_must_imitate_what_the_prompt_needs_comes_last_of_its_tier(
-    prompt: Prompt, trait: str
-) -> None:
+def test_candidates_that_need_emulation_come_last_in_their_tier(prompt: Prompt, trait: str) -> None:
     pool = [
         candidate("a", **{trait: False}),
         candidate("b", **{trait: True}),

@@ -51,21 +51,21 @@ def test_retries_older_than_ten_seconds_no_longer_count() -> None:
     assert taken(budget, 111.0) == 3
 
 
-def test_a_long_silence_empties_it() -> None:
+def test_an_idle_time_empties_it() -> None:
     budget = RetryBudget()
     for _ in range(100):
         budget.record_request(0.0)
     assert taken(budget, 1e9) == MIN_RETRIES
 
 
-def test_a_clock_read_a_moment_ago_is_no_harm() -> None:
+def test_an_earlier_time_is_accepted() -> None:
     budget = RetryBudget()
     budget.record_request(100.01)
     budget.record_request(99.99)
     assert taken(budget, 99.98) == 3
 
 
-def test_all_upstreams_failing_costs_a_quarter_more_at_most() -> None:
+def test_failing_upstreams_cost_at_most_a_quarter_more() -> None:
     """200 requests a second for 10 s, every attempt of which fails, three attempts at most."""
     budget, attempts = RetryBudget(), 0
     for request in range(2000):
@@ -104,7 +104,7 @@ def test_never_exceeded_over_any_ten_seconds(
     st.integers(1, 12),
     st.floats(0, 1e6),
 )
-def test_a_window_counts_whole_seconds(
+def test_buckets_count_whole_seconds(
     steps: list[tuple[float, bool]], seconds: int, start: float
 ) -> None:
     window, now, added = SecondBuckets(seconds), start, []

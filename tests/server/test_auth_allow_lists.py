@@ -33,7 +33,7 @@ async def test_a_list_of_models(house: RunningGateway, upstream: ScriptedUpstrea
     assert (await house.get(f"/v1/models/{BETA}", key)).status == 404
     for asked, spoken in ((5, Format.CHAT), (7, Format.MESSAGES)):
         answer = await house.post(spoken, key=key, model=BETA)
-        message = f"This key may not use the model {BETA}"
+        message = f"The model {BETA} is not allowed for this key"
         assert await read_error(answer) == expected_error(
             spoken, 403, DENIED, message, "permission_denied"
         )
@@ -69,7 +69,7 @@ async def test_addresses(house: RunningGateway, upstream: ScriptedUpstream, spok
     # Nobody here is a trusted proxy, so what a client writes is of no account.
     for claims in ({}, {"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=10.0.0.1"}):
         answer = await house.post(spoken, key=key, headers=claims)
-        message = "This key may not be used from this address"
+        message = "This key is not allowed from this address"
         assert await read_error(answer) == expected_error(
             spoken, 403, DENIED, message, "permission_denied"
         )

@@ -1,4 +1,4 @@
-"""The life of a key: it expires, is disabled, is rotated; and probe keys, which may only look."""
+"""The life of a key: it expires, is disabled, is rotated; and health-check keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.gateway import RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 HOUR = 3600
-PROBE = "This is a probe key: it may list models, count tokens and ask for health"
+PROBE = "This is a health-check key: it can only list models and count tokens"
 
 
 async def status(house: RunningGateway, key: str) -> int:

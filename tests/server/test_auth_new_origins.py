@@ -40,8 +40,8 @@ async def test_strangers(
         assert await call(house, key, "192.0.2.1", "other/1") == f"new: {other}"
         assert await call(house, key, "192.0.2.1", "other/2") is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"key lab ({token.id}) is used by somebody new: {told}",
-        f"key lab ({token.id}) is used by somebody new: {other}",
+        f"key lab ({token.id}) is used by a new client: {told}",
+        f"key lab ({token.id}) is used by a new client: {other}",
     ]
     async with run_gateway(tmp_path, lines, server=dict(PROXY)) as house:
         known = await house.operations.get_key(token.id)

@@ -57,16 +57,16 @@ def broke(spoken: Format, message: str) -> ErrorReply:
 
 def wanted(told: ErrorReply) -> str:
     """What the refused request would have taken, in units."""
-    return told.message.partition("this one may take ")[2].partition(";")[0]
+    return told.message.partition("this request may cost ")[2].partition(";")[0]
 
 
 @pytest.mark.parametrize("spoken", Format)
 @pytest.mark.parametrize(
     ("budget", "period", "reset"),
     [
-        ("budget", "in all", "it does not begin anew"),
-        ("budget_day", "a day", "a new day begins at {day}T00:00:00Z"),
-        ("budget_month", "a month", "a new month begins at {month}-01T00:00:00Z"),
+        ("budget", "total", "does not reset"),
+        ("budget_day", "daily", "resets at {day}T00:00:00Z"),
+        ("budget_month", "monthly", "resets at {month}-01T00:00:00Z"),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
@@ -88,8 +88,8 @@ async def test_a_spent_budget(
     anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
     assert told == broke(
         spoken,
-        f"key tests may spend 5 units {period}: 4.9 are spent and 0 reserved by running "
-        f"requests, this one may take {wanted(told)}; {anew}",
+        f"key tests: {period} budget of 5 units: 4.9 spent, 0 reserved by running requests, "
+        f"this request may cost {wanted(told)}; {anew}",
     )
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
@@ -109,7 +109,7 @@ async def test_a_groups_budget(
     use_quota(house, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
     told = await read_error(await house.post(spoken))
     assert told.message.startswith(
-        "Insufficient quota: group default may spend 1,000 units a day: 999 are spent"
+        "Insufficient quota: group default: daily budget of 1,000 units: 999 spent"
     )
     assert (await read_error(await house.post(spoken, key=key))).type in BROKE
     stranger = await house.key_for_models("*")
@@ -153,7 +153,7 @@ async def test_what_runs_counts_before_it_is_spent(
         assert 1_024 * MICRO_PER_UNIT < reserved < 1_050 * MICRO_PER_UNIT
         told = await read_error(await house.ask(Format.CHAT))
         units = f"{reserved // MICRO_PER_UNIT:,}"
-        assert f"0 are spent and {units} reserved by running requests" in told.message
+        assert f"0 spent, {units} reserved by running requests" in told.message
         assert wanted(told) == units
         assert (await house.ask(Format.CHAT, max_tokens=20)).status == 200
         await cancel(running)
@@ -187,7 +187,7 @@ async def test_only_who_was_let_in_may_go_beyond(
         limit_key(house, budget=1_100 * MICRO_PER_UNIT)
         assert (await house.ask(Format.CHAT)).status == 200
         told = await read_error(await house.ask(Format.CHAT, max_tokens=1))
-        assert "may spend 1,100 units in all: 5,012 are spent" in told.message
+        assert "total budget of 1,100 units: 5,012 spent" in told.message
         assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
 
 

@@ -49,7 +49,7 @@ async def test_what_models_usually_write_shuts_nobody_out(
     outputs.record(BETA, 90_000)
     outputs.record(BETA, 90_000)
     told = await read_error(await house.post(spoken))
-    assert "group default may use 50,000 tokens per minute: 16 are used" in told.message
-    assert "this request may take 50,000, there is room again in 60 s" in told.message
+    assert "group default: 16 of 50,000 tokens per minute used" in told.message
+    assert "this request may use 50,000; retry in 60 s" in told.message
     most = {"max_output_tokens" if spoken is Format.RESPONSES else "max_tokens": 80_000}
-    assert "it never fits" in (await read_error(await house.post(spoken, **most))).message
+    assert "over the limit" in (await read_error(await house.post(spoken, **most))).message

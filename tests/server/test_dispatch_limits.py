@@ -75,8 +75,7 @@ async def test_requests_per_minute(
             answer = await house.post(spoken, stream=streamed)
             assert await read_error(answer) == too_many(
                 spoken,
-                f"{HOLDERS[whose]} may make 2 requests per minute: all 2 are used, "
-                "there is room again in 10 s",
+                f"{HOLDERS[whose]}: 2 of 2 requests per minute used; retry in 10 s",
             )
             assert answer.headers["retry-after"] == "10"
             assert "x-should-retry" not in answer.headers
@@ -98,15 +97,15 @@ async def test_tokens_per_minute(
         use_quota(house, ago=20, tokens=450)
         answer = await house.post(spoken)
         told = await read_error(answer)
-        wanted = re.search(r"may take ([\d,]+),", told.message)
+        wanted = re.search(r"may use ([\d,]+);", told.message)
         assert wanted is not None
         # The prompt's few tokens, and its max_tokens or as many as nobody knows better.
         most = 100 if spoken is Format.MESSAGES else 1024
         assert most < int(wanted[1].replace(",", "")) < most + 20
         assert told == too_many(
             spoken,
-            f"{HOLDERS[whose]} may use 2,000 tokens per minute: 1,950 are used and this request "
-            f"may take {wanted[1]}, there is room again in 10 s",
+            f"{HOLDERS[whose]}: 1,950 of 2,000 tokens per minute used, this request may use "
+            f"{wanted[1]}; retry in 10 s",
             "tokens",
         )
         assert answer.headers["retry-after"] == "10"
@@ -124,7 +123,7 @@ async def test_requests_at_once(
         await upstream.wait_for_request()
         answer = await house.post(spoken)
         assert await read_error(answer) == too_many(
-            spoken, f"{HOLDERS[whose]} may have 1 request at once: 1 is running"
+            spoken, f"{HOLDERS[whose]}: 1 of 1 concurrent request running"
         )
         assert answer.headers["retry-after"] == "1"
         await cancel(asking)
@@ -164,7 +163,7 @@ async def test_the_limit_that_takes_longest_is_told(
     use_quota(house, ago=20, tokens=4900, token=other)
     answer = await house.post(Format.CHAT)
     assert answer.headers["retry-after"] == "40"
-    assert "group default may use 5,000 tokens per minute" in (await read_error(answer)).message
+    assert "over the limit of 5,000 tokens per minute" in (await read_error(answer)).message
     assert not upstream.requests
 
 

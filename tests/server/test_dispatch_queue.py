@@ -100,7 +100,7 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
         for streamed in (False, True):
             answer = await house.post(spoken, stream=streamed)
             assert (await read_error(answer)).message == (
-                "Too Many Requests: key tests may have 1 request at once: 1 is running"
+                "Too Many Requests: key tests: 1 of 1 concurrent request running"
             )
             assert answer.headers["retry-after"] == "1"
         assert 0.5 < time.perf_counter() - began < 3
@@ -168,7 +168,7 @@ async def test_a_refusal_after_the_head_is_spoken_in_band(
         answer = await opened(house, spoken)
         assert answer.status == 200
         said = (await answer.read()).decode()
-        assert "key tests may have 1 request at once: 1 is running" in said
+        assert "key tests: 1 of 1 concurrent request running" in said
         kind = "rate_limit_error" if spoken is Format.MESSAGES else "rate_limit_exceeded"
         assert kind in said
         await cancel(running)
@@ -246,7 +246,7 @@ async def test_a_client_that_leaves_the_line_frees_its_place(
         await upstream.wait_for_request()
         leaves = start_request(house, stream=True)
         await wait_queued(house)
-        assert (await house.post(Format.CHAT)).status == 429, "the line is full"
+        assert (await house.post(Format.CHAT)).status == 429, "the queue is full"
         await cancel(leaves)
         await wait_queued(house, 0)
         stays = asyncio.ensure_future(house.post(Format.CHAT))
@@ -295,7 +295,7 @@ async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -
         answers = [task.result() for task in done]
         assert [answer.status for answer in answers] == [429] * 5
         told = (await read_error(answers[0])).message
-        assert told.endswith("; the line is full for key tests, with 3 requests")
+        assert told.endswith("; the queue is full for key tests (3 requests)")
         await cancel(running)
         assert sorted([(await task).status for task in asked]) == [200] * 3 + [429] * 5
 

@@ -44,7 +44,7 @@ class Refusal:
 
     @classmethod
     def read(cls, text: str) -> Refusal:
-        said = r"([\d.]+) are spent and ([\d.]+) reserved .* this one may take ([\d.]+);"
+        said = r"([\d.]+) spent, ([\d.]+) reserved .* this request may cost ([\d.]+);"
         found = re.search(said, text)
         assert found is not None, text
         return cls(*(round(float(units) * MICRO_PER_UNIT) for units in found.groups()))

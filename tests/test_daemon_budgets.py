@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
-from gateway.admission.purses import load_purses
 from gateway.core.limits import MICRO_PER_UNIT, Limits
+from gateway.daemon import load_budgets
 from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store import tokens
@@ -32,6 +34,13 @@ async def spend(recorder: Recorder, number: int, at: str, micro: int, token_id: 
 
 
 @pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = await Database.open(tmp_path / "gateway.db")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
 async def quota(database: Database) -> Quota:
     """One key has spent in this day, this month and before; another only long ago."""
     await tokens.add_token(database, token(1))
@@ -50,7 +59,7 @@ async def quota(database: Database) -> Quota:
     await spend(recorder, 9, "2025-01-01T00:00:00Z", 7, "tok_1")
     await recorder.close()
     quota = Quota()
-    await load_purses(quota, database, NOW)
+    await load_budgets(quota, database, NOW)
     return quota
 
 
@@ -65,7 +74,7 @@ async def quota(database: Database) -> Quota:
         (HolderKind.GATEWAY, "", (0, 0, 0)),
     ],
 )
-async def test_what_is_spent(
+async def test_spent_amounts_are_loaded(
     quota: Quota, kind: HolderKind, id: str, sums: tuple[int, int, int]
 ) -> None:
     purse = quota.budget(kind, id)
@@ -81,15 +90,13 @@ async def test_what_is_spent(
         {"budget_month": 4_321},
     ],
 )
-async def test_budgets_end_where_they_would_have_ended(
-    quota: Quota, limits: dict[str, int]
-) -> None:
+async def test_budgets_continue_after_a_restart(quota: Quota, limits: dict[str, int]) -> None:
     holder = Holder(HolderKind.KEY, "tok_0", "laptop", Limits(**limits))
     with pytest.raises(InsufficientQuota):
         quota.acquire([holder], now=0.0, at=NOW, tokens=1, micro=1)
 
 
-async def test_a_new_day_begins_after_a_restart_too(quota: Quota) -> None:
+async def test_a_new_day_starts_after_a_restart(quota: Quota) -> None:
     purse = quota.budget(HolderKind.KEY, "tok_0")
     assert spent(purse, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
     assert spent(purse, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)
