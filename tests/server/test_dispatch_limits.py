@@ -138,7 +138,7 @@ async def test_what_never_fits_is_not_to_be_tried_again(
     limit_key(house, tokens_per_minute=1)
     answer = await house.post(spoken, stream=True)
     told = await read_error(answer)
-    assert (told.status, "it never fits; ask for less" in told.message) == (429, True)
+    assert (told.status, "over the limit of 1 token per minute" in told.message) == (429, True)
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
 
@@ -163,7 +163,7 @@ async def test_the_limit_that_takes_longest_is_told(
     use_quota(house, ago=20, tokens=4900, token=other)
     answer = await house.post(Format.CHAT)
     assert answer.headers["retry-after"] == "40"
-    assert "over the limit of 5,000 tokens per minute" in (await read_error(answer)).message
+    assert "group default: 4,900 of 5,000 tokens per minute used" in (await read_error(answer)).message
     assert not upstream.requests
 
 
