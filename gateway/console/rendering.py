@@ -95,8 +95,8 @@ def render(request: web.Request, name: str, *, status: int = 200, **context: Any
     def said() -> list[tuple[str, str]]:
         if session is None:
             return []
-        words = list(session.said)
-        session.said.clear()
+        words = list(session.flashes)
+        session.flashes.clear()
         return words
 
     text = request.app[TEMPLATES].render(

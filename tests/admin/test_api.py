@@ -195,7 +195,7 @@ async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
 async def test_a_fault_of_ours_is_told_without_its_insides(
     client, office, state_dir, caplog
 ) -> None:
-    await office.desk.mint_key("alice", "default")
+    await office.operations.create_key("alice", "default")
     with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
         damage.execute("DROP TABLE tokens")
     status, code, message = error_of(await call(client, "GET", "keys"))

@@ -168,7 +168,7 @@ async def test_many_keys_at_once(client, office) -> None:
         200,
         {"ok": True, "keys": []},
     )
-    assert await office.desk.keys() == []
+    assert await office.operations.list_keys() == []
     status, answer = await call(client, "POST", "keys/import", {"keys": keys})
     assert (status, answer["ok"]) == (200, True)
     assert [made["name"] for made in answer["keys"]] == [each["name"] for each in keys]
@@ -177,11 +177,11 @@ async def test_many_keys_at_once(client, office) -> None:
         token = office.registry.find(digest(made["key"]))
         assert token is not None
         assert token.id == made["id"]
-    assert len(await office.desk.keys()) == 4
+    assert len(await office.operations.list_keys()) == 4
 
 
 async def test_all_or_none_and_every_mistake(client, office) -> None:
-    token, key = await office.desk.mint_key("alice", "default")
+    token, key = await office.operations.create_key("alice", "default")
     keys = [
         {"name": "good"},
         {"name": " bad", "group": "nope", "limits": {"budget": -1}},
@@ -213,12 +213,12 @@ async def test_all_or_none_and_every_mistake(client, office) -> None:
         assert told[4][2] == f"This is the key of alice ({token.id}) already."
         assert told[5][2] == "This is the key of one in the same import already."
         assert not any(secret in str(told) for secret in (key, SECRET, "sk-short"))
-        assert await office.desk.keys() == [token]
+        assert await office.operations.list_keys() == [token]
 
 
 async def test_an_old_key_cannot_be_taken_over(client, office) -> None:
-    token, key = await office.desk.mint_key("alice", "default")
-    await office.desk.rotate_key(token.id, 60)
+    token, key = await office.operations.create_key("alice", "default")
+    await office.operations.rotate_key(token.id, 60)
     body = {"keys": [{"name": "thief", "key": key}]}
     _, answer = await call(client, "POST", "keys/import", body)
     (mistake,) = answer["mistakes"]

@@ -170,7 +170,7 @@ async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorde
 
 
 async def test_there_are_only_so_many_subscribers(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder, most_subscribers=1)
+    feed = feed_of(office, recorder, max_subscribers=1)
     async with feed.subscribe(NO_FILTER):
         with pytest.raises(TooManySubscribers, match="1 subscribers"):
             async with feed.subscribe(NO_FILTER):

@@ -59,13 +59,13 @@ async def test_old_rows_go_and_what_they_came_to_stays(
     async with kept(upstream, tmp_path, keep="3h") as house:
         await asked(house, -5)
         await asked(house, -1.5, times=1)
-        before = await house.desk.usage([Dimension.HOUR, Dimension.KEY])
-        spent = (await house.desk.key(house.token.id)).cost_micro
+        before = await house.operations.get_usage([Dimension.HOUR, Dimension.KEY])
+        spent = (await house.operations.get_key(house.token.id)).cost_micro
         assert await clean(house) == 2
         assert len(await house.rows()) == 1
-        assert await house.desk.usage([Dimension.HOUR, Dimension.KEY]) == before
-        assert (await house.desk.key(house.token.id)).cost_micro == spent
-        assert (await house.desk.check()).clean
+        assert await house.operations.get_usage([Dimension.HOUR, Dimension.KEY]) == before
+        assert (await house.operations.get_key(house.token.id)).cost_micro == spent
+        assert (await house.operations.check_integrity()).ok
         assert await clean(house) == 0
         at(house, 6)
         assert await clean(house) == 1
@@ -107,7 +107,7 @@ async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Pat
     async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(SLACK):
         while await house.rows(0):
             await asyncio.sleep(0.01)
-        assert (await house.desk.check()).clean
+        assert (await house.operations.check_integrity()).ok
 
 
 async def test_what_fails_is_tried_again(
@@ -127,11 +127,11 @@ async def test_what_fails_is_tried_again(
         async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)
-        assert (await house.ask(Format.CHAT)).status == 200
+        assert (await house.post(Format.CHAT)).status == 200
         assert len(await house.rows(3)) == 3
         with raw_connection(tmp_path / DATABASE_NAME) as connection:
             connection.execute("DROP TRIGGER stuck")
         async with asyncio.timeout(SLACK):
             while len(await house.rows()) > 1:
                 await asyncio.sleep(0.01)
-        assert (await house.desk.check()).clean
+        assert (await house.operations.check_integrity()).ok
