@@ -14,19 +14,14 @@ from gateway.simulator import build_simulator
 from tests.conformance import matrix
 from tests.support import hypothesis_profiles
 from tests.support.gateway import RunningGateway, channels, run_gateway
-from tests.support.paths import TESTS
+from tests.support.kinds import mark_slow_kinds
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
 
-MARKED_FOLDERS = frozenset({"chaos", "deploy"})
-"""Folders whose tests are all of the kind that their name says."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for kind in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
-            item.add_marker(kind)
+    mark_slow_kinds(items)
 
 
 @pytest.fixture

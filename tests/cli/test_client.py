@@ -62,6 +62,7 @@ def test_a_command_alone_leaves_nothing_behind(shell: CommandRunner) -> None:
     assert stat.S_IMODE((shell.state_dir / DATABASE_NAME).stat().st_mode) == 0o600
 
 
+@pytest.mark.processes
 def test_many_commands_at_once_are_as_safe_as_one(shell: CommandRunner) -> None:
     shell.mint("first")
     minting = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]

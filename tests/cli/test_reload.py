@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.admin.config_follower import write
 from tests.cli.cli_runner import AdminGateway, CommandRunner
@@ -29,6 +30,7 @@ def ready(gateway: GatewayProcess) -> dict[str, object]:
         return told
 
 
+@pytest.mark.processes
 def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
     file = write_channels(tmp_path, "one")
     where = ("--config", str(file), "--state-dir", str(tmp_path / "state"))
@@ -74,6 +76,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
     assert "secret-of" not in gateway.stderr + done.output
 
 
+@pytest.mark.processes
 def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
     file = write_config(tmp_path, "http://127.0.0.1:1")
     state = tmp_path / "named"

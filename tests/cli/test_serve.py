@@ -43,6 +43,7 @@ def serving(folder: Path, *arguments: str | Path, **environment: str) -> Iterato
         yield gateway
 
 
+@pytest.mark.processes
 def test_every_mistake_at_once(tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("server: {port: none, hosst: x}\nchannels: 7\n")
@@ -62,6 +63,7 @@ def test_no_configuration_at_all(tmp_path: Path) -> None:
     assert "none.yaml: cannot be read: No such file or directory" in gateway.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [(), ("--demo",)], ids=["serve", "demo"])
 def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     state = tmp_path / "first" / "state"
@@ -76,6 +78,7 @@ def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) ->
         assert status(f"{first.address()}/healthz") == 200
 
 
+@pytest.mark.processes
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -89,6 +92,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.stderr
 
 
+@pytest.mark.processes
 def test_a_database_that_is_none(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     (tmp_path / "state").mkdir()
@@ -108,6 +112,7 @@ def test_without_channels_it_serves_but_is_not_ready(tmp_path: Path) -> None:
         assert status(f"{gateway.address()}/readyz") == 503
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_idle_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as gateway:
@@ -122,6 +127,7 @@ def test_idle_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     assert not list((tmp_path / "state").glob("*-wal"))
 
 
+@pytest.mark.processes
 async def test_keys_survive(tmp_path: Path) -> None:
     write_config(tmp_path)
     key = await create_key(tmp_path)
@@ -133,6 +139,7 @@ async def test_keys_survive(tmp_path: Path) -> None:
             assert gateway.wait() == (-9 if number is signal.SIGKILL else 0)
 
 
+@pytest.mark.processes
 def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -140,6 +147,7 @@ def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
         assert gateway.address() == f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.processes
 def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, public_url="https://ai.example.org")
     with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -148,6 +156,7 @@ def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None
         assert told[2] == "https://ai.example.org"
 
 
+@pytest.mark.processes
 def test_systemd_is_told_in_order(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
@@ -176,6 +185,7 @@ def test_a_demo_takes_no_configuration(tmp_path: Path) -> None:
     assert "--demo" in result.stderr
 
 
+@pytest.mark.processes
 def test_it_starts_without_what_few_need(tmp_path: Path) -> None:
     """Each of them delays the start and takes memory until the end. The first start, which makes
     the database, may need more."""

@@ -67,6 +67,7 @@ def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.processes
 def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
     told, address = demo.stdout, demo.address()
     assert re.search(rf"chat and responses clients: +{address}/v1$", told, re.MULTILINE)
@@ -74,6 +75,7 @@ def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
     assert all(key_of(told) in command for command in commands(told).values())
 
 
+@pytest.mark.processes
 def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
     found = re.search(
         r"^console: (\S+)  password, for this run: (\S{16})$", demo.stdout, re.MULTILINE
@@ -88,6 +90,7 @@ def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
     assert statuses == [f"303 {found[1]}", "403 "]
 
 
+@pytest.mark.processes
 def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
     first = key_of(demo.stdout)
     left = tmp_path / "var/demo/left"
@@ -114,6 +117,7 @@ def refusal(folder: Path, state: Path) -> str:
     return gateway.stderr.splitlines()[-1]
 
 
+@pytest.mark.processes
 async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
     mark."""
@@ -132,6 +136,7 @@ async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     assert "is no state directory" in refusal(tmp_path, others)
 
 
+@pytest.mark.processes
 def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
     state = tmp_path / "mine"
     state.mkdir()
@@ -145,6 +150,7 @@ def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
+@pytest.mark.processes
 def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
     state = tmp_path / ("x" * 100)
     with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
@@ -154,6 +160,7 @@ def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
     assert not state.exists()
 
 
+@pytest.mark.processes
 def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

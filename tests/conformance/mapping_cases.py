@@ -1,7 +1,6 @@
 """What each row of docs/mapping.md is tried with: requests of clients, and replies of upstreams.
 
-The page says what comes of them; `tests/conformance/test_mapping.py` holds the two together. It must not know
-what any format makes of another.
+The page says what comes of them; `test_mapping.py` holds the two together.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A cell's `names` after "dropped:" and "refused:" are all that is lost and refused there; its other
 `words` are traits, or stand in what the upstream or the client gets. Each row is tried with the
-requests or replies of `tests/conformance/mapping_cases.py`, and with every value of the traits that it names.
+requests or replies of `mapping_cases.py`, and with every value of the traits that it names.
 """
 
 from __future__ import annotations

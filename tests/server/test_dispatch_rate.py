@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
@@ -44,6 +45,7 @@ class Caller:
                 self.heard.append((answer.status, left))
 
 
+@pytest.mark.chaos
 async def test_ten_seconds_of_two_hundred_requests_a_second(
     house: RunningGateway, upstream: ScriptedUpstream
 ) -> None:

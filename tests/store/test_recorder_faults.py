@@ -36,6 +36,7 @@ def run_and_kill(path: Path, first: int, after: float) -> set[str]:
     return {line.split()[1] for line in lines if len(line.split()) == 2 and len(line) >= 33}
 
 
+@pytest.mark.chaos
 async def test_a_killed_process_loses_nothing_that_was_acknowledged(
     database: Database, path: Path
 ) -> None:
@@ -130,6 +131,7 @@ async def test_closing_gives_up_at_its_deadline_and_says_so(
     assert "closed with 1 entries" in caplog.text
 
 
+@pytest.mark.chaos
 async def test_five_seconds_of_a_full_disk_at_200_requests_a_second_lose_nothing(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:

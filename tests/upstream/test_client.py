@@ -41,7 +41,9 @@ async def test_a_stale_connection_is_replaced_unseen(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """The upstream hangs up after a reply that promised to keep the connection."""
-    upstream.respond_with(fixture_reply("chat").with_changes(close_after=True), fixture_reply("chat"))
+    upstream.respond_with(
+        fixture_reply("chat").with_changes(close_after=True), fixture_reply("chat")
+    )
     await send(line)
     assert await send(line) == fixture_reply("chat").body
     assert len(upstream.requests) == 2, "exactly one copy of each request"

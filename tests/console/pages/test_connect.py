@@ -57,6 +57,7 @@ async def test_the_commands_work_as_they_stand(
     assert "usage" in printed
 
 
+@pytest.mark.processes
 async def test_the_programs_work_as_they_stand(
     shown: VisitedPage, simulated_house: RunningGateway
 ) -> None:

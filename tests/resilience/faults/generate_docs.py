@@ -1,6 +1,6 @@
-"""`python -m tests.resilience.faults.generate_docs` writes docs/faults.md from the tables that the tests run through.
+"""Writes docs/faults.md from the tables that the tests run through:
 
-It must not know how a row is shown to be true.
+    python -m tests.resilience.faults.generate_docs
 """
 
 from __future__ import annotations
