@@ -88,7 +88,9 @@ class OutputItem:
     segments: set[int] = field(default_factory=set)
 
     def progress(self, index: int = 0) -> TextProgress:
-        return self.texts.setdefault(index, TextProgress())
+        if (progress := self.texts.get(index)) is None:
+            progress = self.texts[index] = TextProgress()
+        return progress
 
     def update_metadata(self, data: Payload) -> None:
         """Models state the phase of their work, and expect it back in the history."""
@@ -116,9 +118,12 @@ class ItemTracker:
     def for_event(self, data: Payload, kind: str) -> OutputItem:
         """The item of a frame about a piece of an item; a new one of that kind if there is none."""
         index, item_id = data.get("output_index"), data.get("item_id")
-        item = self._find(index, item_id)
-        if item is None and self._items and not isinstance(index, int) and not self._items[-1].done:
-            item = self._items[-1]
+        if isinstance(index, int):
+            item = self._by_index.get(index)
+        else:
+            item = self._find(None, item_id)
+            if item is None and self._items and not self._items[-1].done:
+                item = self._items[-1]
         return item if item and item.kind == kind else self._add(kind, index, item_id)
 
     def on_added(self, data: Payload, item: Payload) -> OutputItem:
@@ -472,8 +477,9 @@ def _reasoning_without_text(item: Payload, signature: ProviderData | None) -> Pa
 
 def _metadata(item: Payload) -> ProviderData | None:
     """See `OutputItem.add_metadata`."""
-    texts = {"id": item.get("id"), "phase": lenient_str(item.get("phase"))}
-    metadata = {name: value for name, value in texts.items() if value}
+    metadata: Payload = {"id": item["id"]} if item.get("id") else {}
+    if phase := lenient_str(item.get("phase")):
+        metadata["phase"] = phase
     return ProviderData(Format.RESPONSES, metadata) if metadata else None
 
 

@@ -250,10 +250,10 @@ class InputItemRenderer:
     def _render_message(self, turn: Turn, parts: Sequence[Part]) -> Iterator[Payload]:
         """One message, or none where nothing is left of it."""
         role = turn.role
-        render = self._content.render_input
         if role is Role.ASSISTANT:
-            render = self._content.render_output
-        content = render(parts)
+            content = self._content.render_output(parts)
+        else:
+            content = self._content.render_input(parts)
         if not self._same_format:
             if role is Role.SYSTEM:
                 role = Role.DEVELOPER
@@ -294,10 +294,12 @@ class InputItemRenderer:
 
     def _render_result(self, part: ToolResult) -> Payload:
         self._dropped.remaining_fields(part.extra)
-        if pending := self._pending_ids[part.call_id]:
+        if self._same_format:
+            call_id = part.call_id
+        elif pending := self._pending_ids[part.call_id]:
             call_id = pending.popleft()
         else:
-            call_id = part.call_id if self._same_format else sanitize_name(part.call_id)
+            call_id = sanitize_name(part.call_id)
         native = _without_generated_id(_native_fields(part.extra))
         if "type" in native:
             return native
