@@ -11,21 +11,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, ClassVar, Final
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
-from gateway.core.formats import Format
-from gateway.core.parts import (
-    Audio,
-    CallKind,
-    Document,
-    Image,
-    Part,
-    Refusal,
-    ServerToolCall,
-    ServerToolResult,
-    Text,
-    Thinking,
-    ToolCall,
-    UnknownPart,
-)
+from gateway.core.parts import CallKind, Part, Refusal, Text, ToolCall
 from gateway.core.prompt import Prompt, Role, Tool, Turn
 from gateway.core.reply import Reply, reply_events
 from gateway.errors import GatewayError
@@ -35,16 +21,12 @@ from gateway.wire.responses import client_tools
 from gateway.wire.responses.encode_items import (
     COMPLETED,
     INCOMPLETE,
-    CallItemEncoder,
-    ClientCallItemEncoder,
     EventWriter,
     ItemEncoder,
-    MessageItemEncoder,
     NullWriter,
-    ReasoningItemEncoder,
-    SearchItemEncoder,
-    UnknownItemEncoder,
+    ReplyContext,
     native_fields,
+    new_item,
 )
 from gateway.wire.responses.ids import IdGenerator
 from gateway.wire.responses.native import error_frame, failed_frame
@@ -87,12 +69,10 @@ class ResponsesEncoder:
 
     __slots__ = (
         "_begun",
-        "_client_tools",
         "_closed_items",
-        "_ids",
+        "_context",
         "_items",
         "_open",
-        "_origin",
         "_over",
         "_refused",
         "_writer",
@@ -104,9 +84,14 @@ class ResponsesEncoder:
         self, prompt: Prompt, metadata: ReplyMetadata, writer: EventWriter | None = None
     ) -> None:
         self._writer = writer or EventWriter()
-        self._ids = IdGenerator(metadata.reply_id)
-        self._origin = metadata.origin
-        self._client_tools = client_tools_of(prompt.tools)
+        self.dropped: set[str] = set()
+        self._context = ReplyContext(
+            writer=self._writer,
+            ids=IdGenerator(metadata.reply_id),
+            origin=metadata.origin,
+            client_tools=client_tools_of(prompt.tools),
+            dropped=self.dropped,
+        )
         self._items: list[ItemEncoder] = []
         self._open: dict[int, ItemEncoder | None] = {}
         self._closed_items: list[ItemEncoder] = []
@@ -114,7 +99,6 @@ class ResponsesEncoder:
         self._over = False
         self._refused = False
         self.response: Payload = _opening_response(prompt, metadata)
-        self.dropped: set[str] = set()
 
     def encode(self, event: Event) -> bytes:
         if type(event) is Delta and not self._closed_items:
@@ -162,8 +146,7 @@ class ResponsesEncoder:
                 self._open[event.index] = self._closed_items.pop()
                 return self._finish_closed() + frames
         out = self._finish_closed()
-        make = self._ITEM_ENCODERS.get(type(part))
-        item = self._open[event.index] = None if make is None else make(self, part)
+        item = self._open[event.index] = new_item(self._context, len(self._items), part)
         if item is None:
             return out
         self._items.append(item)
@@ -208,52 +191,6 @@ class ResponsesEncoder:
             for item in closed
         )
 
-    def _message_item(self, part: Text | Refusal) -> ItemEncoder:
-        return MessageItemEncoder(self._writer, len(self._items), part, self._ids, self.dropped)
-
-    def _reasoning_item(self, part: Thinking) -> ItemEncoder:
-        return ReasoningItemEncoder(self._writer, len(self._items), part, self._ids, self._origin)
-
-    def _call_item(self, part: ToolCall) -> ItemEncoder:
-        tool = self._client_tools.get(part.name) if part.namespace is None else None
-        if tool is not None:
-            return ClientCallItemEncoder(self._writer, len(self._items), part, self._ids, tool)
-        return CallItemEncoder(self._writer, len(self._items), part, self._ids)
-
-    def _search_item(self, part: ServerToolCall) -> ItemEncoder | None:
-        if part.name != "web_search":
-            self.dropped.add(part.name)
-            return None
-        return SearchItemEncoder(self._writer, len(self._items), part, self._ids)
-
-    def _drop_server_result(self, part: ServerToolResult) -> None:
-        """A result that its search has not taken."""
-        if part.content.format is not Format.RESPONSES:
-            self.dropped.add(part.name)
-
-    def _unknown_item(self, part: UnknownPart) -> ItemEncoder | None:
-        if part.data.format is Format.RESPONSES:
-            return UnknownItemEncoder(self._writer, len(self._items), part, self._ids)
-        self.dropped.add(part.kind)
-        return None
-
-    def _drop_media(self, part: Image | Document | Audio) -> None:
-        self.dropped.add(type(part).__name__.lower())
-
-    _ITEM_ENCODERS: ClassVar[
-        dict[type[Part], Callable[[ResponsesEncoder, Any], ItemEncoder | None]]
-    ] = {
-        Text: _message_item,
-        Refusal: _message_item,
-        Thinking: _reasoning_item,
-        ToolCall: _call_item,
-        ServerToolCall: _search_item,
-        ServerToolResult: _drop_server_result,
-        UnknownPart: _unknown_item,
-        Image: _drop_media,
-        Document: _drop_media,
-        Audio: _drop_media,
-    }
     _HANDLERS: ClassVar[dict[type[Event], Callable[[ResponsesEncoder, Any], bytes]]] = {
         Begin: _on_begin,
         Open: _on_open,

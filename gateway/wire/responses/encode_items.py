@@ -6,8 +6,8 @@ is it known whether it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -123,13 +123,24 @@ class _NullDeltaWriter(DeltaWriter):
 _NULL_DELTA_WRITER: Final = _NullDeltaWriter(NullWriter(), "", {})
 
 
+class ReplyContext(NamedTuple):
+    """What the items of one reply share. `client_tools` are the tools that the client knows by
+    their type; `dropped` gets the names of what cannot be rendered."""
+
+    writer: EventWriter
+    ids: IdGenerator
+    origin: str
+    client_tools: Mapping[str, ClientTool]
+    dropped: set[str]
+
+
 class ItemEncoder:
     """`body` is the item so far; it is final once the item is finished."""
 
     __slots__ = ("_index", "_pieces", "_writer", "body")
 
-    def __init__(self, writer: EventWriter, index: int, body: Payload) -> None:
-        self._writer = writer
+    def __init__(self, reply: ReplyContext, index: int, body: Payload) -> None:
+        self._writer = reply.writer
         self._index = index
         self._pieces: list[str] = []
         self.body = body
@@ -174,26 +185,16 @@ class ItemEncoder:
 
 class MessageItemEncoder(ItemEncoder):
     """Consecutive texts become one part, because many clients read only the first part of a
-    message; those that an upstream of this format kept apart stay apart.
-
-    `dropped` gets the names of what cannot be rendered.
-    """
+    message; those that an upstream of this format kept apart stay apart."""
 
     __slots__ = ("_citations", "_content", "_deltas", "_dropped", "_native_id", "_offset")
 
-    def __init__(
-        self,
-        writer: EventWriter,
-        index: int,
-        part: Text | Refusal,
-        ids: IdGenerator,
-        dropped: set[str],
-    ) -> None:
+    def __init__(self, reply: ReplyContext, index: int, part: Text | Refusal) -> None:
         native = _text_fields(part)
         self._native_id = native.get("id")
         self._content: list[Payload] = []
         body: Payload = {
-            "id": ids.item_id("msg", self._native_id),
+            "id": reply.ids.item_id("msg", self._native_id),
             "type": "message",
             "role": "assistant",
             "status": "in_progress",
@@ -201,8 +202,8 @@ class MessageItemEncoder(ItemEncoder):
         }
         if phase := lenient_str(native.get("phase")):
             body["phase"] = phase
-        super().__init__(writer, index, body)
-        self._dropped = dropped
+        super().__init__(reply, index, body)
+        self._dropped = reply.dropped
         self._citations: list[Citation] = []
         self._offset = 0
 
@@ -295,15 +296,13 @@ class ReasoningItemEncoder(ItemEncoder):
 
     __slots__ = ("_deltas", "_from_native", "_origin", "_redacted", "_signature")
 
-    def __init__(
-        self, writer: EventWriter, index: int, part: Thinking, ids: IdGenerator, origin: str
-    ) -> None:
+    def __init__(self, reply: ReplyContext, index: int, part: Thinking) -> None:
         native = native_fields(part.extra)
-        id = ids.item_id("rs", native.get("id") or _signature_item_id(part.signature))
+        id = reply.ids.item_id("rs", native.get("id") or _signature_item_id(part.signature))
         body: Payload = {"id": id, "type": "reasoning", "status": "in_progress", "summary": []}
-        super().__init__(writer, index, body)
+        super().__init__(reply, index, body)
         self._from_native = bool(native)
-        self._origin = origin
+        self._origin = reply.origin
         self._signature = part.signature
         self._redacted = part.redacted
         self._deltas: DeltaWriter | None = None
@@ -360,22 +359,22 @@ class CallItemEncoder(ItemEncoder):
 
     __slots__ = ("_deltas", "_event_name", "_field")
 
-    def __init__(self, writer: EventWriter, index: int, part: ToolCall, ids: IdGenerator) -> None:
+    def __init__(self, reply: ReplyContext, index: int, part: ToolCall) -> None:
         custom = part.kind is CallKind.CUSTOM
         names = _CUSTOM_CALL_NAMES if custom else _FUNCTION_CALL_NAMES
         kind, prefix, self._field, self._event_name = names
         native = native_fields(part.extra)
         body: Payload = {
-            "id": ids.item_id(prefix, native.get("id")),
+            "id": reply.ids.item_id(prefix, native.get("id")),
             "type": kind,
             "status": "in_progress",
-            "call_id": ids.call_id(part.id),
+            "call_id": reply.ids.call_id(part.id),
             "name": part.name,
         }
         if part.namespace is not None:
             body["namespace"] = part.namespace
-        super().__init__(writer, index, native | body | {self._field: ""})
-        self._deltas = writer.delta_writer(f"{self._event_name}.delta", self._position())
+        super().__init__(reply, index, native | body | {self._field: ""})
+        self._deltas = self._writer.delta_writer(f"{self._event_name}.delta", self._position())
 
     def begin(self, part: Part) -> bytes:
         text = part.arguments if isinstance(part, ToolCall) else ""
@@ -415,12 +414,10 @@ class ClientCallItemEncoder(ItemEncoder):
 
     __slots__ = ("_ids", "_tool")
 
-    def __init__(
-        self, writer: EventWriter, index: int, part: ToolCall, ids: IdGenerator, tool: ClientTool
-    ) -> None:
-        self._ids = {"id": ids.item_id(tool.prefix), "call_id": ids.call_id(part.id)}
-        self._tool = tool
-        super().__init__(writer, index, self._ids | tool.call_item("") | {"status": "in_progress"})
+    def __init__(self, reply: ReplyContext, index: int, part: ToolCall) -> None:
+        tool = self._tool = reply.client_tools[part.name]
+        self._ids = {"id": reply.ids.item_id(tool.prefix), "call_id": reply.ids.call_id(part.id)}
+        super().__init__(reply, index, self._ids | tool.call_item("") | {"status": "in_progress"})
         self._pieces.append(part.arguments)
 
     def end_part(self) -> bytes:
@@ -433,16 +430,14 @@ class SearchItemEncoder(ItemEncoder):
 
     __slots__ = ("_call_id", "_sources")
 
-    def __init__(
-        self, writer: EventWriter, index: int, part: ServerToolCall, ids: IdGenerator
-    ) -> None:
+    def __init__(self, reply: ReplyContext, index: int, part: ServerToolCall) -> None:
         body = {
-            "id": ids.item_id("ws", native_fields(part.extra).get("id") or part.id),
+            "id": reply.ids.item_id("ws", native_fields(part.extra).get("id") or part.id),
             "type": "web_search_call",
             "status": "in_progress",
             "action": {"type": "search", "query": ""},
         }
-        super().__init__(writer, index, body)
+        super().__init__(reply, index, body)
         self._call_id = part.id
         self._pieces.append(part.arguments)
         self._sources: list[str] = []
@@ -486,15 +481,39 @@ class UnknownItemEncoder(ItemEncoder):
 
     __slots__ = ()
 
-    def __init__(
-        self, writer: EventWriter, index: int, part: UnknownPart, ids: IdGenerator
-    ) -> None:
+    def __init__(self, reply: ReplyContext, index: int, part: UnknownPart) -> None:
         item = native_fields(part.data)
         prefix = lenient_str(item.get("id")).partition("_")[0] or "item"
-        super().__init__(writer, index, item | {"id": ids.item_id(prefix, item.get("id"))})
+        super().__init__(reply, index, item | {"id": reply.ids.item_id(prefix, item.get("id"))})
 
     def finish(self, status: str) -> bytes:
         return self._emit("output_item.done")
+
+
+def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
+    """The item that a part begins; None where the format cannot express it."""
+    match part:
+        case Text() | Refusal():
+            return MessageItemEncoder(reply, index, part)
+        case Thinking():
+            return ReasoningItemEncoder(reply, index, part)
+        case ToolCall(namespace=None, name=name) if name in reply.client_tools:
+            return ClientCallItemEncoder(reply, index, part)
+        case ToolCall():
+            return CallItemEncoder(reply, index, part)
+        case ServerToolCall(name="web_search"):
+            return SearchItemEncoder(reply, index, part)
+        case UnknownPart() if part.data.format is Format.RESPONSES:
+            return UnknownItemEncoder(reply, index, part)
+        case ServerToolResult() if part.content.format is Format.RESPONSES:
+            pass  # part of its search item
+        case ServerToolCall() | ServerToolResult():
+            reply.dropped.add(part.name)
+        case UnknownPart():
+            reply.dropped.add(part.kind)
+        case _:
+            reply.dropped.add(type(part).__name__.lower())
+    return None
 
 
 def native_fields(extra: ProviderData | None) -> Payload:
