@@ -1,40 +1,32 @@
-"""Breakpoints for prompt caching. It must not know what stands between them.
+"""Breakpoints for prompt caching (Messages, "Prompt caching").
 
-The format takes four in a request (Messages, "Prompt caching"), counted over tools, system and
-messages, in this order, and one more way to ask for one of them at the request's top level.
+A request may have four, counted over tools, system and messages in this order; one at the top level
+of the request counts too.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.core.parts import (
-    CacheBreakpoint,
-)
-from gateway.wire.json_fields import (
-    Payload,
-    join_path,
-    optional_object,
-    optional_str,
-)
-
-
-def parse_cache_breakpoint(block: Payload, path: str) -> CacheBreakpoint | None:
-    control = optional_object(block, "cache_control", path)
-    if control is None:
-        return None
-    return CacheBreakpoint(optional_str(control, "ttl", join_path(path, "cache_control")))
-
+from gateway.core.parts import CacheBreakpoint
+from gateway.wire.json_fields import Payload, join_path, optional_object, optional_str
 
 MAX_BREAKPOINTS: Final = 4
 _FIELD: Final = "cache_control"
 _TTLS: Final = {"5m": "5m", "30m": "5m", "1h": "1h", "12h": "1h"}
-"""The lifetimes that clients ask for, and the nearest that this format has."""
+"""Requested lifetimes to the nearest one of this format."""
 
 
-def render_cache_breakpoint(mark: CacheBreakpoint) -> Payload:
+def parse_cache_breakpoint(block: Payload, path: str) -> CacheBreakpoint | None:
+    control = optional_object(block, _FIELD, path)
+    if control is None:
+        return None
+    return CacheBreakpoint(optional_str(control, "ttl", join_path(path, _FIELD)))
+
+
+def render_cache_breakpoint(breakpoint: CacheBreakpoint) -> Payload:
     control = {"type": "ephemeral"}
-    if ttl := _TTLS.get(mark.ttl or ""):
+    if ttl := _TTLS.get(breakpoint.ttl or ""):
         control["ttl"] = ttl
     return control
 
@@ -44,17 +36,17 @@ def has_breakpoints(body: Payload) -> bool:
 
 
 def enforce_limit(body: Payload) -> bool:
-    """Takes the earliest marks out where there are too many; whether it did."""
-    marked = _breakpoints(body)
-    spare = len(marked) + (_FIELD in body) - MAX_BREAKPOINTS
-    for blocks, at in marked[: max(0, spare)]:
+    """Removes the earliest breakpoints above the limit; returns whether there were any."""
+    breakpoints = _breakpoints(body)
+    excess = len(breakpoints) + (_FIELD in body) - MAX_BREAKPOINTS
+    for blocks, at in breakpoints[: max(0, excess)]:
         blocks[at] = {name: value for name, value in blocks[at].items() if name != _FIELD}
-    return spare > 0
+    return excess > 0
 
 
 def add_default_breakpoints(body: Payload) -> None:
-    """Marks what the next turn will begin with, for clients whose own format caches unasked: the
-    tools, the system's text, and the conversation up to here."""
+    """Marks the prefix of the next request, for clients whose format caches by default: the tools,
+    the system text and the conversation."""
     lists = [body.get("tools"), body.get("system")]
     users = [message for message in body["messages"] if message["role"] == "user"]
     if users:
@@ -65,7 +57,7 @@ def add_default_breakpoints(body: Payload) -> None:
 
 
 def _breakpoints(body: Payload) -> list[tuple[list[Any], int]]:
-    """Where the marks stand."""
+    """The list and the index of each marked block."""
     lists = [body.get("tools") or [], body.get("system") or []]
     lists += [message["content"] for message in body["messages"]]
     return [(blocks, at) for blocks in lists for at, block in enumerate(blocks) if _FIELD in block]

@@ -1,12 +1,7 @@
-"""Reads messages streams into events. It must not know who asked or what leaves for the client.
+"""Parses replies of messages upstreams: a stream to events, or one body.
 
-Upstreams met in the wild leave out indexes and blocks' ends, stop all blocks at the very end, give
-a tool's whole input at its start, and speak errors in other formats' forms.
-
-Makes parts of the content blocks of replies. It must not know how the blocks arrive.
-
-Upstreams met in the wild leave out fields; nothing here raises. The blocks of requests are read
-strictly, by `gateway.wire.messages.content`.
+Real upstreams omit indexes, fields and block ends, end all blocks at the very end, send the input
+of a tool when its block starts, and report errors in the forms of other formats. No block raises.
 """
 
 from __future__ import annotations
@@ -17,6 +12,7 @@ from typing import Any, ClassVar, Final
 from gateway.core.events import Begin, Event, Failure, FailureKind, Signature, StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.parts import (
+    Citation,
     Part,
     ProviderData,
     Refusal,
@@ -44,18 +40,20 @@ STOP_REASONS: Final = {
     "model_context_window_exceeded": StopReason.CONTEXT_WINDOW,
     "compaction": StopReason.COMPACTION,
 }
+_TOOL_USE: Final = "tool_use"
+_SERVER_TOOL_USES: Final = ("server_tool_use", "mcp_tool_use")
+_CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
+_SERVER_CALL_FIELDS: Final = frozenset({"id", "name", "input"})
+_EMPTY_TEXT: Final = Text()
+_EMPTY_REFUSAL: Final = Refusal()
+_EMPTY_THINKING: Final = Thinking()
 
 
 class MessagesDecoder:
-    """Blocks are known by their `index`; where it is missing, the newest one is meant."""
+    """See `gateway.wire.codec.Decoder`. A frame without an `index` is about the newest block."""
 
     __slots__ = (
-        "_builder",
-        "_counts",
-        "_explanation",
-        "_index",
-        "_last_delta",
-        "_stop",
+        *("_builder", "_counts", "_explanation", "_index", "_last_delta", "_stop"),
         "_stop_sequence",
     )
 
@@ -71,10 +69,8 @@ class MessagesDecoder:
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
         if self._builder.finished:
             return ()
-        handle = self._HANDLERS.get(
-            lenient_str(data.get("type")) or name.decode("ascii", "replace")
-        )
-        if handle is not None:
+        kind = lenient_str(data.get("type")) or name.decode("ascii", "replace")
+        if (handle := self._HANDLERS.get(kind)) is not None:
             handle(self, data)
         elif name == b"error" or data.get("error"):
             self._on_error(data)
@@ -104,31 +100,24 @@ class MessagesDecoder:
 
     def _on_block_start(self, data: Payload) -> None:
         block = lenient_object(data.get("content_block"))
-        given = data.get("index")
-        self._index = given if isinstance(given, int) else self._index + 1
+        index = data.get("index")
+        self._index = index = index if isinstance(index, int) else self._index + 1
         kind = lenient_str(block.get("type"))
-        if kind == "text":
-            self._open_text(block)
-        elif kind == "thinking":
-            self._open_thinking(block)
-        elif kind == TOOL_USE:
-            self._builder.open(self._index, parse_call(block), arguments_text(block))
-        elif kind in SERVER_TOOL_USES:
-            self._builder.open(self._index, parse_server_call(block), arguments_text(block))
+        if kind == _TOOL_USE:
+            self._builder.open(index, _parse_call(block), _arguments_text(block))
+        elif kind in _SERVER_TOOL_USES:
+            self._builder.open(index, _parse_server_call(block), _arguments_text(block))
         else:
-            self._builder.open(self._index, parse_complete_block(kind, block))
-
-    def _open_text(self, block: Payload) -> None:
-        self._builder.open(self._index, Text())
-        self._builder.add(self._index, lenient_str(block.get("text")))
-        citations = block.get("citations")
-        for citation in citations if isinstance(citations, list) else ():
-            self._builder.add(self._index, parse_citation(lenient_object(citation)))
-
-    def _open_thinking(self, block: Payload) -> None:
-        self._builder.open(self._index, Thinking())
-        self._builder.add(self._index, lenient_str(block.get("thinking")))
-        self._add_signature(self._index, block)
+            part = _parse_block(block)
+            pieces: Sequence[str | Citation | Signature] = ()
+            if isinstance(part, Text):
+                part, pieces = _EMPTY_TEXT, (part.text, *part.citations)
+            elif isinstance(part, Thinking) and not part.redacted:
+                pieces = (part.text, Signature(part.signature)) if part.signature else (part.text,)
+                part = _EMPTY_THINKING
+            self._builder.open(index, part)
+            for piece in pieces:
+                self._builder.add(index, piece)
 
     def _on_block_delta(self, data: Payload) -> None:
         delta = lenient_object(data.get("delta"))
@@ -144,22 +133,19 @@ class MessagesDecoder:
             if isinstance(self._builder.open_part(index), ToolCall | ServerToolCall):
                 self._builder.add(index, lenient_str(delta.get("partial_json")))
         elif kind == "signature_delta":
-            self._add_signature(index, delta)
+            signature = lenient_str(delta.get("signature"))
+            if signature and isinstance(self._builder.open_part(index), Thinking):
+                self._builder.add(index, Signature(ProviderData(Format.MESSAGES, signature)))
         elif kind == "citations_delta" and isinstance(self._builder.open_part(index), Text):
             self._builder.add(index, parse_citation(lenient_object(delta.get("citation"))))
 
     def _append_text(self, index: int, opening: Part, text: Any) -> None:
-        """A piece without its open block opens one, so that late text is not lost."""
+        """Opens a part where none is open, so that late text is not lost."""
         if not isinstance(text, str) or not text:
             return
         if type(self._builder.open_part(index)) is not type(opening):
             self._builder.open(index, opening)
         self._builder.add(index, text)
-
-    def _add_signature(self, index: int, holder: Payload) -> None:
-        signature = lenient_str(holder.get("signature"))
-        if signature and isinstance(self._builder.open_part(index), Thinking):
-            self._builder.add(index, Signature(ProviderData(Format.MESSAGES, signature)))
 
     def _on_block_stop(self, data: Payload) -> None:
         index = data.get("index")
@@ -170,16 +156,15 @@ class MessagesDecoder:
         self._counts = merge_usage(self._counts, data.get("usage"))
         self._last_delta = ProviderData(Format.MESSAGES, data)
         self._stop_sequence = lenient_str(delta.get("stop_sequence")) or self._stop_sequence
-        self._explanation = lenient_str(
-            lenient_object(delta.get("stop_details")).get("explanation")
-        )
-        if said := lenient_str(delta.get("stop_reason")):
-            self._stop = STOP_REASONS.get(said, StopReason.END_TURN)
+        details = lenient_object(delta.get("stop_details"))
+        self._explanation = lenient_str(details.get("explanation"))
+        if stop_reason := lenient_str(delta.get("stop_reason")):
+            self._stop = STOP_REASONS.get(stop_reason, StopReason.END_TURN)
         if self._stop is StopReason.END_TURN and self._stop_sequence:
             self._stop = StopReason.STOP_SEQUENCE
 
     def _on_message_stop(self, data: Payload) -> None:
-        if self._stop is StopReason.REFUSAL and self._index < 0:  # else its words were told
+        if self._stop is StopReason.REFUSAL and self._index < 0:  # nothing else has the reason
             self._append_text(0, _EMPTY_REFUSAL, self._explanation)
         self._builder.end(
             self._stop or StopReason.END_TURN,
@@ -206,49 +191,91 @@ class MessagesDecoder:
     }
 
 
-_EMPTY_TEXT = Text()
-_EMPTY_REFUSAL = Refusal()
-_EMPTY_THINKING = Thinking()
+def parse_reply(body: Payload) -> Reply:
+    """Raises `ReplyFailed` where the body is an error or not a message."""
+    parts: list[Part] = [_parse_block(lenient_object(block)) for block in _content(body)]
+    stop = _stop(body, has_calls=any([type(part) is ToolCall for part in parts]))
+    if stop is StopReason.REFUSAL and not parts:  # nothing else has the reason
+        details = lenient_object(body.get("stop_details"))
+        if explanation := lenient_str(details.get("explanation")):
+            parts.append(Refusal(explanation))
+    return Reply(
+        id=lenient_str(body.get("id")),
+        model=lenient_str(body.get("model")),
+        parts=tuple(parts),
+        stop=stop,
+        usage=_usage(body),
+        stop_sequence=lenient_str(body.get("stop_sequence")) or None,
+    )
 
 
-TOOL_USE: Final = "tool_use"
-SERVER_TOOL_USES: Final = ("server_tool_use", "mcp_tool_use")
-_CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
-_SERVER_CALL_FIELDS: Final = frozenset({"id", "name", "input"})
+def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
+    """Stop reason and usage. Raises `ReplyFailed` like `parse_reply`."""
+    kinds = [lenient_object(block).get("type") for block in _content(body)]
+    return _stop(body, has_calls=_TOOL_USE in kinds), _usage(body)
 
 
-def parse_block(block: Payload) -> Part:
-    """The part of a block that is complete."""
+def _content(body: Payload) -> list[Any]:
+    content = body.get("content")
+    if isinstance(content, list):
+        return content
+    if "error" in body:
+        raise ReplyFailed(parse_stream_error(body))
+    raise ReplyFailed(Failure(kind=FailureKind.MALFORMED, message="the reply is no message"))
+
+
+def _stop(body: Payload, *, has_calls: bool) -> StopReason:
+    name = lenient_str(body.get("stop_reason"))
+    stop = STOP_REASONS.get(name, StopReason.END_TURN)
+    if name and stop is StopReason.END_TURN and lenient_str(body.get("stop_sequence")):
+        stop = StopReason.STOP_SEQUENCE
+    return normalize_stop(stop, has_calls)
+
+
+def _usage(body: Payload) -> Usage | None:
+    counts = body.get("usage")
+    return parse_usage(counts) if isinstance(counts, dict) else None
+
+
+def _parse_block(block: Payload) -> Part:
+    """The part of a complete block."""
     kind = lenient_str(block.get("type"))
     if kind == "text":
         citations = block.get("citations")
         if not citations or not isinstance(citations, list):
             return Text(lenient_str(block.get("text")))
-        read = [parse_citation(lenient_object(citation)) for citation in citations]
-        return Text(lenient_str(block.get("text")), tuple(read))
+        parsed = [parse_citation(lenient_object(citation)) for citation in citations]
+        return Text(lenient_str(block.get("text")), tuple(parsed))
     if kind == "thinking":
-        signature = lenient_str(block.get("signature"))
-        proof = ProviderData(Format.MESSAGES, signature) if signature else None
-        return Thinking(lenient_str(block.get("thinking")), proof)
-    if kind == TOOL_USE:
-        return parse_call(block, arguments_text(block))
-    if kind in SERVER_TOOL_USES:
-        return parse_server_call(block, arguments_text(block))
-    return parse_complete_block(kind, block)
+        value = lenient_str(block.get("signature"))
+        signature = ProviderData(Format.MESSAGES, value) if value else None
+        return Thinking(lenient_str(block.get("thinking")), signature)
+    if kind == _TOOL_USE:
+        return _parse_call(block, _arguments_text(block))
+    if kind in _SERVER_TOOL_USES:
+        return _parse_server_call(block, _arguments_text(block))
+    if kind == "redacted_thinking":
+        data = ProviderData(Format.MESSAGES, lenient_str(block.get("data")))
+        return Thinking(signature=data, redacted=True)
+    native = ProviderData(Format.MESSAGES, block)
+    if kind.endswith("_tool_result"):
+        name = kind.removesuffix("_tool_result")
+        return ServerToolResult(lenient_str(block.get("tool_use_id")), name, native)
+    return UnknownPart(kind, native)
 
 
-def parse_call(block: Payload, arguments: str = "") -> ToolCall:
-    """A call; as it opens it has no arguments."""
-    more = _unknown_fields(block, _CALL_FIELDS)
+def _parse_call(block: Payload, arguments: str = "") -> ToolCall:
+    """A call; as its block starts it has no arguments."""
+    extra = _unknown_fields(block, _CALL_FIELDS)
     return ToolCall(
         id=lenient_str(block.get("id")),
         name=lenient_str(block.get("name")),
         arguments=arguments,
-        extra=ProviderData(Format.MESSAGES, more) if more else None,
+        extra=ProviderData(Format.MESSAGES, extra) if extra else None,
     )
 
 
-def parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
+def _parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
     """The same for a call that the upstream runs."""
     return ServerToolCall(
         id=lenient_str(block.get("id")),
@@ -258,74 +285,11 @@ def parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
     )
 
 
-def arguments_text(block: Payload) -> str:
-    """The arguments of a call as JSON text."""
+def _arguments_text(block: Payload) -> str:
     return dump_json(block.get("input") or {})
 
 
-def parse_complete_block(kind: str, block: Payload) -> Part:
-    """The part of a block that streams give whole at its start."""
-    if kind == "redacted_thinking":
-        signature = ProviderData(Format.MESSAGES, lenient_str(block.get("data")))
-        return Thinking(signature=signature, redacted=True)
-    pocket = ProviderData(Format.MESSAGES, block)
-    if kind.endswith("_tool_result"):
-        return ServerToolResult(
-            lenient_str(block.get("tool_use_id")), kind.removesuffix("_tool_result"), pocket
-        )
-    return UnknownPart(kind, pocket)
-
-
-def _unknown_fields(block: Payload, known: frozenset[str]) -> dict[str, Any]:
+def _unknown_fields(block: Payload, known: frozenset[str]) -> Payload:
     if block.keys() <= known:
         return {}
     return {name: value for name, value in block.items() if name not in known}
-
-
-def parse_reply(body: Payload) -> Reply:
-    """Raises `ReplyFailed` where the body is an error or no message at all."""
-    content = _reply_content(body)
-    parts: list[Part] = [parse_block(lenient_object(block)) for block in content]
-    called = any([type(part) is ToolCall for part in parts])
-    stop = _reply_stop(body, has_calls=called)
-    if stop is StopReason.REFUSAL and not parts:  # else its words were told
-        details = lenient_object(body.get("stop_details"))
-        if explanation := lenient_str(details.get("explanation")):
-            parts.append(Refusal(explanation))
-    return Reply(
-        id=lenient_str(body.get("id")),
-        model=lenient_str(body.get("model")),
-        parts=tuple(parts),
-        stop=stop,
-        usage=_reply_usage(body),
-        stop_sequence=lenient_str(body.get("stop_sequence")) or None,
-    )
-
-
-def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
-    """Raises `ReplyFailed` like `parse_reply`."""
-    content = _reply_content(body)
-    called = any([lenient_object(block).get("type") == TOOL_USE for block in content])
-    return _reply_stop(body, has_calls=called), _reply_usage(body)
-
-
-def _reply_content(body: Payload) -> list[Any]:
-    content = body.get("content")
-    if isinstance(content, list):
-        return content
-    if "error" in body:
-        raise ReplyFailed(parse_stream_error(body))
-    raise ReplyFailed(Failure(kind=FailureKind.MALFORMED, message="the reply is no message"))
-
-
-def _reply_stop(body: Payload, *, has_calls: bool) -> StopReason:
-    word = lenient_str(body.get("stop_reason"))
-    stop = STOP_REASONS.get(word, StopReason.END_TURN)
-    if word and stop is StopReason.END_TURN and lenient_str(body.get("stop_sequence")):
-        stop = StopReason.STOP_SEQUENCE
-    return normalize_stop(stop, has_calls)
-
-
-def _reply_usage(body: Payload) -> Usage | None:
-    counts = body.get("usage")
-    return parse_usage(counts) if isinstance(counts, dict) else None

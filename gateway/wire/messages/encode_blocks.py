@@ -1,88 +1,49 @@
-"""Blocks of a reply as clients are shown them, streamed or whole. It must not know frames, or the
-order in which blocks are told.
+"""The content blocks of a messages reply, in one body or as the frames of a stream.
 
-What the blocks of one messages stream share while it is spoken. It must not know what they say.
-
-Public grammar: Messages, "Streaming messages"; one block at a time, indexes without gaps.
-
-Texts, reasoning and whole blocks as a messages stream tells them. It must not know calls, or
-which block comes next.
-
-Calls as a messages stream tells them, and web searches with what they found. It must not know
-which call's turn it is.
+Public grammar: Messages, "Streaming messages": one block at a time, indexes without gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
 from gateway.core.events import Signature
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, ProviderData, ServerToolCall, ServerToolResult, ToolCall
+from gateway.core.parts import (
+    CallKind,
+    Citation,
+    Part,
+    ProviderData,
+    Refusal,
+    ServerToolCall,
+    ServerToolResult,
+    Text,
+    Thinking,
+    ToolCall,
+    UnknownPart,
+)
+from gateway.core.value import replace
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
 from gateway.wire.messages.content import native_data, render_citation
-from gateway.wire.messages.json_stream import ArgumentStream
+from gateway.wire.messages.json_stream import (
+    ArgumentStream,
+    JsonObjectStream,
+    JsonStringStream,
+    parse_arguments,
+)
 from gateway.wire.messages.tools import WEB_SEARCH, ForeignSearch, foreign_search_id
 from gateway.wire.signatures import wrap
-from gateway.wire.tool_names import upstream_name
-
-EMPTY_TEXT: Final[Payload] = {"type": "text", "text": ""}
-"""The content of a message that has none: coding agents take a message without any for a failure
-and ask again."""
-
-
-def render_call(call: ToolCall, writer: BlockWriter) -> Payload:
-    """A call of the client's tools before its input. Names without a namespace are the client's own
-    already."""
-    name = upstream_name(call.name, call.namespace) if call.namespace else call.name
-    block = {"type": "tool_use", "id": writer.call_id(call.id), "name": name, "input": {}}
-    return block | (native_data(call.extra) or {})
-
-
-def render_server_call(call: ServerToolCall, writer: BlockWriter) -> Payload | None:
-    """The same for a call that an upstream of this format runs; None where it is another's."""
-    own = native_data(call.extra)
-    if own is None and (call.name == WEB_SEARCH or call.extra is not None):
-        return None
-    block = {
-        "type": "server_tool_use",
-        "id": writer.call_id(call.id),
-        "name": call.name,
-        "input": {},
-    }
-    return block | (own or {})
-
-
-def render_server_result(result: ServerToolResult, writer: BlockWriter) -> Payload | None:
-    """What a tool of this format's own upstream has found; None where it is another's."""
-    if (own := native_data(result.content)) is None:
-        return None
-    return own | {"tool_use_id": writer.result_id(result.call_id)}
-
-
-def render_search(shown: str) -> Payload:
-    """A search that an upstream of another format ran, before its input."""
-    return {"type": "server_tool_use", "id": shown, "name": WEB_SEARCH, "input": {}}
-
-
-def render_search_result(call_id: str, search: ForeignSearch) -> Payload:
-    """What such a search has found."""
-    return {
-        "type": f"{WEB_SEARCH}_tool_result",
-        "tool_use_id": call_id,
-        "content": search.results,
-    }
-
+from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
 Piece = str | Signature | Citation
 
 DELTA_SUFFIX: Final = b"}}\n\n"
-"""What follows the piece in a delta's frame."""
+"""The bytes after the piece in the frame of a delta."""
 _DELTA_PREFIX: Final = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
     b'"delta":{"type":"%b","%b":'
@@ -92,109 +53,184 @@ _BLOCK_STOP: Final = (
 )
 
 
-def delta_frames(prefix: bytes, json_texts: Sequence[bytes]) -> bytes:
-    """The frames of pieces of one part; `head` is what comes before each of them, and `spelled`
-    says how JSON spells them inside their quotes."""
-    between = b'"%b%b"' % (DELTA_SUFFIX, prefix)
-    return b'%b"%b"%b' % (prefix, between.join(json_texts), DELTA_SUFFIX)
+class BlockRenderer:
+    """Renders complete parts as blocks. `dropped` names what the format cannot express."""
 
+    __slots__ = ("_client_ids", "_ids", "_metadata", "_searches", "dropped")
 
-class StreamBlock(Protocol):
-    """One block: it starts with the first thing that it has to say, and what never says anything
-    is never shown. Pieces that do not fit it are left out."""
-
-    def add(self, piece: Piece) -> bytes: ...
-
-    def close(self) -> bytes: ...
-
-
-class BlockWriter:
-    """What the blocks of one message share: the next index, whether one is being told, what was
-    lost on the way, and the ids that are taken."""
-
-    __slots__ = ("_client_ids", "_ids", "_metadata", "block_open", "dropped", "index")
-
-    def __init__(self, stamp: ReplyMetadata) -> None:
-        self._metadata = stamp
-        self.index = -1
-        self.block_open = False
-        self.dropped: set[str] = set()
+    def __init__(self, metadata: ReplyMetadata) -> None:
+        self._metadata = metadata
         self._ids: set[str] = set()
         self._client_ids: dict[str, str] = {}
+        self._searches: dict[str, ForeignSearch] = {}
+        self.dropped: set[str] = set()
 
-    def start(self, block: Payload) -> bytes:
-        self.index += 1
-        self.block_open = True
-        data = {"type": "content_block_start", "index": self.index, "content_block": block}
-        return b"event: content_block_start\ndata: %b\n\n" % orjson.dumps(data)
+    def render(self, parts: Iterable[Part]) -> list[Payload]:
+        return [block for block in map(self.render_part, parts) if block is not None]
 
-    def delta_prefix(self, kind: bytes, field: bytes) -> bytes:
-        """All of a delta's frame that comes before the piece."""
-        return _DELTA_PREFIX % (self.index, kind, field)
+    def render_part(self, part: Part) -> Payload | None:
+        """None for an empty part and for one that the format cannot express."""
+        return self._RENDERERS.get(type(part), BlockRenderer._drop)(self, part)
 
-    def stop(self) -> bytes:
-        if not self.block_open:
-            return b""
-        self.block_open = False
-        return _BLOCK_STOP % self.index
+    def citation(self, citation: Citation, text: str) -> Payload | None:
+        """A citation of `text`, None where the format cannot express it."""
+        rendered: Payload | None = render_citation(citation, text)
+        if rendered is None:
+            self.dropped.add("citations")
+        return rendered
 
-    def call_id(self, id: str, shown: str | None = None) -> str:
-        """The id that a call is shown under, `shown` if need be: a legal one that no other call of
-        this message has."""
-        new = sanitize_name(shown or id) if id else ""
+    def call(self, call: ToolCall) -> Payload:
+        """A call of a client's tool with an empty input. A name without a namespace is the
+        client's own already."""
+        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
+        block = {"type": "tool_use", "id": self._call_id(call.id), "name": name, "input": {}}
+        return block | (native_data(call.extra) or {})
+
+    def server_call(self, call: ServerToolCall) -> Payload | None:
+        """A call that an upstream of this format runs, with an empty input; None of another's."""
+        native = native_data(call.extra)
+        if native is None and (call.name == WEB_SEARCH or call.extra is not None):
+            return None
+        id = self._call_id(call.id)
+        block = {"type": "server_tool_use", "id": id, "name": call.name, "input": {}}
+        return block | (native or {})
+
+    def signature(self, value: ProviderData | None, *, redacted: bool = False) -> str:
+        """This format's own signatures unchanged, others wrapped so that clients return them."""
+        if value and value.format is Format.MESSAGES and isinstance(value.data, str) and value.data:
+            return value.data
+        return wrap(value, self._metadata.origin, redacted=redacted)
+
+    def _call_id(self, id: str, client_id: str | None = None) -> str:
+        """The client's id for a call, `client_id` if possible: valid, and unique in the message."""
+        new = sanitize_name(client_id or id) if id else ""
         if not new or new in self._ids:
             new = f"toolu_{self._metadata.reply_id}_{len(self._ids)}"
         self._ids.add(new)
         self._client_ids[id] = new
         return new
 
-    def result_id(self, id: str) -> str:
-        """The id that the call of a result was shown under."""
+    def _result_id(self, id: str) -> str:
+        """The client's id for the call of a result."""
         return self._client_ids.get(id) or sanitize_name(id)
 
-    def signature(self, value: ProviderData | None, *, redacted: bool = False) -> str:
-        """This format's own signatures as they are, others as something that comes back."""
-        if value and value.format is Format.MESSAGES and isinstance(value.data, str) and value.data:
-            return value.data
-        return wrap(value, self._metadata.origin, redacted=redacted)
+    def _text(self, part: Text) -> Payload | None:
+        if not part.text and not part.citations:
+            return None
+        block: Payload = {"type": "text", "text": part.text}
+        for citation in part.citations:
+            if (rendered := self.citation(citation, part.text)) is not None:
+                block.setdefault("citations", []).append(rendered)
+        return block
+
+    def _refusal(self, part: Refusal) -> Payload | None:
+        return {"type": "text", "text": part.text} if part.text else None
+
+    def _thinking(self, part: Thinking) -> Payload | None:
+        if part.signature is None and (part.redacted or not part.text):
+            return None
+        signature = self.signature(part.signature, redacted=part.redacted)
+        if part.redacted:
+            return {"type": "redacted_thinking", "data": signature}
+        return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+    def _complete_call(self, part: ToolCall) -> Payload:
+        block = self.call(part)
+        custom = part.kind is CallKind.CUSTOM
+        arguments = part.arguments
+        block["input"] = {CUSTOM_TOOL_ARG: arguments} if custom else parse_arguments(arguments)
+        return block
+
+    def _complete_server_call(self, part: ServerToolCall) -> Payload | None:
+        if (block := self.server_call(part)) is not None:
+            return block | {"input": parse_arguments(part.arguments)}
+        search = ForeignSearch(part.arguments)
+        if part.name != WEB_SEARCH or not search.query:
+            self.dropped.add(part.name)
+            return None
+        self._searches[part.id] = search
+        id = self._call_id(part.id, foreign_search_id(part.id))
+        query = {"query": search.query}
+        return {"type": "server_tool_use", "id": id, "name": WEB_SEARCH, "input": query}
+
+    def _server_result(self, part: ServerToolResult) -> Payload | None:
+        if (native := native_data(part.content)) is not None:
+            return native | {"tool_use_id": self._result_id(part.call_id)}
+        search = self._searches.pop(part.call_id, None) if part.name == WEB_SEARCH else None
+        if search is None:
+            self.dropped.add(part.name)
+            return None
+        id = self._result_id(part.call_id)
+        return {"type": f"{WEB_SEARCH}_tool_result", "tool_use_id": id, "content": search.results}
+
+    def _unknown(self, part: UnknownPart) -> Payload | None:
+        native = native_data(part.data)
+        if native is None:
+            self.dropped.add(part.kind)
+        return native
+
+    def _drop(self, part: Part) -> None:
+        self.dropped.add(type(part).__name__.lower())
+
+    _RENDERERS: ClassVar[dict[type[Part], Callable[[Any, Any], Payload | None]]] = {
+        Text: _text,
+        Refusal: _refusal,
+        Thinking: _thinking,
+        ToolCall: _complete_call,
+        ServerToolCall: _complete_server_call,
+        ServerToolResult: _server_result,
+        UnknownPart: _unknown,
+    }
 
 
-class NullBlock:
-    """A part that this format has no word for."""
+class BlockWriter(BlockRenderer):
+    """Writes the frames around the blocks of one stream; `index` is that of the newest block."""
 
-    __slots__ = ()
+    __slots__ = ("_is_open", "index")
 
-    def add(self, piece: Piece) -> bytes:
-        return b""
+    def __init__(self, metadata: ReplyMetadata) -> None:
+        super().__init__(metadata)
+        self.index = -1
+        self._is_open = False
 
-    def close(self) -> bytes:
-        return b""
+    def start(self, block: Payload) -> bytes:
+        self.index += 1
+        self._is_open = True
+        data = {"type": "content_block_start", "index": self.index, "content_block": block}
+        return b"event: content_block_start\ndata: %b\n\n" % orjson.dumps(data)
+
+    def delta_prefix(self, kind: bytes, field: bytes) -> bytes:
+        """The bytes before the piece in the frame of a delta."""
+        return _DELTA_PREFIX % (self.index, kind, field)
+
+    def stop(self) -> bytes:
+        """Ends the open block, if any."""
+        if not self._is_open:
+            return b""
+        self._is_open = False
+        return _BLOCK_STOP % self.index
 
 
-class CompleteBlock(NullBlock):
-    """A block of this format that is complete at its start."""
+class StreamBlock(Protocol):
+    """One block of a stream. It starts with its first content, so an empty part has none; pieces
+    of other kinds are ignored."""
 
-    __slots__ = ("_block", "_writer")
+    def add(self, piece: Piece) -> bytes: ...
 
-    def __init__(self, mouth: BlockWriter, block: Payload) -> None:
-        self._writer = mouth
-        self._block = block
-
-    def close(self) -> bytes:
-        return self._writer.start(self._block) + self._writer.stop()
+    def close(self) -> bytes: ...
 
 
 class TextBlock:
     __slots__ = ("_prefix", "_texts", "_writer")
 
-    def __init__(self, mouth: BlockWriter) -> None:
-        self._writer = mouth
+    def __init__(self, writer: BlockWriter) -> None:
+        self._writer = writer
         self._prefix = b""
         self._texts: list[str] = []
 
     @property
     def text(self) -> str:
-        """All that it has said so far."""
+        """The text so far."""
         return "".join(self._texts)
 
     def add(self, piece: Piece) -> bytes:
@@ -204,45 +240,36 @@ class TextBlock:
         return self._add_first_or_citation(piece)
 
     def add_texts(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces at once, and how JSON spells each of them inside its quotes."""
+        """Several pieces, and the JSON of each without its quotes."""
         start = b"" if self._prefix else self._add_first_or_citation("")
         self._texts += texts
-        return start + delta_frames(self._prefix, json_texts)
+        return start + _delta_frames(self._prefix, json_texts)
 
     def close(self) -> bytes:
         return self._writer.stop()
 
     def _add_first_or_citation(self, piece: Piece) -> bytes:
-        """The first piece, or a citation."""
         start = b""
         if not self._prefix:
             start = self._writer.start({"type": "text", "text": ""})
             self._prefix = self._writer.delta_prefix(b"text_delta", b"text")
         if isinstance(piece, str):
             return start + self.add(piece)
-        if isinstance(piece, Citation):
-            return start + self._add_citation(piece)
-        return start
-
-    def _add_citation(self, citation: Citation) -> bytes:
-        shown = render_citation(citation, self.text)
-        if shown is None:
-            self._writer.dropped.add("citations")
-            return b""
-        return (
-            self._writer.delta_prefix(b"citations_delta", b"citation")
-            + orjson.dumps(shown)
-            + DELTA_SUFFIX
-        )
+        if isinstance(piece, Signature):
+            return start
+        if (citation := self._writer.citation(piece, self.text)) is None:
+            return start
+        prefix = self._writer.delta_prefix(b"citations_delta", b"citation")
+        return start + prefix + orjson.dumps(citation) + DELTA_SUFFIX
 
 
 class ThinkingBlock:
-    """The signature is told last and once: clients keep the last one they hear."""
+    """The signature is sent once and last: clients keep the last one."""
 
     __slots__ = ("_prefix", "_signature", "_writer")
 
-    def __init__(self, mouth: BlockWriter) -> None:
-        self._writer = mouth
+    def __init__(self, writer: BlockWriter) -> None:
+        self._writer = writer
         self._prefix = b""
         self._signature: ProviderData | None = None
 
@@ -254,17 +281,16 @@ class ThinkingBlock:
         return b""
 
     def add_texts(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces at once, and how JSON spells each of them inside its quotes."""
-        start = self._start()
-        return start + delta_frames(self._prefix, json_texts)
+        """Several pieces, and the JSON of each without its quotes."""
+        return self._start() + _delta_frames(self._prefix, json_texts)
 
     def close(self) -> bytes:
         if not self._prefix and self._signature is None:
             return b""
         start = self._start()
         signature = orjson.dumps(self._writer.signature(self._signature))
-        head = self._writer.delta_prefix(b"signature_delta", b"signature")
-        return start + head + signature + DELTA_SUFFIX + self._writer.stop()
+        prefix = self._writer.delta_prefix(b"signature_delta", b"signature")
+        return start + prefix + signature + DELTA_SUFFIX + self._writer.stop()
 
     def _start(self) -> bytes:
         if self._prefix:
@@ -274,35 +300,14 @@ class ThinkingBlock:
         return start
 
 
-class RedactedBlock:
-    """Reasoning that nobody can read: the block is nothing but its proof."""
-
-    __slots__ = ("_signature", "_writer")
-
-    def __init__(self, mouth: BlockWriter) -> None:
-        self._writer = mouth
-        self._signature: ProviderData | None = None
-
-    def add(self, piece: Piece) -> bytes:
-        if isinstance(piece, Signature):
-            self._signature = piece.value
-        return b""
-
-    def close(self) -> bytes:
-        if self._signature is None:
-            return b""
-        data = self._writer.signature(self._signature, redacted=True)
-        return self._writer.start({"type": "redacted_thinking", "data": data}) + self._writer.stop()
-
-
 class CallBlock:
-    """A call that the client runs, or an upstream of this format. It may have to wait for its turn:
-    then `start` tells at once what has come of it by then. `closed`: all of it has come."""
+    """A call of a tool of the client or of an upstream of this format. Until `start`, which may
+    come late, its arguments are buffered. `closed`: they have all arrived."""
 
     __slots__ = ("_arguments", "_block", "_buffered", "_finished", "_prefix", "_writer", "closed")
 
-    def __init__(self, mouth: BlockWriter, block: Payload, arguments: ArgumentStream) -> None:
-        self._writer = mouth
+    def __init__(self, writer: BlockWriter, block: Payload, arguments: ArgumentStream) -> None:
+        self._writer = writer
         self._block = block
         self._arguments = arguments
         self._prefix = b""
@@ -312,14 +317,14 @@ class CallBlock:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing that matters can come any more."""
+        """Whether the arguments are a complete object."""
         return self.closed or self._arguments.is_complete
 
     def start(self) -> bytes:
         start = self._writer.start(self._block)
         self._prefix = self._writer.delta_prefix(b"input_json_delta", b"partial_json")
-        waiting, self._buffered = "".join(self._buffered), []
-        return start + self.add(waiting)
+        buffered, self._buffered = "".join(self._buffered), []
+        return start + self.add(buffered)
 
     def add(self, piece: Piece) -> bytes:
         if not isinstance(piece, str) or self._finished:
@@ -330,7 +335,7 @@ class CallBlock:
         return self._delta(self._arguments.feed(piece))
 
     def close(self) -> bytes:
-        """Once only, and after `start`."""
+        """To be called after `start`; a second call does nothing."""
         if self._finished:
             return b""
         end = self._delta(self._arguments.finish()) + self._writer.stop()
@@ -341,52 +346,75 @@ class CallBlock:
         return self._prefix + orjson.dumps(arguments) + DELTA_SUFFIX if arguments else b""
 
 
-SearchesById = dict[str, ForeignSearch]
-"""The web searches of one message that an upstream of another format ran, by their ids there."""
+class DeferredBlock:
+    """A block that is sent when its part is complete."""
 
+    __slots__ = ("_part", "_signature", "_texts", "_writer")
 
-class SearchBlock:
-    """Such a search, told when all of it is known."""
-
-    __slots__ = ("_arguments", "_id", "_searches", "_writer")
-
-    def __init__(self, mouth: BlockWriter, searches: SearchesById, id: str) -> None:
-        self._writer = mouth
-        self._searches = searches
-        self._id = id
-        self._arguments: list[str] = []
+    def __init__(self, writer: BlockWriter, part: Part) -> None:
+        self._writer = writer
+        self._part = part
+        self._texts: list[str] = []
+        self._signature: ProviderData | None = None
 
     def add(self, piece: Piece) -> bytes:
         if isinstance(piece, str):
-            self._arguments.append(piece)
+            self._texts.append(piece)
+        elif isinstance(piece, Signature):
+            self._signature = piece.value
         return b""
 
     def close(self) -> bytes:
-        search = ForeignSearch("".join(self._arguments))
-        if not search.query:
-            self._writer.dropped.add(WEB_SEARCH)
+        part = self._part
+        if isinstance(part, Thinking):
+            part = replace(part, signature=self._signature)
+        elif isinstance(part, ServerToolCall):
+            part = replace(part, arguments="".join(self._texts))
+        block = self._writer.render_part(part)
+        if block is None:
             return b""
-        shown = self._writer.call_id(self._id, foreign_search_id(self._id))
-        self._searches[self._id] = search
-        start = self._writer.start(render_search(shown))
-        head = self._writer.delta_prefix(b"input_json_delta", b"partial_json")
-        query = orjson.dumps({"query": search.query}).decode()
-        return start + head + orjson.dumps(query) + DELTA_SUFFIX + self._writer.stop()
+        if not isinstance(part, ServerToolCall):
+            return self._writer.start(block) + self._writer.stop()
+        start = self._writer.start(block | {"input": {}})
+        prefix = self._writer.delta_prefix(b"input_json_delta", b"partial_json")
+        arguments = orjson.dumps(orjson.dumps(block["input"]).decode())
+        return start + prefix + arguments + DELTA_SUFFIX + self._writer.stop()
 
 
-class SearchResultBlock(NullBlock):
-    """What such a search has found."""
+def open_call(call: ToolCall, writer: BlockWriter) -> CallBlock:
+    custom = call.kind is CallKind.CUSTOM
+    arguments = JsonStringStream() if custom else JsonObjectStream()
+    return CallBlock(writer, writer.call(call), arguments)
 
-    __slots__ = ("_call_id", "_searches", "_writer")
 
-    def __init__(self, mouth: BlockWriter, searches: SearchesById, call_id: str) -> None:
-        self._writer = mouth
-        self._searches = searches
-        self._call_id = call_id
+def open_block(part: Part, writer: BlockWriter) -> StreamBlock:
+    """The block of a part that is not a call of a client's tool."""
+    match part:
+        case Text() | Refusal():
+            return TextBlock(writer)
+        case Thinking(redacted=False):
+            return ThinkingBlock(writer)
+        case ServerToolCall() if (block := writer.server_call(part)) is not None:
+            return CallBlock(writer, block, JsonObjectStream())
+        case _:
+            return DeferredBlock(writer, part)
 
-    def close(self) -> bytes:
-        if self._call_id not in self._searches:
-            self._writer.dropped.add(WEB_SEARCH)
-            return b""
-        shown, search = self._writer.result_id(self._call_id), self._searches.pop(self._call_id)
-        return self._writer.start(render_search_result(shown, search)) + self._writer.stop()
+
+def initial_pieces(part: Part) -> Sequence[Piece]:
+    """The content of a part as it opens."""
+    match part:
+        case Text(text, citations):
+            return [text, *citations] if text else citations
+        case Refusal(text) | ToolCall(arguments=text) | ServerToolCall(arguments=text):
+            return [text] if text else []
+        case Thinking(text, signature):
+            pieces: list[Piece] = [text] if text else []
+            return [*pieces, Signature(signature)] if signature else pieces
+        case _:
+            return []
+
+
+def _delta_frames(prefix: bytes, json_texts: Sequence[bytes]) -> bytes:
+    """The frames of several pieces of a block; `json_texts` are their JSON without its quotes."""
+    between = b'"%b%b"' % (DELTA_SUFFIX, prefix)
+    return b'%b"%b"%b' % (prefix, between.join(json_texts), DELTA_SUFFIX)

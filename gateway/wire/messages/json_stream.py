@@ -1,7 +1,7 @@
-"""A call's arguments while they arrive, as the text of one JSON object and nothing else.
+"""Turns the streamed arguments of a call into the text of one JSON object.
 
-Clients parse the input of a call piece by piece and break on what is no JSON, but models are cut
-short and make mistakes. What is let through here can always be completed. It must not know frames.
+Clients parse the input of a call in pieces and fail on invalid JSON, but models are truncated and
+make mistakes. Every prefix that passes here can be completed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG
 
 _MAX_DEPTH: Final = 200
-"""Levels of nesting; what is deeper can be parsed but not written again."""
+"""Levels of nesting: orjson parses deeper values but cannot serialise them."""
 _MAX_SCALAR: Final = 400
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 _STRING: Final = re.compile(
@@ -30,7 +30,7 @@ _OPENERS: Final = {"}": "{", "]": "["}
 
 
 class _Expected(Enum):
-    """What the grammar allows next; `FIRST_…` may also be the end of what has just begun."""
+    """What the grammar allows next; `FIRST_…` also allows the end of an empty object or array."""
 
     FIRST_KEY = auto()
     KEY = auto()
@@ -52,27 +52,27 @@ _COMPLETIONS: Final = {
     _Expected.VALUE: "null",
     _Expected.KEY: '"_raw":""',
 }
-"""What makes the innermost level whole where it was broken off."""
+"""Completes the innermost level."""
 
 
 class JsonObjectStream:
-    """`feed` gives as much of the text so far as can be the beginning of an object, `finish` what
-    completes it: text that is no JSON ends up under `_raw`, another value under `value`."""
+    """`feed` returns the new text that is valid as the start of an object, `finish` the completion:
+    invalid text becomes the field `_raw`, a value that is not an object the field `value`."""
 
     __slots__ = ("_broken", "_expected", "_in_key", "_in_string", "_pending", "_stack", "_unparsed")
 
     def __init__(self) -> None:
         self._stack: list[str] = []
         self._expected = _Expected.VALUE
-        self._in_string = False  # a string
+        self._in_string = False
         self._in_key = False
         self._pending = ""
         self._broken = False
-        self._unparsed: list[str] = []  # what follows where nothing can become of it
+        self._unparsed: list[str] = []  # after the first invalid character
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing that matters can follow."""
+        """Whether the object has ended: later text is ignored."""
         return self._expected is _Expected.END
 
     def feed(self, piece: str) -> str:
@@ -83,24 +83,23 @@ class JsonObjectStream:
         if not self._stack and not self.is_complete:
             text = text.lstrip()
             self._broken = bool(text) and text[0] != "{"
-        good = 0 if self._broken else self._scan(text)
-        self._pending = "" if self.is_complete else text[good:]
-        return text[:good]
+        end = 0 if self._broken else self._scan(text)
+        self._pending = "" if self.is_complete else text[end:]
+        return text[:end]
 
     def finish(self) -> str:
         if self.is_complete:
             return ""
-        held = self._pending + "".join(self._unparsed)
+        pending = self._pending + "".join(self._unparsed)
         if not self._stack:
-            return _as_object(held)
+            return _as_object(pending)
         completion = ""
         if self._in_string:
             completion = '"'
             self._expected = _Expected.COLON if self._in_key else _Expected.COMMA
-        raw = orjson.dumps(held).decode() if self._broken else None
+        raw = orjson.dumps(pending).decode() if self._broken else None
         while self._stack:
-            last = len(self._stack) == 1
-            if last and raw is not None:
+            if len(self._stack) == 1 and raw is not None:
                 completion += _with_raw(self._expected, raw)
             else:
                 completion += _COMPLETIONS.get(self._expected, "")
@@ -110,17 +109,16 @@ class JsonObjectStream:
         return completion
 
     def _scan(self, text: str) -> int:
-        """Where the part of the text ends that is in order; `_broken` tells whether the rest can
-        still become so."""
+        """The length of the valid part; `_broken`: no further text can make the rest valid."""
         at, end = 0, len(text)
         while at < end:
             if self._in_string:
-                then = self._scan_string(text, at)
-            elif (then := _skip_whitespace(text, at)) == at:
-                then = self._scan_token(text, at)
-            if then == at:
+                next_at = self._scan_string(text, at)
+            elif (next_at := _skip_whitespace(text, at)) == at:
+                next_at = self._scan_token(text, at)
+            if next_at == at:
                 break
-            at = then
+            at = next_at
         return at
 
     def _scan_string(self, text: str, at: int) -> int:
@@ -156,7 +154,7 @@ class JsonObjectStream:
         return self._stack[-1:] == [_OPENERS[closer]] and self._expected in _MAY_CLOSE[closer]
 
     def _scan_scalar(self, text: str, at: int) -> int:
-        """A number or a word, once it is known where it ends."""
+        """A number or a literal, if its end has arrived."""
         match = _SCALAR.match(text, at) if self._expected in _VALUES else None
         if match is None or len(match[0]) > _MAX_SCALAR:
             self._broken = not self.is_complete
@@ -173,7 +171,7 @@ class JsonObjectStream:
 
 
 class JsonStringStream:
-    """The free text of a custom tool as the one string of an object: the same outside."""
+    """The same interface for the free text of a custom tool: the one string of an object."""
 
     __slots__ = ("_started",)
 
@@ -195,8 +193,7 @@ ArgumentStream = JsonObjectStream | JsonStringStream
 
 
 def parse_arguments(text: str) -> Any:
-    """The object that clients read of arguments which are all there: what the text says where it
-    is one, else what `JsonArguments` makes of it."""
+    """The object of complete arguments, the same that clients read from the stream."""
     if _is_shallow(text):
         try:
             value = orjson.loads(text)
@@ -209,7 +206,7 @@ def parse_arguments(text: str) -> Any:
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether nothing in the text can be nested too deeply or be too long."""
+    """Whether neither the nesting nor a scalar can exceed its limit."""
     if len(text) <= _MAX_DEPTH:
         return True
     return text.count("{") + text.count("[") < _MAX_DEPTH and not _LONG_SCALAR.search(text)
@@ -221,7 +218,7 @@ def _skip_whitespace(text: str, at: int) -> int:
 
 
 def _with_raw(expected: _Expected, raw: str) -> str:
-    """The last field of the outermost object, whatever it was about to say."""
+    """Completes the outermost object with the field `_raw`."""
     if expected in _KEYS:
         return f'"_raw":{raw}'
     return f'{_COMPLETIONS.get(expected, "")},"_raw":{raw}'
@@ -232,5 +229,5 @@ def _as_object(text: str) -> str:
         return "{}"
     try:
         return orjson.dumps({"value": orjson.loads(text)}).decode()
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # no JSON, or nested too deeply
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # invalid, or nested too deeply
         return orjson.dumps({"_raw": text}).decode()

@@ -1,12 +1,7 @@
-"""The native lane of messages: edits single frames in place. It must not know what they mean for
-the reply: the decoder watches that.
+"""The native lane of the messages format: edits requests and frames in place.
 
-The native lane's requests: the client's own body, for another model's name.
-
-Reasoning and searches of upstreams of other formats may stand in its history; they go back to whom
-they came from and are left out for everybody else. It must not know how requests are rendered.
-
-Errors as messages clients read them. It must not decide which error it is.
+The history of a request may hold reasoning and searches of upstreams of other formats: reasoning
+returns to the upstream that wrote it, everything else of them is removed.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame, replace_data, write_frame
 
 _BOM = b"\xef\xbb\xbf"
-_PING = write_frame(b"ping", b'{"type":"ping"}')
+PING = write_frame(b"ping", b'{"type":"ping"}')
 
 
 class MessagesRewriter:
@@ -50,10 +45,10 @@ class MessagesRewriter:
         return raw if frame.name else _with_event_line(raw, data)
 
     def skip(self, frames: bytes) -> None:
-        """Nothing is remembered of them."""
+        """There is no state to update."""
 
     def ping(self) -> bytes:
-        return _PING
+        return PING
 
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
@@ -69,14 +64,14 @@ def _with_event_line(raw: bytes, data: Payload) -> bytes:
 
 
 def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
-    """A shallow copy; only messages that hold such parts are copied too."""
+    """A shallow copy; messages with foreign parts are copied too."""
     patched = body | {"model": target.model}
     if not any(_has_foreign_parts(turn) for turn in prompt.turns if turn.role is Role.ASSISTANT):
         return patched
     patched["messages"] = list(_restore_messages(body["messages"], prompt.turns, target))
     thinking = body.get("thinking")
-    fixed = thinking is not None and thinking["type"] == "enabled"
-    if fixed and missing_leading_thinking(patched["messages"]):
+    budgeted = thinking is not None and thinking["type"] == "enabled"
+    if budgeted and missing_leading_thinking(patched["messages"]):
         patched["thinking"] = {"type": "disabled"}
         remove_clear_thinking(patched)
     return patched
@@ -95,7 +90,7 @@ def _is_foreign(part: Part) -> bool:
 def _restore_messages(
     messages: Sequence[Payload], turns: Sequence[Turn], target: Target
 ) -> Iterator[Payload]:
-    """The messages without what this upstream never said; one that is nothing else is left out."""
+    """The messages without foreign parts; a message of nothing else is omitted."""
     for message, turn in zip(messages, turns[-len(messages) :], strict=True):
         if not _has_foreign_parts(turn):
             yield message

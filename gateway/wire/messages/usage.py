@@ -1,7 +1,7 @@
-"""Reads token counts as messages upstreams report them. It must not know prices or limits.
+"""Token counts of the messages format, both ways.
 
-Here the cached and the fresh part of a prompt are reported apart from each other; `core.usage`
-counts the whole. Reports are cumulative and partial: what a later one leaves out stays.
+The format counts the cached and the fresh part of a prompt separately, `Usage` the whole prompt.
+Reports are cumulative and partial: a field that a later one omits keeps its value.
 """
 
 from __future__ import annotations
@@ -15,37 +15,34 @@ _NO_USAGE: Final = Usage()
 _PROMPT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-def merge_usage(known: Payload | None, report: Any) -> Payload | None:
-    """The counts after one more `usage` object. The last count of a field wins, but a report in
-    which the whole prompt, or the output, is zero has no news of it."""
+def merge_usage(counts: Payload | None, report: Any) -> Payload | None:
+    """The counts after one more `usage` object. The last count of a field wins, except zeros for
+    the whole prompt or the output."""
     if not isinstance(report, dict) or not report:
-        return known
-    news = {name: value for name, value in report.items() if value is not None}
-    if not any(token_count(news, name) for name in _PROMPT_COUNTS):
-        news = {name: value for name, value in news.items() if name not in _PROMPT_COUNTS}
-    if not token_count(news, "output_tokens"):
-        news.pop("output_tokens", None)
-    return news if known is None else known | news
+        return counts
+    new = {name: value for name, value in report.items() if value is not None}
+    if not any(token_count(new, name) for name in _PROMPT_COUNTS):
+        new = {name: value for name, value in new.items() if name not in _PROMPT_COUNTS}
+    if not token_count(new, "output_tokens"):
+        new.pop("output_tokens", None)
+    return new if counts is None else counts | new
 
 
 def parse_usage(counts: Payload | None) -> Usage | None:
-    """The usage that merged counts stand for; None where nothing, or nothing but zeros, was
-    reported."""
+    """The usage of merged counts; None without counts other than zero."""
     if counts is None:
         return None
-    fresh, read = (
-        token_count(counts, "input_tokens"),
-        token_count(counts, "cache_read_input_tokens"),
-    )
+    fresh = token_count(counts, "input_tokens")
+    read = token_count(counts, "cache_read_input_tokens")
     written = token_count(counts, "cache_creation_input_tokens")
     details = counts.get("cache_creation")
-    an_hour = token_count(details, "ephemeral_1h_input_tokens")
-    written = max(written, an_hour + token_count(details, "ephemeral_5m_input_tokens"))
+    one_hour = token_count(details, "ephemeral_1h_input_tokens")
+    written = max(written, one_hour + token_count(details, "ephemeral_5m_input_tokens"))
     usage = Usage(
         input_tokens=fresh + written + read,
         cache_read_tokens=read,
         cache_write_tokens=written,
-        cache_write_1h_tokens=an_hour,
+        cache_write_1h_tokens=one_hour,
         output_tokens=token_count(counts, "output_tokens"),
         reasoning_tokens=token_count(counts.get("output_tokens_details"), "thinking_tokens"),
         web_searches=token_count(counts.get("server_tool_use"), "web_search_requests"),
@@ -54,7 +51,7 @@ def parse_usage(counts: Payload | None) -> Usage | None:
 
 
 def render_usage(usage: Usage) -> Payload:
-    """The counts as clients read them; a part never exceeds the whole that it is of."""
+    """The counts for clients; a part never exceeds its total."""
     cached = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - cached)
     report: Payload = {
@@ -64,17 +61,15 @@ def render_usage(usage: Usage) -> Payload:
         "output_tokens": usage.output_tokens,
     }
     if written:
-        an_hour = min(usage.cache_write_1h_tokens, written)
+        one_hour = min(usage.cache_write_1h_tokens, written)
         report["cache_creation"] = {
-            "ephemeral_5m_input_tokens": written - an_hour,
-            "ephemeral_1h_input_tokens": an_hour,
+            "ephemeral_5m_input_tokens": written - one_hour,
+            "ephemeral_1h_input_tokens": one_hour,
         }
     if usage.reasoning_tokens:
         thinking = min(usage.reasoning_tokens, usage.output_tokens)
         report["output_tokens_details"] = {"thinking_tokens": thinking}
     if usage.web_searches:
-        report["server_tool_use"] = {
-            "web_search_requests": usage.web_searches,
-            "web_fetch_requests": 0,
-        }
+        searches = {"web_search_requests": usage.web_searches, "web_fetch_requests": 0}
+        report["server_tool_use"] = searches
     return report | {"service_tier": "standard"}
