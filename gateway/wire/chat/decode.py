@@ -1,13 +1,9 @@
-"""Arriving chat streams. It must not know who asked, nor what a client gets to see.
+"""Parses replies of chat upstreams: a stream to events, or one body.
 
 Public format: Chat Completions, "The chat completion chunk object". Upstreams vary it: reasoning
-under two names, usage on any chunk or none, finish reasons on the last piece of content, no
-`[DONE]`. Only the choice with index 0 is read.
-
-Which tool call a piece of a chat stream belongs to. It must not know text, usage or endings.
-
-Upstreams number calls, or repeat their ids, or use one number for all; some name a call only after
-its first piece.
+under two names, usage on any chunk or none, finish reasons on the last piece of content, calls by
+index, by id or all with one index, names after the first piece of a call, no `[DONE]`. Only the
+choice with index 0 is read.
 """
 
 from __future__ import annotations
@@ -33,23 +29,17 @@ from gateway.wire.json_fields import (
 )
 from gateway.wire.upstream_errors import parse_stream_error
 
-_STOP_REASONS: Final = {
-    "length": StopReason.MAX_TOKENS,
-    "content_filter": StopReason.REFUSAL,
-}
+_STOP_REASONS: Final = {"length": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
 _TEXT_PARTS: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
+_CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
+_RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
 
 
 class ChatDecoder:
-    """Turns chunks into events; see `gateway.wire.codec.Decoder`."""
+    """See `gateway.wire.codec.Decoder`."""
 
     __slots__ = (
-        "_builder",
-        "_calls",
-        "_finish_reason",
-        "_has_refusal",
-        "_reasoning_details",
-        "_usage",
+        *("_builder", "_calls", "_finish_reason", "_has_refusal", "_reasoning_details", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -91,13 +81,13 @@ class ChatDecoder:
         return self._builder.take()
 
     def _on_choice(self, choice: Payload) -> None:
-        if finish := choice.get("finish_reason"):
-            self._finish_reason = str(finish)
+        if finish_reason := choice.get("finish_reason"):
+            self._finish_reason = str(finish_reason)
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return
         content = delta.get("content")
-        if type(content) is str and content and len(delta) == 1:  # nearly every chunk is this one
+        if type(content) is str and content and len(delta) == 1:  # nearly every chunk
             self._append_text("text", content)
             return
         self._append_text("thinking", delta.get("reasoning_content") or delta.get("reasoning"))
@@ -115,16 +105,16 @@ class ChatDecoder:
             self._on_tool_call({"index": -1, "function": function})
 
     def _on_content(self, content: object) -> None:
-        """Some upstreams send content as a list of parts, as in requests, and thoughts in it."""
+        """Some upstreams send content as a list of parts, as in requests, also with reasoning."""
         if not isinstance(content, list):
             self._append_text("text", content)
             return
-        for thought, run in groupby(lenient_objects(content), key=_is_thinking):
+        for is_thinking, run in groupby(lenient_objects(content), key=_is_thinking):
             parts = list(run)
-            if thought:
-                parts = [said for part in parts for said in lenient_objects(part.get("thinking"))]
+            if is_thinking:
+                parts = [text for part in parts for text in lenient_objects(part.get("thinking"))]
             piece = "".join(lenient_str(part.get("text")) for part in parts)
-            self._append_text("thinking" if thought else "text", piece)
+            self._append_text("thinking" if is_thinking else "text", piece)
 
     def _append_text(self, kind: str, piece: object) -> None:
         if piece and isinstance(piece, str):
@@ -140,22 +130,22 @@ class ChatDecoder:
         self._calls.add(call)
 
     def _emit_signature(self) -> None:
-        """The details prove the thinking that is open; those that come later prove it too, but
-        stand for themselves, for it cannot be opened again."""
+        """The details sign the open reasoning; later ones become a part of their own, because a
+        part cannot be reopened."""
         if not self._reasoning_details:
             return
         details, self._reasoning_details = self._reasoning_details, []
         if not any(map(has_signature, details)):
             return
-        proof = ProviderData(Format.CHAT, details)
+        signature = ProviderData(Format.CHAT, details)
         if self._builder.open_part("thinking") is None:
-            self._builder.open("thinking", Thinking(signature=proof, redacted=True))
+            self._builder.open("thinking", Thinking(signature=signature, redacted=True))
         else:
-            self._builder.add("thinking", Signature(proof))
+            self._builder.add("thinking", Signature(signature))
         self._builder.close("thinking")
 
     def _stop_reason(self) -> StopReason:
-        stop = parse_finish_reason(self._finish_reason)
+        stop = _parse_finish_reason(self._finish_reason)
         refused = self._has_refusal and not self._builder.tool_called
         return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop
 
@@ -164,35 +154,30 @@ def _is_thinking(part: Payload) -> bool:
     return part.get("type") == "thinking"
 
 
-def parse_finish_reason(finish: object) -> StopReason:
-    """What a finish reason means where nothing but text was said."""
-    return (
-        _STOP_REASONS.get(finish, StopReason.END_TURN)
-        if isinstance(finish, str)
-        else StopReason.END_TURN
-    )
+def _parse_finish_reason(name: object) -> StopReason:
+    """The stop reason of a reply without calls."""
+    if not isinstance(name, str):
+        return StopReason.END_TURN
+    return _STOP_REASONS.get(name, StopReason.END_TURN)
 
 
 def _parse_begin(data: Payload) -> Begin:
-    opening = {key: value for key, value in data.items() if key not in ("choices", "usage")}
+    extra = {key: value for key, value in data.items() if key not in ("choices", "usage")}
     return Begin(
         id=lenient_str(data.get("id")),
         model=lenient_str(data.get("model")),
-        extra=ProviderData(Format.CHAT, opening),
+        extra=ProviderData(Format.CHAT, extra),
     )
 
 
-_CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
-
-
 class _PendingCall:
-    """One call, and what came of it before it had a name."""
+    """A call and its arguments until it has a name."""
 
     __slots__ = ("buffered", "extra", "id", "index", "is_open", "kind")
 
-    def __init__(self, number: int | None, id: str, kind: CallKind, entry: Payload) -> None:
+    def __init__(self, index: int | None, id: str, kind: CallKind, entry: Payload) -> None:
         self.extra = _unknown_call_fields(entry)
-        self.index = number
+        self.index = index
         self.id = id
         self.kind = kind
         self.is_open = False
@@ -200,38 +185,32 @@ class _PendingCall:
 
 
 class ToolCallAssembler:
-    """The calls of one reply so far."""
+    """Assigns the entries of `tool_calls` to the calls of one reply."""
 
     __slots__ = ("_builder", "_calls")
 
-    def __init__(self, assembly: EventBuilder) -> None:
-        self._builder = assembly
+    def __init__(self, builder: EventBuilder) -> None:
+        self._builder = builder
         self._calls: list[_PendingCall] = []
 
     def add(self, entry: Payload) -> None:
-        """One entry of `tool_calls`: the start of a call, a piece of one, or all of it."""
-        kind = CallKind.CUSTOM if isinstance(entry.get("custom"), dict) else CallKind.FUNCTION
-        said = lenient_object(entry.get(kind))
-        number, id, name = (
-            entry.get("index"),
-            lenient_str(entry.get("id")),
-            lenient_str(said.get("name")),
-        )
-        call = self._find(number, id, name)
+        """The start of a call, a piece of one, or a complete one."""
+        kind, id, name, arguments = _parse_entry(entry)
+        index = entry.get("index")
+        call = self._find(index, id, name)
         if call is None:
-            call = _PendingCall(number if isinstance(number, int) else None, id, kind, entry)
+            call = _PendingCall(index if isinstance(index, int) else None, id, kind, entry)
             self._calls.append(call)
-        piece = _arguments_text(said.get("arguments" if kind is CallKind.FUNCTION else "input"))
         if call.is_open:
-            self._builder.add(call, piece)
+            self._builder.add(call, arguments)
             return
         call.id = call.id or id
-        call.buffered.append(piece)
+        call.buffered.append(arguments)
         if name:
             self._open_call(call, name)
 
     def finish(self) -> None:
-        """At the end: a call that was never named still shows."""
+        """Opens the calls that never got a name."""
         for call in self._calls:
             if not call.is_open and call.id:
                 self._open_call(call, "")
@@ -241,75 +220,76 @@ class ToolCallAssembler:
         self._builder.open(call, ToolCall(call.id, name, kind=call.kind, extra=call.extra))
         self._builder.add(call, "".join(call.buffered))
 
-    def _find(self, number: Any, id: str, name: str) -> _PendingCall | None:
-        """The call that a piece goes on with, None where it begins a new one."""
+    def _find(self, index: Any, id: str, name: str) -> _PendingCall | None:
+        """The call that an entry continues; None where it starts a new one."""
         for call in reversed(self._calls):
-            if isinstance(number, int):
-                found = call.index == number
+            if isinstance(index, int):
+                is_match = call.index == index
             else:
-                found = call.id == id if id else not name
-            if found:
-                another = id and name and call.id and call.id != id
-                return None if another else call
+                is_match = call.id == id if id else not name
+            if is_match:
+                is_new = id and name and call.id and call.id != id
+                return None if is_new else call
         return None
 
 
-def parse_call(entry: object) -> ToolCall | None:
-    """A call that is all there; None of one without a name, for which `Calls` knows more."""
-    if not isinstance(entry, dict):
-        return None
+def _parse_entry(entry: Payload) -> tuple[CallKind, str, str, str]:
+    """Kind, id, name and arguments; some upstreams send the arguments as an object."""
     kind, field = CallKind.FUNCTION, "arguments"
     if isinstance(entry.get("custom"), dict):
         kind, field = CallKind.CUSTOM, "input"
-    said = lenient_object(entry.get(kind))
-    if not (name := lenient_str(said.get("name"))):
+    call = lenient_object(entry.get(kind))
+    arguments = call.get(field)
+    text = dump_json(arguments) if isinstance(arguments, dict) else lenient_str(arguments)
+    return kind, lenient_str(entry.get("id")), lenient_str(call.get("name")), text
+
+
+def _parse_call(entry: object) -> ToolCall | None:
+    """A complete call; None without a name, which only `ToolCallAssembler` can handle."""
+    if not isinstance(entry, dict):
         return None
-    id, arguments = lenient_str(entry.get("id")), _arguments_text(said.get(field))
+    kind, id, name, arguments = _parse_entry(entry)
+    if not name:
+        return None
     return ToolCall(id, name, arguments, kind, extra=_unknown_call_fields(entry))
 
 
 def _unknown_call_fields(entry: Payload) -> ProviderData | None:
     if entry.keys() <= _CALL_FIELDS:
         return None
-    rest = {name: value for name, value in entry.items() if name not in _CALL_FIELDS and value}
-    return ProviderData(Format.CHAT, rest) if rest else None
-
-
-def _arguments_text(value: object) -> str:
-    """Some upstreams send the arguments as the object that they should spell."""
-    return dump_json(value) if isinstance(value, dict) else lenient_str(value)
-
-
-_RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
+    extra = {name: value for name, value in entry.items() if name not in _CALL_FIELDS and value}
+    return ProviderData(Format.CHAT, extra) if extra else None
 
 
 def parse_reply(body: Payload) -> Reply:
-    """Raises `ReplyFailed` where the body is an error or has no choice in it."""
+    """Raises `ReplyFailed` where the body is an error or has no choice."""
     message = _simple_message(body)
     parts = _simple_parts(message) if message is not None else None
     if parts is None:
         return _parse_with_decoder(body)
-    called = any([type(part) is ToolCall for part in parts])
+    has_calls = any([type(part) is ToolCall for part in parts])
+    stop = _parse_finish_reason(body["choices"][0].get("finish_reason"))
     return Reply(
         id=lenient_str(body.get("id")),
         model=lenient_str(body.get("model")),
         parts=tuple(parts),
-        stop=normalize_stop(parse_finish_reason(body["choices"][0].get("finish_reason")), called),
+        stop=normalize_stop(stop, has_calls),
         usage=parse_usage(body.get("usage") or None),
     )
 
 
 def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
-    """Raises `ReplyFailed` like `parse_reply`."""
+    """Stop reason and usage. Raises `ReplyFailed` like `parse_reply`."""
     message = _simple_message(body)
     if message is not None and message.get("content") and not message.get("tool_calls"):
-        stop = parse_finish_reason(body["choices"][0].get("finish_reason"))
+        stop = _parse_finish_reason(body["choices"][0].get("finish_reason"))
         return stop, parse_usage(body.get("usage") or None)
     reply = parse_reply(body)
     return reply.stop, reply.usage
 
 
 def _parse_with_decoder(body: Payload) -> Reply:
+    """Decodes an unusual body as one chunk."""
     choices = body.get("choices")
     chunk = body
     if isinstance(choices, list):
@@ -319,8 +299,7 @@ def _parse_with_decoder(body: Payload) -> Reply:
 
 
 def _simple_message(body: Payload) -> Payload | None:
-    """The message of a body that holds nothing but one choice, and in it nothing but thoughts, text
-    and calls; None of any other."""
+    """The message of a body with one choice of only reasoning, text and calls; else None."""
     choices = body.get("choices")
     if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
         return None
@@ -331,21 +310,21 @@ def _simple_message(body: Payload) -> Payload | None:
 
 
 def _simple_parts(message: Payload) -> list[Part] | None:
-    """What the decoder makes of such a message; None where that has to be left to it."""
-    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    """The parts that the decoder would produce; None where only the decoder can."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
     content, calls = message.get("content"), message.get("tool_calls")
     parts: list[Part] = []
-    if thoughts and isinstance(thoughts, str):
-        parts.append(Thinking(thoughts))
+    if reasoning and isinstance(reasoning, str):
+        parts.append(Thinking(reasoning))
     if isinstance(content, list):
         return None
     if content and isinstance(content, str):
         parts.append(Text(content))
     if not calls:
         return parts
-    read = [parse_call(call) for call in calls] if isinstance(calls, list) else [None]
-    known = [call for call in read if call is not None]
-    return [*parts, *known] if len(known) == len(read) else None
+    parsed = [_parse_call(call) for call in calls] if isinstance(calls, list) else [None]
+    named = [call for call in parsed if call is not None]
+    return [*parts, *named] if len(named) == len(parsed) else None
 
 
 def _as_delta(choice: Any) -> Any:

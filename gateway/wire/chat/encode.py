@@ -1,11 +1,8 @@
-"""Speaks events as a chat stream. It must not know where they come from, nor any upstream.
+"""Renders replies for chat clients: events to a stream, or one body.
 
-Public format: Chat Completions, "The chat completion chunk object". Stock clients add deltas up to
-a message: so role, ids and names are said once, lists in one delta at the end, and usage last.
-
-What chat replies for clients have in common, streamed or whole. It must not know frames.
-
-Public format: Chat Completions, "The chat completion object".
+Public format: Chat Completions, "The chat completion object", "The chat completion chunk object".
+Client libraries accumulate the deltas to a message: role, ids and names are sent once, lists in one
+delta at the end, and usage last.
 """
 
 from __future__ import annotations
@@ -54,210 +51,240 @@ from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
 from gateway.wire.tool_names import upstream_name
 
+_DONE: Final = b"data: [DONE]\n\n"
+_FINISH_REASONS: Final = {
+    StopReason.MAX_TOKENS: "length",
+    StopReason.CONTEXT_WINDOW: "length",
+    StopReason.REFUSAL: "content_filter",
+}
+_ARGUMENT_FIELDS: Final = {CallKind.FUNCTION: "arguments", CallKind.CUSTOM: "input"}
+_dumps: Final = orjson.dumps
 
-def render_reply(reply: Reply, prompt: Prompt, stamp: ReplyMetadata) -> tuple[Payload, set[str]]:
-    """The body, and the names of what the format could not say."""
-    spoken = _MessageBuilder(prompt, stamp)
+
+def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, set[str]]:
+    """The body, and the names of what the format cannot express."""
+    message = _MessageBuilder(prompt, metadata)
     for part in reply.parts:
-        spoken.add(part)
-    usage = reply.usage or Usage(input_tokens=stamp.input_tokens)
-    body = {
-        "id": reply_id(stamp),
-        "object": "chat.completion",
-        "created": stamp.created,
-        "model": prompt.model,
-        "choices": [spoken.choice(reply.stop)],
+        message.add(part)
+    usage = reply.usage or Usage(input_tokens=metadata.input_tokens)
+    body = _reply_fields("chat.completion", prompt, metadata) | {
+        "choices": [message.choice(reply.stop)],
         "usage": render_usage(usage),
         "system_fingerprint": None,
     }
-    return body, spoken.dropped
+    return body, message.dropped
 
 
-class _MessageBuilder:
-    """The one choice of a reply as its parts add up to it."""
+def _reply_fields(kind: str, prompt: Prompt, metadata: ReplyMetadata) -> Payload:
+    return {
+        "id": f"chatcmpl-{metadata.reply_id}",
+        "object": kind,
+        "created": metadata.created,
+        "model": prompt.model,
+    }
+
+
+class _ReplyState:
+    """What streamed and complete replies keep of their parts. `dropped` names what the format
+    cannot express; `_legacy_functions`: the client declared its tools in the deprecated way, which
+    allows one call."""
 
     __slots__ = (
-        *(
-            "_annotations",
-            "_calls",
-            "_content",
-            "_reasoning_details",
-            "_legacy_functions",
-            "_refusals",
-        ),
-        *("_reasoning", "_tool_calls", "dropped"),
+        *("_annotations", "_call_ids", "_content_length", "_has_refusal", "_legacy_functions"),
+        *("_metadata", "_reasoning_details", "dropped"),
     )
 
-    def __init__(self, prompt: Prompt, stamp: ReplyMetadata) -> None:
-        self._legacy_functions = uses_legacy_functions(prompt)
-        self._calls = CallRenderer(stamp)
-        self._tool_calls: list[Payload] = []
-        self._reasoning_details = ReasoningDetails(stamp.origin)
-        self._annotations = Annotations()
+    def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
+        functions = [tool.definition for tool in prompt.tools if tool.kind is ToolKind.FUNCTION]
+        self._legacy_functions = bool(functions) and all(map(_is_legacy_function, functions))
+        self._metadata = metadata
+        self._call_ids: set[str] = set()
+        self._reasoning_details = ReasoningDetails(metadata.origin)
+        self._annotations: list[Payload] = []
+        self._content_length = 0
+        self._has_refusal = False
+        self.dropped: set[str] = set()
+
+    def _add_citations(self, citations: Iterable[Citation], length: int) -> None:
+        """Annotates the next text of the content, `length` characters long."""
+        start, self._content_length = self._content_length, self._content_length + length
+        for citation in citations:
+            annotation = render_citation(citation, start, self._content_length)
+            if annotation is None:
+                self.dropped.add("citations")
+            else:
+                self._annotations.append(annotation)
+
+    def _render_call(self, call: ToolCall, arguments: str) -> Payload | None:
+        """The next entry of `tool_calls`, its id valid and unique; None where the client takes no
+        further call."""
+        if self._legacy_functions and self._call_ids:
+            self.dropped.add("tool_calls")
+            return None
+        id = sanitize_name(call.id) if call.id else ""
+        if not id or id in self._call_ids:
+            id = sanitize_name(f"call_{self._metadata.reply_id}_{len(self._call_ids)}")
+        self._call_ids.add(id)
+        # A name without a namespace is the client's own already.
+        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
+        kind = str(call.kind)
+        entry: Payload = {"id": id, "type": kind}
+        entry[kind] = {"name": name, _ARGUMENT_FIELDS[call.kind]: arguments}
+        if call.extra is not None and call.extra.format is Format.CHAT:
+            entry |= call.extra.data
+        return entry
+
+    def _drop(self, part: Part) -> None:
+        match part:
+            case UnknownPart(name) | ServerToolCall(name=name) | ServerToolResult(name=name):
+                self.dropped.add(name)
+            case _:
+                self.dropped.add(type(part).__name__.lower())
+
+    def _finish_reason(self, stop: StopReason) -> str:
+        """Calls decide, because agents continue by this field."""
+        only_refusal = stop is StopReason.REFUSAL and self._has_refusal and not self._call_ids
+        if stop in _FINISH_REASONS and not only_refusal:
+            return _FINISH_REASONS[stop]
+        if not self._call_ids:
+            return "stop"
+        return "function_call" if self._legacy_functions else "tool_calls"
+
+
+def _is_legacy_function(definition: ProviderData | None) -> bool:
+    if definition is None or definition.format is not Format.CHAT:
+        return False
+    return "function" not in definition.data
+
+
+class _MessageBuilder(_ReplyState):
+    """The one choice of a complete reply."""
+
+    __slots__ = ("_content", "_reasoning", "_refusals", "_tool_calls")
+
+    def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
+        super().__init__(prompt, metadata)
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._refusals: list[str] = []
-        self.dropped: set[str] = set()
+        self._tool_calls: list[Payload] = []
 
     def add(self, part: Part) -> None:
         match part:
             case Text(text, citations):
                 self._content.append(text)
-                self._annotations.add(citations, len(text), self.dropped)
+                self._add_citations(citations, len(text))
             case Thinking(text, signature, redacted):
                 self._reasoning.append(text)
                 self._reasoning_details.add(text, signature, redacted=redacted)
             case Refusal(text):
                 self._refusals.append(text)
-            case ToolCall() if self._legacy_functions and self._tool_calls:
-                self.dropped.add("tool_calls")
             case ToolCall(arguments=arguments, kind=kind):
                 if kind is CallKind.FUNCTION:
                     arguments = arguments or "{}"
-                self._tool_calls.append(self._calls.render(part, arguments))
+                if entry := self._render_call(part, arguments):
+                    self._tool_calls.append(entry)
             case _:
-                self.dropped.add(part_name(part))
+                self._drop(part)
 
     def choice(self, stop: StopReason) -> Payload:
         content, refusal = "".join(self._content), "".join(self._refusals)
-        silent = bool(self._tool_calls or refusal) and not content
+        self._has_refusal = bool(refusal)
+        no_content = bool(self._tool_calls or refusal) and not content
         message: Payload = {
             "role": "assistant",
-            "content": None if silent else content,
+            "content": None if no_content else content,
             "refusal": refusal or None,
-            "annotations": self._annotations.entries,
+            "annotations": self._annotations,
         }
-        if thoughts := "\n\n".join(filter(None, self._reasoning)):
-            message["reasoning_content"] = thoughts
+        if reasoning := "\n\n".join(filter(None, self._reasoning)):
+            message["reasoning_content"] = reasoning
         if details := self._reasoning_details.entries:
             message["reasoning_details"] = details
         if self._tool_calls and self._legacy_functions:
             message["function_call"] = self._tool_calls[0]["function"]
         elif self._tool_calls:
             message["tool_calls"] = self._tool_calls
-        finish = finish_reason(
-            stop,
-            has_calls=bool(self._tool_calls),
-            has_refusal=bool(refusal),
-            legacy_functions=self._legacy_functions,
-        )
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-
-
-_DONE: Final = b"data: [DONE]\n\n"
-_dumps: Final = orjson.dumps
+        finish_reason = self._finish_reason(stop)
+        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
 
 
 class _OpenPart:
-    """One open part: the bytes around each of its pieces, and what its close has to know.
-
-    `lead` goes out before the first piece, if one comes; `length` counts characters; `pieces` are
-    kept where they will be needed once more.
-    """
+    """One open part and the bytes around each of its pieces. `separator` precedes the first piece;
+    `length` counts characters; `pieces` keeps those that are needed when the part closes."""
 
     __slots__ = (
-        "citations",
-        "length",
-        "part",
-        "pieces",
-        "prefix",
-        "separator",
-        "signature",
-        "suffix",
+        *("citations", "length", "part", "pieces", "prefix", "separator", "signature", "suffix"),
     )
 
-    def __init__(self, part: Part, before: bytes, after: bytes, lead: bytes = b"") -> None:
+    def __init__(self, part: Part, prefix: bytes, suffix: bytes, separator: bytes = b"") -> None:
         self.part = part
-        self.prefix = before
-        self.suffix = after
-        self.separator = lead
+        self.prefix = prefix
+        self.suffix = suffix
+        self.separator = separator
         self.length = 0
         self.pieces: list[str] | None = None
         self.citations: list[Citation] = []
         self.signature: Signature | None = None
 
 
-class ChatEncoder:
+class ChatEncoder(_ReplyState):
     """See `gateway.wire.codec.Encoder`."""
 
-    __slots__ = (
-        "_annotations",
-        "_calls",
-        "_chunk_head",
-        "_chunk_tail",
-        "_estimated_usage",
-        "_has_reasoning",
-        "_has_refusal",
-        "_include_usage",
-        "_legacy_functions",
-        "_open_parts",
-        "_reasoning_details",
-        "dropped",
-    )
+    __slots__ = ("_chunk_head", "_chunk_tail", "_has_reasoning", "_include_usage", "_open_parts")
 
-    def __init__(self, prompt: Prompt, stamp: ReplyMetadata) -> None:
-        opening = {
-            "id": reply_id(stamp),
-            "object": "chat.completion.chunk",
-            "created": stamp.created,
-            "model": prompt.model,
-        }
-        self._chunk_head = b'data: %b,"choices":[' % _dumps(opening)[:-1]
+    def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
+        super().__init__(prompt, metadata)
+        fields = _reply_fields("chat.completion.chunk", prompt, metadata)
+        self._chunk_head = b'data: %b,"choices":[' % _dumps(fields)[:-1]
         self._include_usage = prompt.include_usage
         self._chunk_tail = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
-        self._estimated_usage = Usage(input_tokens=stamp.input_tokens)
-        self._legacy_functions = uses_legacy_functions(prompt)
-        self._calls = CallRenderer(stamp)
-        self._reasoning_details = ReasoningDetails(stamp.origin)
         self._open_parts: dict[int, _OpenPart] = {}
-        self._annotations = Annotations()
         self._has_reasoning = False
-        self._has_refusal = False
-        self.dropped: set[str] = set()
 
     def encode(self, event: Event) -> bytes:
         if type(event) is Delta:
-            told = self._open_parts.get(event.index)
-            if told is None:
+            opened = self._open_parts.get(event.index)
+            if opened is None:
                 return b""
             piece = event.piece
             if not isinstance(piece, str):
-                return self._add_annotation(told, piece)
-            lead = b"" if told.length else told.separator
-            told.length += len(piece)
-            if told.pieces is not None:
-                told.pieces.append(piece)
-            return lead + told.prefix + _dumps(piece) + told.suffix
+                return self._keep(opened, piece)
+            separator = b"" if opened.length else opened.separator
+            opened.length += len(piece)
+            if opened.pieces is not None:
+                opened.pieces.append(piece)
+            return separator + opened.prefix + _dumps(piece) + opened.suffix
         return _HANDLERS[type(event)](self, event)
 
     def encode_text_run(
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
     ) -> bytes:
-        told = self._open_parts.get(index)
-        if told is None:
+        opened = self._open_parts.get(index)
+        if opened is None:
             return b""
-        lead = b"" if told.length else told.separator
-        told.length += sum(map(len, texts))
-        if told.pieces is not None:
-            told.pieces += texts
-        between = b'"%b%b"' % (told.suffix, told.prefix)
-        return b'%b%b"%b"%b' % (lead, told.prefix, between.join(json_texts), told.suffix)
+        separator = b"" if opened.length else opened.separator
+        opened.length += sum(map(len, texts))
+        if opened.pieces is not None:
+            opened.pieces += texts
+        between = b'"%b%b"' % (opened.suffix, opened.prefix)
+        return b'%b%b"%b"%b' % (separator, opened.prefix, between.join(json_texts), opened.suffix)
 
     def ping(self) -> bytes:
         return PING
 
     def encode_error(self, error: GatewayError) -> bytes:
-        """Nothing needs closing in this format: what is missing is the finish reason."""
+        """Nothing has to be closed: a missing finish reason marks an incomplete reply."""
         return error_frame(error)
 
-    def _chunk(self, delta: bytes, finish: bytes = b"null") -> bytes:
-        around = b'%b{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]%b'
-        return around % (self._chunk_head, delta, finish, self._chunk_tail)
+    def _chunk(self, delta: bytes, finish_reason: bytes = b"null") -> bytes:
+        chunk = b'%b{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]%b'
+        return chunk % (self._chunk_head, delta, finish_reason, self._chunk_tail)
 
-    def _delta_frame(self, field: bytes, end: bytes = b"}") -> tuple[bytes, bytes]:
-        """The bytes before and after a piece that stands in a field of the delta."""
-        before, after = self._chunk(b"%b\0%b" % (field, end)).split(b"\0")
-        return before, after
+    def _around(self, field: bytes, end: bytes = b"}") -> tuple[bytes, bytes]:
+        """The bytes before and after a piece in a field of the delta."""
+        prefix, suffix = self._chunk(b"%b\0%b" % (field, end)).split(b"\0")
+        return prefix, suffix
 
     def _on_begin(self, event: Begin) -> bytes:
         return self._chunk(b'{"role":"assistant","content":""}')
@@ -270,93 +297,79 @@ class ChatEncoder:
 
     def _on_open(self, event: Open) -> bytes:
         part = event.part
+        out = b""
         match part:
             case Text(text):
-                opening, told = b"", _OpenPart(part, *self._delta_frame(b'{"content":'))
-                told.citations += part.citations
+                opened = _OpenPart(part, *self._around(b'{"content":'))
+                opened.citations += part.citations
             case Thinking(text):
-                lead = (
-                    self._chunk(b'{"reasoning_content":"\\n\\n"}') if self._has_reasoning else b""
-                )
-                opening, told = (
-                    b"",
-                    _OpenPart(part, *self._delta_frame(b'{"reasoning_content":'), lead),
-                )
-                told.pieces = []
+                blank_line = self._chunk(b'{"reasoning_content":"\\n\\n"}')
+                separator = blank_line if self._has_reasoning else b""
+                opened = _OpenPart(part, *self._around(b'{"reasoning_content":'), separator)
+                opened.pieces = []
             case Refusal(text):
-                opening, told = b"", _OpenPart(part, *self._delta_frame(b'{"refusal":'))
+                opened = _OpenPart(part, *self._around(b'{"refusal":'))
             case ToolCall(arguments=text):
-                if self._legacy_functions and len(self._calls):
-                    self.dropped.add("tool_calls")
+                index = len(self._call_ids)
+                if (entry := self._render_call(part, "")) is None:
                     return b""
-                opening, told = self._open_call(part)
+                out, opened = self._open_call(part, index, entry)
             case _:
-                self.dropped.add(part_name(part))
+                self._drop(part)
                 return b""
-        self._open_parts[event.index] = told
-        return opening + self.encode(Delta(event.index, text)) if text else opening
+        self._open_parts[event.index] = opened
+        return out + self.encode(Delta(event.index, text)) if text else out
 
-    def _open_call(self, call: ToolCall) -> tuple[bytes, _OpenPart]:
-        number = len(self._calls)
-        entry = self._calls.render(call, "")
+    def _open_call(self, call: ToolCall, index: int, entry: Payload) -> tuple[bytes, _OpenPart]:
+        kind = call.kind
         if self._legacy_functions:
             opening = _dumps({"function_call": entry["function"]})
-            return self._chunk(opening), _OpenPart(
-                call, *self._delta_frame(b'{"function_call":{"arguments":', b"}}")
-            )
-        opening = _dumps({"tool_calls": [{"index": number} | entry]})
-        kind = call.kind
-        field = f'{{"tool_calls":[{{"index":{number},"{kind}":{{"{ARGUMENT_FIELDS[kind]}":'.encode()
-        return self._chunk(opening), _OpenPart(call, *self._delta_frame(field, b"}}]}"))
-
-    def _add_annotation(self, told: _OpenPart, piece: Citation | Signature) -> bytes:
-        """What is said at the end of the reply."""
-        if isinstance(piece, Signature):
-            told.signature = piece
+            field, end = b'{"function_call":{"arguments":', b"}}"
         else:
-            told.citations.append(piece)
+            opening = _dumps({"tool_calls": [{"index": index} | entry]})
+            name = _ARGUMENT_FIELDS[kind]
+            field = f'{{"tool_calls":[{{"index":{index},"{kind}":{{"{name}":'.encode()
+            end = b"}}]}"
+        return self._chunk(opening), _OpenPart(call, *self._around(field, end))
+
+    def _keep(self, opened: _OpenPart, piece: Citation | Signature) -> bytes:
+        """Keeps what is sent at the end of the reply."""
+        if isinstance(piece, Signature):
+            opened.signature = piece
+        else:
+            opened.citations.append(piece)
         return b""
 
     def _on_close(self, event: Close) -> bytes:
-        told = self._open_parts.pop(event.index, None)
-        if told is None:
+        opened = self._open_parts.pop(event.index, None)
+        if opened is None:
             return b""
-        match told.part:
+        match opened.part:
             case Text():
-                self._annotations.add(told.citations, told.length, self.dropped)
+                self._add_citations(opened.citations, opened.length)
             case Thinking(signature=signature, redacted=redacted):
-                self._has_reasoning = self._has_reasoning or told.length > 0
-                if told.signature:
-                    signature = told.signature.value
-                self._reasoning_details.add(
-                    "".join(told.pieces or ()), signature, redacted=redacted
-                )
+                self._has_reasoning = self._has_reasoning or opened.length > 0
+                if opened.signature:
+                    signature = opened.signature.value
+                text = "".join(opened.pieces or ())
+                self._reasoning_details.add(text, signature, redacted=redacted)
             case Refusal():
-                self._has_refusal = self._has_refusal or told.length > 0
-            case ToolCall(kind=CallKind.FUNCTION) if not told.length:
-                return b'%b"{}"%b' % (told.prefix, told.suffix)
+                self._has_refusal = self._has_refusal or opened.length > 0
+            case ToolCall(kind=CallKind.FUNCTION) if not opened.length:
+                return b'%b"{}"%b' % (opened.prefix, opened.suffix)
         return b""
 
     def _on_end(self, event: End) -> bytes:
-        finish = finish_reason(
-            event.stop,
-            has_calls=len(self._calls) > 0,
-            has_refusal=self._has_refusal,
-            legacy_functions=self._legacy_functions,
-        )
-        out = [self._chunk(b"{}", _dumps(finish)), _DONE]
-        lists: Payload = {
-            # Client libraries put the lists of deltas together by a number in each entry.
-            "annotations": [
-                entry | {"index": number} for number, entry in enumerate(self._annotations.entries)
-            ],
-            "reasoning_details": self._reasoning_details.entries,
-        }
+        out = [self._chunk(b"{}", _dumps(self._finish_reason(event.stop))), _DONE]
+        # Client libraries merge the lists of several deltas by the index of the entries.
+        annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
+        lists = {"annotations": annotations, "reasoning_details": self._reasoning_details.entries}
         if lists := {name: entries for name, entries in lists.items() if entries}:
             out.insert(0, self._chunk(_dumps(lists)))
         if self._include_usage:
-            usage = _dumps(render_usage(event.usage or self._estimated_usage))
-            out.insert(-1, b'%b],"usage":%b}\n\n' % (self._chunk_head, usage))
+            usage = event.usage or Usage(input_tokens=self._metadata.input_tokens)
+            usage_chunk = b'%b],"usage":%b}\n\n' % (self._chunk_head, _dumps(render_usage(usage)))
+            out.insert(-1, usage_chunk)
         return b"".join(out)
 
 
@@ -368,99 +381,3 @@ _HANDLERS: Final[dict[type[Event], Callable[[ChatEncoder, Any], bytes]]] = {
     End: ChatEncoder._on_end,
     Fail: ChatEncoder._on_fail,
 }
-
-
-_FINISH_REASONS: Final = {
-    StopReason.MAX_TOKENS: "length",
-    StopReason.CONTEXT_WINDOW: "length",
-    StopReason.REFUSAL: "content_filter",
-}
-ARGUMENT_FIELDS: Final = {CallKind.FUNCTION: "arguments", CallKind.CUSTOM: "input"}
-"""The field with what the model says to the tool."""
-
-
-def reply_id(stamp: ReplyMetadata) -> str:
-    return f"chatcmpl-{stamp.reply_id}"
-
-
-def finish_reason(
-    stop: StopReason, *, has_calls: bool, has_refusal: bool, legacy_functions: bool
-) -> str:
-    """`called`: a tool was called; `refused`: the model said so in words; `functions`: the client
-    knows the deprecated functions alone. Calls decide, for agents go on by this word."""
-    said_no = stop is StopReason.REFUSAL and has_refusal and not has_calls
-    if stop in _FINISH_REASONS and not said_no:
-        return _FINISH_REASONS[stop]
-    if not has_calls:
-        return "stop"
-    return "function_call" if legacy_functions else "tool_calls"
-
-
-def uses_legacy_functions(prompt: Prompt) -> bool:
-    """Whether the client declared its tools in the deprecated way, which has one call a reply."""
-    functions = [tool.definition for tool in prompt.tools if tool.kind is ToolKind.FUNCTION]
-    return bool(functions) and all(map(_is_legacy_function, functions))
-
-
-def _is_legacy_function(definition: ProviderData | None) -> bool:
-    if definition is None or definition.format is not Format.CHAT:
-        return False
-    return "function" not in definition.data
-
-
-def part_name(part: Part) -> str:
-    """The name of a part that the format has no place for in replies."""
-    match part:
-        case UnknownPart(kind):
-            return kind
-        case ServerToolCall(name=name) | ServerToolResult(name=name):
-            return name
-        case _:
-            return type(part).__name__.lower()
-
-
-class Annotations:
-    """The `annotations` of one message, whose content its texts add up to."""
-
-    __slots__ = ("_length", "entries")
-
-    def __init__(self) -> None:
-        self._length = 0
-        self.entries: list[Payload] = []
-
-    def add(self, citations: Iterable[Citation], length: int, dropped: set[str]) -> None:
-        """The next text of the content, `length` characters long, and what it leans on."""
-        start, self._length = self._length, self._length + length
-        for citation in citations:
-            annotation = render_citation(citation, start, self._length)
-            if annotation is None:
-                dropped.add("citations")
-            else:
-                self.entries.append(annotation)
-
-
-class CallRenderer:
-    """The calls of one reply, each with an id that is legal and no other's."""
-
-    __slots__ = ("_ids", "_suffix")
-
-    def __init__(self, stamp: ReplyMetadata) -> None:
-        self._suffix = stamp.reply_id
-        self._ids: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def render(self, call: ToolCall, arguments: str) -> Payload:
-        """The next entry of `tool_calls`."""
-        call_id = sanitize_name(call.id) if call.id else ""
-        if not call_id or call_id in self._ids:
-            call_id = sanitize_name(f"call_{self._suffix}_{len(self._ids)}")
-        self._ids.add(call_id)
-        entry: Payload = {"id": call_id, "type": str(call.kind)}
-        # Without a namespace it is the client's own name already, whatever upstreams make of it.
-        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
-        entry[str(call.kind)] = {"name": name, ARGUMENT_FIELDS[call.kind]: arguments}
-        if call.extra is not None and call.extra.format is Format.CHAT:
-            entry |= call.extra.data
-        return entry

@@ -1,8 +1,7 @@
-"""Token counts as chat reports them, both ways. It must not know prices or limits.
+"""Token counts of the chat format, both ways.
 
-The prompt includes what the cache served, and the completion includes the reasoning, as in
-`core.usage`. Stream reports are cumulative: the last count per field wins, and a zero that follows
-a count is an upstream's habit, not news.
+The prompt includes the cached tokens and the completion the reasoning, as in `Usage`. Counts in a
+stream are cumulative: the last one of a field wins, except zeros.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ _NO_USAGE: Final = Usage()
 
 
 def parse_usage(counts: object, before: Usage | None = None) -> Usage | None:
-    """The usage after `counts`, one `usage` object as it stood on the wire; `before` where it
-    counts nothing."""
+    """The usage after one more `usage` object; `before` where it has no counts."""
     if not isinstance(counts, dict):
         return before
-    known = before or _NO_USAGE
+    last = before or _NO_USAGE
     prompt = counts.get("prompt_tokens_details")
     completion = counts.get("completion_tokens_details")
     usage = Usage(
-        input_tokens=token_count(counts, "prompt_tokens") or known.input_tokens,
-        cache_read_tokens=token_count(prompt, "cached_tokens") or known.cache_read_tokens,
-        cache_write_tokens=token_count(prompt, "cache_write_tokens") or known.cache_write_tokens,
-        output_tokens=token_count(counts, "completion_tokens") or known.output_tokens,
-        reasoning_tokens=token_count(completion, "reasoning_tokens") or known.reasoning_tokens,
+        input_tokens=token_count(counts, "prompt_tokens") or last.input_tokens,
+        cache_read_tokens=token_count(prompt, "cached_tokens") or last.cache_read_tokens,
+        cache_write_tokens=token_count(prompt, "cache_write_tokens") or last.cache_write_tokens,
+        output_tokens=token_count(counts, "completion_tokens") or last.output_tokens,
+        reasoning_tokens=token_count(completion, "reasoning_tokens") or last.reasoning_tokens,
     )
     return before if usage == _NO_USAGE else usage
 
 
 def render_usage(usage: Usage) -> Payload:
-    """The counts as clients read them; a part never exceeds the whole that it is of."""
+    """The counts for clients; a part never exceeds its total."""
     cached = min(usage.cache_read_tokens, usage.input_tokens)
     return {
         "prompt_tokens": usage.input_tokens,
