@@ -1,4 +1,4 @@
-"""The pages keep step with the code and with each other; how they read is a person's business."""
+"""The documentation agrees with the code: links, paths, errors, commands, columns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from gateway.store.records import AttemptRow, ExchangeState
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+FOLDERS = {
+    path.name
+    for base in (ROOT, ROOT / "gateway")
+    for path in base.iterdir()
+    if path.is_dir() and path.name != "var"
+}
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CODE = "".join(
     path.read_text() for path in ROOT.glob("gateway/**/*.py") if path.name != "errors.py"
 )
-NEVER_PLAIN = (
+WITHOUT_DEFAULT = (
     errors.InvalidRequest,
     errors.PermissionDenied,
     errors.TooManyTokens,
     errors.InsufficientQuota,
 )
-"""Their messages always say more: which field, which limit."""
+"""Their messages always have details: the field, the limit."""
 
 
 def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
@@ -38,19 +44,19 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
 
 
 NO_ROWS = (errors.ClientError, errors.UpstreamRejected)
-"""What others are made of, and the upstream's own status and words."""
+"""Base classes, and the upstream's own status and message."""
 ROWS = [row for row in rows(errors.GatewayError) if row not in NO_ROWS]
 
 
 def error_table() -> Iterator[tuple[str, ...]]:
-    """Status, message, what happened, code, type, type on messages."""
+    """Status, message, cause, code, type, type on messages."""
     for line in (ROOT / "docs" / "errors.md").read_text().splitlines():
         cells = tuple(cell.strip() for cell in line.strip("|").split("|"))
         if len(cells) == 6 and cells[0].isdigit():
             yield cells
 
 
-def ticked(text: str | None) -> str:
+def quoted(text: str | None) -> str:
     return f"`{text}`" if text else "none"
 
 
@@ -73,14 +79,14 @@ def options(command: click.Command) -> set[str]:
 
 
 def named_command(text: str) -> str | None:
-    """The command that a text speaks of: the longest of its beginnings that is one."""
+    """The longest prefix of a text that is a command."""
     words = text.split()
-    beginnings = (" ".join(words[:length]) for length in range(len(words), 1, -1))
-    return next((beginning for beginning in beginnings if beginning in COMMANDS), None)
+    prefixes = (" ".join(words[:length]) for length in range(len(words), 1, -1))
+    return next((prefix for prefix in prefixes if prefix in COMMANDS), None)
 
 
 def written_commands(page: Path) -> Iterator[str]:
-    """What follows `gateway` wherever a page shows it to be typed."""
+    """Every command line in backticks or in a console block."""
     text = page.read_text()
     shown = re.findall(r"`(gateway \w[^`]*)`", text)
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
@@ -89,8 +95,33 @@ def written_commands(page: Path) -> Iterator[str]:
     return iter(shown)
 
 
+def named_paths(page: Path) -> Iterator[str]:
+    """Paths in backticks, from the repository or from `gateway/`; `{a,b}` is expanded."""
+    for text in re.findall(r"`([^`\n]+)`", page.read_text()):
+        path = text.partition("::")[0]
+        first, slash, _ = path.partition("/")
+        if slash and first in FOLDERS and not re.search(r"\s|[A-Z]{3}", path.replace(", ", ",")):
+            before, brace, rest = path.partition("{")
+            names, _, after = rest.partition("}")
+            yield from (before + name + after for name in names.split(",") if brace or name == "")
+
+
+def exists(path: str) -> bool:
+    """A path can leave out `.py`, and `*` stands for any name."""
+    return any(
+        next(base.glob(path.rstrip("/") + suffix), None) is not None
+        for base in (ROOT, ROOT / "gateway")
+        for suffix in ("", ".py")
+    )
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_named_paths_exist(page: Path) -> None:
+    assert [path for path in named_paths(page) if not exists(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_have_a_target(page: Path) -> None:
     for target, _, anchor in re.findall(r"\]\((?!https?:)([^)#]+)(#([^)]*))?\)", page.read_text()):
         assert (page.parent / target).exists(), target
         if anchor:
@@ -98,7 +129,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
 
-def test_every_decision_is_listed() -> None:
+def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs" / "adr" / "README.md").read_text()
     for page in (ROOT / "docs" / "adr").glob("[0-9]*.md"):
         number, title = page.read_text().splitlines()[0].removeprefix("# ").split(" ", 1)
@@ -107,17 +138,17 @@ def test_every_decision_is_listed() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
 def test_every_error_is_in_the_table(row: type[errors.GatewayError]) -> None:
-    wanted = (str(row.status), *map(ticked, (row.code, row.type, row.messages_type)))
+    wanted = (str(row.status), *map(quoted, (row.code, row.type, row.messages_type)))
     found = [cells for cells in error_table() if (cells[0], *cells[3:]) == wanted]
-    if "__init__" not in vars(row) and row not in NEVER_PLAIN:
+    if "__init__" not in vars(row) and row not in WITHOUT_DEFAULT:
         found = [cells for cells in found if cells[1] == f"`{row.text}`"]
     assert found
-    spoken = re.search(rf"\b{row.__name__}\b", CODE) is not None
-    assert any(("¹" in cells[2]) is not spoken for cells in found)
+    is_raised = re.search(rf"\b{row.__name__}\b", CODE) is not None
+    assert any(("¹" in cells[2]) is not is_raised for cells in found)
 
 
-def test_the_table_has_no_other_errors() -> None:
-    known = {(str(row.status), ticked(row.code)) for row in ROWS}
+def test_the_error_table_has_no_others() -> None:
+    known = {(str(row.status), quoted(row.code)) for row in ROWS}
     assert {(cells[0], cells[3]) for cells in error_table()} == known
 
 
@@ -129,7 +160,7 @@ def test_configuration_of_the_readme_is_valid() -> None:
     }
 
 
-def test_every_field_of_a_log_row_is_explained() -> None:
+def test_every_field_of_a_log_row_is_documented() -> None:
     assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in OPERATIONS] == []
     assert [name for name in AttemptRow._fields if f"`{name}`" not in OPERATIONS] == []
     assert [state for state in ExchangeState if f"\n| `{state}` |" not in OPERATIONS] == []
@@ -148,7 +179,7 @@ def test_the_table_of_commands_is_complete() -> None:
     assert {named_command(text) for text in listed} == set(COMMANDS)
 
 
-def test_options_that_the_readme_gives_to_all_commands() -> None:
+def test_common_options_of_the_readme() -> None:
     for path, command in COMMANDS.items():
         having = options(command)
         assert "--config" in having

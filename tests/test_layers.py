@@ -1,9 +1,9 @@
-"""Holds the code to the picture of the house: who may import whom, and where tests live.
+"""The layout of the code: which package imports which, and where tests are.
 
     cli → daemon → app → {server, console → admin} → runtime → {upstream, admission}
         → {wire, routing, quota, store} → config → core → errors
 
-It reads imports, also those inside functions, and never runs what it reads.
+The tests read all imports, also those inside functions, without running the code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HOUSE = ROOT / "gateway"
+SOURCE = ROOT / "gateway"
 TESTS = ROOT / "tests"
 
 CORE = frozenset({"core", "errors"})
@@ -53,18 +53,25 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(),
 }
-"""Room → rooms that its modules may import. `gateway` itself, the bare version, is free to all but
-the simulator."""
+"""Package or top-level module → those that it can import. `gateway` itself, which only has the
+version, is open to all but the simulator."""
 
 PURE = ("core", "wire", "routing", "quota", "errors")
 IMPURE = frozenset({"asyncio", "aiohttp", "time", "random", "secrets", "socket", "threading"})
-"""Clocks, chance and I/O are arguments of what is pure."""
+"""Clocks, randomness and I/O are arguments of pure code."""
 
 LONGEST = 600
-"""Lines of a file: a room that one person reads in one sitting."""
+"""Lines of a module."""
 
-MODULES = sorted(HOUSE.rglob("*.py"))
-ROOMS = sorted(path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists())
+FORMATS = ("chat", "messages", "responses")
+FORMAT_MODULES = (
+    *("codec", "parse_prompt", "render_prompt", "content", "tools"),
+    *("decode", "encode", "native", "usage"),
+)
+"""Every format has these; others are for what it alone has."""
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 
 
 class Import(NamedTuple):
@@ -72,14 +79,14 @@ class Import(NamedTuple):
     line: int
 
     @property
-    def room(self) -> str | None:
-        """Of ours; `gateway` where it is none of the rooms."""
+    def package(self) -> str | None:
+        """Its package or top-level module; `gateway` for the package itself, None for others."""
         first, _, rest = self.module.partition(".")
         return (rest.partition(".")[0] or first) if first == "gateway" else None
 
 
-def room_of(module: Path) -> str:
-    return module.relative_to(HOUSE).parts[0].removesuffix(".py")
+def package_of(module: Path) -> str:
+    return module.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imports(module: Path) -> Iterator[Import]:
@@ -97,81 +104,87 @@ def imports(module: Path) -> Iterator[Import]:
 
 
 def _member(name: str) -> str:
-    """What `from gateway import name` stands for."""
+    """The module of `from gateway import name`."""
     return f"gateway.{name}" if name in MAY_IMPORT else "gateway"
 
 
-def name_of(module: Path) -> str:
+def path_of(module: Path) -> str:
     return str(module.relative_to(ROOT))
 
 
 def test_imports_point_one_way() -> None:
-    astray = []
+    wrong = []
     for module in MODULES:
-        room = room_of(module)
-        allowed = MAY_IMPORT[room] | ({"gateway"} - {room} if room != "simulator" else set())
-        astray += [
-            f"{name_of(module)}:{each.line}: {room} must not import {each.module}"
+        package = package_of(module)
+        allowed = MAY_IMPORT[package] | (
+            {"gateway"} - {package} if package != "simulator" else set()
+        )
+        wrong += [
+            f"{path_of(module)}:{each.line}: {package} must not import {each.module}"
             for each in imports(module)
-            if each.room is not None and each.room not in allowed
+            if each.package is not None and each.package not in allowed
         ]
-    assert astray == []
+    assert wrong == []
 
 
-@pytest.mark.parametrize("room", PURE)
-def test_what_is_pure_knows_no_clock_and_no_network(room: str) -> None:
-    astray = [
-        f"{name_of(module)}:{each.line}: {each.module}"
+@pytest.mark.parametrize("package", PURE)
+def test_pure_packages_import_no_clock_and_no_network(package: str) -> None:
+    wrong = [
+        f"{path_of(module)}:{each.line}: {each.module}"
         for module in MODULES
-        if room_of(module) == room
+        if package_of(module) == package
         for each in imports(module)
         if each.module.partition(".")[0] in IMPURE
     ]
-    assert astray == []
+    assert wrong == []
 
 
-def test_every_room_is_in_the_picture() -> None:
-    assert {room_of(module) for module in MODULES} == set(MAY_IMPORT)
+def test_every_package_has_its_imports_listed() -> None:
+    assert {package_of(module) for module in MODULES} == set(MAY_IMPORT)
 
 
-def test_the_picture_has_no_way_back() -> None:
-    """However the table is changed: no two rooms may import each other."""
-    both_ways = [
+def test_no_two_packages_may_import_each_other() -> None:
+    cycles = [
         (one, other)
         for one, others in MAY_IMPORT.items()
         for other in others
         if one < other and one in MAY_IMPORT.get(other, ())
     ]
-    assert both_ways == []
+    assert cycles == []
 
 
-def test_a_module_says_what_it_is_for_and_is_short() -> None:
-    texts = {name_of(module): module.read_text() for module in MODULES}
-    assert [name for name, text in texts.items() if text.count("\n") > LONGEST] == []
-    nameless = [name for name, text in texts.items() if not ast.get_docstring(ast.parse(text))]
-    assert [name for name in nameless if texts[name].strip()] == []
+def test_modules_are_short_and_have_a_docstring() -> None:
+    texts = {path_of(module): module.read_text() for module in MODULES}
+    assert [path for path, text in texts.items() if text.count("\n") > LONGEST] == []
+    without = [path for path, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert [path for path in without if texts[path].strip()] == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_has_its_tests(room: str) -> None:
-    assert list((TESTS / room).rglob("test_*.py"))
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_have_the_same_modules(format: str) -> None:
+    modules = {path.stem for path in (SOURCE / "wire" / format).glob("*.py")}
+    assert set(FORMAT_MODULES) <= modules
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_tests_of_a_room_are_named_after_its_modules(room: str) -> None:
-    strangers = [
-        name_of(test)
-        for test in sorted((TESTS / room).rglob("test_*.py"))
-        if not _mirrored(test.relative_to(TESTS))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_has_tests(package: str) -> None:
+    assert list((TESTS / package).rglob("test_*.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tests_are_named_after_modules(package: str) -> None:
+    wrong = [
+        path_of(test)
+        for test in sorted((TESTS / package).rglob("test_*.py"))
+        if not _mirrors_a_module(test.relative_to(TESTS))
     ]
-    assert strangers == []
+    assert wrong == []
 
 
-def _mirrored(test: Path) -> bool:
-    """Whether the test's own path points at a module or a room; one with much to test may have
-    several files: `test_<module>_<aspect>.py`. What the tests themselves stand on may have its
-    tests beside it."""
+def _mirrors_a_module(test: Path) -> bool:
+    """`test_MODULE.py` or `test_MODULE_ASPECT.py`, of a module or package in the same folder of the
+    gateway, or of a support module of the tests."""
     name = test.stem.removeprefix("test_")
-    modules = {each.stem for each in (HOUSE / test.parent).glob("*")}
-    beside = {each.stem for each in (TESTS / test.parent).glob("*.py")} - {test.stem}
-    return any(name == each or name.startswith(f"{each}_") for each in modules | beside)
+    modules = {each.stem for each in (SOURCE / test.parent).glob("*")}
+    support = {each.stem for each in (TESTS / test.parent).glob("*.py")} - {test.stem}
+    return any(name == each or name.startswith(f"{each}_") for each in modules | support)

@@ -1,6 +1,6 @@
 """Writes docs/faults.md from the tables that the tests run through:
 
-    python -m tests.resilience.faults.generate_docs
+python -m tests.resilience.faults.generate_docs
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from tests.support.paths import ROOT
 PAGE: Final = ROOT / "docs" / "faults.md"
 
 _INTRODUCTION: Final = """\
-# What goes wrong, and what comes of it
+# Faults
 
-Every row is a test in all three formats (`tests/faults`), and this page is written from those
-tests: `python -m tests.resilience.faults.generate_docs`. Codes are those of [errors.md](errors.md).
+Every row is a test in all three formats (`tests/resilience/faults`), and this page is generated from
+those tests: `python -m tests.resilience.faults.generate_docs`. Codes are those of
+[errors.md](errors.md).
 
 ## Upstreams
 
-Two accounts have the model, the first fails and the second is sound: "Client, of two" says whose
-reply comes. Where nobody else may be asked, or no other account is there, the client is told what
-stands under "Client, alone". "Verdicts" are the words that `gateway logs show` has for the
-attempts at the account that fails: of two, and alone where that differs. No reply is ever put
-together from two, and no stream that broke off looks complete.
+"Client, two accounts" is the result when the first account fails and the second works; "Client, one
+account" the result without a second account, or if failover is not allowed. "Verdicts" are those
+in `gateway logs show` for the attempts on the failing account: with two accounts, and with one if
+they differ. A reply is never combined from two, and an incomplete stream never looks complete.
 
-Of 400, 404, 413 and 422 code and words are the upstream's own.
+For 400, 404, 413 and 422 code and message are the upstream's.
 
-"Bill" is what the client's key pays, alone. A reply costs what its upstream has counted, and what
-fails before it has begun costs nothing. One that breaks off is estimated, as one is that nobody
-counts: a token for every four characters that were heard, and the prompt as messages tell it with
-the frame that opens a reply, or as it was guessed. The row says which, as `usage_source`; with
+"Bill" is the charge with one account. A reply costs its reported usage, and a failure before the
+reply has begun costs nothing. An incomplete reply, or one without reported usage, is estimated:
+one output token per four characters received, and the input that the first frame of a messages
+reply reports, or else its estimate. `usage_source` of the row says which; with
 `money.bill_estimates: false` nothing is estimated.
 """
 
 _HEAD: Final = (
-    "| An upstream | Asked for | Client, of two | Client, alone | Verdicts | Account | Bill |\n"
+    "| The upstream | Request | Client, two accounts | Client, one account | Verdicts | Account | Bill |\n"
     "|---|---|---|---|---|---|---|\n"
 )
 _CLIENTS: Final = """\
 ## Clients
 
-Nothing of this is blamed on an account, and nothing but what the last column says reaches one.
+These faults do not affect the state of an account; the last column is what reaches the upstream.
 
-| A client | Asks for | Is told | Row | Bill | Upstream |
+| The client | Request | Response | Row | Bill | Upstream |
 |---|---|---|---|---|---|
 """
 
@@ -77,13 +77,15 @@ def _cells(fault: Fault) -> Iterator[str]:
     yield fault.asked.value
     told = _told(fault)
     yield {
-        By.OTHER: "the other's reply",
-        By.SAME: "the same account's reply",
+        By.OTHER: "the second account's reply",
+        By.SAME: "the first account's reply",
         By.NOBODY: told,
     }[fault.by]
     alone = fault.alone_tries
     yield "its reply" if alone[-1] == "ok" else told
-    yield _verdicts(fault.tries) + ("" if alone == fault.tries else f"; alone: {_verdicts(alone)}")
+    yield _verdicts(fault.tries) + (
+        "" if alone == fault.tries else f"; one account: {_verdicts(alone)}"
+    )
     yield _account(fault)
     yield fault.bill.value
 
@@ -92,15 +94,15 @@ def _told(fault: Fault) -> str:
     if fault.told is None:
         return ""
     told = f"in the stream: `{fault.told.code}`" if fault.in_band else spelled(fault.told)
-    return f"{told}, in the upstream's words" if fault.passed_on else told
+    return f"{told}, with the upstream's message" if fault.passed_on else told
 
 
 def spelled(told: Told) -> str:
     """Status, code and headers."""
     text = f"{told.status} `{told.code}`" if told.code else str(told.status)
     if told.retry_after is not None:
-        text += f", again after {told.retry_after} s"
-    return f"{text}, final" if told.final else text
+        text += f", retry after {told.retry_after} s"
+    return f"{text}, no retry" if told.final else text
 
 
 def _verdicts(words: tuple[str, ...]) -> str:
@@ -112,9 +114,9 @@ def _account(fault: Fault) -> str:
     failed = [word for word in fault.tries if word not in ("ok", "answers streams alone")]
     match fault.effect:
         case AccountPenalty.NONE:
-            return "as before"
+            return "unchanged"
         case AccountPenalty.FAILURE:
-            return f"counts {len(failed)}"
+            return f"{len(failed)} failure{'s' * (len(failed) > 1)}"
         case AccountPenalty.RATE_LIMITED:
             return f"rate limited{seconds}"
         case AccountPenalty.CIRCUIT_OPEN:
