@@ -14,6 +14,7 @@ from gateway.cli import main
 from gateway.config.load import parse_config
 from gateway.store import schema
 from gateway.store.records import AttemptRow, ExchangeState
+from tests.support.cases import in_one_test
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -115,12 +116,12 @@ def exists(path: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@in_one_test("page", PAGES, ids=lambda page: page.name)
 def test_named_paths_exist(page: Path) -> None:
     assert [path for path in named_paths(page) if not exists(path)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@in_one_test("page", PAGES, ids=lambda page: page.name)
 def test_links_have_a_target(page: Path) -> None:
     for target, _, anchor in re.findall(r"\]\((?!https?:)([^)#]+)(#([^)]*))?\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -166,7 +167,7 @@ def test_every_field_of_a_log_row_is_documented() -> None:
     assert [state for state in ExchangeState if f"\n| `{state}` |" not in OPERATIONS] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@in_one_test("page", PAGES, ids=lambda page: page.name)
 def test_commands_exist_with_their_options(page: Path) -> None:
     for text in written_commands(page):
         command = named_command(text)

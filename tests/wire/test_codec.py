@@ -24,6 +24,7 @@ from gateway.wire.registry import CODECS
 from gateway.wire.sse import Frame
 from gateway.wire.translator import NativeTranslator
 from gateway.wire.upstream_errors import parse_http_error
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, read_events, to_json
 from tests.support.grammar import assert_grammar
 from tests.support.hypothesis_profiles import examples
@@ -43,7 +44,7 @@ from tests.wire.stream_cases import (
 
 ANOTHER = Target(model="another-model")
 SHOWN = 'the-model/that "was" asked för'
-each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+each_stream = in_one_test(("format", "path"), STREAMS, ids=param_id)
 each_format = pytest.mark.parametrize("format", list(Format), ids=param_id)
 
 
@@ -83,7 +84,7 @@ def test_obeys_the_grammar_wherever_it_is_cut(format: Format, path: Path) -> Non
 WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
 
 
-@pytest.mark.parametrize(("format", "path"), WHOLE, ids=param_id)
+@in_one_test(("format", "path"), WHOLE, ids=param_id)
 def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
     codec = CODECS[format]
     body = orjson.loads(path.with_suffix(".json").read_bytes())
@@ -98,7 +99,7 @@ def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(("format", "path"), WHOLE, ids=param_id)
+@in_one_test(("format", "path"), WHOLE, ids=param_id)
 def test_renamed_bodies_differ_in_the_name_alone(format: Format, path: Path) -> None:
     codec, raw = CODECS[format], path.with_suffix(".json").read_bytes()
     body = orjson.loads(raw)
@@ -231,7 +232,7 @@ def test_only_invalid_request_comes_of_any_json(format: Format, body: Any, text:
         _assert_parsed_or_refused(format, {"model": text, "max_tokens": 1, field: body})
 
 
-@pytest.mark.parametrize(("format", "path"), PROMPTS, ids=param_id)
+@in_one_test(("format", "path"), PROMPTS, ids=param_id)
 def test_good_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path) -> None:
     body = _body(path)
     before = orjson.dumps(body)

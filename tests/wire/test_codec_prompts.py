@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from gateway.core.formats import Format
 from gateway.wire.registry import CODECS
 from tests.conformance.request_types import violations
 from tests.conformance.rules import chat, messages, responses
 from tests.conformance.rules.ids import IssuedIds
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, write_prompt
 from tests.wire.golden_files import PROMPTS, files_of_prompt, prompts_of, rendered, targets
 
@@ -39,7 +39,7 @@ def _name(value: object) -> str | None:
     return value.name if isinstance(value, Path) else None
 
 
-each_case = pytest.mark.parametrize("case", PROMPTS, ids=_name)
+each_case = in_one_test("case", PROMPTS, ids=_name)
 
 
 def test_there_are_enough_of_them() -> None:

@@ -2,8 +2,8 @@
 pieces, cut off, and whole.
 
 A new folder of fixtures is a new test; nothing here knows a format's details. The files that begin
-with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files`, and then read
-by a person.
+with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files`, and then
+read by a person.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gateway.core.reply import collect_reply, reply_events
 from gateway.errors import ServiceUnavailable
 from gateway.wire.registry import CODECS
 from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, from_json, read_events, to_json
 from tests.support.grammar import assert_grammar
 from tests.wire.golden_files import (
@@ -57,10 +58,10 @@ def _name(value: object) -> str | None:
     return param_id(value)
 
 
-each_case = pytest.mark.parametrize("case", [*CASES, *QUIRKS], ids=_name)
+each_case = in_one_test("case", [*CASES, *QUIRKS], ids=_name)
 each_client = pytest.mark.parametrize("to", list(Format), ids=lambda format: f"to_{format}")
-each_stream = pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
-each_body = pytest.mark.parametrize(("format", "path"), WITH_BODY, ids=param_id)
+each_stream = in_one_test(("format", "path"), STREAMS, ids=param_id)
+each_body = in_one_test(("format", "path"), WITH_BODY, ids=param_id)
 
 
 @each_case
@@ -152,7 +153,7 @@ def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format
         )
 
 
-@pytest.mark.parametrize("case", CASES, ids=_name)
+@in_one_test("case", CASES, ids=_name)
 def test_reasoning_comes_back_as_it_went(case: Path) -> None:
     """A client that says again what it was told brings back every signature, in order, unharmed."""
     events = _events(case)

@@ -40,6 +40,7 @@ from gateway.wire.token_estimate import (
     text_tokens,
 )
 from tests.simulator.images import PNG
+from tests.support.cases import in_one_test
 from tests.support.hypothesis_profiles import examples
 from tests.support.paths import STREAMS
 
@@ -206,7 +207,7 @@ def test_what_nobody_could_send_is_not_a_fault() -> None:
     assert tokens(Text("\ud800")) > 0
 
 
-@pytest.mark.parametrize("path", BODIES, ids=lambda path: f"{path.parent.name}, {path.stem}")
+@in_one_test("path", BODIES, ids=lambda path: f"{path.parent.name}, {path.stem}")
 def test_every_prompt_has_its_tokens(path: Path) -> None:
     body = path.read_bytes()
     guess = estimate_tokens(CODECS[Format(path.stem)].parse_prompt(orjson.loads(body)))

@@ -23,6 +23,7 @@ from gateway.wire.emulation import event_transformer
 from gateway.wire.registry import CODECS
 from gateway.wire.sse import MAX_FRAME, write_frame
 from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
+from tests.support.cases import in_one_test
 from tests.wire.stream_cases import STREAMS, decode, decode_frames, frames_of, param_id
 
 STAMP = ReplyMetadata(reply_id="01", created=1, origin="here", input_tokens=7)
@@ -327,7 +328,7 @@ def _counted(event: Event) -> Event:
 
 
 @CLIENTS
-@pytest.mark.parametrize(("format", "path"), STREAMS, ids=param_id)
+@in_one_test(("format", "path"), STREAMS, ids=param_id)
 def test_every_stream_leaves_as_its_events_one_by_one(
     format: Format, path: Path, to: Format
 ) -> None:

@@ -48,6 +48,7 @@ from gateway.errors import ServiceUnavailable
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import Encoder, ReplyMetadata
 from gateway.wire.signatures import wrap
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import decode, frames_of, stream_files
@@ -356,7 +357,7 @@ def hinges() -> list[Path]:
     return sorted((FIXTURES / "streams").glob("*/events.json"))
 
 
-@pytest.mark.parametrize("path", hinges(), ids=lambda path: path.parent.name)
+@in_one_test("path", hinges(), ids=lambda path: path.parent.name)
 def test_stock_clients_add_up_what_whole_replies_say(path: Path) -> None:
     events = from_json(orjson.loads(path.read_bytes()))
     custom = any(isinstance(e, Open) and getattr(e.part, "kind", "") == "custom" for e in events)
@@ -396,7 +397,7 @@ def without_names(reply: Reply) -> tuple[Any, ...]:
     return reply.parts, reply.stop, reply.usage
 
 
-@pytest.mark.parametrize("path", stream_files(Format.CHAT), ids=lambda path: path.parent.name)
+@in_one_test("path", stream_files(Format.CHAT), ids=lambda path: path.parent.name)
 def test_chat_in_chat_out_is_the_same_reply(path: Path) -> None:
     """Through the hub and back nothing is lost of what the format says itself."""
     events = decode(CODEC.decoder(), path.read_bytes())

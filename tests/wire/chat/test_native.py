@@ -10,6 +10,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.wire.chat.native import ChatRewriter
 from gateway.wire.sse import Frame
+from tests.support.cases import in_one_test
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import UPSTREAM_MODEL, frames_of, param_id, prompt, stream_files
 
@@ -34,7 +35,7 @@ def test_usage_that_nobody_asked_for_is_left_out() -> None:
     assert out.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("path", stream_files(Format.CHAT), ids=param_id)
+@in_one_test("path", stream_files(Format.CHAT), ids=param_id)
 def test_without_usage_the_rest_is_the_same(path: Path) -> None:
     """Whatever the dialect: parsed chunks differ by the usage alone."""
     rewriter = ChatRewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=False))

@@ -29,6 +29,7 @@ from gateway.wire.messages import CODEC
 from gateway.wire.messages.decode import parse_reply
 from gateway.wire.messages.encode import render_reply
 from gateway.wire.signatures import unwrap
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json, read_events, to_json
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import decode, param_id, prompt
@@ -146,7 +147,7 @@ def test_a_refusal_and_a_call_that_was_cut_short() -> None:
 HINGES = sorted((FIXTURES / "streams").glob("*/events.json"))
 
 
-@pytest.mark.parametrize("path", HINGES, ids=param_id)
+@in_one_test("path", HINGES, ids=param_id)
 def test_a_body_means_what_its_stream_means(path: Path) -> None:
     events = from_json(read_events(path))
     if isinstance(events[-1], Fail) or not isinstance(events[0], Begin):
@@ -165,7 +166,7 @@ def test_a_body_means_what_its_stream_means(path: Path) -> None:
 OWN = sorted((FIXTURES / "streams").glob("*/messages.json"))
 
 
-@pytest.mark.parametrize("path", OWN, ids=param_id)
+@in_one_test("path", OWN, ids=param_id)
 def test_own_replies_come_out_as_they_went_in(path: Path) -> None:
     """But for the empty text in an empty message and proofs of unsigned reasoning."""
     raw = orjson.loads(path.read_bytes())

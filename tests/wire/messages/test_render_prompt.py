@@ -31,6 +31,7 @@ from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.messages.parse_prompt import parse_prompt
 from gateway.wire.messages.render_prompt import render_prompt
+from tests.support.cases import in_one_test
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import param_id
 
@@ -345,7 +346,7 @@ OWN = [
 ABLE = Target(model="up", system_turns=True, thinking=ThinkingStyle.ADAPTIVE)
 
 
-@pytest.mark.parametrize("path", OWN, ids=param_id)
+@in_one_test("path", OWN, ids=param_id)
 def test_own_prompts_keep_their_meaning(path: Path) -> None:
     body = orjson.loads(path.read_bytes())
     prompt = parse_prompt(body)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
-import pytest
 
 from gateway.core.events import End, Fail, StopReason
 from gateway.core.parts import Part, Refusal, Text, Thinking, ToolCall
 from gateway.core.reply import collect_reply
 from gateway.errors import TooManyRequests
 from gateway.wire.responses.decode import ResponsesDecoder
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json
 from tests.support.grammar import assert_grammar
 from tests.support.paths import FIXTURES
@@ -26,7 +26,7 @@ HINGES = [
 ]
 
 
-@pytest.mark.parametrize("path", HINGES, ids=lambda path: f"{path.parent.name}-{path.name}")
+@in_one_test("path", HINGES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_encoder_hinges_is_said_as_clients_want_it(path: Path) -> None:
     events = from_json(orjson.loads(path.read_bytes()))
     speaker = encoder()

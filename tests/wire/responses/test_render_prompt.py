@@ -29,6 +29,7 @@ from gateway.wire.codec import Rendering
 from gateway.wire.ids import sanitize_name
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.render_prompt import render_prompt
+from tests.support.cases import in_one_test
 from tests.support.fixture_json import to_json
 from tests.support.paths import FIXTURES
 
@@ -342,7 +343,7 @@ def test_the_context_of_a_file_comes_before_it() -> None:
 PROMPTS = sorted((FIXTURES / "prompts").glob("*/responses.json"))
 
 
-@pytest.mark.parametrize("path", PROMPTS, ids=lambda path: path.parent.name)
+@in_one_test("path", PROMPTS, ids=lambda path: path.parent.name)
 def test_own_prompts_mean_the_same_again(path: Path) -> None:
     prompt = parse_prompt(orjson.loads(path.read_bytes()))
     if prompt.extra and prompt.extra.data.get("background"):
