@@ -1,6 +1,5 @@
-"""What the tests of the responses encoder share: events of whole parts, and the frames they become.
-
-Whatever is encoded here obeys the strict grammar.
+"""Shared by the tests of the responses encoder: events of complete parts, and their frames, which
+are checked against the strict grammar.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ from tests.wire.stream_cases import frames_of, prompt
 from tests.wire.strict import responses as strict
 
 PROMPT = prompt(Format.RESPONSES, "shown")
-STAMP = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
+METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
 USAGE = Usage(input_tokens=25, output_tokens=40, reasoning_tokens=7)
-SIGNED = ProviderData(Format.RESPONSES, {"id": "rs_9", "encrypted_content": "ZW5j"})
+SIGNATURE = ProviderData(Format.RESPONSES, {"id": "rs_9", "encrypted_content": "ZW5j"})
 
 
 Piece = str | Citation | Signature
 
 
-def encoder(asked: Prompt = PROMPT) -> ResponsesEncoder:
-    return ResponsesEncoder(asked, STAMP)
+def new_encoder(request: Prompt = PROMPT) -> ResponsesEncoder:
+    return ResponsesEncoder(request, METADATA)
 
 
 def parts_of(*parts: tuple[Part, *tuple[Piece, ...]]) -> list[Event]:
-    """The events of whole parts, one after the other."""
+    """The events of consecutive complete parts."""
     events: list[Event] = [Begin("", "")]
     for index, (part, *pieces) in enumerate(parts):
         events += [Open(index, part), *(Delta(index, piece) for piece in pieces), Close(index)]
     return events
 
 
-def encoded(
-    events: Iterable[Event], stop: StopReason = StopReason.END_TURN, asked: Prompt = PROMPT
+def encode_events(
+    events: Iterable[Event], stop: StopReason = StopReason.END_TURN, request: Prompt = PROMPT
 ) -> tuple[bytes, ResponsesEncoder]:
-    speaker = encoder(asked)
-    raw = b"".join([*map(speaker.encode, events), speaker.encode(End(stop, USAGE))])
+    encoder = new_encoder(request)
+    raw = b"".join([*map(encoder.encode, events), encoder.encode(End(stop, USAGE))])
     strict.check(raw)
-    return raw, speaker
+    return raw, encoder
 
 
-def told(raw: bytes) -> list[dict[str, Any]]:
-    """The events' data, without numbers, behind the two that open every stream."""
+def event_data(raw: bytes) -> list[dict[str, Any]]:
+    """The events' data without sequence numbers."""
     events = []
     for frame in frames_of([raw]):
         assert frame.data is not None
@@ -64,11 +63,11 @@ def told(raw: bytes) -> list[dict[str, Any]]:
 def output(
     *parts: tuple[Part, *tuple[Piece, ...]],
     stop: StopReason = StopReason.END_TURN,
-    asked: Prompt = PROMPT,
+    request: Prompt = PROMPT,
 ) -> list[dict[str, Any]]:
-    _, speaker = encoded(parts_of(*parts), stop, asked)
-    assert speaker.dropped == set()
-    items: list[dict[str, Any]] = speaker.response["output"]
+    _, encoder = encode_events(parts_of(*parts), stop, request)
+    assert encoder.dropped == set()
+    items: list[dict[str, Any]] = encoder.response["output"]
     return items
 
 
@@ -77,7 +76,7 @@ def message(*content: dict[str, Any], id: str = "msg_gw_a1_0", **more: Any) -> d
     return head | {"content": list(content)} | more
 
 
-def words(text: str, *annotations: dict[str, Any]) -> dict[str, Any]:
+def text_part(text: str, *annotations: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "output_text",
         "text": text,

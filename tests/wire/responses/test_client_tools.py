@@ -1,4 +1,4 @@
-"""Tools that the client runs: from item to call and back."""
+"""Client tools: from item to call and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMAND = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}
         ),
     ],
 )
-def test_a_call_and_its_item(item: Any, name: str, arguments: Any) -> None:
+def test_call_and_item(item: Any, name: str, arguments: Any) -> None:
     assert called_tool(item) == name
     tool = CLIENT_TOOLS[name]
     assert tool.arguments(item) == arguments
@@ -47,14 +47,14 @@ def test_a_call_and_its_item(item: Any, name: str, arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "[]", '{"command":'])
-def test_arguments_that_are_no_object(arguments: str) -> None:
+def test_arguments_that_are_not_an_object(arguments: str) -> None:
     assert CLIENT_TOOLS["local_shell"].call_item(arguments) == {
         "type": "local_shell_call",
         "action": {"type": "exec", "command": [], "env": {}},
     }
 
 
-def test_what_the_upstream_has_searched_is_no_call() -> None:
+def test_server_tool_search_is_not_a_call() -> None:
     assert called_tool({"type": "tool_search_call", "execution": "server"}) is None
     assert called_tool({"type": "computer_call"}) is None
     assert not is_call_output({"type": "tool_search_output", "execution": "server"})
@@ -77,6 +77,6 @@ def test_what_the_upstream_has_searched_is_no_call() -> None:
         ({"type": "tool_search_output", "tools": []}, "No tools found"),
     ],
 )
-def test_answers_in_words(item: Any, text: str) -> None:
+def test_output_text(item: Any, text: str) -> None:
     assert is_call_output(item)
     assert output_text(item, "input.0") == text

@@ -1,4 +1,4 @@
-"""Annotations of responses texts: pages of the web cross, the rest goes home alone."""
+"""Annotations: web pages cross formats, other sources stay in this one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OSLO = {
 }
 
 
-def test_a_page_of_the_web() -> None:
+def test_web_page() -> None:
     citation = parse_citation(OSLO)
     pocket = ProviderData(Format.RESPONSES, OSLO)
     assert citation == Citation(
@@ -25,19 +25,19 @@ def test_a_page_of_the_web() -> None:
     assert render_citation(citation, 0, 9) == OSLO | {"start_index": 0, "end_index": 9}
 
 
-def test_a_page_that_another_format_cited() -> None:
+def test_web_page_of_another_format() -> None:
     foreign = Citation(url="u", extra=ProviderData(Format.MESSAGES, {"type": "web"}))
-    told = {"type": "url_citation", "start_index": 0, "end_index": 0, "title": "", "url": "u"}
-    assert echo_citation(foreign) == told
+    annotation = {"type": "url_citation", "start_index": 0, "end_index": 0, "title": "", "url": "u"}
+    assert echo_citation(foreign) == annotation
 
 
-def test_sources_of_other_kinds() -> None:
+def test_other_sources() -> None:
     file = {"type": "file_citation", "file_id": "file_1", "index": 3}
     assert echo_citation(parse_citation(file)) is file
     assert render_citation(parse_citation(file), 0, 9) is None
     assert echo_citation(Citation(cited_text="Oslo")) is None
 
 
-def test_what_is_odd_is_not_taken() -> None:
+def test_malformed_annotation() -> None:
     odd = {"url": 1, "title": None, "start_index": True, "end_index": 1.5}
     assert parse_citation(odd) == Citation(extra=ProviderData(Format.RESPONSES, odd))

@@ -1,4 +1,4 @@
-"""Whole responses replies: failures, bodies that say little, and what clients get."""
+"""Complete replies: failures, minimal bodies, and round trips."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ HI: Any = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
-def test_a_failed_response_is_no_reply(status: str) -> None:
+def test_failed_response(status: str) -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"status": status, "output": [HI]})
     assert failed.value.failure.kind is FailureKind.RESPONSE
 
 
-def test_the_failure_says_why() -> None:
+def test_failure_message() -> None:
     error = {"code": "rate_limit_exceeded", "message": "Slow down"}
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"status": "failed", "output": [], "error": error})
     assert (failed.value.failure.status, failed.value.failure.message) == (429, "Slow down")
 
 
-def test_a_body_that_is_no_response() -> None:
+def test_body_that_is_not_a_response() -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"content": []})
     assert failed.value.failure.kind is FailureKind.MALFORMED
 
 
-def test_a_body_that_says_little() -> None:
+def test_minimal_body() -> None:
     assert parse_reply({"output": [HI]}) == Reply(
         id="", model="", parts=(Text("Hi"),), stop=StopReason.END_TURN, usage=None
     )
@@ -64,24 +64,24 @@ def test_incomplete_responses(reason: str, stop: StopReason) -> None:
     assert parse_reply(body).stop is stop
 
 
-STAMP = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
+METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
 WHOLE = sorted(FIXTURES.glob("streams/*/responses.json"))
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.parent.name)
-def test_own_replies_mean_the_same_again(path: Path) -> None:
-    """As a body, and as a stream; all of it but for calls' odd ids."""
+def test_round_trip(path: Path) -> None:
+    """As a body and as a stream; only invalid call ids differ."""
     try:
         reply = parse_reply(orjson.loads(path.read_bytes()))
     except ReplyFailed:
         return
-    asked = prompt(Format.RESPONSES, "shown")
-    body, dropped = render_reply(reply, asked, STAMP)
+    request = prompt(Format.RESPONSES, "shown")
+    body, dropped = render_reply(reply, request, METADATA)
     assert dropped == set()
     if reply.usage is not None:
         strict.check_body(body)
-    speaker = ResponsesEncoder(asked, STAMP)
-    raw = b"".join(map(speaker.encode, reply_events(reply)))
+    encoder = ResponsesEncoder(request, METADATA)
+    raw = b"".join(map(encoder.encode, reply_events(reply)))
     folded = collect_reply(decode(ResponsesDecoder(), raw))
     assert parse_reply(body) == folded
     assert (body["model"], body["id"]) == ("shown", "resp_a1")
@@ -91,8 +91,8 @@ def test_own_replies_mean_the_same_again(path: Path) -> None:
         assert to_json(folded.parts) == to_json(reply.parts)
 
 
-def test_the_answer_repeats_what_was_asked() -> None:
-    asked = parse_prompt(
+def test_response_echoes_the_request() -> None:
+    request = parse_prompt(
         {
             "model": "m",
             "instructions": "Be brief.",
@@ -117,7 +117,7 @@ def test_the_answer_repeats_what_was_asked() -> None:
         }
     )
     reply = Reply(id="", model="", parts=(), stop=StopReason.END_TURN, usage=None)
-    body, _ = render_reply(reply, asked, STAMP)
+    body, _ = render_reply(reply, request, METADATA)
     echo = {
         "instructions": "Be brief.",
         "max_output_tokens": 99,

@@ -1,4 +1,4 @@
-"""What a responses client gets of a whole reply: the frames spelled out, and how it ends."""
+"""Streams for a responses client: the exact frames, and how they end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ from gateway.wire.responses.decode import ResponsesDecoder
 from gateway.wire.signatures import wrap
 from tests.support.fixture_json import from_json, to_json
 from tests.support.paths import FIXTURES
-from tests.wire.responses.encoding import USAGE, encoded, encoder, message, parts_of, told, words
+from tests.wire.responses.encoding import (
+    USAGE,
+    encode_events,
+    event_data,
+    message,
+    new_encoder,
+    parts_of,
+    text_part,
+)
 from tests.wire.stream_cases import decode, frames_of
 from tests.wire.strict import responses as strict
 
@@ -64,11 +72,11 @@ RESPONSE = {
 }
 
 
-def test_a_whole_stream() -> None:
-    """Thinking, text and two calls of another format's upstream, one of them without arguments."""
+def test_complete_stream() -> None:
+    """Reasoning, text and two calls of another format, one without arguments."""
     signature = ProviderData(Format.MESSAGES, "c2ln")
-    sealed = wrap(signature, "here")
-    raw, _ = encoded(
+    encrypted = wrap(signature, "here")
+    raw, _ = encode_events(
         parts_of(
             (Thinking(), "h", "m", Signature(signature)),
             (Text(), "Hi"),
@@ -78,8 +86,13 @@ def test_a_whole_stream() -> None:
         StopReason.TOOL_CALL,
     )
     summary = {"type": "summary_text", "text": "hm"}
-    thought = {"id": "rs_gw_a1_0", "type": "reasoning", "status": "in_progress", "summary": []}
-    said = message(id="msg_gw_a1_1")
+    thought = {
+        "id": "rs_gw_a1_0",
+        "type": "reasoning",
+        "status": "in_progress",
+        "summary": [],
+    }
+    message_item = message(id="msg_gw_a1_1")
     first = {
         "id": "fc_gw_a1_2",
         "type": "function_call",
@@ -90,8 +103,8 @@ def test_a_whole_stream() -> None:
     }
     second = first | {"id": "fc_gw_a1_4", "call_id": "toolu_2", "name": "g"}
     done = [
-        thought | {"status": "completed", "summary": [summary], "encrypted_content": sealed},
-        said | {"content": [words("Hi")]},
+        thought | {"status": "completed", "summary": [summary], "encrypted_content": encrypted},
+        message_item | {"content": [text_part("Hi")]},
         first | {"status": "completed", "arguments": '{"a":1}'},
         second | {"status": "completed", "arguments": "{}"},
     ]
@@ -105,7 +118,7 @@ def test_a_whole_stream() -> None:
     def finished(index: int) -> dict[str, Any]:
         return {"type": "output_item.done", "output_index": index, "item": done[index]}
 
-    assert told(raw) == [
+    assert event_data(raw) == [
         {"type": "created", "response": RESPONSE},
         {"type": "in_progress", "response": RESPONSE},
         added(0, thought),
@@ -115,11 +128,11 @@ def test_a_whole_stream() -> None:
         in_summary | {"type": "reasoning_summary_text.done", "text": "hm"},
         in_summary | {"type": "reasoning_summary_part.done", "part": summary},
         finished(0),
-        added(1, said | {"status": "in_progress"}),
-        in_content | {"type": "content_part.added", "part": words("")},
+        added(1, message_item | {"status": "in_progress"}),
+        in_content | {"type": "content_part.added", "part": text_part("")},
         in_content | {"type": "output_text.delta", "delta": "Hi", "logprobs": []},
         in_content | {"type": "output_text.done", "text": "Hi", "logprobs": []},
-        in_content | {"type": "content_part.done", "part": words("Hi")},
+        in_content | {"type": "content_part.done", "part": text_part("Hi")},
         finished(1),
         added(2, first),
         of[2] | {"type": "function_call_arguments.delta", "delta": '{"a":'},
@@ -149,17 +162,17 @@ def test_a_whole_stream() -> None:
     ]
 
 
-def test_events_are_numbered_without_gaps() -> None:
-    raw, _ = encoded(parts_of((Text(), *"abc"), (Refusal(), "d")))
+def test_sequence_numbers_have_no_gaps() -> None:
+    raw, _ = encode_events(parts_of((Text(), *"abc"), (Refusal(), "d")))
     numbers = [orjson.loads(frame.data or b"")["sequence_number"] for frame in frames_of([raw])]
     assert numbers == list(range(len(numbers)))
 
 
-def test_the_bytes_of_a_piece() -> None:
-    speaker = encoder()
+def test_bytes_of_a_delta() -> None:
+    encoder = new_encoder()
     for event in parts_of((Text(),))[:2]:
-        speaker.encode(event)
-    assert speaker.encode(Delta(0, 'é"')) == (
+        encoder.encode(event)
+    assert encoder.encode(Delta(0, 'é"')) == (
         b"event: response.output_text.delta\n"
         b'data: {"type":"response.output_text.delta","sequence_number":4,'
         b'"item_id":"msg_gw_a1_0","output_index":0,"content_index":0,'
@@ -181,20 +194,20 @@ def test_the_bytes_of_a_piece() -> None:
     ],
 )
 def test_stop_reasons(stop: StopReason, reason: str | None) -> None:
-    raw, speaker = encoded(parts_of((Text(), "A")), stop)
+    raw, encoder = encode_events(parts_of((Text(), "A")), stop)
     status = "incomplete" if reason else "completed"
-    assert told(raw)[-1]["type"] == status
-    assert speaker.response["status"] == status
-    assert speaker.response["incomplete_details"] == (reason and {"reason": reason})
-    assert speaker.response["output"][0]["status"] == status
+    assert event_data(raw)[-1]["type"] == status
+    assert encoder.response["status"] == status
+    assert encoder.response["incomplete_details"] == (reason and {"reason": reason})
+    assert encoder.response["output"][0]["status"] == status
 
 
-def test_a_model_that_declined_in_words_is_done() -> None:
-    _, speaker = encoded(parts_of((Refusal(), "No.")), StopReason.REFUSAL)
-    assert speaker.response["status"] == "completed"
+def test_refusal_is_completed() -> None:
+    _, encoder = encode_events(parts_of((Refusal(), "No.")), StopReason.REFUSAL)
+    assert encoder.response["status"] == "completed"
 
 
-def test_what_was_cut_off_at_the_limit_is_incomplete() -> None:
+def test_truncated_reply_is_incomplete() -> None:
     calls: list[Event] = [
         Begin("", ""),
         *(Open(index, ToolCall(f"c{index}", "f")) for index in range(3)),
@@ -203,20 +216,20 @@ def test_what_was_cut_off_at_the_limit_is_incomplete() -> None:
         Delta(2, "{}"),
         *(Close(index) for index in range(3)),
     ]
-    _, speaker = encoded(calls, StopReason.MAX_TOKENS)
-    statuses = [item["status"] for item in speaker.response["output"]]
+    _, encoder = encode_events(calls, StopReason.MAX_TOKENS)
+    statuses = [item["status"] for item in encoder.response["output"]]
     assert statuses == ["completed", "incomplete", "incomplete"]
 
 
-def test_an_empty_reply() -> None:
-    raw, speaker = encoded([Begin("", "")])
-    assert [event["type"] for event in told(raw)] == ["created", "in_progress", "completed"]
-    assert speaker.response["output"] == []
+def test_empty_reply() -> None:
+    raw, encoder = encode_events([Begin("", "")])
+    assert [event["type"] for event in event_data(raw)] == ["created", "in_progress", "completed"]
+    assert encoder.response["output"] == []
 
 
-def test_usage_of_every_kind_and_none() -> None:
-    speaker = encoder()
-    speaker.encode(Begin("", ""))
+def test_usage() -> None:
+    encoder = new_encoder()
+    encoder.encode(Begin("", ""))
     full = Usage(
         input_tokens=9,
         cache_read_tokens=5,
@@ -225,45 +238,45 @@ def test_usage_of_every_kind_and_none() -> None:
         reasoning_tokens=1,
         web_searches=2,
     )
-    raw = speaker.encode(End(StopReason.END_TURN, full))
-    response = told(raw)[0]["response"]
+    raw = encoder.encode(End(StopReason.END_TURN, full))
+    response = event_data(raw)[0]["response"]
     assert response["usage"]["input_tokens_details"] == {
         "cached_tokens": 5,
         "cache_write_tokens": 3,
     }
     assert response["tool_usage"]["web_search"] == {"num_requests": 2}
-    speaker = encoder()
-    speaker.encode(Begin("", ""))
-    raw = speaker.encode(End(StopReason.END_TURN, None))
-    assert told(raw)[0]["response"]["usage"] is None
+    encoder = new_encoder()
+    encoder.encode(Begin("", ""))
+    raw = encoder.encode(End(StopReason.END_TURN, None))
+    assert event_data(raw)[0]["response"]["usage"] is None
 
 
-def test_the_tier_that_an_upstream_of_this_format_chose() -> None:
-    speaker = encoder()
-    speaker.encode(Begin("", ""))
+def test_native_service_tier() -> None:
+    encoder = new_encoder()
+    encoder.encode(Begin("", ""))
     extra = ProviderData(Format.RESPONSES, {"service_tier": "priority"})
-    speaker.encode(End(StopReason.END_TURN, USAGE, extra=extra))
-    assert speaker.response["service_tier"] == "priority"
+    encoder.encode(End(StopReason.END_TURN, USAGE, extra=extra))
+    assert encoder.response["service_tier"] == "priority"
 
 
-def test_a_failure_closes_what_is_open() -> None:
-    speaker = encoder()
+def test_error_closes_open_items() -> None:
+    encoder = new_encoder()
     events = parts_of((Text(), "A"), (ToolCall("c1", "f"), '{"a'))[:-1]
-    raw = b"".join([*map(speaker.encode, events), speaker.encode_error(TooManyRequests())])
+    raw = b"".join([*map(encoder.encode, events), encoder.encode_error(TooManyRequests())])
     strict.check(raw, errored=True)
-    failed = told(raw)[-1]
+    failed = event_data(raw)[-1]
     assert failed["type"] == "failed"
     response = failed["response"]
     assert response["error"] == {"code": "rate_limit_exceeded", "message": "Too Many Requests"}
     assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
     assert response["output"][1]["arguments"] == '{"a'
-    assert speaker.encode_error(TooManyRequests()) == b""
+    assert encoder.encode_error(TooManyRequests()) == b""
 
 
-def test_a_failure_before_anything() -> None:
-    raw = encoder().encode_error(InternalError())
+def test_error_before_any_event() -> None:
+    raw = new_encoder().encode_error(InternalError())
     strict.check(raw, errored=True)
-    assert told(raw) == [
+    assert event_data(raw) == [
         {
             "type": "error",
             "code": "server_error",
@@ -273,19 +286,19 @@ def test_a_failure_before_anything() -> None:
     ]
 
 
-def test_a_failure_of_the_upstreams_is_not_spoken_by_itself() -> None:
+def test_fail_event_is_not_encoded() -> None:
     (fail,) = from_json(orjson.loads((FIXTURES / "streams/error_first/events.json").read_bytes()))
     assert isinstance(fail, Fail)
-    assert encoder().encode(fail) == b""
+    assert new_encoder().encode(fail) == b""
 
 
-def test_signs_of_life() -> None:
-    speaker = encoder()
-    assert speaker.ping() == b": keepalive\n\n"
+def test_pings() -> None:
+    encoder = new_encoder()
+    assert encoder.ping() == b": keepalive\n\n"
     events = parts_of((Text(), "A"))
-    raw = b"".join(map(speaker.encode, events[:3]))
-    raw += speaker.ping() + speaker.encode(Ping())
-    raw += speaker.encode(Close(0)) + speaker.encode(End(StopReason.END_TURN, USAGE))
+    raw = b"".join(map(encoder.encode, events[:3]))
+    raw += encoder.ping() + encoder.encode(Ping())
+    raw += encoder.encode(Close(0)) + encoder.encode(End(StopReason.END_TURN, USAGE))
     strict.check(raw)
     again = decode(ResponsesDecoder(), raw)
     assert [event for event in again if isinstance(event, Ping)] == [Ping(), Ping()]

@@ -1,4 +1,4 @@
-"""Every fixture's events, said to a responses client and read back."""
+"""Every fixture's events, encoded and decoded again."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json
 from tests.support.grammar import assert_grammar
 from tests.support.paths import FIXTURES
-from tests.wire.responses.encoding import USAGE, encoder
+from tests.wire.responses.encoding import USAGE, new_encoder
 from tests.wire.stream_cases import decode
 from tests.wire.strict import responses as strict
 
-HINGES = [
+EVENT_FILES = [
     *sorted(FIXTURES.glob("streams/*/events*.json")),
     *sorted(FIXTURES.glob("quirks/*/*/events.json")),
 ]
 
 
-@in_one_test("path", HINGES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_encoder_hinges_is_said_as_clients_want_it(path: Path) -> None:
+@in_one_test("path", EVENT_FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_encoded_events_decode_to_the_same_reply(path: Path) -> None:
     events = from_json(orjson.loads(path.read_bytes()))
-    speaker = encoder()
+    encoder = new_encoder()
     *others, last = events
-    raw = b"".join(map(speaker.encode, others))
+    raw = b"".join(map(encoder.encode, others))
     if isinstance(last, Fail):
-        raw += speaker.encode_error(TooManyRequests())
+        raw += encoder.encode_error(TooManyRequests())
         strict.check(raw, errored=True)
     else:
-        raw += speaker.encode(End(last.stop, last.usage or USAGE))
+        raw += encoder.encode(End(last.stop, last.usage or USAGE))
         strict.check(raw)
     again = decode(ResponsesDecoder(), raw)
     assert_grammar(again)
@@ -44,11 +44,11 @@ def test_encoder_hinges_is_said_as_clients_want_it(path: Path) -> None:
         assert isinstance(again[-1], Fail)
         return
     reply = collect_reply(again)
-    assert _spoken(reply.parts) == _spoken(collect_reply(events).parts)
-    assert reply.stop is _SAID.get(last.stop, last.stop)
+    assert _reply_texts(reply.parts) == _reply_texts(collect_reply(events).parts)
+    assert reply.stop is _DECODED_STOPS.get(last.stop, last.stop)
 
 
-_SAID = {
+_DECODED_STOPS = {
     StopReason.CONTEXT_WINDOW: StopReason.MAX_TOKENS,
     StopReason.STOP_SEQUENCE: StopReason.END_TURN,
     StopReason.PAUSE: StopReason.END_TURN,
@@ -56,21 +56,21 @@ _SAID = {
 }
 
 
-def _spoken(parts: Iterable[Part]) -> list[tuple[str, str]]:
-    """What no format may lose: texts, neighbours in one, and calls."""
-    said: list[tuple[str, str]] = []
+def _reply_texts(parts: Iterable[Part]) -> list[tuple[str, str]]:
+    """What no format may drop: texts, joined, and calls."""
+    texts: list[tuple[str, str]] = []
     for part in parts:
         match part:
-            case Text(text) if said and said[-1][0] == "text":
-                said[-1] = ("text", said[-1][1] + text)
+            case Text(text) if texts and texts[-1][0] == "text":
+                texts[-1] = ("text", texts[-1][1] + text)
             case Text(text):
-                said.append(("text", text))
+                texts.append(("text", text))
             case Refusal(text):
-                said.append(("refusal", text))
+                texts.append(("refusal", text))
             case Thinking(text):
-                said.append(("thinking", text))
+                texts.append(("thinking", text))
             case ToolCall(_, name, arguments):
-                said.append((f"call of {name}", arguments or "{}"))
+                texts.append((f"call of {name}", arguments or "{}"))
             case _:
-                said.append(("else", ""))
-    return [(kind, text) for kind, text in said if kind != "else"]
+                texts.append(("else", ""))
+    return [(kind, text) for kind, text in texts if kind != "else"]

@@ -1,4 +1,4 @@
-"""Calls, searches and items of unknown types as a responses client gets them."""
+"""Calls, searches and unknown items for a responses client."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gateway.wire.responses.tools import parse_tools
 from tests.support.fixture_json import to_json
 from tests.wire.responses.encoding import (
     USAGE,
-    encoded,
-    encoder,
+    encode_events,
+    event_data,
     message,
+    new_encoder,
     output,
     parts_of,
-    told,
-    words,
+    text_part,
 )
 from tests.wire.stream_cases import decode
 
 
-def test_calls_of_every_kind() -> None:
-    own = ProviderData(Format.RESPONSES, {"id": "fc_7"})
+def test_calls() -> None:
+    native = ProviderData(Format.RESPONSES, {"id": "fc_7"})
     assert output(
-        (ToolCall("c1", "f", namespace="n", extra=own), "{}"),
+        (ToolCall("c1", "f", namespace="n", extra=native), "{}"),
         (ToolCall("c2", "p", kind=CallKind.CUSTOM), "*** ", "Begin"),
         (ToolCall("c3", "q", kind=CallKind.CUSTOM),),
         (ToolCall("c4", "g", '{"a":', extra=ProviderData(Format.MESSAGES, {"caller": 1})), "1}"),
@@ -77,14 +77,14 @@ def test_calls_of_every_kind() -> None:
     ]
 
 
-def test_what_this_format_alone_says_of_a_call() -> None:
-    speaker = encoder()
-    own = ProviderData(Format.RESPONSES, {"async": True})
-    raw = b"".join(map(speaker.encode, parts_of((ToolCall("c1", "f", extra=own), "{}"))))
-    assert told(raw)[2]["item"]["async"] is True
+def test_native_call_fields() -> None:
+    encoder = new_encoder()
+    native = ProviderData(Format.RESPONSES, {"async": True})
+    raw = b"".join(map(encoder.encode, parts_of((ToolCall("c1", "f", extra=native), "{}"))))
+    assert event_data(raw)[2]["item"]["async"] is True
 
 
-def test_interleaved_calls_stay_interleaved() -> None:
+def test_interleaved_calls() -> None:
     events: list[Event] = [
         Begin("", ""),
         Open(0, ToolCall("c1", "f")),
@@ -95,24 +95,24 @@ def test_interleaved_calls_stay_interleaved() -> None:
         Delta(0, "1}"),
         Close(0),
     ]
-    raw, speaker = encoded(events, StopReason.TOOL_CALL)
-    assert [item["arguments"] for item in speaker.response["output"]] == ['{"a":1}', "{}"]
+    raw, encoder = encode_events(events, StopReason.TOOL_CALL)
+    assert [item["arguments"] for item in encoder.response["output"]] == ['{"a":1}', "{}"]
     again = decode(ResponsesDecoder(), raw)
     assert to_json(again[1:]) == to_json([*events[1:], End(StopReason.TOOL_CALL, USAGE)])
 
 
-def test_a_tool_that_the_client_knows_by_its_type() -> None:
+def test_client_tool_call() -> None:
     tools = tuple(parse_tools([{"type": "shell"}, {"type": "function", "name": "f"}], "tools"))
-    asked = Prompt(format=Format.RESPONSES, model="m", turns=(), tools=tools)
-    raw, speaker = encoded(
+    request = Prompt(format=Format.RESPONSES, model="m", turns=(), tools=tools)
+    raw, encoder = encode_events(
         parts_of((ToolCall("toolu_1", "shell"), '{"commands":', '["ls"]}')),
         StopReason.TOOL_CALL,
-        asked,
+        request,
     )
     item = {"id": "sh_gw_a1_0", "call_id": "toolu_1", "type": "shell_call"}
     done = item | {"action": {"commands": ["ls"]}, "status": "completed"}
-    assert speaker.response["output"] == [done]
-    assert told(raw)[2:4] == [
+    assert encoder.response["output"] == [done]
+    assert event_data(raw)[2:4] == [
         {
             "type": "output_item.added",
             "output_index": 0,
@@ -121,8 +121,8 @@ def test_a_tool_that_the_client_knows_by_its_type() -> None:
         {"type": "output_item.done", "output_index": 0, "item": done},
     ]
     plain = Tool(kind=ToolKind.FUNCTION, name="shell")
-    asked = Prompt(format=Format.RESPONSES, model="m", turns=(), tools=(plain,))
-    (call,) = output((ToolCall("c1", "shell"), "{}"), asked=asked)
+    request = Prompt(format=Format.RESPONSES, model="m", turns=(), tools=(plain,))
+    (call,) = output((ToolCall("c1", "shell"), "{}"), request=request)
     assert call["type"] == "function_call"
 
 
@@ -132,8 +132,8 @@ FOUND = ProviderData(
 )
 
 
-def test_a_search_that_another_format_ran() -> None:
-    raw, speaker = encoded(
+def test_search_of_another_format() -> None:
+    raw, encoder = encode_events(
         parts_of(
             (ServerToolCall("srch_1", "web_search"), '{"query":', '"Oslo"}'),
             (ServerToolResult("srch_1", "web_search", FOUND),),
@@ -145,7 +145,7 @@ def test_a_search_that_another_format_ran() -> None:
     action = {"type": "search", "query": "Oslo", "queries": ["Oslo"], "sources": found}
     place = {"item_id": "ws_gw_a1_0", "output_index": 0}
     begun = item | {"status": "in_progress", "action": {"type": "search", "query": ""}}
-    assert told(raw)[2:7] == [
+    assert event_data(raw)[2:7] == [
         {"type": "output_item.added", "output_index": 0, "item": begun},
         place | {"type": "web_search_call.in_progress"},
         place | {"type": "web_search_call.searching"},
@@ -156,10 +156,10 @@ def test_a_search_that_another_format_ran() -> None:
             "item": item | {"status": "completed", "action": action},
         },
     ]
-    assert speaker.dropped == set()
+    assert encoder.dropped == set()
 
 
-def test_a_search_without_a_result() -> None:
+def test_search_without_result() -> None:
     first, second = output(
         (ServerToolCall("s1", "web_search", "nonsense"),),
         (ServerToolCall("s2", "web_search"), '{"query":"Oslo"}'),
@@ -169,7 +169,7 @@ def test_a_search_without_a_result() -> None:
     assert second["action"] == empty | {"query": "Oslo", "queries": ["Oslo"]}
 
 
-def test_items_of_this_format_alone() -> None:
+def test_native_items() -> None:
     item = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "aW1n"}
     assert output(
         (UnknownPart("image_generation_call", ProviderData(Format.RESPONSES, item)),),
@@ -177,9 +177,9 @@ def test_items_of_this_format_alone() -> None:
     ) == [item, item | {"id": "ig_gw_a1_1"}]
 
 
-def test_what_cannot_be_said_is_named() -> None:
+def test_dropped_parts() -> None:
     foreign = ProviderData(Format.MESSAGES, {"type": "container_upload"})
-    _, speaker = encoded(
+    _, encoder = encode_events(
         parts_of(
             (UnknownPart("container_upload", foreign),),
             (ServerToolCall("s1", "code_execution"), "{}"),
@@ -190,5 +190,11 @@ def test_what_cannot_be_said_is_named() -> None:
             (Text(), "A"),
         )
     )
-    assert speaker.dropped == {"container_upload", "code_execution", "web_search", "image", "audio"}
-    assert speaker.response["output"] == [message(words("A"))]
+    assert encoder.dropped == {
+        "container_upload",
+        "code_execution",
+        "web_search",
+        "image",
+        "audio",
+    }
+    assert encoder.response["output"] == [message(text_part("A"))]

@@ -1,4 +1,4 @@
-"""Messages and reasoning as a responses client gets them."""
+"""Messages and reasoning for a responses client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from gateway.core.formats import Format
 from gateway.core.parts import Citation, ProviderData, Refusal, Text, Thinking
 from gateway.wire.responses.input_items import parse_item
 from gateway.wire.signatures import wrap
-from tests.wire.responses.encoding import SIGNED, encoder, message, output, parts_of, told, words
+from tests.wire.responses.encoding import (
+    SIGNATURE,
+    event_data,
+    message,
+    new_encoder,
+    output,
+    parts_of,
+    text_part,
+)
 
 
-def test_texts_that_follow_each_other_are_one() -> None:
+def test_consecutive_texts_are_joined() -> None:
     link = Citation(url="https://example.org", title="T")
     second = Citation(url="https://example.org/b", start=0, end=3)
     far = Citation(url="https://example.org/c", start=-4, end=99)
@@ -22,7 +30,7 @@ def test_texts_that_follow_each_other_are_one() -> None:
         (Text(), "One. "), (Text("Two"), ".", link), (Text(), " Three.", second, far)
     ) == [
         message(
-            words(
+            text_part(
                 "One. Two. Three.",
                 _link("https://example.org", 5, 9, "T"),
                 _link("https://example.org/b", 9, 12),
@@ -42,24 +50,24 @@ def _link(url: str, start: int, end: int, title: str = "") -> dict[str, Any]:
     }
 
 
-def test_citations_stand_with_their_text_from_the_start() -> None:
+def test_initial_citations() -> None:
     text = Text("A", citations=(Citation(url="https://example.org"),))
-    assert output((text,)) == [message(words("A", _link("https://example.org", 0, 1)))]
+    assert output((text,)) == [message(text_part("A", _link("https://example.org", 0, 1)))]
 
 
-def test_citations_of_other_things() -> None:
-    own = {"type": "file_citation", "file_id": "file_1", "index": 1, "filename": "a"}
+def test_other_citations() -> None:
+    native = {"type": "file_citation", "file_id": "file_1", "index": 1, "filename": "a"}
     foreign = Citation(
         title="Paper", extra=ProviderData(Format.MESSAGES, {"type": "char_location"})
     )
-    speaker = encoder()
-    known = Citation(extra=ProviderData(Format.RESPONSES, own))
-    raw = b"".join(map(speaker.encode, parts_of((Text(), "A", known, foreign))))
-    assert told(raw)[-1]["annotation"] == own
-    assert speaker.dropped == {"citations"}
+    encoder = new_encoder()
+    native_citation = Citation(extra=ProviderData(Format.RESPONSES, native))
+    raw = b"".join(map(encoder.encode, parts_of((Text(), "A", native_citation, foreign))))
+    assert event_data(raw)[-1]["annotation"] == native
+    assert encoder.dropped == {"citations"}
 
 
-def test_what_an_upstream_of_this_format_keeps_apart_stays_apart() -> None:
+def test_native_parts_stay_separate() -> None:
     def text(id: str, **more: Any) -> Text:
         return Text(extra=ProviderData(Format.RESPONSES, {"id": id} | more))
 
@@ -69,37 +77,37 @@ def test_what_an_upstream_of_this_format_keeps_apart_stays_apart() -> None:
         (text("msg_2"), "C"),
         (text("nonsense"), "D"),
     ) == [
-        message(words("A"), words("B"), id="msg_1", phase="commentary"),
-        message(words("C"), id="msg_2"),
-        message(words("D"), id="msg_gw_a1_2"),
+        message(text_part("A"), text_part("B"), id="msg_1", phase="commentary"),
+        message(text_part("C"), id="msg_2"),
+        message(text_part("D"), id="msg_gw_a1_2"),
     ]
 
 
-def test_a_refusal_is_a_part_of_the_message() -> None:
+def test_refusal_is_a_message_part() -> None:
     refusal = {"type": "refusal", "refusal": "No."}
     assert output((Text(), "Well."), (Refusal(), "N", "o."), (Text(), "So."))[0]["content"] == [
-        words("Well."),
+        text_part("Well."),
         refusal,
-        words("So."),
+        text_part("So."),
     ]
 
 
-def test_an_empty_text_is_an_empty_part() -> None:
-    assert output((Text(),)) == [message(words(""))]
+def test_empty_text() -> None:
+    assert output((Text(),)) == [message(text_part(""))]
 
 
 @pytest.mark.parametrize(
     ("part", "pieces", "encrypted"),
     [
         (Thinking(), ["hm"], wrap(None, "here")),
-        (Thinking("hm"), [Signature(SIGNED)], wrap(SIGNED, "here")),
+        (Thinking("hm"), [Signature(SIGNATURE)], wrap(SIGNATURE, "here")),
         (
             Thinking(extra=ProviderData(Format.RESPONSES, {"id": "rs_9"})),
-            ["hm", Signature(SIGNED)],
+            ["hm", Signature(SIGNATURE)],
             "ZW5j",
         ),
         (Thinking(extra=ProviderData(Format.RESPONSES, {"id": "rs_9"})), ["hm"], None),
-        (Thinking(signature=SIGNED, redacted=True), [], "ZW5j"),
+        (Thinking(signature=SIGNATURE, redacted=True), [], "ZW5j"),
         (
             Thinking(signature=ProviderData(Format.MESSAGES, "cmVk"), redacted=True),
             [],
@@ -116,21 +124,21 @@ def test_an_empty_text_is_an_empty_part() -> None:
         ),
     ],
 )
-def test_what_proves_reasoning(part: Thinking, pieces: list[Any], encrypted: str | None) -> None:
+def test_encrypted_reasoning(part: Thinking, pieces: list[Any], encrypted: str | None) -> None:
     (item,) = output((part, *pieces))
     assert item.get("encrypted_content") == encrypted
     summary = [{"type": "summary_text", "text": "hm"}] if "hm" in [part.text, *pieces] else []
     assert item["summary"] == summary
-    own = encrypted == "ZW5j" or encrypted is None
-    assert item["id"] == ("rs_9" if own else "rs_gw_a1_0")
+    native = encrypted == "ZW5j" or encrypted is None
+    assert item["id"] == ("rs_9" if native else "rs_gw_a1_0")
 
 
 @pytest.mark.parametrize("redacted", [False, True])
-def test_reasoning_comes_back_as_it_was(redacted: bool) -> None:
-    """What the client echoes is what another format's upstream has signed."""
+def test_reasoning_round_trip(redacted: bool) -> None:
+    """The client echoes what another format's upstream signed."""
     signature = ProviderData(Format.MESSAGES, "c2ln")
-    given = Thinking(signature=signature, redacted=redacted)
-    (item,) = output((given,) if redacted else (given, "hm"))
+    part = Thinking(signature=signature, redacted=redacted)
+    (item,) = output((part,) if redacted else (part, "hm"))
     (part,) = parse_item(item, "input.0").parts
     text = "" if redacted else "hm"
     assert part == Thinking(text, signature, redacted=redacted, origin="here")

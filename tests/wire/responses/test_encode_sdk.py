@@ -1,4 +1,4 @@
-"""The stock client library reads what responses clients get, and adds it up to the same reply."""
+"""The official client library accumulates the same reply from an encoded stream."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from gateway.core.reply import collect_reply
 from gateway.errors import TooManyRequests
 from tests.support.fixture_json import from_json
 from tests.support.paths import FIXTURES
-from tests.wire.responses.encoding import USAGE, encoder
+from tests.wire.responses.encoding import USAGE, new_encoder
 
 
 def _begins(path: Path) -> bool:
     return not isinstance(from_json(orjson.loads(path.read_bytes()))[0], Fail)
 
 
-HINGES = list(filter(_begins, sorted(FIXTURES.glob("streams/*/events.json"))))
+EVENT_FILES = list(filter(_begins, sorted(FIXTURES.glob("streams/*/events.json"))))
 
 
 @pytest.fixture
-async def said() -> list[bytes]:
-    """The streams that the server answers with, one after the other."""
+async def streams() -> list[bytes]:
+    """The streams that the server sends, in order."""
     return []
 
 
 @pytest.fixture
-async def client(said: list[bytes], aiohttp_server: AiohttpServer) -> AsyncIterator[AsyncOpenAI]:
+async def client(streams: list[bytes], aiohttp_server: AiohttpServer) -> AsyncIterator[AsyncOpenAI]:
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=said.pop(0), content_type="text/event-stream")
+        return web.Response(body=streams.pop(0), content_type="text/event-stream")
 
     app = web.Application()
     app.router.add_post("/v1/responses", answer)
@@ -48,19 +48,19 @@ async def client(said: list[bytes], aiohttp_server: AiohttpServer) -> AsyncItera
         yield library
 
 
-@pytest.mark.parametrize("path", HINGES, ids=lambda path: path.parent.name)
-async def test_the_library_adds_every_stream_up(
-    path: Path, said: list[bytes], client: AsyncOpenAI
+@pytest.mark.parametrize("path", EVENT_FILES, ids=lambda path: path.parent.name)
+async def test_sdk_accumulates_the_same_reply(
+    path: Path, streams: list[bytes], client: AsyncOpenAI
 ) -> None:
     events = from_json(orjson.loads(path.read_bytes()))
     *others, last = events
-    speaker = encoder()
-    raw = b"".join(map(speaker.encode, others))
+    encoder = new_encoder()
+    raw = b"".join(map(encoder.encode, others))
     if isinstance(last, End):
-        raw += speaker.encode(End(last.stop, last.usage or USAGE))
+        raw += encoder.encode(End(last.stop, last.usage or USAGE))
     else:
-        raw += speaker.encode_error(TooManyRequests())
-    said.append(raw)
+        raw += encoder.encode_error(TooManyRequests())
+    streams.append(raw)
     async with client.responses.stream(model="m", input="hi") as stream:
         kinds = [event.type async for event in stream]
         if kinds[-1] != "response.completed":

@@ -1,4 +1,4 @@
-"""Input items beyond those of plain conversations: what the hub is told of them."""
+"""Input items beyond plain conversations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.wire.responses.input_items import parse_item
 from gateway.wire.responses.parse_prompt import parse_prompt
 
 
-def opaque(data: Any) -> ProviderData:
+def native(data: Any) -> ProviderData:
     return ProviderData(Format.RESPONSES, data)
 
 
-def thought(item: Any) -> Thinking:
+def parse_thinking(item: Any) -> Thinking:
     (part,) = parse_item(item, "input.0").parts
     assert isinstance(part, Thinking)
     return part
@@ -36,43 +36,45 @@ def reasoning(encrypted: str, *texts: str) -> dict[str, Any]:
     }
 
 
-def test_reasoning_that_came_from_another_format() -> None:
+def test_wrapped_reasoning() -> None:
     signature = ProviderData(Format.MESSAGES, "c2ln")
     packed = signatures.wrap(signature, "here")
-    assert thought(reasoning(packed, "Hm.")) == Thinking("Hm.", signature, origin="here")
+    assert parse_thinking(reasoning(packed, "Hm.")) == Thinking("Hm.", signature, origin="here")
     redacted = signatures.wrap(signature, "here", redacted=True)
-    assert thought(reasoning(redacted)) == Thinking("", signature, redacted=True, origin="here")
+    assert parse_thinking(reasoning(redacted)) == Thinking(
+        "", signature, redacted=True, origin="here"
+    )
 
 
-def test_reasoning_that_nobody_signed() -> None:
+def test_unsigned_reasoning() -> None:
     packed = signatures.wrap(None, "here")
-    assert thought(reasoning(packed, "Hm.")) == Thinking("Hm.", origin="here")
+    assert parse_thinking(reasoning(packed, "Hm.")) == Thinking("Hm.", origin="here")
 
 
-def test_damaged_reasoning_belongs_to_nobody() -> None:
-    part = thought(reasoning("gw1.???", "Hm."))
+def test_malformed_wrapped_reasoning() -> None:
+    part = parse_thinking(reasoning("gw1.???", "Hm."))
     assert (part.text, part.signature) == ("Hm.", None)
     assert part.origin is not None
 
 
-def test_reasoning_of_this_format_keeps_its_item() -> None:
+def test_native_reasoning() -> None:
     item = reasoning("ZW5j", "Hm.") | {"id": "rs_1"}
-    part = thought(item)
-    assert part.signature == opaque({"id": "rs_1", "encrypted_content": "ZW5j"})
-    assert (part.origin, part.extra) == (None, opaque(item))
+    part = parse_thinking(item)
+    assert part.signature == native({"id": "rs_1", "encrypted_content": "ZW5j"})
+    assert (part.origin, part.extra) == (None, native(item))
 
 
-def test_an_unknown_part_does_not_make_a_message_an_unknown_item() -> None:
+def test_message_with_an_unknown_part() -> None:
     part = {"type": "part_of_tomorrow"}
     item = {"role": "user", "content": [part], "id": "msg_1"}
     assert parse_item(item, "input.0") == Turn(
         Role.USER,
-        (UnknownPart("part_of_tomorrow", opaque(part)),),
-        extra=opaque({"id": "msg_1", "type": "message"}),
+        (UnknownPart("part_of_tomorrow", native(part)),),
+        extra=native({"id": "msg_1", "type": "message"}),
     )
 
 
-def test_a_call_that_the_client_knows_by_its_type() -> None:
+def test_client_tool_call() -> None:
     item = {
         "type": "shell_call",
         "id": "sh_1",
@@ -82,22 +84,22 @@ def test_a_call_that_the_client_knows_by_its_type() -> None:
     }
     assert parse_item(item, "input.0") == Turn(
         Role.ASSISTANT,
-        (ToolCall("call_1", "shell", '{"commands":["ls"]}', extra=opaque(item)),),
+        (ToolCall("call_1", "shell", '{"commands":["ls"]}', extra=native(item)),),
     )
     answer = {"type": "shell_call_output", "call_id": "call_1", "output": [{"stdout": "a"}]}
     assert parse_item(answer, "input.1") == Turn(
-        Role.USER, (ToolResult("call_1", (Text('[{"stdout":"a"}]'),), extra=opaque(answer)),)
+        Role.USER, (ToolResult("call_1", (Text('[{"stdout":"a"}]'),), extra=native(answer)),)
     )
 
 
-def test_a_patch_that_failed() -> None:
+def test_failed_patch() -> None:
     item = {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no"}
     (result,) = parse_item(item, "input.0").parts
     assert isinstance(result, ToolResult)
     assert result.is_error
 
 
-def test_an_output_that_is_named_by_its_own_id() -> None:
+def test_output_with_only_its_own_id() -> None:
     (result,) = parse_item(
         {"type": "local_shell_call_output", "id": "call_1", "output": "a"}, "input.0"
     ).parts
@@ -112,7 +114,7 @@ FOUND = {"type": "function", "name": "found", "parameters": {"type": "object"}}
 SEARCHED = {"type": "tool_search_output", "call_id": "call_1", "execution": "client"}
 
 
-def test_tools_that_were_found_are_tools() -> None:
+def test_found_tools() -> None:
     prompt = parse_prompt({"model": "m", "input": [SEARCHED | {"tools": [FOUND]}]})
     (tool,) = prompt.tools
     assert (tool.name, tool.schema) == ("found", {"type": "object"})
@@ -123,13 +125,13 @@ def test_tools_that_were_found_are_tools() -> None:
     assert result.parts == (Text("Tools found: found"),)
 
 
-def test_found_tools_with_mistakes() -> None:
+def test_invalid_found_tools() -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_prompt({"model": "m", "input": [SEARCHED | {"tools": [{"type": "function"}]}]})
     assert refused.value.message == "input.0.tools.0.name: Field required"
 
 
-def test_an_answer_that_is_nested_too_deeply_is_refused_by_name() -> None:
+def test_too_deeply_nested_output() -> None:
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""What a responses client gets of the upstream's frames. Names and failures: `test_codecs.py`."""
+"""Frames of the native lane. Names and failures: `test_codec.py`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def rewriter_after(*raws: bytes) -> ResponsesRewriter:
     return rewriter
 
 
-def spoken(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+def parse_frame(raw: bytes) -> tuple[bytes, dict[str, Any]]:
     (frame,) = frames_of([raw])
     return frame.name, orjson.loads(frame.data or b"")
 
 
-def test_the_name_in_lifecycle_events() -> None:
+def test_model_name_in_lifecycle_events() -> None:
     (frame,) = frames_of([CREATED])
     rewriter = ResponsesRewriter(prompt(Format.RESPONSES, "shown"))
     out = rewriter.rewrite(frame, orjson.loads(frame.data or b""))
@@ -49,14 +49,14 @@ def test_the_name_in_lifecycle_events() -> None:
         b'event: response.output_text.delta\r\ndata: {"delta":"\\"model\\":\\"up\\""}\r\n\r\n',
     ],
 )
-def test_what_is_left_alone(raw: bytes) -> None:
+def test_unchanged_frames(raw: bytes) -> None:
     (frame,) = frames_of([raw])
     data = orjson.loads(frame.data) if frame.data not in (None, b"[DONE]") else None
     assert ResponsesRewriter(prompt(Format.RESPONSES, "shown")).rewrite(frame, data) == raw
 
 
-def test_a_failure_follows_the_response_as_it_was_seen() -> None:
-    name, event = spoken(rewriter_after(CREATED, DELTA % 5).encode_error(ServiceUnavailable()))
+def test_error_after_a_response() -> None:
+    name, event = parse_frame(rewriter_after(CREATED, DELTA % 5).encode_error(ServiceUnavailable()))
     assert name == b"response.failed"
     assert event == {
         "type": "response.failed",
@@ -72,8 +72,8 @@ def test_a_failure_follows_the_response_as_it_was_seen() -> None:
     }
 
 
-def test_a_failure_before_any_response_is_flat() -> None:
-    name, event = spoken(rewriter_after().encode_error(RequestTooLarge(param="input")))
+def test_error_before_any_response() -> None:
+    name, event = parse_frame(rewriter_after().encode_error(RequestTooLarge(param="input")))
     assert name == b"error"
     assert event == {
         "type": "error",
@@ -84,31 +84,31 @@ def test_a_failure_before_any_response_is_flat() -> None:
     }
 
 
-def test_an_error_without_a_code_goes_by_its_type() -> None:
-    _, event = spoken(rewriter_after(CREATED).encode_error(InternalError()))
+def test_error_without_a_code() -> None:
+    _, event = parse_frame(rewriter_after(CREATED).encode_error(InternalError()))
     assert event["response"]["error"]["code"] == "server_error"
 
 
-def test_frames_are_counted_where_they_are_not_numbered() -> None:
+def test_frames_without_sequence_numbers() -> None:
     bare = b'data: {"type":"response.output_text.delta"}\n\n'
-    _, event = spoken(rewriter_after(bare, bare, bare).encode_error(ServiceUnavailable()))
+    _, event = parse_frame(rewriter_after(bare, bare, bare).encode_error(ServiceUnavailable()))
     assert event["sequence_number"] == 3
 
 
-def test_frames_that_passed_by_are_counted_too() -> None:
+def test_skipped_frames() -> None:
     rewriter = rewriter_after(b'data: {"type":"d","sequence_number":4}\n\n')
     delta = b'event: d\ndata: {"type":"d","sequence_number":%d,"delta":"%b"}\n\n'
     rewriter.skip(delta % (5, b"a") + delta % (6, rb"\"sequence_number\":99"))
-    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
+    _, failed = parse_frame(rewriter.encode_error(ServiceUnavailable()))
     assert failed["sequence_number"] == 7
     rewriter.skip(b'data: {"type":"d"}\n\ndata: {"type":"d"}\n\n')
-    _, failed = spoken(rewriter.encode_error(ServiceUnavailable()))
+    _, failed = parse_frame(rewriter.encode_error(ServiceUnavailable()))
     assert failed["sequence_number"] == 9
 
 
 def test_pings() -> None:
     assert rewriter_after().ping() == b": keepalive\n\n"
-    name, event = spoken(rewriter_after(CREATED, DELTA % 5).ping())
+    name, event = parse_frame(rewriter_after(CREATED, DELTA % 5).ping())
     assert name == b"response.in_progress"
     assert event["sequence_number"] == 5
     assert event["response"]["model"] == "shown"

@@ -1,4 +1,4 @@
-"""The native lane: what is not left of the client's own body."""
+"""Requests of the native lane: what is removed from the client's body."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.wire import signatures
 from gateway.wire.responses.native import patch_prompt
 
 TARGET = Target(model="up", origin="here")
-SIGNED = {"id": "rs_1", "encrypted_content": "ZW5j"}
+SIGNATURE = {"id": "rs_1", "encrypted_content": "ZW5j"}
 SUMMARY = [{"type": "summary_text", "text": "Hm."}]
 
 
@@ -35,34 +35,34 @@ def reasoning(encrypted: str) -> dict[str, Any]:
     }
 
 
-def test_a_body_without_anything_of_ours_is_the_same() -> None:
-    given = [{"role": "user", "content": "hi"}, 7, SIGNED | {"type": "reasoning"}, {"id": None}]
-    body = {"model": "m", "input": given}
-    assert patch_prompt(body, TARGET)["input"] is given
+def test_body_without_generated_items() -> None:
+    items = [{"role": "user", "content": "hi"}, 7, SIGNATURE | {"type": "reasoning"}, {"id": None}]
+    body = {"model": "m", "input": items}
+    assert patch_prompt(body, TARGET)["input"] is items
     assert patch_prompt({"model": "m", "input": "hi"}, TARGET) == {"model": "up", "input": "hi"}
 
 
-def test_reasoning_that_was_the_upstreams_own() -> None:
-    packed = signatures.wrap(ProviderData(Format.RESPONSES, SIGNED), "here")
-    assert patched(reasoning(packed)) == [SIGNED | {"type": "reasoning", "summary": SUMMARY}]
+def test_own_reasoning_is_restored() -> None:
+    packed = signatures.wrap(ProviderData(Format.RESPONSES, SIGNATURE), "here")
+    assert patched(reasoning(packed)) == [SIGNATURE | {"type": "reasoning", "summary": SUMMARY}]
     bare = ProviderData(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
     assert patched(reasoning(signatures.wrap(bare, "here"))) == [
         {"type": "reasoning", "summary": SUMMARY, "encrypted_content": "ZW5j"}
     ]
 
 
-def test_reasoning_of_others_is_left_out() -> None:
-    said = {"role": "assistant", "content": "A"}
+def test_reasoning_of_others_is_removed() -> None:
+    message = {"role": "assistant", "content": "A"}
     for origin, signature in (
-        ("elsewhere", ProviderData(Format.RESPONSES, SIGNED)),
+        ("elsewhere", ProviderData(Format.RESPONSES, SIGNATURE)),
         ("here", ProviderData(Format.MESSAGES, "c2ln")),
         ("here", None),
     ):
-        assert patched(reasoning(signatures.wrap(signature, origin)), said) == [said]
-    assert patched(reasoning("gw1.???"), said) == [said]
+        assert patched(reasoning(signatures.wrap(signature, origin)), message) == [message]
+    assert patched(reasoning("gw1.???"), message) == [message]
 
 
-def test_ids_that_were_made_here() -> None:
+def test_generated_ids_are_removed() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
     reference = {"type": "item_reference", "id": "msg_gw_a_0"}
     assert patched(call | {"id": "fc_gw_a_1"}, reference) == [call, reference]

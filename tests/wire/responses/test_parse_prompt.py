@@ -1,4 +1,4 @@
-"""Responses requests: what each field becomes, and which mistakes are named how."""
+"""Requests to prompts: every field, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def parsed(case: str) -> Prompt:
     return parse_prompt(orjson.loads((FIXTURES / "prompts" / case / "responses.json").read_bytes()))
 
 
-def asked(**fields: Any) -> Prompt:
+def parse(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "input": "hi"} | fields)
 
 
-def opaque(data: Any) -> ProviderData:
+def native(data: Any) -> ProviderData:
     return ProviderData(Format.RESPONSES, data)
 
 
-def test_the_least_prompt() -> None:
+def test_minimal_prompt() -> None:
     assert parsed("simple") == Prompt(
         format=Format.RESPONSES, model="beta-5.4", turns=(Turn(Role.USER, (Text("Hello"),)),)
     )
 
 
-def test_a_tool_loop() -> None:
-    instructions, rules, user, thought, said, call, patch, result, patched = parsed(
+def test_tool_loop() -> None:
+    instructions, rules, user, thought, reply, call, patch, result, patched = parsed(
         "tool_loop"
     ).turns
     assert instructions == Turn(Role.SYSTEM, (Text("Be brief."),))
@@ -69,12 +69,12 @@ def test_a_tool_loop() -> None:
     (thinking,) = thought.parts
     assert isinstance(thinking, Thinking)
     assert thinking.text == "A tool\n\nwill know."
-    assert thinking.signature == opaque({"id": "rs_1", "encrypted_content": "ZW5j"})
+    assert thinking.signature == native({"id": "rs_1", "encrypted_content": "ZW5j"})
     assert not thinking.redacted
-    assert said == Turn(
+    assert reply == Turn(
         Role.ASSISTANT,
         (Text("Looking."),),
-        extra=opaque({"id": "msg_1", "status": "completed", "phase": "commentary"}),
+        extra=native({"id": "msg_1", "status": "completed", "phase": "commentary"}),
     )
     assert call.parts == (
         ToolCall(
@@ -82,7 +82,7 @@ def test_a_tool_loop() -> None:
             "exec",
             '{"city":"Oslo"}',
             namespace="shell",
-            extra=opaque({"id": "fc_1", "status": "completed"}),
+            extra=native({"id": "fc_1", "status": "completed"}),
         ),
     )
     assert patch.parts == (
@@ -94,7 +94,7 @@ def test_a_tool_loop() -> None:
     )
 
 
-def test_tools_of_every_kind() -> None:
+def test_tools() -> None:
     weather, patch, run, search, view = parsed("tool_loop").tools
     assert (weather.kind, weather.name, weather.strict) == (
         ToolKind.FUNCTION,
@@ -106,11 +106,11 @@ def test_tools_of_every_kind() -> None:
     assert patch.grammar == {"syntax": "lark", "definition": 'start: "x"'}
     assert (run.name, run.namespace) == ("exec", "shell")
     assert (search.kind, search.name) == (ToolKind.SERVER, "web_search")
-    assert search.definition == opaque({"type": "web_search", "external_web_access": True})
+    assert search.definition == native({"type": "web_search", "external_web_access": True})
     assert (view.name, view.namespace) == ("view_image", None)
 
 
-def test_the_other_fields_of_a_tool_loop() -> None:
+def test_tool_loop_settings() -> None:
     prompt = parsed("tool_loop")
     assert prompt.tool_choice is not None
     assert prompt.tool_choice.mode is ChoiceMode.AUTO
@@ -119,10 +119,10 @@ def test_the_other_fields_of_a_tool_loop() -> None:
     assert (prompt.stream, prompt.store, prompt.parallel_tool_calls) == (True, False, False)
     assert (prompt.max_tokens, prompt.cache_key) == (800, "thread-1")
     assert prompt.include == ("reasoning.encrypted_content",)
-    assert prompt.extra == opaque({"client_metadata": {"origin": "cli"}})
+    assert prompt.extra == native({"client_metadata": {"origin": "cli"}})
 
 
-def test_every_other_field() -> None:
+def test_other_fields() -> None:
     prompt = parsed("every_field")
     assert prompt.sampling == Sampling(temperature=0.2, top_p=1, top_logprobs=3)
     assert prompt.output == OutputFormat(
@@ -148,12 +148,12 @@ def test_every_other_field() -> None:
     }
 
 
-def test_items_of_every_kind() -> None:
+def test_items() -> None:
     _, declined, reference, search, redacted, raw, screen, unknown, part = parsed(
         "every_field"
     ).turns
     assert declined == Turn(Role.ASSISTANT, (Refusal("No."),))
-    assert reference.parts == (UnknownPart("item_reference", opaque({"id": "msg_9"})),)
+    assert reference.parts == (UnknownPart("item_reference", native({"id": "msg_9"})),)
     (call,) = search.parts
     assert isinstance(call, ServerToolCall)
     assert (call.id, call.name) == ("ws_1", "web_search")
@@ -168,9 +168,9 @@ def test_items_of_every_kind() -> None:
     assert isinstance(screen.parts[0], UnknownPart)
     assert unknown == Turn(
         Role.ASSISTANT,
-        (UnknownPart("item_of_tomorrow", opaque({"type": "item_of_tomorrow", "glow": 1})),),
+        (UnknownPart("item_of_tomorrow", native({"type": "item_of_tomorrow", "glow": 1})),),
     )
-    assert part.parts == (UnknownPart("part_of_tomorrow", opaque({"type": "part_of_tomorrow"})),)
+    assert part.parts == (UnknownPart("part_of_tomorrow", native({"type": "part_of_tomorrow"})),)
 
 
 def test_media() -> None:
@@ -191,18 +191,19 @@ def test_media() -> None:
     [
         ("none", ToolChoice(ChoiceMode.NONE)),
         ("required", ToolChoice(ChoiceMode.REQUIRED)),
-        ("whim", ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque("whim"))),
+        ("whim", ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=native("whim"))),
         ({"type": "function", "name": "f"}, ToolChoice(ChoiceMode.NAMED, "f")),
         (
             {"type": "mcp", "server_label": "x"},
             ToolChoice(
-                ChoiceMode.PROVIDER_SPECIFIC, extra=opaque({"type": "mcp", "server_label": "x"})
+                ChoiceMode.PROVIDER_SPECIFIC,
+                extra=native({"type": "mcp", "server_label": "x"}),
             ),
         ),
     ],
 )
 def test_tool_choices(choice: Any, expected: ToolChoice) -> None:
-    assert asked(tool_choice=choice).tool_choice == expected
+    assert parse(tool_choice=choice).tool_choice == expected
 
 
 @pytest.mark.parametrize(
@@ -213,8 +214,8 @@ def test_tool_choices(choice: Any, expected: ToolChoice) -> None:
         ({"type": "form_of_tomorrow"}, None),
     ],
 )
-def test_forms_of_output(form: Any, expected: OutputFormat | None) -> None:
-    assert asked(text={"format": form}).output == expected
+def test_output_formats(form: Any, expected: OutputFormat | None) -> None:
+    assert parse(text={"format": form}).output == expected
 
 
 def _item(**item: Any) -> dict[str, Any]:
@@ -282,8 +283,8 @@ def _item(**item: Any) -> dict[str, Any]:
         ({"store": "yes"}, "store: Input should be true or false"),
     ],
 )
-def test_mistakes_are_named(fields: Any, message: str) -> None:
+def test_invalid_fields(fields: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        asked(**fields)
+        parse(**fields)
     assert refused.value.message == message
     assert refused.value.param == message.partition(":")[0]

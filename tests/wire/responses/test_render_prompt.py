@@ -1,4 +1,4 @@
-"""Prompts of other formats as whole responses requests, and own ones as they came."""
+"""Prompts to requests: settings of other formats, and unchanged ones of this format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.paths import FIXTURES
 
 TARGET = Target(model="up", origin="here", custom_tools=True)
 INPUT = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
-LEAST = {
+MINIMAL = {
     "model": "up",
     "input": INPUT,
     "store": False,
@@ -60,12 +60,12 @@ def content(part: Part) -> Any:
     return body(turns=(Turn(Role.USER, (part,)),))["input"][0]["content"]
 
 
-def test_the_least_request() -> None:
-    assert rendered() == Rendering(body=LEAST)
-    assert body(stream=True) == LEAST | {"stream": True}
+def test_minimal_request() -> None:
+    assert rendered() == Rendering(body=MINIMAL)
+    assert body(stream=True) == MINIMAL | {"stream": True}
 
 
-def test_the_bytes_are_the_same_each_time() -> None:
+def test_bytes_are_deterministic() -> None:
     fields: dict[str, Any] = {
         "tools": (Tool(kind=ToolKind.FUNCTION, name="f"),),
         "metadata": {"b": 1, "a": 2},
@@ -75,7 +75,7 @@ def test_the_bytes_are_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "most", "sent", "dropped"),
+    ("requested", "maximum", "sent", "dropped"),
     [
         (None, 100, None, set()),
         (800, None, 800, set()),
@@ -85,16 +85,18 @@ def test_the_bytes_are_the_same_each_time() -> None:
         (5, 10, 16, {"max_tokens"}),
     ],
 )
-def test_limits(asked: int | None, most: int | None, sent: int | None, dropped: set[str]) -> None:
-    rendering = rendered(Target(model="up", max_output=most), max_tokens=asked)
+def test_limits(
+    requested: int | None, maximum: int | None, sent: int | None, dropped: set[str]
+) -> None:
+    rendering = rendered(Target(model="up", max_output=maximum), max_tokens=requested)
     assert rendering.body.get("max_output_tokens") == sent
     assert rendering.dropped == dropped
 
 
-def test_stop_sequences_are_watched_for() -> None:
+def test_stop_sequences() -> None:
     rendering = rendered(stop=("END", "", "\n\n"))
     assert rendering.stop == ("END", "\n\n")
-    assert rendering.body == LEAST
+    assert rendering.body == MINIMAL
     assert rendering.dropped == frozenset()
 
 
@@ -107,14 +109,14 @@ def test_stop_sequences_are_watched_for() -> None:
     ],
 )
 def test_sampling(style: SamplingStyle, sent: Any, dropped: set[str]) -> None:
-    asked = Sampling(temperature=0.5, top_p=0.9)
-    rendering = rendered(Target(model="up", sampling=style), sampling=asked)
-    assert rendering.body == LEAST | sent
+    requested = Sampling(temperature=0.5, top_p=0.9)
+    rendering = rendered(Target(model="up", sampling=style), sampling=requested)
+    assert rendering.body == MINIMAL | sent
     assert rendering.dropped == dropped
 
 
-def test_sampling_that_has_no_word_here() -> None:
-    asked = Sampling(
+def test_unsupported_sampling() -> None:
+    requested = Sampling(
         temperature=2.5,
         top_k=4,
         seed=7,
@@ -123,13 +125,13 @@ def test_sampling_that_has_no_word_here() -> None:
         choices=1,
         top_logprobs=2,
     )
-    rendering = rendered(sampling=asked)
-    assert rendering.body == LEAST | {"temperature": 2.0}
+    rendering = rendered(sampling=requested)
+    assert rendering.body == MINIMAL | {"temperature": 2.0}
     assert rendering.dropped == {"temperature", "top_k", "seed", "frequency_penalty", "logprobs"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "sent"),
+    ("requested", "sent"),
     [
         (Reasoning(effort="low"), {"effort": "low", "summary": "auto"}),
         (Reasoning(enabled=True, budget=9000), {"effort": "high", "summary": "auto"}),
@@ -143,12 +145,12 @@ def test_sampling_that_has_no_word_here() -> None:
         (Reasoning(), None),
     ],
 )
-def test_reasoning(asked: Reasoning, sent: Any) -> None:
-    assert body(reasoning=asked).get("reasoning") == sent
+def test_reasoning(requested: Reasoning, sent: Any) -> None:
+    assert body(reasoning=requested).get("reasoning") == sent
 
 
 @pytest.mark.parametrize(
-    ("efforts", "asked", "sent", "dropped"),
+    ("efforts", "requested", "sent", "dropped"),
     [
         (("low", "high"), "max", {"effort": "high", "summary": "auto"}, {"reasoning_effort"}),
         (("low", "high"), "none", {"effort": "low"}, {"reasoning_effort"}),
@@ -157,11 +159,9 @@ def test_reasoning(asked: Reasoning, sent: Any) -> None:
         (("low",), "boundless", None, {"reasoning_effort"}),
     ],
 )
-def test_efforts_that_a_model_does_not_know(
-    efforts: Any, asked: str, sent: Any, dropped: set[str]
-) -> None:
+def test_unsupported_efforts(efforts: Any, requested: str, sent: Any, dropped: set[str]) -> None:
     target = Target(model="up", efforts=efforts)
-    rendering = rendered(target, reasoning=Reasoning(effort=asked))
+    rendering = rendered(target, reasoning=Reasoning(effort=requested))
     assert rendering.body.get("reasoning") == sent
     assert rendering.dropped == dropped
 
@@ -209,18 +209,18 @@ def test_efforts_that_a_model_does_not_know(
         ),
     ],
 )
-def test_forms_of_the_answer(output: OutputFormat, form: Any) -> None:
+def test_output_formats(output: OutputFormat, form: Any) -> None:
     assert body(output=output)["text"] == {"format": form}
 
 
-def test_a_form_that_cannot_be_enforced() -> None:
+def test_schema_that_cannot_be_enforced() -> None:
     output = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"type": "object"}, strict=True)
     rendering = rendered(output=output)
     assert rendering.body["text"]["format"]["strict"] is False
     assert rendering.dropped == {"output.strict"}
 
 
-def test_everything_else_that_has_a_word_here() -> None:
+def test_other_settings() -> None:
     assert body(
         verbosity="low",
         user="ann",
@@ -228,7 +228,7 @@ def test_everything_else_that_has_a_word_here() -> None:
         service_tier="flex",
         cache_key="thread-1",
         store=True,
-    ) == LEAST | {
+    ) == MINIMAL | {
         "text": {"verbosity": "low"},
         "safety_identifier": "ann",
         "metadata": {"run": "7"},
@@ -239,7 +239,7 @@ def test_everything_else_that_has_a_word_here() -> None:
     assert len(body(cache_key="k" * 65)["prompt_cache_key"]) <= 64
 
 
-def test_an_agents_user_names_the_conversation() -> None:
+def test_agent_user_as_cache_key() -> None:
     sent = body(user='{"device_id":"d","session_id":"s"}')
     assert len(sent["prompt_cache_key"]) == 32
     assert len(sent["safety_identifier"]) == 32
@@ -248,7 +248,7 @@ def test_an_agents_user_names_the_conversation() -> None:
     assert again["safety_identifier"] != sent["safety_identifier"]
 
 
-def test_fields_of_other_formats() -> None:
+def test_unsupported_fields_of_other_formats() -> None:
     extra: dict[str, Any] = {
         "modalities": ["text"],
         "moderation": {"policy": {}},
@@ -258,14 +258,14 @@ def test_fields_of_other_formats() -> None:
         "a_field_of_tomorrow": 1,
     }
     rendering = rendered(format=Format.CHAT, extra=ProviderData(Format.CHAT, extra))
-    assert rendering.body == LEAST | {
+    assert rendering.body == MINIMAL | {
         "moderation": {"policy": {}},
         "prompt_cache_retention": "24h",
     }
     assert rendering.dropped == {"logit_bias", "a_field_of_tomorrow"}
 
 
-def test_what_a_search_has_found_is_asked_for() -> None:
+def test_search_sources_are_included() -> None:
     search = Tool(kind=ToolKind.SERVER, name="web_search", search=WebSearch())
     assert body(tools=(search,))["include"] == [
         "reasoning.encrypted_content",
@@ -283,7 +283,7 @@ def test_what_a_search_has_found_is_asked_for() -> None:
         ({"turns": (Turn(Role.USER, (Document(Source(file_id="f")),)),)}, "file_id"),
     ],
 )
-def test_what_is_refused(fields: Any, named: str) -> None:
+def test_unsupported_requests(fields: Any, named: str) -> None:
     with pytest.raises(UnsupportedField) as refused:
         rendered(**fields)
     assert refused.value.param == named
@@ -330,9 +330,9 @@ def test_media(part: Part, expected: Any) -> None:
     assert content(part) == [expected]
 
 
-def test_the_context_of_a_file_comes_before_it() -> None:
-    said, file = content(Document(Source(data="aa"), context="C"))
-    assert said == {"type": "input_text", "text": "C"}
+def test_file_context() -> None:
+    context, file = content(Document(Source(data="aa"), context="C"))
+    assert context == {"type": "input_text", "text": "C"}
     assert file == {
         "type": "input_file",
         "filename": "document.pdf",
@@ -344,7 +344,7 @@ PROMPTS = sorted((FIXTURES / "prompts").glob("*/responses.json"))
 
 
 @in_one_test("path", PROMPTS, ids=lambda path: path.parent.name)
-def test_own_prompts_mean_the_same_again(path: Path) -> None:
+def test_same_format_round_trip(path: Path) -> None:
     prompt = parse_prompt(orjson.loads(path.read_bytes()))
     if prompt.extra and prompt.extra.data.get("background"):
         with pytest.raises(UnsupportedField):
@@ -356,12 +356,12 @@ def test_own_prompts_mean_the_same_again(path: Path) -> None:
     if "thinking" in rendering.dropped:
         assert len(again.turns) < len(prompt.turns)
         return
-    assert to_json(again) == to_json(_at_home(prompt)) | {"model": "up"}
+    assert to_json(again) == to_json(_normalized(prompt)) | {"model": "up"}
     assert again.extra == prompt.extra
 
 
-def _at_home(prompt: Prompt) -> Prompt:
-    """The prompt with reasoning that is back where it came from."""
+def _normalized(prompt: Prompt) -> Prompt:
+    """The prompt with reasoning of its own upstream."""
     turns = (
         replace(
             turn,
@@ -375,8 +375,8 @@ def _at_home(prompt: Prompt) -> Prompt:
     return replace(prompt, turns=tuple(turns))
 
 
-def test_own_fields_come_back_as_they_were() -> None:
-    asked: dict[str, Any] = {
+def test_same_format_fields_are_unchanged() -> None:
+    requested: dict[str, Any] = {
         "model": "m",
         "instructions": "Be brief.",
         "input": INPUT,
@@ -391,6 +391,6 @@ def test_own_fields_come_back_as_they_were() -> None:
         "truncation": "auto",
         "a_field_of_tomorrow": {"x": [1]},
     }
-    rendering = render_prompt(parse_prompt(asked), Target(model="up", efforts=("low",)))
-    assert rendering.body == asked | {"model": "up"}
+    rendering = render_prompt(parse_prompt(requested), Target(model="up", efforts=("low",)))
+    assert rendering.body == requested | {"model": "up"}
     assert rendering.dropped == frozenset()

@@ -1,4 +1,4 @@
-"""Conversations of other formats as responses input, and own ones as they came."""
+"""Turns to input items: those of other formats, and unchanged ones of this format."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def rendered(
     format: Format = FOREIGN,
     output: OutputFormat | None = None,
 ) -> tuple[dict[str, Any], set[str]]:
-    losses = Dropped(Format.RESPONSES)
+    dropped = Dropped(Format.RESPONSES)
     prompt = Prompt(format=format, model="m", turns=turns, output=output)
-    return render_turns(prompt, target, losses), losses.names
+    return render_turns(prompt, target, dropped), dropped.names
 
 
-def own(**fields: Any) -> dict[str, Any]:
-    losses = Dropped(Format.RESPONSES)
-    body = render_turns(parse_prompt({"model": "m"} | fields), TARGET, losses)
-    assert losses.names == set()
+def same_format(**fields: Any) -> dict[str, Any]:
+    dropped = Dropped(Format.RESPONSES)
+    body = render_turns(parse_prompt({"model": "m"} | fields), TARGET, dropped)
+    assert dropped.names == set()
     return body
 
 
 def items(*turns: Turn, target: Target = TARGET) -> list[dict[str, Any]]:
     body, dropped = rendered(*turns, target=target)
     assert dropped == set()
-    given: list[dict[str, Any]] = body["input"]
-    return given
+    input_items: list[dict[str, Any]] = body["input"]
+    return input_items
 
 
 def system(*parts: Part) -> Turn:
@@ -72,12 +72,12 @@ def assistant(*parts: Part) -> Turn:
     return Turn(Role.ASSISTANT, parts)
 
 
-def heard(text: str, role: str = "user") -> dict[str, Any]:
+def input_message(text: str, role: str = "user") -> dict[str, Any]:
     content = [{"type": "input_text", "text": text}]
     return {"type": "message", "role": role, "content": content}
 
 
-def spoken(*texts: str) -> dict[str, Any]:
+def output_message(*texts: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
     return {"type": "message", "role": "assistant", "content": content}
 
@@ -85,46 +85,49 @@ def spoken(*texts: str) -> dict[str, Any]:
 HI = user(Text("Hi"))
 
 
-def test_leading_system_text_is_the_instructions() -> None:
+def test_instructions() -> None:
     body, dropped = rendered(
         system(Text("A"), Text("B")), Turn(Role.DEVELOPER, (Text("C"),)), HI, system(Text("D"))
     )
-    assert body == {"instructions": "A\n\nB\n\nC", "input": [heard("Hi"), heard("D", "developer")]}
+    assert body == {
+        "instructions": "A\n\nB\n\nC",
+        "input": [input_message("Hi"), input_message("D", "developer")],
+    }
     assert dropped == set()
 
 
-def test_a_billing_header_goes_nowhere() -> None:
+def test_billing_header_is_removed() -> None:
     header = Text("x-anthropic-billing-header: cc_version=1; cch=9;")
     assert rendered(system(header, Text("A")), HI)[0]["instructions"] == "A"
-    assert rendered(system(header), HI)[0] == {"input": [heard("Hi")]}
+    assert rendered(system(header), HI)[0] == {"input": [input_message("Hi")]}
 
 
-def test_system_text_alone_is_the_input() -> None:
-    assert rendered(system(Text("A")))[0] == {"input": [heard("A", "developer")]}
-    assert rendered()[0] == {"input": [heard("(empty)")]}
+def test_only_system_text() -> None:
+    assert rendered(system(Text("A")))[0] == {"input": [input_message("A", "developer")]}
+    assert rendered()[0] == {"input": [input_message("(empty)")]}
 
 
-def test_system_text_with_cache_marks() -> None:
+def test_system_text_with_cache_breakpoints() -> None:
     marked = system(Text("A", cache=CacheBreakpoint("1h")))
     body, dropped = rendered(marked, HI)
     assert body["instructions"] == "A"
     assert dropped == {"cache_marks"}
     body, dropped = rendered(marked, HI, target=Target(model="up", cache_marks=True))
-    part = heard("A", "developer")
+    part = input_message("A", "developer")
     part["content"][0]["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": "12h"}
-    assert body == {"input": [part, heard("Hi")]}
+    assert body == {"input": [part, input_message("Hi")]}
     assert dropped == set()
 
 
-def test_json_is_spoken_of_where_upstreams_look_for_the_word() -> None:
+def test_json_output_needs_the_word_in_the_input() -> None:
     wish = OutputFormat(kind=OutputKind.JSON_OBJECT)
     body, _ = rendered(system(Text("Answer in JSON.")), HI, output=wish)
-    assert body == {"input": [heard("Answer in JSON.", "developer"), heard("Hi")]}
+    assert body == {"input": [input_message("Answer in JSON.", "developer"), input_message("Hi")]}
     body, _ = rendered(system(Text("Be brief.")), user(Text("As json.")), output=wish)
     assert body["instructions"] == "Be brief."
 
 
-def test_an_assistants_turn_keeps_its_order() -> None:
+def test_order_of_an_assistant_turn() -> None:
     signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
     assert items(
         HI,
@@ -137,14 +140,14 @@ def test_an_assistants_turn_keeps_its_order() -> None:
         ),
         user(ToolResult("c1", (Text("4"),)), Text("And?")),
     ) == [
-        heard("Hi"),
+        input_message("Hi"),
         {
             "type": "reasoning",
             "id": "rs_1",
             "summary": [{"type": "summary_text", "text": "Hm."}],
             "encrypted_content": "ZW5j",
         },
-        spoken("One.", "Two."),
+        output_message("One.", "Two."),
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a":1}'},
         {
             "type": "message",
@@ -152,11 +155,11 @@ def test_an_assistants_turn_keeps_its_order() -> None:
             "content": [{"type": "refusal", "refusal": "No."}],
         },
         {"type": "function_call_output", "call_id": "c1", "output": "4"},
-        heard("And?"),
+        input_message("And?"),
     ]
 
 
-def test_reasoning_without_an_id_has_none() -> None:
+def test_reasoning_without_an_id() -> None:
     signature = ProviderData(Format.RESPONSES, {"id": None, "encrypted_content": "ZW5j"})
     _, item, _ = items(HI, assistant(Thinking("", signature, origin="here"), Text("A")))
     assert item == {"type": "reasoning", "summary": [], "encrypted_content": "ZW5j"}
@@ -175,36 +178,36 @@ def test_reasoning_without_an_id_has_none() -> None:
         Thinking("Hm.", ProviderData(Format.RESPONSES, {"encrypted_content": 7}), origin="here"),
     ],
 )
-def test_reasoning_of_anybody_else_is_left_out(thinking: Thinking) -> None:
+def test_foreign_reasoning_is_dropped(thinking: Thinking) -> None:
     body, dropped = rendered(HI, assistant(thinking, Text("A")))
-    assert body["input"] == [heard("Hi"), spoken("A")]
+    assert body["input"] == [input_message("Hi"), output_message("A")]
     assert dropped == {"thinking"}
 
 
-def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+def test_dangling_reasoning_is_dropped() -> None:
     signature = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "ZW5j"})
     thinking = Thinking("Hm.", signature, origin="here")
     body, dropped = rendered(HI, assistant(Text("A"), thinking, thinking), user(Text("Go on")))
-    assert body["input"] == [heard("Hi"), spoken("A"), heard("Go on")]
+    assert body["input"] == [input_message("Hi"), output_message("A"), input_message("Go on")]
     assert dropped == {"thinking"}
 
 
-def test_calls_and_results_tie_up() -> None:
-    given = items(
+def test_call_ids_match_results() -> None:
+    input_items = items(
         assistant(ToolCall("call|1", "a" * 70, ""), ToolCall("f", "f"), ToolCall("f", "f")),
         user(
             ToolResult("f", (Text("2"),)),
             ToolResult("call|1", (Text("1"),)),
         ),
     )
-    calls, outputs = given[:3], given[3:]
+    calls, outputs = input_items[:3], input_items[3:]
     assert [call["arguments"] for call in calls] == ["{}", "{}", "{}"]
     assert [call["call_id"] for call in calls] == [output["call_id"] for output in outputs]
     assert len({call["call_id"] for call in calls}) == 3
     assert all(len(call["name"]) <= 64 for call in calls)
 
 
-def test_a_call_that_nobody_answered_and_an_answer_that_nobody_asked_for() -> None:
+def test_unmatched_calls_and_results() -> None:
     assert items(
         assistant(ToolCall("c1", "f", "{}")),
         user(ToolResult("c9", (Text("9"),))),
@@ -225,7 +228,7 @@ def test_a_call_that_nobody_answered_and_an_answer_that_nobody_asked_for() -> No
     ]
 
 
-def test_free_text_goes_as_free_text_where_it_is_known() -> None:
+def test_custom_tool_calls() -> None:
     turns = (
         assistant(ToolCall("c1", "patch", "*** Begin", CallKind.CUSTOM)),
         user(ToolResult("c1", (Text("done"),), kind=CallKind.CUSTOM)),
@@ -285,7 +288,7 @@ def test_results(result: ToolResult, output: Any) -> None:
     assert output_of(result) == output
 
 
-def test_a_results_own_mark() -> None:
+def test_cache_breakpoint_of_a_result() -> None:
     call = assistant(ToolCall("c1", "f", "{}", cache=CacheBreakpoint()))
     marked = user(ToolResult("c1", (Text("a"), Text("b")), cache=CacheBreakpoint("5m")))
     body, dropped = rendered(call, marked)
@@ -303,22 +306,22 @@ def test_a_results_own_mark() -> None:
     assert dropped == {"cache_marks"}, "a call cannot be marked"
 
 
-def test_empty_texts_are_left_out() -> None:
+def test_empty_texts_are_dropped() -> None:
     assert items(user(Text(""), Text("Hi")), assistant(Text("")), user(Text(""))) == [
-        heard("Hi"),
-        heard("(empty)"),
+        input_message("Hi"),
+        input_message("(empty)"),
     ]
 
 
-def test_speakers_are_introduced_where_there_are_several() -> None:
+def test_names_of_speakers() -> None:
     ann, bob = (Turn(Role.USER, (Text("Hi"),), name=name) for name in ("Ann", "Bob"))
-    assert items(ann, bob) == [heard("Ann: Hi"), heard("Bob: Hi")]
+    assert items(ann, bob) == [input_message("Ann: Hi"), input_message("Bob: Hi")]
     body, dropped = rendered(ann, ann)
-    assert body["input"] == [heard("Hi"), heard("Hi")]
+    assert body["input"] == [input_message("Hi"), input_message("Hi")]
     assert dropped == {"name"}
 
 
-def test_what_has_no_word_here_is_named() -> None:
+def test_unsupported_parts_are_recorded() -> None:
     elsewhere = ProviderData(FOREIGN, {"later": 1, "id": "x", "nothing": None})
     body, dropped = rendered(
         Turn(
@@ -333,7 +336,7 @@ def test_what_has_no_word_here_is_named() -> None:
             Image(Source(url="https://example.org/a.png")),
         ),
     )
-    assert body["input"] == [heard("Hi"), spoken("A")]
+    assert body["input"] == [input_message("Hi"), output_message("A")]
     assert dropped == {
         "content.later",
         "search_result",
@@ -343,13 +346,13 @@ def test_what_has_no_word_here_is_named() -> None:
     }
 
 
-def test_own_items_come_back_as_they_were() -> None:
-    given: list[dict[str, Any]] = [
-        heard("House rules.", "developer"),
-        heard("Hi"),
+def test_same_format_items_are_unchanged() -> None:
+    input_items: list[dict[str, Any]] = [
+        input_message("House rules.", "developer"),
+        input_message("Hi"),
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ZW5j"},
         {"type": "reasoning", "id": "rs_2", "summary": [], "content": []},
-        spoken("A") | {"id": "msg_1", "status": "completed", "phase": "commentary"},
+        output_message("A") | {"id": "msg_1", "status": "completed", "phase": "commentary"},
         {
             "type": "function_call",
             "id": "fc_1",
@@ -373,37 +376,39 @@ def test_own_items_come_back_as_they_were() -> None:
         {"type": "message", "role": "user", "content": [{"type": "part_of_tomorrow"}]},
         {"type": "function_call_output", "call_id": "of another request", "output": "5"},
     ]
-    assert own(instructions="Be brief.", input=given) == {
+    assert same_format(instructions="Be brief.", input=input_items) == {
         "instructions": "Be brief.",
-        "input": given,
+        "input": input_items,
     }
 
 
-def test_own_ids_that_were_made_here_are_left_out() -> None:
+def test_same_format_generated_ids_are_removed() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c1", "output": "4"}
     search = {"type": "web_search_call", "action": {"type": "search", "query": "Oslo"}}
-    given = [
-        spoken("A") | {"id": "msg_gw_a_0"},
+    input_items = [
+        output_message("A") | {"id": "msg_gw_a_0"},
         search | {"id": "ws_gw_a_1"},
         call | {"id": "fc_gw_a_2"},
         result,
     ]
-    assert own(input=given)["input"] == [spoken("A"), search, call, result]
+    assert same_format(input=input_items)["input"] == [output_message("A"), search, call, result]
 
 
-def test_own_system_items_alone_stay_the_input() -> None:
-    assert own(input=[heard("A", "system")]) == {"input": [heard("A", "system")]}
+def test_same_format_only_system_items() -> None:
+    assert same_format(input=[input_message("A", "system")]) == {
+        "input": [input_message("A", "system")]
+    }
 
 
-def test_own_citations() -> None:
+def test_same_format_citations() -> None:
     citation = {"type": "file_citation", "file_id": "file_1", "index": 3, "filename": "a"}
-    said = spoken("A")
-    said["content"][0]["annotations"] = [citation]
-    assert own(input=[said])["input"] == [said]
+    message = output_message("A")
+    message["content"][0]["annotations"] = [citation]
+    assert same_format(input=[message])["input"] == [message]
 
 
-def test_own_free_text_is_wrapped_where_it_is_not_known() -> None:
+def test_same_format_custom_tools_as_functions() -> None:
     prompt = parse_prompt(
         {
             "model": "m",

@@ -1,4 +1,4 @@
-"""Tools of responses requests: what the hub is told of them, and the choice among them."""
+"""Tool definitions and tool choices of requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def parsed(*tools: Any) -> list[Tool]:
     return list(parse_tools(list(tools), "tools"))
 
 
-def opaque(data: Any) -> ProviderData:
+def native(data: Any) -> ProviderData:
     return ProviderData(Format.RESPONSES, data)
 
 
-def test_fields_without_a_word_in_the_hub_ride_along() -> None:
+def test_unknown_tool_fields_are_kept() -> None:
     function = {
         "type": "function",
         "name": "f",
@@ -38,13 +38,13 @@ def test_fields_without_a_word_in_the_hub_ride_along() -> None:
         name="f",
         schema={"type": "object"},
         strict=True,
-        extra=opaque({"defer_loading": True, "output_schema": {"type": "string"}}),
-        definition=opaque(function),
+        extra=native({"defer_loading": True, "output_schema": {"type": "string"}}),
+        definition=native(function),
     )
     assert parsed({"type": "custom", "name": "c", "format": {"type": "text"}})[0].extra is None
 
 
-def test_a_search_of_the_web() -> None:
+def test_web_search() -> None:
     (tool,) = parsed(
         {
             "type": "web_search_2025_08_26",
@@ -60,45 +60,50 @@ def test_a_search_of_the_web() -> None:
 
 
 @pytest.mark.parametrize("type_", ["web_search", "web_search_preview"])
-def test_a_search_that_is_told_nothing(type_: str) -> None:
+def test_web_search_without_options(type_: str) -> None:
     assert parsed({"type": type_, "user_location": None})[0].search == WebSearch()
 
 
-def test_a_search_with_mistakes() -> None:
+def test_invalid_web_search() -> None:
     with pytest.raises(InvalidRequest) as refused:
         parsed({"type": "web_search", "filters": []})
     assert refused.value.param == "tools.0.filters"
 
 
-def test_what_a_namespace_says_goes_to_each_of_its_tools() -> None:
+def test_namespace() -> None:
     space: dict[str, Any] = {"type": "namespace", "name": "crm", "description": "Customers."}
     first = {"type": "function", "name": "find", "description": "Finds one."}
     second = {"type": "custom", "name": "query"}
     find, query = parsed(space | {"tools": [first, second]})
     assert (find.namespace, find.description) == ("crm", "Customers.\n\nFinds one.")
     assert (query.kind, query.description) == (ToolKind.CUSTOM, "Customers.")
-    assert find.definition == opaque(space | {"tools": [first]})
-    assert query.definition == opaque(space | {"tools": [second]})
+    assert find.definition == native(space | {"tools": [first]})
+    assert query.definition == native(space | {"tools": [second]})
 
 
 @pytest.mark.parametrize("type_", ["local_shell", "shell", "apply_patch"])
-def test_tools_that_the_client_runs_are_functions(type_: str) -> None:
+def test_client_tools_are_functions(type_: str) -> None:
     (tool,) = parsed({"type": type_})
     assert (tool.kind, tool.name) == (ToolKind.FUNCTION, type_)
     assert tool.schema == CLIENT_TOOLS[type_].schema
     assert tool.description == CLIENT_TOOLS[type_].description
 
 
-def test_a_search_for_tools_has_the_clients_words() -> None:
+def test_tool_search() -> None:
     schema = {"type": "object", "properties": {"goal": {"type": "string"}}}
-    given = {"type": "tool_search", "execution": "client", "description": "D", "parameters": schema}
-    (tool,) = parsed(given)
+    definition = {
+        "type": "tool_search",
+        "execution": "client",
+        "description": "D",
+        "parameters": schema,
+    }
+    (tool,) = parsed(definition)
     assert (tool.kind, tool.name) == (ToolKind.FUNCTION, "tool_search")
     assert (tool.description, tool.schema) == ("D", schema)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "definition",
     [
         {"type": "tool_search"},
         {"type": "tool_search", "execution": "server"},
@@ -106,8 +111,8 @@ def test_a_search_for_tools_has_the_clients_words() -> None:
         {"type": "file_search"},
     ],
 )
-def test_tools_that_the_upstream_runs(given: Any) -> None:
-    (tool,) = parsed(given)
+def test_server_tools(definition: Any) -> None:
+    (tool,) = parsed(definition)
     assert (tool.kind, tool.schema, tool.search) == (ToolKind.SERVER, None, None)
 
 
@@ -120,18 +125,18 @@ def test_tools_that_the_upstream_runs(given: Any) -> None:
                 ChoiceMode.NAMED,
                 "web_search",
                 kind=ToolKind.SERVER,
-                extra=opaque({"type": "web_search"}),
+                extra=native({"type": "web_search"}),
             ),
         ),
         (
             {"type": "apply_patch"},
-            ToolChoice(ChoiceMode.NAMED, "apply_patch", extra=opaque({"type": "apply_patch"})),
+            ToolChoice(ChoiceMode.NAMED, "apply_patch", extra=native({"type": "apply_patch"})),
         ),
         (
             {"type": "file_search"},
-            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=opaque({"type": "file_search"})),
+            ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=native({"type": "file_search"})),
         ),
     ],
 )
-def test_choices_of_tools_by_type(choice: Any, expected: ToolChoice) -> None:
+def test_tool_choice_by_type(choice: Any, expected: ToolChoice) -> None:
     assert parse_tool_choice(choice) == expected

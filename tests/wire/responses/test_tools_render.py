@@ -1,4 +1,4 @@
-"""Tools of other formats as responses definitions, and own ones as they came."""
+"""Tools of other formats as definitions, and unchanged ones of this format."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ STRICT = {
 def rendered(
     *tools: Tool, target: Target = TARGET, **fields: Any
 ) -> tuple[dict[str, Any], set[str]]:
-    losses = Dropped(Format.RESPONSES)
+    dropped = Dropped(Format.RESPONSES)
     prompt = Prompt(format=Format.CHAT, model="m", turns=(), tools=tools, **fields)
-    return render_tools(prompt, target, losses), losses.names
+    return render_tools(prompt, target, dropped), dropped.names
 
 
 def tool(**fields: Any) -> Tool:
@@ -67,13 +67,13 @@ def test_functions() -> None:
     assert one(tool(name="a.b", namespace="n"))["name"].startswith("n__a_b_")
 
 
-def test_a_schema_that_cannot_be_enforced() -> None:
+def test_schema_that_cannot_be_enforced() -> None:
     body, dropped = rendered(tool(strict=True, schema={"type": "object"}))
     assert body["tools"] == [FUNCTION]
     assert dropped == {"tools.strict"}
 
 
-def test_free_text() -> None:
+def test_custom_tools() -> None:
     grammar = {"syntax": "lark", "definition": "start: /a/"}
     custom = tool(kind=ToolKind.CUSTOM, name="p", description="D", grammar=grammar)
     assert one(custom) == {
@@ -90,7 +90,7 @@ def test_free_text() -> None:
     assert wrapped["description"].endswith("It must follow this lark grammar:\nstart: /a/")
 
 
-def test_a_search() -> None:
+def test_web_search() -> None:
     assert one(SEARCH) == {"type": "web_search"}
     full = tool(
         kind=ToolKind.SERVER,
@@ -116,7 +116,7 @@ def test_a_search() -> None:
     assert dropped == {"tools.blocked_domains", "tools.max_uses"}
 
 
-def test_what_has_no_word_here_is_named() -> None:
+def test_unsupported_parts_are_recorded() -> None:
     body, dropped = rendered(
         SERVER,
         tool(cache=CacheBreakpoint(), extra=ProviderData(Format.MESSAGES, {"input_examples": [1]})),
@@ -173,15 +173,14 @@ def test_choices(choice: ToolChoice, expected: Any) -> None:
         ),
     ],
 )
-def test_choices_that_cannot_be_had(tools: list[Tool], choice: ToolChoice) -> None:
+def test_impossible_choices(tools: list[Tool], choice: ToolChoice) -> None:
     with pytest.raises(UnsupportedField) as refused:
         rendered(*tools, tool_choice=choice)
     assert refused.value.param == "tool_choice"
 
 
-def test_tools_that_nobody_has_here() -> None:
-    """Alone they are what was asked for; beside others they are left out, as where none may be
-    called."""
+def test_unsupported_tools() -> None:
+    """Dropped where there are other tools, or none may be called; else an error."""
     with pytest.raises(UnsupportedField) as refused:
         rendered(SERVER)
     assert refused.value.param == "tools"
@@ -189,7 +188,7 @@ def test_tools_that_nobody_has_here() -> None:
     assert rendered(SERVER, tool_choice=nothing)[1] == {"code_execution_20250825"}
 
 
-OWN: list[dict[str, Any]] = [
+NATIVE_TOOLS: list[dict[str, Any]] = [
     {"type": "function", "name": "f", "parameters": {}, "defer_loading": True},
     {
         "type": "namespace",
@@ -206,10 +205,10 @@ OWN: list[dict[str, Any]] = [
 ]
 
 
-def own(target: Target = TARGET, **fields: Any) -> dict[str, Any]:
-    losses = Dropped(Format.RESPONSES)
-    body = render_tools(parse_prompt({"model": "m", "input": "hi"} | fields), target, losses)
-    assert losses.names == set()
+def same_format(target: Target = TARGET, **fields: Any) -> dict[str, Any]:
+    dropped = Dropped(Format.RESPONSES)
+    body = render_tools(parse_prompt({"model": "m", "input": "hi"} | fields), target, dropped)
+    assert dropped.names == set()
     return body
 
 
@@ -226,24 +225,26 @@ def own(target: Target = TARGET, **fields: Any) -> dict[str, Any]:
         {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
     ],
 )
-def test_own_tools_come_back_as_they_were(choice: Any) -> None:
-    asked = {"tools": OWN, "tool_choice": choice, "parallel_tool_calls": True}
-    assert own(**asked) == asked
+def test_same_format_tools_are_unchanged(choice: Any) -> None:
+    request = {"tools": NATIVE_TOOLS, "tool_choice": choice, "parallel_tool_calls": True}
+    assert same_format(**request) == request
 
 
-def test_own_tools_within_the_input() -> None:
+def test_same_format_tools_within_the_input() -> None:
     function = {"type": "function", "name": "f"}
     more = {"type": "additional_tools", "role": "developer", "tools": [function]}
-    assert own(input=[more]) == {"tools": [function]}
+    assert same_format(input=[more]) == {"tools": [function]}
     found = {"type": "tool_search_output", "call_id": "c", "tools": [function]}
-    assert own(input=[found]) == {}, "they stand in the item, which goes along"
+    assert same_format(input=[found]) == {}, "they stand in the item, which goes along"
 
 
-def test_own_free_text_is_wrapped_where_it_is_not_known() -> None:
-    body = own(Target(model="up"), tools=OWN, tool_choice={"type": "custom", "name": "p"})
+def test_same_format_custom_tools_as_functions() -> None:
+    body = same_format(
+        Target(model="up"), tools=NATIVE_TOOLS, tool_choice={"type": "custom", "name": "p"}
+    )
     f, space, shell, mcp, p = body["tools"]
-    assert [f, shell, mcp] == [OWN[0], OWN[2], OWN[3]]
+    assert [f, shell, mcp] == [NATIVE_TOOLS[0], NATIVE_TOOLS[2], NATIVE_TOOLS[3]]
     assert [inner["type"] for inner in space["tools"]] == ["function", "function"]
     assert (p["type"], p["name"]) == ("function", "p")
     assert body["tool_choice"] == {"type": "function", "name": "p"}
-    assert OWN[1]["tools"][1]["type"] == "custom", "what the client sent is not touched"
+    assert NATIVE_TOOLS[1]["tools"][1]["type"] == "custom", "what the client sent is not touched"

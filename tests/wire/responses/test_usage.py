@@ -10,7 +10,7 @@ from gateway.core.events import Usage
 from gateway.wire.responses.usage import parse_usage, render_usage
 
 
-def test_counts_are_taken_as_they_are() -> None:
+def test_counts() -> None:
     assert parse_usage(
         {
             "usage": {
@@ -33,18 +33,18 @@ def test_counts_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "none", 7])
-def test_nothing_reported_is_no_usage(nothing: Any) -> None:
+def test_no_usage(nothing: Any) -> None:
     assert parse_usage({"usage": nothing}) is None
     assert parse_usage({"usage": nothing}, Usage(input_tokens=3)) == Usage(input_tokens=3)
 
 
-def test_details_may_be_missing() -> None:
+def test_missing_details() -> None:
     assert parse_usage({"usage": {"input_tokens": 5, "output_tokens": 2}}) == Usage(
         input_tokens=5, output_tokens=2
     )
 
 
-def test_a_part_never_exceeds_the_whole() -> None:
+def test_parts_never_exceed_their_total() -> None:
     """Some upstreams count reasoning beside the output, or the cache beside the input."""
     usage = Usage(
         input_tokens=10,
