@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+import gateway.admin.sessions
 from tests.console.browser import PASSWORD, Browser, open_browser
 from tests.support.gateway import RunningGateway
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password is hashed in 2 ms instead of 60."""
+    monkeypatch.setattr(gateway.admin.sessions, "_N", 2**10)
 
 
 @pytest.fixture
