@@ -62,11 +62,10 @@ class Traits(ConfigModel):
     """How thinking is requested on a messages channel: budget (a number of tokens), adaptive (by
     effort), always (adaptive, and it cannot be switched off) or none; null: adaptive."""
     efforts: tuple[Effort, ...] | None = None
-    """The reasoning efforts that the model accepts, of none, minimal, low, medium, high, xhigh and
-    max; an empty list: it accepts none of them; null: all of them."""
+    """The accepted efforts, of none, minimal, low, medium, high, xhigh and max; null: all."""
     sampling: SamplingStyle | None = None
-    """Which of temperature and top_p the model accepts: both, one (of the two in one request) or
-    neither; null: both."""
+    """Which of temperature and top_p a request may have: both, one (not both), neither; null:
+    both."""
     tool_effort: ToolEffort | None = None
     """What happens to the reasoning effort of a request with function tools on a chat channel:
     keep, drop, or none (the effort none is sent instead); null: keep."""
@@ -82,13 +81,11 @@ class Traits(ConfigModel):
     cache_marks: bool | None = None
     """Whether the model accepts prompt cache breakpoints; null: true on messages channels."""
     reasoning_text: bool | None = None
-    """Whether a chat channel expects its own plain reasoning_content back in the history; null:
-    false."""
+    """Whether a chat channel expects its reasoning_content back in the history; null: false."""
     plain_max_tokens: bool | None = None
-    """Whether a chat channel is sent max_tokens instead of max_completion_tokens; null: true for
-    alpha models."""
+    """Whether max_tokens replaces max_completion_tokens on chat; null: true for alpha models."""
     developer: bool | None = None
-    """Whether a chat channel is sent system prompts as role developer; null: false."""
+    """Whether system prompts have the role developer on chat; null: false."""
 
 
 class FailureRule(ConfigModel):
@@ -106,8 +103,7 @@ class FailureRule(ConfigModel):
     code: re.Pattern[str] | None = None
     """A regular expression that matches the error's whole code."""
     text: re.Pattern[str] | None = None
-    """A regular expression to search in the error's message and body; (?i) at its start ignores
-    case."""
+    """A regular expression to search in message and body; (?i) at its start ignores case."""
     seconds: Seconds | None = Field(default=None, alias="for")
     """How long the account is not used; null: the gateway decides."""
 
@@ -131,8 +127,7 @@ class Account(ConfigModel):
     priority: int = 0
     """Accounts of a channel with higher priority are tried first; the others are for failover."""
     weight: Weight = 1
-    """Share of the requests among accounts of the same priority; 0: only where no other account is
-    left."""
+    """Share of the requests among accounts of equal priority; 0: only where no other is left."""
     concurrency: int | None = Field(default=None, gt=0)
     """Maximum number of concurrent requests; more go to another account; null: no limit."""
 
@@ -201,8 +196,7 @@ class Channel(ConfigModel):
         BeforeValidator(_as_mapping),
         _MODELS_SCHEMA,
     ] = Field(min_length=1)
-    """The models that it serves: a list of public ids, or a mapping of public ids to the upstream's
-    own names."""
+    """The models that it serves: a list of public ids, or a mapping of them to upstream names."""
     accounts: tuple[Account, ...] = Field(min_length=1)
     """The credentials to call it with."""
     priority: int = 0
@@ -233,11 +227,9 @@ class Channel(ConfigModel):
     ] = {}
     """Fields that override those of every request body; null removes the field."""
     version_header: HeaderText | None = None
-    """On messages channels: the version that is sent instead of the client's; null: the
-    client's."""
+    """On messages channels: sent instead of the client's version; null: the client's."""
     user_agent: HeaderText | None = None
-    """The user agent that is sent upstream; null: model-gateway and its version. The client's own
-    is never sent."""
+    """Sent upstream, where the client's never is; null: model-gateway and its version."""
     proxy: Annotated[str, AfterValidator(check_proxy_url)] | None = None
     """The HTTP proxy for calls to the upstream; null: none, whatever the environment says."""
     stream: Literal["follow", "force"] = "follow"

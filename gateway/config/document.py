@@ -32,11 +32,8 @@ _BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One problem. `line` and `column` count from 1; 0: the file as a whole, or no column.
-
-    `path` is the key path as people write it, such as `channels[0].accounts[1].key`; empty where
-    the file could not be read that far.
-    """
+    """`path` is written like `channels[0].accounts[1].key`, and empty where the file could not be
+    read that far. `line` and `column` count from 1; 0: the whole file, or no column."""
 
     path: str
     file: str
@@ -63,10 +60,8 @@ class ConfigError(Exception):
 
 @dataclass(slots=True)
 class Document:
-    """The data of a file, the line of every place in it, and the problems found so far.
-
-    `unparsed` places are None in the data because their form is wrong.
-    """
+    """The data of a file, the line of every place in it, and the problems found so far. `unparsed`
+    places are None in the data because their form is wrong."""
 
     file: str
     data: Any = None
@@ -118,10 +113,8 @@ class Document:
 
 
 def read_document(raw: bytes, file: str) -> Document:
-    """The file's content; raises ConfigError where it cannot be read to its end.
-
-    What does not prevent reading (a repeated key, for example) is in the document's `problems`.
-    """
+    """Raises ConfigError where the file cannot be read to its end; other problems, such as repeated
+    keys, are in the document's `problems`."""
     document = Document(file)
     text = _decode(raw, file)
     try:

@@ -30,7 +30,6 @@ def compile_agent_pattern(pattern: str) -> CompiledPattern:
 
 
 def validate_agent_pattern(pattern: str) -> str:
-    """A user agent prefix, or `re:` and a regular expression."""
     if pattern.startswith(REGEX_PREFIX):
         try:
             compile_agent_pattern(pattern)
@@ -79,8 +78,7 @@ class UserAgents(ConfigModel):
     mode: Literal["observe", "enforce"] = "enforce"
     """enforce: other clients are rejected; observe: they pass, with a note in their log rows."""
     allow: Annotated[tuple[AgentPattern, ...], Field(min_length=1)] | None = None
-    """User agent prefixes, or regular expressions after re: ("" matches every one); absent: all
-    clients may call."""
+    """User agent prefixes ("": every one), or regular expressions after re:; absent: all pass."""
 
 
 class Money(ConfigModel):

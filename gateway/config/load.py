@@ -37,11 +37,8 @@ def load_config(
     resolve_secrets: bool = True,
     env: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of the file that `find_config` found; raises ConfigError.
-
-    `state_dir` is the flag of that name. Without `resolve_secrets` an account's key is the
-    reference as written.
-    """
+    """The configuration of the file that `find_config` found; raises ConfigError. `state_dir` is
+    the flag of that name. Without `resolve_secrets` keys are the references as written."""
     if path is None:
         paths = " or ".join(map(str, _DEFAULT_PATHS))
         raise ConfigError.at(paths, 0, "no configuration file: name one, --config")

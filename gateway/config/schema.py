@@ -83,8 +83,7 @@ class Server(ConfigModel):
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Networks whose x-forwarded-for header is trusted, such as 127.0.0.1/32."""
     public_url: Annotated[str, AfterValidator(check_url)] | None = None
-    """The URL at which clients reach the gateway, where it is not host and port; `serve` prints it
-    at startup."""
+    """The URL at which clients reach the gateway, if not host and port; printed at startup."""
     cors: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
         BeforeValidator(_parse_origins),

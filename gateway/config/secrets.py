@@ -43,7 +43,9 @@ class SecretResolver:
         """The value that `text` refers to; raises PydanticCustomError that names what is missing.
         Where `plain`, literal text is accepted in any file."""
         if variable := _VARIABLE.fullmatch(text):
-            return self._from_environment(variable[1])
+            if not (value := self.environ.get(variable[1])):
+                raise _error(f"the environment variable {variable[1]} is not set")
+            return value
         if text.startswith(_FILE):
             return self._from_file(text.removeprefix(_FILE))
         if _is_reference(text):
@@ -51,11 +53,6 @@ class SecretResolver:
         if not (plain or self.allow_literals):
             raise _error(LITERAL_NOT_ALLOWED)
         return text
-
-    def _from_environment(self, name: str) -> str:
-        if not (value := self.environ.get(name)):
-            raise _error(f"the environment variable {name} is not set")
-        return value
 
     def _from_file(self, name: str) -> str:
         path = Path(name)

@@ -39,11 +39,8 @@ _TextAt = tuple[KeyPath, str]
 
 
 def validate(document: Document, secrets: SecretResolver | None) -> Config:
-    """The configuration; raises ConfigError with all problems of the document.
-
-    Strict JSON mode is what YAML needs: lists become tuples, texts become enum members, and
-    nothing else is converted.
-    """
+    """The configuration; raises ConfigError with all problems of the document. Strict JSON mode is
+    what YAML needs: only lists become tuples, and texts enum members."""
     _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:
