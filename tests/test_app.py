@@ -1,4 +1,4 @@
-"""The endpoints that exist, and what those that do not exist say."""
+"""All routes, and the errors of others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-versi
 
 
 async def test_all_routes(house: RunningGateway) -> None:
-    """Nothing else is reachable on the TCP port, admin paths least of all."""
+    """Nothing else is reachable on the TCP port, in particular no admin path."""
     router = build_app(house.daemon.runtime).router
     assert {(route.method, route.resource.canonical) for route in router.routes()} == {
         ("POST", "/v1/chat/completions"),

@@ -1,4 +1,4 @@
-"""One gateway put together and taken apart, in the test's own loop."""
+"""Starting and stopping one gateway, in the test's own loop."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def begin_and_wait(call: Call) -> None:
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> None:
-    """Signals may come at any moment, also while the first one's effect is still under way."""
+    """Signals can come at any time, also during the effect of the first."""
     async with (
         upstream(begin_and_wait) as model,
         run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as house,

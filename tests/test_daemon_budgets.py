@@ -1,4 +1,4 @@
-"""Budgets go on after a restart where they stood before it."""
+"""Budgets continue after a restart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def quota(database: Database) -> Quota:
-    """One key has spent in this day, this month and before; another only long ago."""
+    """One key with costs of this day, this month and before; another with old ones only."""
     await tokens.add_token(database, token(1))
     recorder = Recorder(database)
     await recorder.start()
@@ -77,9 +77,9 @@ async def quota(database: Database) -> Quota:
 async def test_spent_amounts_are_loaded(
     quota: Quota, kind: HolderKind, id: str, sums: tuple[int, int, int]
 ) -> None:
-    purse = quota.budget(kind, id)
-    assert spent(purse, NOW) == sums
-    assert purse.reserved == 0
+    budget_tracker = quota.budget(kind, id)
+    assert spent(budget_tracker, NOW) == sums
+    assert budget_tracker.reserved == 0
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ async def test_budgets_continue_after_a_restart(quota: Quota, limits: dict[str, 
 
 
 async def test_a_new_day_starts_after_a_restart(quota: Quota) -> None:
-    purse = quota.budget(HolderKind.KEY, "tok_0")
-    assert spent(purse, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
-    assert spent(purse, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)
+    budget_tracker = quota.budget(HolderKind.KEY, "tok_0")
+    assert spent(budget_tracker, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
+    assert spent(budget_tracker, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)

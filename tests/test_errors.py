@@ -1,4 +1,4 @@
-"""The error table itself: what the classes promise."""
+"""The error classes."""
 
 from __future__ import annotations
 

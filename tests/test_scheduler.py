@@ -1,4 +1,4 @@
-"""Many deadlines on one timer: each is called in time, whatever another does."""
+"""Many deadlines on one timer: each is called in time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from gateway.scheduler import MIN_INTERVAL, DeadlineScheduler
 
 LATE = 0.15
-"""Seconds that a call may be late on a busy machine."""
+"""Seconds that a call can be late on a busy machine."""
 
 
 @dataclass(eq=False)
 class Entry:
-    """Discards itself when it is called, unless it is told what else to do."""
+    """Discards itself when it is called, unless `act` does something else."""
 
     scheduler: DeadlineScheduler
     when: float
@@ -51,7 +51,7 @@ async def scheduler() -> AsyncIterator[DeadlineScheduler]:
 
 @pytest.fixture
 async def raised() -> AsyncIterator[list[str]]:
-    """What the loop was told of exceptions."""
+    """Exceptions reported to the loop."""
     raised: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: raised.append(str(context["exception"])))
@@ -70,7 +70,7 @@ def add(scheduler: DeadlineScheduler, after: float, **fields: Any) -> Entry:
 
 
 def timers(scheduler: DeadlineScheduler) -> int:
-    """How many of the loop's timers would look at the entries."""
+    """The number of the loop's timers that would check the entries."""
     scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
     return sum(
         not timer.cancelled() and getattr(timer._callback, "__self__", None) is scheduler
@@ -109,7 +109,7 @@ async def test_a_deadline_extended_by_its_callback(scheduler: DeadlineScheduler)
 
 
 async def test_a_shortened_deadline(scheduler: DeadlineScheduler) -> None:
-    """Once it is added again."""
+    """After it is added again."""
     entry = add(scheduler, 60)
     entry.when = now() + 0.02
     scheduler.add(entry)
@@ -135,7 +135,7 @@ async def test_a_discarded_entry(scheduler: DeadlineScheduler) -> None:
 
 
 async def test_an_entry_discarded_by_another(scheduler: DeadlineScheduler) -> None:
-    """Both are due at once, and the first of them discards the other."""
+    """Both are due together, and the first discards the other."""
 
     def discard_both(entry: Entry) -> None:
         for each in (one, other):
@@ -149,7 +149,7 @@ async def test_an_entry_discarded_by_another(scheduler: DeadlineScheduler) -> No
 
 @pytest.mark.parametrize("after", [-10, 0, 0.02, 60])
 async def test_an_entry_added_by_another(scheduler: DeadlineScheduler, after: float) -> None:
-    """Whenever it is due, there is one timer, then and later."""
+    """There is one timer at any time."""
     added: list[Entry] = []
     add(scheduler, 120)
 
@@ -168,7 +168,7 @@ async def test_an_entry_added_by_another(scheduler: DeadlineScheduler, after: fl
 
 
 async def test_a_callback_that_raises(scheduler: DeadlineScheduler, raised: list[str]) -> None:
-    """The others are called all the same, and it is not called again."""
+    """The others are called, and it is not called again."""
 
     def fail(entry: Entry) -> None:
         raise RuntimeError("no")
@@ -182,7 +182,7 @@ async def test_a_callback_that_raises(scheduler: DeadlineScheduler, raised: list
 
 
 async def test_abort_all(scheduler: DeadlineScheduler, raised: list[str]) -> None:
-    """Every entry is told, although one of them raises; but none that was discarded meanwhile."""
+    """Every entry is called, although one raises; but none that was discarded meanwhile."""
 
     def fail(entry: Entry) -> None:
         raise RuntimeError("no")
@@ -199,7 +199,7 @@ async def test_abort_all(scheduler: DeadlineScheduler, raised: list[str]) -> Non
 
 
 async def test_close(scheduler: DeadlineScheduler) -> None:
-    """Nothing is called any more, whether it was added before or after."""
+    """No entry is called any more, added before or after."""
     entry = add(scheduler, 0.01)
     scheduler.close()
     late = add(scheduler, -1)

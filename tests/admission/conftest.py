@@ -1,4 +1,4 @@
-"""A real ledger with one key, for tests of what is remembered of keys; and a line before limits."""
+"""A real database with one key, and an admission queue."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def turns() -> AdmissionQueue:
+def queue() -> AdmissionQueue:
     return AdmissionQueue(Quota())

@@ -1,7 +1,4 @@
-"""They who take their turn before limits or wait for it, for tests of the line.
-
-It must not know which limit is tested.
-"""
+"""Clients of an admission queue, for its tests."""
 
 from __future__ import annotations
 
@@ -32,55 +29,57 @@ def group(limits: Limits = UNLIMITED) -> Holder:
     return Holder(HolderKind.GROUP, "team", "team", limits)
 
 
-def demand(*holders: Holder, tokens: int = 10, micro: int = 10) -> ResourceRequest:
+def request_for(*holders: Holder, tokens: int = 10, micro: int = 10) -> ResourceRequest:
     return ResourceRequest(holders, NOON, tokens, micro)
 
 
-class Guest:
-    """Somebody who takes what is there, or gets in line."""
+class QueuedClient:
+    """A request that acquires its limits, or waits in the queue."""
 
     def __init__(
-        self, turns: AdmissionQueue, demand: ResourceRequest, limits: SharedLimits
+        self, queue: AdmissionQueue, request_for: ResourceRequest, limits: SharedLimits
     ) -> None:
         self.lease: Lease | None = None
         try:
-            self.lease = turns.acquire(demand)
-        except TooManyRequests as refusal:
-            self.refusal = refusal
-            self.waiting = asyncio.ensure_future(turns.acquire_queued(demand, limits, refusal))
+            self.lease = queue.acquire(request_for)
+        except TooManyRequests as error:
+            self.error = error
+            self.waiting = asyncio.ensure_future(queue.acquire_queued(request_for, limits, error))
 
     async def get(self) -> Lease:
         async with asyncio.timeout(SLACK):
             return self.lease or await self.waiting
 
-    async def is_refused(self) -> TooManyRequests:
-        with pytest.raises(TooManyRequests) as refused:
+    async def wait_for_error(self) -> TooManyRequests:
+        with pytest.raises(TooManyRequests) as raised:
             await self.get()
-        return refused.value
+        return raised.value
 
-    async def leave(self) -> None:
+    async def cancel(self) -> None:
         self.waiting.cancel()
         with suppress(asyncio.CancelledError):
             await self.waiting
 
 
-async def come(
-    turns: AdmissionQueue, demand: ResourceRequest, limits: SharedLimits = PATIENT
-) -> Guest:
-    """A new guest, that has what it wants or stands in line."""
-    guest = Guest(turns, demand, limits)
+async def enqueue(
+    queue: AdmissionQueue, request_for: ResourceRequest, limits: SharedLimits = PATIENT
+) -> QueuedClient:
+    """A new client that has its lease, or is queued."""
+    client = QueuedClient(queue, request_for, limits)
     await asyncio.sleep(0)
-    return guest
+    return client
 
 
-async def settled(*guests: Guest) -> list[bool]:
-    """Who has got what they wait for, as soon as everybody has had time for it."""
+async def done_after_tasks(*clients: QueuedClient) -> list[bool]:
+    """Which clients are done, after all tasks have run."""
     for _ in range(5):
         await asyncio.sleep(0)
-    return [guest.lease is not None or guest.waiting.done() for guest in guests]
+    return [client.lease is not None or client.waiting.done() for client in clients]
 
 
-def spend(turns: AdmissionQueue, holders: Iterable[Holder], ago: float, tokens: int = 10) -> None:
-    """A request that ended long ago, so that there is room again soon."""
+def use_limits(
+    queue: AdmissionQueue, holders: Iterable[Holder], ago: float, tokens: int = 10
+) -> None:
+    """A request that ended `ago` seconds ago."""
     now = asyncio.get_running_loop().time() - ago
-    turns.quota.acquire(tuple(holders), now=now, at=NOON, tokens=tokens, micro=0).settle(tokens, 0)
+    queue.quota.acquire(tuple(holders), now=now, at=NOON, tokens=tokens, micro=0).settle(tokens, 0)

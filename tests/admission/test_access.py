@@ -1,4 +1,4 @@
-"""What a key may do: its token, its group and the configuration together."""
+"""Permissions of a key: its token, its group and the configuration."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_holders_are_the_key_its_group_and_the_gateway() -> None:
 
 
 def test_without_limits() -> None:
-    """Limits that came out of a database are other objects than the one that means none."""
+    """Limits from a database are other objects than `UNLIMITED`."""
     own = permit(replace(GROUP, limits=Limits()), limits=Limits())
     assert all(holder.limits is UNLIMITED for holder in own.holders)
 

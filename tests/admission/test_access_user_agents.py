@@ -16,7 +16,7 @@ def test_no_list_allows_every_user_agent(agent: str) -> None:
 
 
 def test_expressions_take_linear_time() -> None:
-    """Clients choose the text: one that backtracks would take years for this."""
+    """Clients choose the text: a backtracking engine would take years for this."""
     agents = UserAgentList.parse([r"re:^(\w+[ /.]?)+$"])
     began = perf_counter()
     assert not agents.allows("a" * 299 + "!")

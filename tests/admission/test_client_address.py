@@ -1,4 +1,4 @@
-"""Addresses in networks, however either is spelled."""
+"""Addresses in networks, in all notations."""
 
 from __future__ import annotations
 

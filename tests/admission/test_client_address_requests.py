@@ -1,4 +1,4 @@
-"""Only what trusted proxies added to `x-forwarded-for` counts."""
+"""Only entries of trusted proxies in `x-forwarded-for` are used."""
 
 from __future__ import annotations
 

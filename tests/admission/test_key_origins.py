@@ -1,4 +1,4 @@
-"""Who uses a key: the first is remembered, strangers are noted once, and it outlives a restart."""
+"""Origins of a key: the first is recorded, new ones are reported once, also over a restart."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FIRST = 1_790_000_000_000_000
 HOME, AWAY = "192.0.2.1", "198.51.100.9"
 
 
-class Door:
-    """A gateway's knowledge of one key, from one start to the next."""
+class Gateway:
+    """A monitor of one key, from one start to the next."""
 
     def __init__(self, database: Database, registry: Registry) -> None:
         self._registry = registry
@@ -29,7 +29,7 @@ class Door:
             registry, partial(record_origin, database), lambda: self._now
         )
 
-    def meet(self, address: str, agent: str) -> str | None:
+    def observe(self, address: str, agent: str) -> str | None:
         noted = self.acquaintances.observe(self.token, address, agent)
         self._now += 1
         return noted
@@ -44,31 +44,31 @@ class Door:
         await self.acquaintances.close()
 
 
-async def opened(database: Database) -> Door:
-    return Door(database, await Registry.load(database))
+async def start(database: Database) -> Gateway:
+    return Gateway(database, await Registry.load(database))
 
 
 async def test_the_first_use_is_recorded(database: Database) -> None:
-    door = await opened(database)
-    assert door.meet(HOME, "tool/1.2 (linux)") is None
+    gateway = await start(database)
+    assert gateway.observe(HOME, "tool/1.2 (linux)") is None
     known = (FIRST, HOME, "tool")
-    assert (door.token.first_used_at, door.token.first_address, door.token.first_agent) == known
-    assert door.meet(HOME, "tool/1.2 (linux)") is None
-    await door.close()
-    token = (await opened(database)).token
+    assert (gateway.token.first_used_at, gateway.token.first_address, gateway.token.first_agent) == known
+    assert gateway.observe(HOME, "tool/1.2 (linux)") is None
+    await gateway.close()
+    token = (await start(database)).token
     assert (token.first_used_at, token.first_address, token.first_agent) == known
     assert (token.changed_at, token.changed) == (None, None)
 
 
 async def test_versions_of_a_client_are_the_same_client(database: Database) -> None:
-    door = await opened(database)
+    gateway = await start(database)
     for agent in ("tool/1.2", "tool/2.0 (x)", "tool", "tool next"):
-        assert door.meet(HOME, agent) is None
-    await door.close()
+        assert gateway.observe(HOME, agent) is None
+    await gateway.close()
 
 
 @pytest.mark.parametrize(
-    ("address", "agent", "told"),
+    ("address", "agent", "origin"),
     [
         (AWAY, "tool/2", f"address {AWAY}, first {HOME}"),
         (HOME, "other/1", "client other, first tool"),
@@ -77,76 +77,76 @@ async def test_versions_of_a_client_are_the_same_client(database: Database) -> N
     ],
 )
 async def test_a_new_origin_is_reported_once(
-    database: Database, caplog: pytest.LogCaptureFixture, address: str, agent: str, told: str
+    database: Database, caplog: pytest.LogCaptureFixture, address: str, agent: str, origin: str
 ) -> None:
-    door = await opened(database)
-    door.meet(HOME, "tool/1")
+    gateway = await start(database)
+    gateway.observe(HOME, "tool/1")
     with caplog.at_level(logging.WARNING):
-        assert door.meet(address, agent) == f"new: {told}"
-        assert door.meet(address, agent) is None
-        assert door.meet(HOME, "tool/1") is None
+        assert gateway.observe(address, agent) == f"new: {origin}"
+        assert gateway.observe(address, agent) is None
+        assert gateway.observe(HOME, "tool/1") is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"key name 0 (tok_0) is used by a new client: {told}"
+        f"key name 0 (tok_0) is used by a new client: {origin}"
     ]
-    assert (door.token.changed_at, door.token.changed) == (FIRST + 1, told)
-    await door.close()
-    again = await opened(database)
-    assert (again.token.changed_at, again.token.changed) == (FIRST + 1, told)
-    assert again.meet(address, agent) is None, "a restart is nothing new"
+    assert (gateway.token.changed_at, gateway.token.changed) == (FIRST + 1, origin)
+    await gateway.close()
+    again = await start(database)
+    assert (again.token.changed_at, again.token.changed) == (FIRST + 1, origin)
+    assert again.observe(address, agent) is None, "a restart is nothing new"
 
 
-@pytest.mark.parametrize("odd", ["ev\udcffil", "ev\0il"], ids=["surrogate", "nul"])
+@pytest.mark.parametrize("invalid", ["ev\udcffil", "ev\0il"], ids=["surrogate", "nul"])
 async def test_origins_with_invalid_bytes_are_recorded(
-    database: Database, caplog: pytest.LogCaptureFixture, odd: str
+    database: Database, caplog: pytest.LogCaptureFixture, invalid: str
 ) -> None:
-    door = await opened(database)
-    door.meet(HOME, "tool/1")
-    assert door.meet(f"{AWAY}{odd}{'x' * 200}", f"{odd}/1") is not None
-    await door.close()
+    gateway = await start(database)
+    gateway.observe(HOME, "tool/1")
+    assert gateway.observe(f"{AWAY}{invalid}{'x' * 200}", f"{invalid}/1") is not None
+    await gateway.close()
     assert "could not be stored" not in caplog.text
-    told = (await opened(database)).token.changed
-    assert told is not None
-    assert told == door.token.changed
-    assert len(told) < 300
+    origin = (await start(database)).token.changed
+    assert origin is not None
+    assert origin == gateway.token.changed
+    assert len(origin) < 300
 
 
 async def test_a_first_use_with_invalid_bytes_is_recognised_again(database: Database) -> None:
-    door = await opened(database)
+    gateway = await start(database)
     for _ in range(2):
-        assert door.meet(f"{HOME}\udcff", "t\udcff/1") is None
-    await door.close()
-    again = await opened(database)
-    assert again.meet(f"{HOME}\udcff", "t\udcff/1") is None
+        assert gateway.observe(f"{HOME}\udcff", "t\udcff/1") is None
+    await gateway.close()
+    again = await start(database)
+    assert again.observe(f"{HOME}\udcff", "t\udcff/1") is None
 
 
 async def test_several_origins_are_distinguished(database: Database) -> None:
-    door = await opened(database)
-    door.meet(HOME, "")
-    assert door.meet(AWAY, "") == f"new: address {AWAY}, first {HOME}"
-    assert door.meet(HOME, "tool") == "new: client tool, first none"
-    assert door.meet(AWAY, "") is None
-    assert door.token.changed == "client tool, first none"
-    await door.close()
-    assert (await opened(database)).token.changed == "client tool, first none"
+    gateway = await start(database)
+    gateway.observe(HOME, "")
+    assert gateway.observe(AWAY, "") == f"new: address {AWAY}, first {HOME}"
+    assert gateway.observe(HOME, "tool") == "new: client tool, first none"
+    assert gateway.observe(AWAY, "") is None
+    assert gateway.token.changed == "client tool, first none"
+    await gateway.close()
+    assert (await start(database)).token.changed == "client tool, first none"
 
 
 async def test_the_number_of_origins_is_limited(database: Database) -> None:
-    """A key that is used from everywhere fills neither log nor memory."""
-    door = await opened(database)
-    door.meet(HOME, "tool")
-    noted = [door.meet(f"10.0.{number // 256}.{number % 256}", "tool") for number in range(1000)]
+    """A key with many origins fills neither log nor memory."""
+    gateway = await start(database)
+    gateway.observe(HOME, "tool")
+    noted = [gateway.observe(f"10.0.{number // 256}.{number % 256}", "tool") for number in range(1000)]
     assert [each is not None for each in noted] == [True] * 64 + [False] * 936
-    await door.close()
+    await gateway.close()
 
 
 async def test_concurrent_changes_by_an_operator_stay(database: Database) -> None:
     registry = await Registry.load(database)
-    door = Door(database, registry)
-    registry.put_token(replace(door.token, note="of the lab"))
-    door.meet(HOME, "tool")
-    door.meet(AWAY, "tool")
-    assert door.token.note == "of the lab"
-    await door.close()
+    gateway = Gateway(database, registry)
+    registry.put_token(replace(gateway.token, note="of the lab"))
+    gateway.observe(HOME, "tool")
+    gateway.observe(AWAY, "tool")
+    assert gateway.token.note == "of the lab"
+    await gateway.close()
 
 
 async def test_a_full_disk_stops_no_request(
@@ -165,7 +165,7 @@ async def test_a_full_disk_stops_no_request(
 
 
 async def test_close_without_origins(database: Database) -> None:
-    await (await opened(database)).close()
+    await (await start(database)).close()
 
 
 @pytest.mark.parametrize(

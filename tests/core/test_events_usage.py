@@ -1,4 +1,4 @@
-"""What follows from token counts."""
+"""Token counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How events add up to a reply, whatever format they came in."""
+"""Collecting events to a reply."""
 
 from __future__ import annotations
 

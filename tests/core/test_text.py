@@ -1,4 +1,4 @@
-"""What others wrote can be shown: it says what it is and does nothing."""
+"""Escaping of unprintable text."""
 
 from __future__ import annotations
 

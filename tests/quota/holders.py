@@ -1,4 +1,4 @@
-"""Holders and their requests, for tests of limits."""
+"""Holders and requests for tests of limits."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ def take(
 
 
 def refusal(quota: Quota, *holders: Holder, now: float = NOW, **asked: int) -> GatewayError:
-    with pytest.raises(GatewayError) as told:
+    with pytest.raises(GatewayError) as raised:
         take(quota, *holders, now=now, **asked)
-    return told.value
+    return raised.value
 
 
 def requests_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
-    gauge = quota.limit_statuses([holder], now).requests
-    assert gauge is not None
-    return gauge.remaining
+    status = quota.limit_statuses([holder], now).requests
+    assert status is not None
+    return status.remaining
 
 
 def tokens_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
-    gauge = quota.limit_statuses([holder], now).tokens
-    assert gauge is not None
-    return gauge.remaining
+    status = quota.limit_statuses([holder], now).tokens
+    assert status is not None
+    return status.remaining
 
 
-def spent(purse: BudgetTracker, at: int) -> tuple[int, int, int]:
-    """In all, in the month and in the day of a moment: as a budget of nothing tells it."""
+def spent(budget_tracker: BudgetTracker, at: int) -> tuple[int, int, int]:
+    """In total, in the month and in the day of `at`, as a budget of 0 reports it."""
     return (
-        purse.total,
-        _spent(purse, Limits(budget_month=0), at),
-        _spent(purse, Limits(budget_day=0), at),
+        budget_tracker.total,
+        _spent(budget_tracker, Limits(budget_month=0), at),
+        _spent(budget_tracker, Limits(budget_day=0), at),
     )
 
 
-def _spent(purse: BudgetTracker, nothing: Limits, at: int) -> int:
-    lack = purse.shortfall(nothing, at, 1)
-    assert lack is not None
-    return lack.spent
+def _spent(budget_tracker: BudgetTracker, nothing: Limits, at: int) -> int:
+    shortfall = budget_tracker.shortfall(nothing, at, 1)
+    assert shortfall is not None
+    return shortfall.spent

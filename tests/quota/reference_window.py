@@ -1,4 +1,4 @@
-"""The sliding window as one would say it: a list of what happened when, gone through each time."""
+"""A simple reference of the sliding window: a list that is scanned each time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STEPS = st.one_of(
     st.sampled_from([0.0, 0.125, 1.0, 59.875, 60.0, 60.125, 200.0]),
     st.integers(0, 100).map(lambda eighths: eighths / 8),
 )
-"""Seconds between one thing and the next: eighths, which floats add up exactly, and such that what
-lies just inside of a window and just outside of it comes often."""
+"""Seconds between two steps: eighths, which floats represent exactly, with many values
+just inside and just outside of a window."""
 
 
 class Log:
@@ -34,7 +34,7 @@ class Log:
         return not amount or self.used(now) + amount <= limit
 
     def wait(self, now: float, amount: int, limit: int) -> float | None:
-        """Tries every moment at which something stops to count."""
+        """Tries every time at which an entry expires."""
         return self._first(now, lambda moment: self.fits(moment, amount, limit))
 
     def clear(self, now: float) -> float:

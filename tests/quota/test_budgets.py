@@ -1,4 +1,4 @@
-"""What a holder has spent, and which of its budgets has no room for more."""
+"""Spent and reserved amounts of a holder, and exceeded budgets."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ MIDNIGHT = at("2026-11-22T00:00:00Z")
 NEXT_MONTH = at("2026-12-01T00:00:00Z")
 
 
-def spent(purse: BudgetTracker, moment: int) -> tuple[int, int, int, int]:
-    return *holders.spent(purse, moment), purse.reserved
+def spent(budget_tracker: BudgetTracker, moment: int) -> tuple[int, int, int, int]:
+    return *holders.spent(budget_tracker, moment), budget_tracker.reserved
 
 
-def in_month(purse: BudgetTracker, moment: int) -> int:
-    return spent(purse, moment)[1]
+def in_month(budget_tracker: BudgetTracker, moment: int) -> int:
+    return spent(budget_tracker, moment)[1]
 
 
-def in_day(purse: BudgetTracker, moment: int) -> int:
-    return spent(purse, moment)[2]
+def in_day(budget_tracker: BudgetTracker, moment: int) -> int:
+    return spent(budget_tracker, moment)[2]
 
 
 def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
-    purse = BudgetTracker()
-    purse.load(total, day, month, NOON)
-    return purse
+    budget_tracker = BudgetTracker()
+    budget_tracker.load(total, day, month, NOON)
+    return budget_tracker
 
 
 def test_a_tracker_starts_at_zero() -> None:
@@ -49,71 +49,71 @@ def test_load_sets_the_amounts() -> None:
 
 
 def test_loaded_amounts_belong_to_their_day_and_month() -> None:
-    purse = loaded(900, 10, 200)
-    assert spent(purse, MIDNIGHT - 1) == (900, 200, 10, 0)
-    assert spent(purse, MIDNIGHT) == (900, 200, 0, 0)
-    assert spent(purse, NEXT_MONTH - 1) == (900, 200, 0, 0)
-    assert spent(purse, NEXT_MONTH) == (900, 0, 0, 0)
+    budget_tracker = loaded(900, 10, 200)
+    assert spent(budget_tracker, MIDNIGHT - 1) == (900, 200, 10, 0)
+    assert spent(budget_tracker, MIDNIGHT) == (900, 200, 0, 0)
+    assert spent(budget_tracker, NEXT_MONTH - 1) == (900, 200, 0, 0)
+    assert spent(budget_tracker, NEXT_MONTH) == (900, 0, 0, 0)
 
 
 def test_a_month_without_its_day() -> None:
-    purse = loaded(900, 10, 200)
-    assert in_month(purse, NEXT_MONTH) == 0
-    assert in_day(purse, NEXT_MONTH) == 0
+    budget_tracker = loaded(900, 10, 200)
+    assert in_month(budget_tracker, NEXT_MONTH) == 0
+    assert in_day(budget_tracker, NEXT_MONTH) == 0
 
 
 def test_reserved_amounts_become_costs() -> None:
-    purse = loaded(900, 10, 200)
-    purse.reserved += 50
-    purse.reserved += 7
-    assert purse.reserved == 57
-    purse.settle(50, 40, NOON)
-    assert spent(purse, NOON) == (940, 240, 50, 7)
-    purse.settle(7, 0, NOON)
-    assert spent(purse, NOON) == (940, 240, 50, 0)
+    budget_tracker = loaded(900, 10, 200)
+    budget_tracker.reserved += 50
+    budget_tracker.reserved += 7
+    assert budget_tracker.reserved == 57
+    budget_tracker.settle(50, 40, NOON)
+    assert spent(budget_tracker, NOON) == (940, 240, 50, 7)
+    budget_tracker.settle(7, 0, NOON)
+    assert spent(budget_tracker, NOON) == (940, 240, 50, 0)
 
 
 def test_a_cost_of_yesterday_is_not_spent_today() -> None:
-    purse = loaded(900, 10, 200)
-    purse.reserved += 5
-    assert in_day(purse, MIDNIGHT) == 0
-    purse.settle(5, 4, MIDNIGHT - 1)
-    assert spent(purse, MIDNIGHT) == (904, 204, 0, 0)
-    purse.settle(0, 3, MIDNIGHT)
-    assert spent(purse, MIDNIGHT) == (907, 207, 3, 0)
+    budget_tracker = loaded(900, 10, 200)
+    budget_tracker.reserved += 5
+    assert in_day(budget_tracker, MIDNIGHT) == 0
+    budget_tracker.settle(5, 4, MIDNIGHT - 1)
+    assert spent(budget_tracker, MIDNIGHT) == (904, 204, 0, 0)
+    budget_tracker.settle(0, 3, MIDNIGHT)
+    assert spent(budget_tracker, MIDNIGHT) == (907, 207, 3, 0)
 
 
 def test_a_cost_of_last_month_counts_in_the_total_only() -> None:
-    purse = loaded(900, 10, 200)
-    assert in_month(purse, NEXT_MONTH) == 0
-    purse.settle(0, 4, NEXT_MONTH - 1)
-    assert spent(purse, NEXT_MONTH) == (904, 0, 0, 0)
+    budget_tracker = loaded(900, 10, 200)
+    assert in_month(budget_tracker, NEXT_MONTH) == 0
+    budget_tracker.settle(0, 4, NEXT_MONTH - 1)
+    assert spent(budget_tracker, NEXT_MONTH) == (904, 0, 0, 0)
 
 
 def test_a_settlement_starts_a_new_day() -> None:
-    purse = loaded(900, 10, 200)
-    purse.settle(0, 4, MIDNIGHT + 1)
-    assert spent(purse, MIDNIGHT + 1) == (904, 204, 4, 0)
-    purse.settle(0, 5, NEXT_MONTH)
-    assert spent(purse, NEXT_MONTH) == (909, 5, 5, 0)
+    budget_tracker = loaded(900, 10, 200)
+    budget_tracker.settle(0, 4, MIDNIGHT + 1)
+    assert spent(budget_tracker, MIDNIGHT + 1) == (904, 204, 4, 0)
+    budget_tracker.settle(0, 5, NEXT_MONTH)
+    assert spent(budget_tracker, NEXT_MONTH) == (909, 5, 5, 0)
 
 
 def test_a_settlement_before_midnight_counts_until_midnight() -> None:
-    purse = loaded()
-    purse.settle(0, 4, MIDNIGHT - 1)
-    assert in_day(purse, MIDNIGHT - 1) == 4
-    assert in_day(purse, MIDNIGHT) == 0
-    assert in_month(purse, MIDNIGHT) == 4
+    budget_tracker = loaded()
+    budget_tracker.settle(0, 4, MIDNIGHT - 1)
+    assert in_day(budget_tracker, MIDNIGHT - 1) == 4
+    assert in_day(budget_tracker, MIDNIGHT) == 0
+    assert in_month(budget_tracker, MIDNIGHT) == 4
 
 
 def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
-    purse = loaded(900, 10, 200)
-    purse.settle(0, 4, MIDNIGHT)
-    assert spent(purse, NOON) == (904, 204, 4, 0)
+    budget_tracker = loaded(900, 10, 200)
+    budget_tracker.settle(0, 4, MIDNIGHT)
+    assert spent(budget_tracker, NOON) == (904, 204, 4, 0)
 
 
 @pytest.mark.parametrize(
-    ("limits", "lack"),
+    ("limits", "shortfall"),
     [
         (Limits(budget=1000), BudgetShortfall("budget", 1000, 900, 30, None)),
         (Limits(budget_month=300), BudgetShortfall("budget_month", 300, 200, 30, NEXT_MONTH)),
@@ -121,46 +121,46 @@ def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
     ],
 )
 def test_a_budget_limits_spent_reserved_and_requested_amounts(
-    limits: Limits, lack: BudgetShortfall
+    limits: Limits, shortfall: BudgetShortfall
 ) -> None:
-    purse = loaded(900, 10, 200)
-    purse.reserved += 30
-    assert purse.shortfall(limits, NOON, 70) is None
-    assert purse.shortfall(limits, NOON, 71) == lack
+    budget_tracker = loaded(900, 10, 200)
+    budget_tracker.reserved += 30
+    assert budget_tracker.shortfall(limits, NOON, 70) is None
+    assert budget_tracker.shortfall(limits, NOON, 71) == shortfall
 
 
 def test_the_budget_that_resets_last_is_reported() -> None:
-    purse = loaded(900, 900, 900)
+    budget_tracker = loaded(900, 900, 900)
     everything = Limits(budget=900, budget_month=900, budget_day=900)
     for limits, named in (
         (everything, "budget"),
         (Limits(budget=901, budget_month=900, budget_day=900), "budget_month"),
         (Limits(budget=901, budget_month=901, budget_day=900), "budget_day"),
     ):
-        lack = purse.shortfall(limits, NOON, 1)
-        assert lack is not None
-        assert lack.budget == named
+        shortfall = budget_tracker.shortfall(limits, NOON, 1)
+        assert shortfall is not None
+        assert shortfall.budget == named
 
 
 def test_a_new_day_resets_the_daily_budget() -> None:
-    purse = loaded(900, 100, 200)
+    budget_tracker = loaded(900, 100, 200)
     limits = Limits(budget_day=100, budget_month=250)
-    assert purse.shortfall(limits, MIDNIGHT - 1, 1) is not None
-    assert purse.shortfall(limits, MIDNIGHT, 50) is None
-    assert purse.shortfall(limits, MIDNIGHT, 51) == BudgetShortfall(
+    assert budget_tracker.shortfall(limits, MIDNIGHT - 1, 1) is not None
+    assert budget_tracker.shortfall(limits, MIDNIGHT, 50) is None
+    assert budget_tracker.shortfall(limits, MIDNIGHT, 51) == BudgetShortfall(
         "budget_month", 250, 200, 0, NEXT_MONTH
     )
-    assert purse.shortfall(limits, NEXT_MONTH, 100) is None
-    assert purse.shortfall(limits, NEXT_MONTH, 101) == BudgetShortfall(
+    assert budget_tracker.shortfall(limits, NEXT_MONTH, 100) is None
+    assert budget_tracker.shortfall(limits, NEXT_MONTH, 101) == BudgetShortfall(
         "budget_day", 100, 0, 0, NEXT_MONTH + DAY
     )
 
 
 @pytest.mark.parametrize("name", ["budget", "budget_day", "budget_month"])
 def test_a_budget_of_0_rejects_every_cost(name: str) -> None:
-    lack = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
-    assert lack is not None
-    assert (lack.budget, lack.limit) == (name, 0)
+    shortfall = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
+    assert shortfall is not None
+    assert (shortfall.budget, shortfall.limit) == (name, 0)
     assert BudgetTracker().shortfall(Limits(**{name: 1}), NOON, 1) is None
 
 

@@ -1,4 +1,4 @@
-"""Days and months of UTC, beside the calendar of the standard library."""
+"""Days and months in UTC, compared with the standard library."""
 
 from __future__ import annotations
 

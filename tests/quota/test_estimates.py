@@ -1,4 +1,4 @@
-"""Estimates come near what a model's finished requests really cost, and stay above it."""
+"""Input estimates converge to the real usage, and stay above it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prompt(letters: int) -> Prompt:
 
 
 def letters(prompt: Prompt) -> int:
-    """The guess of these tests: a token for each letter."""
+    """The raw estimate of these tests: one token per character."""
     return sum(
         len(part.text) for turn in prompt.turns for part in turn.parts if isinstance(part, Text)
     )
@@ -31,7 +31,7 @@ def letters(prompt: Prompt) -> int:
 
 @dataclass
 class World:
-    """A model whose requests cost `ratio` times the guess."""
+    """A model whose requests use `ratio` times the raw estimate."""
 
     estimates: InputEstimates
     ratio: float
@@ -41,7 +41,7 @@ class World:
         self.estimates.record(MODEL, prompt(size), used)
 
     def above(self, size: int = 100_000) -> float:
-        """By which part the estimate is above the truth."""
+        """By which share the estimate is above the real usage."""
         return self.estimates.estimate(MODEL, prompt(size)) / (size * self.ratio) - 1
 
 
@@ -111,7 +111,7 @@ def test_scattered_requests_converge() -> None:
 
 
 def test_large_requests_have_more_weight() -> None:
-    """A greeting costs half as much again for its frame; that is no news of large prompts."""
+    """A short prompt has 50 % overhead; that says nothing about large prompts."""
     learning = world(1.1)
     for _ in range(6):
         for _ in range(9):

@@ -1,4 +1,4 @@
-"""How long replies are going to be."""
+"""Output estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are let in or refused by the limits of all who stand behind them."""
+"""Requests are admitted or rejected by the limits of all their holders."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ def test_a_request_without_tokens_does_not_extend_the_window() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
     take(quota, laptop, tokens=10, now=NOW)
     take(quota, laptop, tokens=0, now=NOW + 30)
-    gauge = quota.limit_statuses([laptop], NOW + 30).tokens
-    assert gauge is not None
-    assert gauge.reset == 30.0
+    status = quota.limit_statuses([laptop], NOW + 30).tokens
+    assert status is not None
+    assert status.reset == 30.0
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "concurrent"])
@@ -180,10 +180,10 @@ def test_a_second_settlement_is_ignored() -> None:
         lease.settle(0, 0)
     refusal(quota, laptop, tokens=0, micro=0)
     assert tokens_left(quota, laptop) == 0
-    purse = quota.budget(HolderKind.KEY, "key_1")
-    assert (purse.total, purse.reserved) == (300, 700)
+    budget_tracker = quota.budget(HolderKind.KEY, "key_1")
+    assert (budget_tracker.total, budget_tracker.reserved) == (300, 700)
     running.settle(0, 0)
-    assert (purse.total, purse.reserved) == (300, 0)
+    assert (budget_tracker.total, budget_tracker.reserved) == (300, 0)
 
 
 def test_a_request_without_usage_still_counts() -> None:
@@ -225,7 +225,7 @@ TIGHT = {
 @pytest.mark.parametrize("tight", TIGHT)
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_rejected_request_uses_nothing(tight: str, place: int) -> None:
-    """Whoever refuses it, and wherever that one stands among the others."""
+    """Whichever holder rejects it, in any position."""
     quota = Quota()
     others = [
         Holder(HolderKind.KEY, name, name, Limits(**plenty))
@@ -243,8 +243,8 @@ def test_a_rejected_request_uses_nothing(tight: str, place: int) -> None:
         refusal(quota, *holders, tokens=50, micro=50)
     for each in others:
         assert requests_left(quota, each) == tokens_left(quota, each) == 100
-        purse = quota.budget(each.kind, each.id)
-        assert (purse.total, purse.reserved) == (0, 0)
+        budget_tracker = quota.budget(each.kind, each.id)
+        assert (budget_tracker.total, budget_tracker.reserved) == (0, 0)
         take(quota, each, tokens=100, micro=100)
 
 
@@ -259,13 +259,13 @@ def test_of_budgets_the_one_that_resets_last() -> None:
         Holder(HolderKind.KEY, name, name, Limits(**{name: 5}))
         for name in ("budget_day", "budget_month", "budget")
     )
-    for holders, told in (
+    for holders, raised in (
         ((day, month), "resets at 2026-12-01"),
         ((month, day), "resets at 2026-12-01"),
         ((day, whole, month), "does not reset"),
         ((day,), "resets at 2026-11-22"),
     ):
-        assert told in refusal(Quota(), *holders).message
+        assert raised in refusal(Quota(), *holders).message
 
 
 def test_a_permanent_error_precedes_a_wait() -> None:
@@ -345,7 +345,7 @@ def test_spent_amounts_count_for_a_new_budget() -> None:
 
 
 def test_leases_survive_changes_of_limits() -> None:
-    """From none to some, to none again and back: what was taken comes back, and nothing else."""
+    """From none to some, to none again and back: exactly what was acquired is released."""
     quota, limited, free = Quota(), key(tokens_per_minute=100, requests_per_minute=10), key()
     leases = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
     leases += [take(quota, limited, tokens=30)]
@@ -353,8 +353,8 @@ def test_leases_survive_changes_of_limits() -> None:
         lease.settle(20, 5)
     assert tokens_left(quota, limited) == 60
     assert requests_left(quota, limited) == 8
-    purse = quota.budget(HolderKind.KEY, "key_1")
-    assert (purse.total, purse.reserved) == (20, 0)
+    budget_tracker = quota.budget(HolderKind.KEY, "key_1")
+    assert (budget_tracker.total, budget_tracker.reserved) == (20, 0)
     take(quota, key(concurrent=1))
 
 
@@ -372,7 +372,7 @@ def test_without_holders_there_is_nothing_to_settle() -> None:
 
 
 def test_a_request_from_before_a_limit_keeps_later_counts() -> None:
-    """Such as one whose body was long in coming."""
+    """Such as one whose body arrived slowly."""
     quota = Quota()
     limited, late = key(requests_per_minute=3, tokens_per_minute=100), key()
     take(quota, limited, tokens=60)

@@ -1,4 +1,4 @@
-"""Three holders whose limits change while requests come, run and end, in any order there is."""
+"""Three holders whose limits change while requests start, run and end, in any order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.quota.reference_window import STEPS, Log
 from tests.support.hypothesis_profiles import examples
 
 START = 1_795_391_999_000_000
-"""One second before a day ends that is the last but eight of its month."""
+"""One second before the end of a day, eight days before the end of its month."""
 
 LIMIT = st.none() | st.integers(0, 8)
 LIMITS = st.builds(
@@ -44,7 +44,7 @@ class Spending(NamedTuple):
 
 
 class ThreeHolders(RuleBasedStateMachine):
-    """What is counted here is counted in the simplest way: lists of all that ever happened."""
+    """The reference counts in the simplest way: lists of all events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ThreeHolders(RuleBasedStateMachine):
         self.running.append(Running(lease, tokens, micro, self.at, counted))
 
     def fits(self, kind: HolderKind, tokens: int, micro: int) -> bool:
-        """What costs nothing fits whatever is used."""
+        """A request without cost and tokens always fits."""
         limits = self.limits[kind]
         uses = [
             (limits.requests_per_minute, self.requests[kind].used(self.now) + 1),
@@ -126,7 +126,7 @@ class ThreeHolders(RuleBasedStateMachine):
         tokens: int,
         counted: dict[HolderKind, tuple[Log, int]],
     ) -> None:
-        """What has no limit is not counted; what was counted before goes on counting."""
+        """Without a limit nothing is counted; earlier counts stay."""
         if limits.requests_per_minute is not None:
             self.requests[kind].add(self.now)
             assert self.requests[kind].used(self.now) <= limits.requests_per_minute
@@ -163,7 +163,7 @@ class ThreeHolders(RuleBasedStateMachine):
 
     @rule()
     def all_ends(self) -> None:
-        """Nothing leaks: where nothing runs, nothing is running and nothing reserved."""
+        """Nothing leaks: without requests, nothing is running or reserved."""
         while self.running:
             self.request_ends(0.0, 1, 1)
         for kind in HolderKind:
@@ -171,7 +171,7 @@ class ThreeHolders(RuleBasedStateMachine):
             assert self.quota._usage(kind, "x").running == 0
 
     def snapshot(self) -> list[object]:
-        """All there is to know about every holder."""
+        """The whole state of every holder."""
         tallies = [self.quota._usage(kind, "x") for kind in HolderKind]
         return [
             (
@@ -187,24 +187,28 @@ class ThreeHolders(RuleBasedStateMachine):
     @invariant()
     def purses_are_the_sums_of_what_was_settled(self) -> None:
         for kind in HolderKind:
-            purse = self.quota.budget(kind, "x")
+            budget_tracker = self.quota.budget(kind, "x")
             month, day = month_of(self.at).start, day_of(self.at).start
-            assert spent(purse, self.at) == (self.spent(), self.spent(month), self.spent(day))
-            assert purse.reserved == self.reserved
+            assert spent(budget_tracker, self.at) == (
+                self.spent(),
+                self.spent(month),
+                self.spent(day),
+            )
+            assert budget_tracker.reserved == self.reserved
 
     @invariant()
     def gauges_show_what_is_left(self) -> None:
         for holder in self.holders:
-            gauges = self.quota.limit_statuses([holder], self.now)
-            for gauge, limit, log in (
-                (gauges.requests, holder.limits.requests_per_minute, self.requests[holder.kind]),
-                (gauges.tokens, holder.limits.tokens_per_minute, self.tokens[holder.kind]),
+            statuses = self.quota.limit_statuses([holder], self.now)
+            for status, limit, log in (
+                (statuses.requests, holder.limits.requests_per_minute, self.requests[holder.kind]),
+                (statuses.tokens, holder.limits.tokens_per_minute, self.tokens[holder.kind]),
             ):
-                assert (gauge is None) == (limit is None)
-                if gauge is not None and limit is not None:
-                    assert gauge.limit == limit
-                    assert gauge.remaining == max(0, limit - log.used(self.now))
-                    assert gauge.reset == log.clear(self.now)
+                assert (status is None) == (limit is None)
+                if status is not None and limit is not None:
+                    assert status.limit == limit
+                    assert status.remaining == max(0, limit - log.used(self.now))
+                    assert status.reset == log.clear(self.now)
 
 
 TestThreeHolders = ThreeHolders.TestCase

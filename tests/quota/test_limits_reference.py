@@ -1,4 +1,4 @@
-"""Admissions beside those of lists that are gone through each time: equal one by one."""
+"""Admissions equal those of a simple reference, one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT = 1_795_262_400_000_000
 
 
 class Reference:
-    """Three holders, each with a log of requests, one of tokens, and what runs."""
+    """Three holders, each with a log of requests, one of tokens, and running requests."""
 
     def __init__(self, limits: list[Limits]) -> None:
         self.limits = limits
@@ -62,7 +62,7 @@ ENDINGS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=3)
 def test_admissions_equal_the_reference(
     limits: list[Limits], steps: list[tuple[float, int, list[tuple[float, int]]]]
 ) -> None:
-    """Each step: some time later a request comes, then some of those that run end."""
+    """Each step: some time later a request starts, then some running ones end."""
     holders = [Holder(kind, "x", "x", each) for kind, each in zip(HolderKind, limits, strict=True)]
     quota, reference, now = Quota(), Reference(limits), 0.0
     running: list[tuple[Lease, int]] = []

@@ -1,4 +1,4 @@
-"""What is left of limits per minute, as clients are shown it."""
+"""The status of limits per minute, as clients get it."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_limit_with_the_least_remaining_is_shown() -> None:
     take(quota, laptop, team, tokens=100)
     take(quota, laptop, tokens=900)
     for holders in ((laptop, gateway(), team), (team, laptop)):
-        gauges = quota.limit_statuses(holders, NOW)
-        assert gauges == LimitStatuses(LimitStatus(8, 7, 60.0), LimitStatus(1000, 0, 60.0))
+        statuses = quota.limit_statuses(holders, NOW)
+        assert statuses == LimitStatuses(LimitStatus(8, 7, 60.0), LimitStatus(1000, 0, 60.0))
 
 
 def test_of_equal_limits_the_smaller_one_is_shown() -> None:

@@ -1,4 +1,4 @@
-"""What tokens cost, beside the arithmetic of fractions."""
+"""Prices and costs, compared with fractions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def model(multiplier: float = 1.0, **rates: float) -> Model:
     return Model(id="alpha-1", family=Family.ALPHA, multiplier=multiplier, rates=Rates(**rates))
 
 
-def tariff(multiplier: float = 1.0, group: str = "1", **rates: float) -> Price:
+def price(multiplier: float = 1.0, group: str = "1", **rates: float) -> Price:
     return Price.for_model(model(multiplier, **rates), group)
 
 
 def test_an_uncached_input_token_of_a_default_model_is_a_unit() -> None:
-    assert tariff().cost(FRESH) == tariff().input_cost(1) == 1_000_000
-    assert tariff().cost(Usage()) == tariff().input_cost(0) == 0
+    assert price().cost(FRESH) == price().input_cost(1) == 1_000_000
+    assert price().cost(Usage()) == price().input_cost(0) == 0
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_an_uncached_input_token_of_a_default_model_is_a_unit() -> None:
     ],
 )
 def test_every_kind_of_token_has_its_price(usage: Usage, micro: int) -> None:
-    own = tariff(2.5, "6", completion=5, cache_read=0.1, cache_write=1.25, cache_write_1h=2)
+    own = price(2.5, "6", completion=5, cache_read=0.1, cache_write=1.25, cache_write_1h=2)
     assert own.cost(usage) == micro
     assert own.input_cost(7) == 7 * 15_000_000
 
 
 def test_multipliers_are_exact_decimals() -> None:
-    """A tenth is a tenth, though the float is a little more."""
-    own = tariff(0.1, "0.1", cache_read=0.1)
+    """A tenth is exact, although the float is a little more."""
+    own = price(0.1, "0.1", cache_read=0.1)
     assert own.cost(Usage(input_tokens=500, cache_read_tokens=500)) == 500_000
-    assert tariff(0.1, "0.000005").cost(FRESH) == 1  # half a micro-unit
-    assert tariff(0.3, "0.000005").input_cost(1) == 2  # one and a half
+    assert price(0.1, "0.000005").cost(FRESH) == 1  # half a micro-unit
+    assert price(0.3, "0.000005").input_cost(1) == 2  # one and a half
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_multipliers_are_exact_decimals() -> None:
     ],
 )
 def test_halves_are_rounded_up_and_only_once(multiplier: str, tokens: int, micro: int) -> None:
-    assert tariff(group=multiplier).cost(Usage(input_tokens=tokens)) == micro
-    assert tariff(group=multiplier).input_cost(tokens) == micro
+    assert price(group=multiplier).cost(Usage(input_tokens=tokens)) == micro
+    assert price(group=multiplier).input_cost(tokens) == micro
 
 
 def test_only_the_sum_is_rounded() -> None:
-    own = tariff(group="0.0000004")
+    own = price(group="0.0000004")
     parts = Usage(input_tokens=3, cache_read_tokens=1, cache_write_tokens=1, output_tokens=1)
     assert own.cost(parts) == 2
 
 
 def test_a_multiplier_of_0_costs_nothing() -> None:
     all_kinds = Usage(input_tokens=10, cache_read_tokens=3, output_tokens=10)
-    assert tariff(0.0).cost(all_kinds) == 0
-    assert tariff(group="0").cost(all_kinds) == 0
-    assert tariff(completion=0, cache_read=0).cost(all_kinds) == 7_000_000
+    assert price(0.0).cost(all_kinds) == 0
+    assert price(group="0").cost(all_kinds) == 0
+    assert price(completion=0, cache_read=0).cost(all_kinds) == 7_000_000
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_a_multiplier_of_0_costs_nothing() -> None:
     ],
 )
 def test_costs_are_never_negative(usage: Usage) -> None:
-    """Not even what contradicts itself: more written for an hour than written at all."""
-    assert tariff(cache_write=2, cache_write_1h=1).cost(usage) == 0
+    """Not even for inconsistent usage: more 1h writes than writes."""
+    assert price(cache_write=2, cache_write_1h=1).cost(usage) == 0
 
 
 @pytest.mark.parametrize(
@@ -122,24 +122,24 @@ def test_costs_are_never_negative(usage: Usage) -> None:
     ],
 )
 def test_extreme_multipliers(multiplier: float, group: str, cost: int) -> None:
-    own = tariff(multiplier, group)
+    own = price(multiplier, group)
     assert own.cost(FRESH) == min(cost, MAX_COST)
     assert own.denominator < 10**120
 
 
 def test_costs_are_limited() -> None:
-    highest = tariff(1e6, "1000000", completion=1e6, cache_read=1e6)
+    highest = price(1e6, "1000000", completion=1e6, cache_read=1e6)
     assert highest.cost(Usage(output_tokens=10**9)) == highest.input_cost(10**9) == MAX_COST
     assert MAX_COST == 100_000_000_000_000
     assert 92_000 * MAX_COST < 2**63
-    just = tariff(group="100")
+    just = price(group="100")
     assert just.cost(Usage(input_tokens=1_000_000)) == MAX_COST
     assert just.cost(Usage(input_tokens=999_999)) == MAX_COST - 10**8
 
 
 @pytest.mark.parametrize("least", ["1e-45", "0.000000001"])
 def test_small_multipliers(least: str) -> None:
-    fine = tariff(1e6, least, completion=1e6)
+    fine = price(1e6, least, completion=1e6)
     tokens = 10**34 if least == "1e-45" else 3
     assert fine.cost(Usage(output_tokens=tokens)) == round(tokens * Decimal(least) * 10**18)
 
@@ -150,13 +150,13 @@ def test_small_multipliers(least: str) -> None:
 def test_invalid_multipliers(text: str) -> None:
     with pytest.raises(
         ValueError, match=r"^(not a number: '|a multiplier is from 0 to 1,000,000, not )"
-    ) as told:
-        tariff(group=text)
-    assert text in str(told.value)
+    ) as message:
+        price(group=text)
+    assert text in str(message.value)
 
 
 def test_the_maximum_multiplier_is_valid() -> None:
-    assert tariff(group="1000000").input_cost(1) == 10**12
+    assert price(group="1000000").input_cost(1) == 10**12
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_maximum_multiplier_is_valid() -> None:
     ],
 )
 def test_descriptions(multiplier: float, group: str, rates: dict[str, float], spelled: str) -> None:
-    assert tariff(multiplier, group, **rates).description == spelled
+    assert price(multiplier, group, **rates).description == spelled
 
 
 MULTIPLIERS = st.one_of(
@@ -221,6 +221,6 @@ def test_costs_equal_exact_arithmetic(
     micro = tokens * exactly(own) * exactly(group) * 1_000_000
     rounded = (2 * micro + 1) // 2
     rates = {"cache_read": r, "cache_write": w5, "cache_write_1h": w1, "completion": completion}
-    cost = tariff(own, group, **rates).cost(usage)
+    cost = price(own, group, **rates).cost(usage)
     assert cost == min(rounded, MAX_COST)
     assert 0 <= cost < 2**63

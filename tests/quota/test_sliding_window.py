@@ -1,4 +1,4 @@
-"""Sliding logs, beside a list that is gone through each time."""
+"""Sliding windows, compared with a simple reference."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_amount_of_0_always_fits() -> None:
 
 @pytest.mark.parametrize(("amount", "goes"), [(1, 1), (2, 2), (29_999, 29_999), (30_000, 30_000)])
 def test_the_wait_is_fast_if_few_entries_expire_or_stay(amount: int, goes: int) -> None:
-    """Only as much of a long log is looked at as goes, or as stays."""
+    """Only the entries that expire, or those that stay, are scanned."""
     window = SlidingWindow()
     for number in range(30_000):
         window.add(number / 1024, 1)
@@ -188,7 +188,7 @@ def test_expired_entries_are_freed() -> None:
 
 @given(st.lists(st.tuples(STEPS, st.integers(0, 12), st.integers(0, 9)), max_size=40))
 def test_counts_equal_the_reference(steps: list[tuple[float, int, int]]) -> None:
-    """Admissions equal one by one, whatever the limit is from one to the next."""
+    """Admissions are equal one by one, with changing limits."""
     window, log, now = SlidingCounter(), Log(), 1000.0
     for step, times, limit in steps:
         now += step
@@ -215,7 +215,7 @@ CORRECTIONS = st.none() | st.tuples(st.floats(0, 1), st.integers(0, 30))
 def test_sums_equal_the_reference(
     steps: list[tuple[float, int, int, tuple[float, int] | None]],
 ) -> None:
-    """Each step: some time later, so much more, within a limit; then maybe one is corrected, and
+    """Each step: some time later, an amount within a limit; then one can be adjusted, and
     then never again."""
     window, log, now = SlidingWindow(), Log(), 1000.0
     running = []

@@ -1,4 +1,4 @@
-"""Turns of a conversation find their account again, and conversations are spread by weight."""
+"""Session affinity: a conversation keeps its account, and conversations are spread by weight."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def key(asked: Prompt, headers: dict[str, str] | None = None, **where: str) -> b
     return found.key
 
 
-def clue(asked: Prompt, headers: dict[str, str] | None = None) -> AffinitySource:
+def source(asked: Prompt, headers: dict[str, str] | None = None) -> AffinitySource:
     found = affinity(asked, headers)
     assert found is not None
     return found.source
 
 
-# What a conversation is recognised by.
+# The source of an affinity.
 
 CLUES: list[tuple[AffinitySource, dict[str, Any], dict[str, str]]] = [
     (AffinitySource.CACHE_KEY, {"cache_key": "k"}, {}),
@@ -87,7 +87,7 @@ def test_the_first_source_decides(rank: int) -> None:
     for _, more, also in CLUES[rank:]:
         fields |= more
         headers |= also
-    assert clue(prompt(**fields), headers) is CLUES[rank][0]
+    assert source(prompt(**fields), headers) is CLUES[rank][0]
 
 
 @pytest.mark.parametrize(("expected", "fields", "headers"), CLUES)
@@ -100,7 +100,7 @@ def test_an_identifier_is_enough_for_any_prompt(
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)
 def test_every_session_header_counts(name: str) -> None:
-    assert clue(prompt(), {name: "s"}) is AffinitySource.HEADER
+    assert source(prompt(), {name: "s"}) is AffinitySource.HEADER
 
 
 def test_session_headers_are_as_configured() -> None:
@@ -121,7 +121,7 @@ def test_session_headers_are_as_configured() -> None:
     ],
 )
 def test_agents_encode_a_session_in_user(sent: str) -> None:
-    assert clue(prompt(user=sent)) is AffinitySource.USER
+    assert source(prompt(user=sent)) is AffinitySource.USER
     assert key(prompt(user=sent)) == key(prompt(), {"session-id": UUID})
 
 
@@ -129,7 +129,7 @@ def test_agents_encode_a_session_in_user(sent: str) -> None:
     "sent", ["alice", "", "{broken", '{"session_id":7}', '{"device_id":"d"}', "_session_", "{}"]
 )
 def test_a_user_without_a_session_is_no_source(sent: str) -> None:
-    assert clue(prompt(user=sent)) is AffinitySource.PREFIX
+    assert source(prompt(user=sent)) is AffinitySource.PREFIX
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_user_without_a_session_is_no_source(sent: str) -> None:
     ],
 )
 def test_a_thread_without_a_previous_message_is_no_source(extra: ProviderData | None) -> None:
-    assert clue(prompt(extra=extra)) is AffinitySource.PREFIX
+    assert source(prompt(extra=extra)) is AffinitySource.PREFIX
 
 
 def test_tokens_and_models_have_separate_namespaces() -> None:
@@ -218,7 +218,7 @@ def test_lone_surrogates_are_accepted() -> None:
     assert key(prompt(user("\ud800"))) != key(prompt(user("\ud801")))
 
 
-# Chains, in which a request names only the reply before.
+# Chains, in which a request names only the previous reply.
 
 
 @pytest.mark.parametrize("chained", ["response", "message"])
@@ -229,8 +229,8 @@ def test_a_chain_keeps_its_first_key_and_the_account_of_its_last_reply(
     first = affinities.for_prompt(prompt(user("begin")), {}, "t", MODEL)
     assert first is not None and first.account_ref is None
     last = first
-    for turn, place in enumerate([("main", "a"), ("main", "b"), ("main", "b")]):
-        affinities.record(last, "t", f"id_{turn}", place)
+    for turn, ref in enumerate([("main", "a"), ("main", "b"), ("main", "b")]):
+        affinities.record(last, "t", f"id_{turn}", ref)
         asked = (
             prompt(user("and then?"), previous_response_id=f"id_{turn}")
             if chained == "response"
@@ -238,7 +238,7 @@ def test_a_chain_keeps_its_first_key_and_the_account_of_its_last_reply(
         )
         found = affinities.for_prompt(asked, {}, "t", MODEL)
         assert found is not None
-        assert (found.key, found.account_ref) == (first.key, place)
+        assert (found.key, found.account_ref) == (first.key, ref)
         last = found
 
 
@@ -368,12 +368,12 @@ def test_a_removed_account_changes_nothing() -> None:
 
 
 def test_two_hundred_conversations_of_five_turns_keep_their_accounts() -> None:
-    """However their clients tell which conversation it is."""
+    """With every source of affinity."""
     affinities, pool = AffinityIndex(), members(1, 1)
     stayed = 0
     for number in range(200):
         opening = [system("Be brief."), user(f"Question {number}")]
-        places = []
+        refs = []
         for turn in range(5):
             if number % 2:
                 asked = prompt(*opening, *[assistant("a"), user("b")] * turn)
@@ -382,9 +382,9 @@ def test_two_hundred_conversations_of_five_turns_keep_their_accounts() -> None:
                 asked = prompt(*opening[turn > 0 :], previous_response_id=previous)
             found = affinities.for_prompt(asked, {}, "t", MODEL)
             assert found is not None
-            places.append(pool[rendezvous_order(found.key, pool, found.account_ref)[0]][0])
-            affinities.record(found, "t", f"r{number}_{turn}", places[-1])
-        stayed += sum(place == places[0] for place in places)
+            refs.append(pool[rendezvous_order(found.key, pool, found.account_ref)[0]][0])
+            affinities.record(found, "t", f"r{number}_{turn}", refs[-1])
+        stayed += sum(ref == refs[0] for ref in refs)
     assert stayed == 1000
 
 

@@ -1,4 +1,4 @@
-"""Ids as clients send them, and what a group's patterns reach."""
+"""Ids as clients send them, and the models of a group's patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a model before it is asked: who says it, and what is assumed otherwise."""
+"""Targets: traits of channel, model and default catalog, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of verdicts: every kind of failure, in the words that upstreams use."""
+"""The failure table: every kind of failure, with messages of real upstreams."""
 
 from __future__ import annotations
 
@@ -23,46 +23,52 @@ from gateway.routing.failure_policy import (
 
 CLIENT, ACCOUNT, CAPACITY, TRANSPORT, UPSTREAM = Blame
 NEVER, ONCE, YES = Failover
-NONE, FAILURE, COOL, OPEN, BAN = AccountPenalty
+NONE, FAILURE, RATE_LIMITED, CIRCUIT_OPEN, AUTH_FAILED = AccountPenalty
 SOON = SameAccountRetry(1.0, jitter=0.5)
 
-judge = FailurePolicy().classify
+classify = FailurePolicy().classify
 
 
-def said(status: int | None = 500, message: str = "No.", **fields: Any) -> Failure:
+def response(status: int | None = 500, message: str = "No.", **fields: Any) -> Failure:
     return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
 
 
-def line(kind: FailureKind, **fields: Any) -> Failure:
-    return Failure(kind=kind, message="at the line", **fields)
+def network_error(kind: FailureKind, **fields: Any) -> Failure:
+    return Failure(kind=kind, message="at the network_error", **fields)
 
 
-LINE: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float | None]] = {
-    "no_connection": (line(FailureKind.CONNECT), TRANSPORT, YES, FAILURE, None),
-    "tls_opens_5_minutes": (line(FailureKind.TLS), TRANSPORT, YES, OPEN, 300),
-    "no_answer_after_sending": (line(FailureKind.DISCONNECT), TRANSPORT, ONCE, FAILURE, None),
-    "cut_before_commit": (line(FailureKind.TRUNCATED), TRANSPORT, YES, FAILURE, None),
-    "timeout": (line(FailureKind.TIMEOUT), UPSTREAM, ONCE, FAILURE, None),
-    "empty_success": (line(FailureKind.EMPTY), UPSTREAM, YES, FAILURE, None),
-    "reply_too_large": (line(FailureKind.TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
-    "event_too_large": (line(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
-    "garbage": (line(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
+NETWORK_ERRORS: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float | None]] = {
+    "no_connection": (network_error(FailureKind.CONNECT), TRANSPORT, YES, FAILURE, None),
+    "tls_opens_5_minutes": (network_error(FailureKind.TLS), TRANSPORT, YES, CIRCUIT_OPEN, 300),
+    "no_answer_after_sending": (
+        network_error(FailureKind.DISCONNECT),
+        TRANSPORT,
+        ONCE,
+        FAILURE,
+        None,
+    ),
+    "cut_before_commit": (network_error(FailureKind.TRUNCATED), TRANSPORT, YES, FAILURE, None),
+    "timeout": (network_error(FailureKind.TIMEOUT), UPSTREAM, ONCE, FAILURE, None),
+    "empty_success": (network_error(FailureKind.EMPTY), UPSTREAM, YES, FAILURE, None),
+    "reply_too_large": (network_error(FailureKind.TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
+    "event_too_large": (network_error(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
+    "garbage": (network_error(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
     "html_page_opens_5_minutes": (
-        line(FailureKind.MALFORMED, status=200),
+        network_error(FailureKind.MALFORMED, status=200),
         UPSTREAM,
         ONCE,
-        OPEN,
+        CIRCUIT_OPEN,
         300,
     ),
 }
-STATUS: dict[str, tuple[tuple[int, ...], Blame, Failover, AccountPenalty, float | None]] = {
+STATUSES: dict[str, tuple[tuple[int, ...], Blame, Failover, AccountPenalty, float | None]] = {
     "redirect": ((301, 302, 307, 308), UPSTREAM, NEVER, NONE, None),
     "client": ((400, 404, 413, 415, 422), CLIENT, NEVER, NONE, None),
-    "key_refused": ((401,), ACCOUNT, YES, BAN, None),
-    "payment_required_until_reset": ((402,), ACCOUNT, YES, BAN, 300),
-    "forbidden": ((403,), ACCOUNT, ONCE, BAN, None),
+    "key_refused": ((401,), ACCOUNT, YES, AUTH_FAILED, None),
+    "payment_required_until_reset": ((402,), ACCOUNT, YES, AUTH_FAILED, 300),
+    "forbidden": ((403,), ACCOUNT, ONCE, AUTH_FAILED, None),
     "its_own_timeout": ((408, 504, 524), UPSTREAM, NEVER, FAILURE, None),
-    "rate_limited": ((429,), CAPACITY, YES, COOL, None),
+    "rate_limited": ((429,), CAPACITY, YES, RATE_LIMITED, None),
     "overloaded": ((529,), CAPACITY, YES, FAILURE, None),
     "another_refusal": ((405, 409, 410, 418, 425, 451), UPSTREAM, ONCE, NONE, None),
     "server_error": ((500, 501, 502, 503, 520, 599), UPSTREAM, YES, FAILURE, None),
@@ -76,27 +82,27 @@ def check(
     assert found == (blame, other, effect, seconds)
 
 
-@pytest.mark.parametrize("row", LINE)
+@pytest.mark.parametrize("row", NETWORK_ERRORS)
 def test_network_errors(row: str) -> None:
-    failure, *expected = LINE[row]
-    check(judge(failure), *expected)
-    assert judge(failure).same_account_retry is None
+    failure, *expected = NETWORK_ERRORS[row]
+    check(classify(failure), *expected)
+    assert classify(failure).same_account_retry is None
 
 
 @pytest.mark.parametrize(
-    ("row", "status"), [(row, each) for row in STATUS for each in STATUS[row][0]]
+    ("row", "status"), [(row, each) for row in STATUSES for each in STATUSES[row][0]]
 )
 def test_statuses(row: str, status: int) -> None:
-    check(judge(said(status)), *STATUS[row][1:])
+    check(classify(response(status)), *STATUSES[row][1:])
 
 
 def test_no_status_is_a_server_error() -> None:
-    check(judge(said(None)), UPSTREAM, YES, FAILURE, None)
+    check(classify(response(None)), UPSTREAM, YES, FAILURE, None)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_of_failure_has_a_row(kind: FailureKind) -> None:
-    assert any(row.matches(line(kind)) for row in TABLE)
+    assert any(row.matches(network_error(kind)) for row in TABLE)
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 502, 503])
@@ -111,7 +117,7 @@ def test_every_kind_of_failure_has_a_row(kind: FailureKind) -> None:
 def test_context_overflow_is_blamed_on_the_client_with_any_status(
     status: int, message: str
 ) -> None:
-    check(judge(said(status, message)), CLIENT, NEVER, NONE, None)
+    check(classify(response(status, message)), CLIENT, NEVER, NONE, None)
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500])
@@ -133,7 +139,7 @@ def test_context_overflow_is_blamed_on_the_client_with_any_status(
 def test_content_policy_is_blamed_on_the_client_with_any_status(
     status: int, fields: dict[str, str]
 ) -> None:
-    check(judge(said(status, **fields)), CLIENT, NEVER, NONE, None)
+    check(classify(response(status, **fields)), CLIENT, NEVER, NONE, None)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 500])
@@ -150,8 +156,8 @@ def test_content_policy_is_blamed_on_the_client_with_any_status(
     ],
 )
 def test_a_closed_account_fails_auth_with_any_status(status: int, message: str) -> None:
-    check(judge(said(status, message)), ACCOUNT, YES, BAN, None)
-    assert judge(said(status, message)).alert
+    check(classify(response(status, message)), ACCOUNT, YES, AUTH_FAILED, None)
+    assert classify(response(status, message)).alert
 
 
 @pytest.mark.parametrize("status", [400, 402, 403, 429, 500])
@@ -169,9 +175,9 @@ def test_a_closed_account_fails_auth_with_any_status(status: int, message: str) 
     ids=str,
 )
 def test_an_exhausted_quota_lasts_until_reset(status: int, fields: dict[str, str]) -> None:
-    failure = said(status, **fields, retry_after=86_400.0)
-    check(judge(failure), ACCOUNT, YES, BAN, 300)
-    assert judge(failure).retry_after == 86_400
+    failure = response(status, **fields, retry_after=86_400.0)
+    check(classify(failure), ACCOUNT, YES, AUTH_FAILED, 300)
+    assert classify(failure).retry_after == 86_400
 
 
 @pytest.mark.parametrize(
@@ -187,20 +193,20 @@ def test_an_exhausted_quota_lasts_until_reset(status: int, fields: dict[str, str
     ],
 )
 def test_quoted_client_text_disables_no_account(message: str) -> None:
-    check(judge(said(400, message)), CLIENT, NEVER, NONE, None)
+    check(classify(response(400, message)), CLIENT, NEVER, NONE, None)
 
 
 def test_a_policy_violation_of_the_account_is_blamed_on_it() -> None:
     message = "Your account has been disabled for violating our usage policies."
-    check(judge(said(403, message)), ACCOUNT, YES, BAN, None)
+    check(classify(response(403, message)), ACCOUNT, YES, AUTH_FAILED, None)
 
 
 @pytest.mark.parametrize("word", ["overloaded_error", "server_is_overloaded", "slow_down"])
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
 def test_overload_by_code(status: int, word: str) -> None:
-    for failure in (said(status, type=word), said(status, code=word)):
-        check(judge(failure), CAPACITY, YES, FAILURE, None)
-        assert judge(failure).same_account_retry == SOON
+    for failure in (response(status, type=word), response(status, code=word)):
+        check(classify(failure), CAPACITY, YES, FAILURE, None)
+        assert classify(failure).same_account_retry == SOON
 
 
 @pytest.mark.parametrize(
@@ -216,7 +222,7 @@ def test_overload_by_code(status: int, word: str) -> None:
 def test_overload_is_retried_after_a_second_or_the_hint_up_to_three(
     hint: float | None, again: SameAccountRetry | None
 ) -> None:
-    assert judge(said(529, retry_after=hint)).same_account_retry == again
+    assert classify(response(529, retry_after=hint)).same_account_retry == again
 
 
 @pytest.mark.parametrize(
@@ -231,14 +237,14 @@ def test_overload_is_retried_after_a_second_or_the_hint_up_to_three(
 def test_rate_limits_are_retried_only_with_a_hint_and_as_last_resort(
     hint: float | None, again: SameAccountRetry | None
 ) -> None:
-    verdict = judge(said(429, retry_after=hint))
+    verdict = classify(response(429, retry_after=hint))
     assert verdict.same_account_retry == again
     assert verdict.retry_after == hint
 
 
 def test_nothing_else_is_retried_on_the_same_account() -> None:
     for status in {*range(300, 600)} - {429, 529}:
-        assert judge(said(status, retry_after=1.0)).same_account_retry is None
+        assert classify(response(status, retry_after=1.0)).same_account_retry is None
 
 
 def test_the_wait_after_overload_has_jitter() -> None:
@@ -256,7 +262,7 @@ def test_after_commit_there_is_no_retry_and_the_failure_counts(
     kind: FailureKind, status: int | None, code: str | None, hint: float | None
 ) -> None:
     failure = Failure(kind=kind, status=status, message="No.", code=code, retry_after=hint)
-    before, after = judge(failure), judge(failure, committed=True)
+    before, after = classify(failure), classify(failure, committed=True)
     assert (after.failover, after.same_account_retry, after.penalty_seconds) == (NEVER, None, None)
     assert after.penalty is (NONE if before.penalty is NONE else FAILURE)
     assert (after.reason, after.blame, after.alert) == (before.reason, before.blame, before.alert)
@@ -277,21 +283,21 @@ def test_failures_that_an_operator_has_to_fix_alert() -> None:
     ("blame", "seconds", "expected"),
     [
         (CLIENT, None, (NEVER, NONE, None)),
-        (ACCOUNT, None, (YES, BAN, None)),
-        (ACCOUNT, 7200.0, (YES, BAN, 7200.0)),
-        (CAPACITY, None, (YES, COOL, None)),
-        (CAPACITY, 30.0, (YES, COOL, 30.0)),
+        (ACCOUNT, None, (YES, AUTH_FAILED, None)),
+        (ACCOUNT, 7200.0, (YES, AUTH_FAILED, 7200.0)),
+        (CAPACITY, None, (YES, RATE_LIMITED, None)),
+        (CAPACITY, 30.0, (YES, RATE_LIMITED, 30.0)),
         (TRANSPORT, None, (YES, FAILURE, None)),
-        (TRANSPORT, 60.0, (YES, OPEN, 60.0)),
+        (TRANSPORT, 60.0, (YES, CIRCUIT_OPEN, 60.0)),
         (UPSTREAM, None, (YES, FAILURE, None)),
-        (UPSTREAM, 60.0, (YES, OPEN, 60.0)),
+        (UPSTREAM, 60.0, (YES, CIRCUIT_OPEN, 60.0)),
     ],
 )
 def test_a_rule_sets_blame_and_penalty(
     blame: Blame, seconds: float | None, expected: tuple[Failover, AccountPenalty, float | None]
 ) -> None:
     policy = FailurePolicy((rule(blame, status=(418,), seconds=seconds),))
-    check(policy.classify(said(418)), blame, *expected)
+    check(policy.classify(response(418)), blame, *expected)
 
 
 def test_rules_precede_the_table_and_the_first_match_decides() -> None:
@@ -301,9 +307,9 @@ def test_rules_precede_the_table_and_the_first_match_decides() -> None:
         rule(ACCOUNT, status=(400,)),
     )
     classify = FailurePolicy(rules).classify
-    assert classify(said(404, "there is no such deployment")).reason == "rule 1"
-    assert classify(said(400)).reason == "rule 2"
-    assert classify(said(404)).reason == "refused"
+    assert classify(response(404, "there is no such deployment")).reason == "rule 1"
+    assert classify(response(400)).reason == "rule 2"
+    assert classify(response(404)).reason == "refused"
 
 
 @pytest.mark.parametrize(
@@ -320,16 +326,16 @@ def test_rules_precede_the_table_and_the_first_match_decides() -> None:
 def test_a_rule_matches_by_status_type_code_or_text(
     conditions: dict[str, Any], fits: dict[str, Any]
 ) -> None:
-    assert matches(said(500, **fits), **conditions)
-    assert not matches(said(500, "another", type="not busy", code="E421"), **conditions)
-    other = line(FailureKind.CONNECT, code="E42", body="come back", type="busy")
+    assert matches(response(500, **fits), **conditions)
+    assert not matches(response(500, "another", type="not busy", code="E421"), **conditions)
+    other = network_error(FailureKind.CONNECT, code="E42", body="come back", type="busy")
     assert not matches(other, **conditions)
 
 
 def test_every_condition_of_a_rule_must_hold() -> None:
     conditions = {"status": (500,), "code": re.compile("E42")}
-    assert not matches(said(503, code="E42"), **conditions)
-    assert not matches(said(500, code="E43"), **conditions)
+    assert not matches(response(503, code="E42"), **conditions)
+    assert not matches(response(500, code="E43"), **conditions)
 
 
 def rule(blame: Blame, *, seconds: float | None = None, **conditions: Any) -> FailureRule:

@@ -1,4 +1,4 @@
-"""Prompts that are too long, in the words of those who say so."""
+"""Exceeded context windows, with messages of real upstreams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's rules as the file has them decide before the table does."""
+"""Configured rules precede the failure table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def policy() -> FailurePolicy:
     return FailurePolicy(parse_config(RULES).rules)
 
 
-def said(status: int, message: str = "no", **fields: str) -> Failure:
+def response(status: int, message: str = "no", **fields: str) -> Failure:
     return Failure(kind=FailureKind.RESPONSE, status=status, message=message, **fields)
 
 
@@ -35,7 +35,7 @@ def said(status: int, message: str = "no", **fields: str) -> Failure:
     ("failure", "reason", "blame", "others", "effect", "seconds"),
     [
         (
-            said(400, "NO CAPACITY"),
+            response(400, "NO CAPACITY"),
             "rule 1",
             Blame.CAPACITY,
             Failover.YES,
@@ -43,7 +43,7 @@ def said(status: int, message: str = "no", **fields: str) -> Failure:
             5,
         ),
         (
-            said(503, "sorry: no capacity"),
+            response(503, "sorry: no capacity"),
             "rule 1",
             Blame.CAPACITY,
             Failover.YES,
@@ -51,7 +51,7 @@ def said(status: int, message: str = "no", **fields: str) -> Failure:
             5,
         ),
         (
-            said(500, type="safety_x"),
+            response(500, type="safety_x"),
             "rule 2",
             Blame.CLIENT,
             Failover.NEVER,
@@ -59,23 +59,23 @@ def said(status: int, message: str = "no", **fields: str) -> Failure:
             None,
         ),
         (
-            said(200, code="key_asleep"),
+            response(200, code="key_asleep"),
             "rule 3",
             Blame.ACCOUNT,
             Failover.YES,
             AccountPenalty.AUTH_FAILED,
             120,
         ),
-        (said(404), "rule 4", Blame.UPSTREAM, Failover.YES, AccountPenalty.FAILURE, None),
+        (response(404), "rule 4", Blame.UPSTREAM, Failover.YES, AccountPenalty.FAILURE, None),
         (
-            said(500, "no capacity"),
+            response(500, "no capacity"),
             "server error",
             Blame.UPSTREAM,
             Failover.YES,
             *(AccountPenalty.FAILURE, None),
         ),
         (
-            said(400, type="a_safety_x"),
+            response(400, type="a_safety_x"),
             "refused",
             Blame.CLIENT,
             Failover.NEVER,

@@ -1,4 +1,4 @@
-"""Who may be asked, by a clock that the tests turn."""
+"""Health of accounts, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -44,44 +44,44 @@ QUOTA = verdict(AccountPenalty.AUTH_FAILED, seconds=300.0)
 
 @dataclass
 class World:
-    """An account beside three that are well, so that it may be closed off."""
+    """An account in a pool with three healthy ones, so that it can be unavailable."""
 
     now: float = START
     health: Health = field(default_factory=Health)
     pool: tuple[AccountRef, ...] = POOL
 
-    def admit(self, place: AccountRef = A, model: str = MODEL) -> HealthTicket | None:
-        return self.health.admit(place, model, self.now, self.pool)
+    def admit(self, ref: AccountRef = A, model: str = MODEL) -> HealthTicket | None:
+        return self.health.admit(ref, model, self.now, self.pool)
 
-    def leave(self, place: AccountRef = A, model: str = MODEL) -> HealthTicket:
-        admission = self.admit(place, model)
+    def leave(self, ref: AccountRef = A, model: str = MODEL) -> HealthTicket:
+        admission = self.admit(ref, model)
         assert admission is not None
         return admission
 
     def fail(
         self,
         how: Verdict = FAILURE,
-        place: AccountRef = A,
+        ref: AccountRef = A,
         model: str = MODEL,
         *,
         times: int = 1,
         chance: float = 0.0,
     ) -> None:
         for _ in range(times):
-            self.health.record_failure(self.leave(place, model), how, self.now, chance, "it broke")
+            self.health.record_failure(self.leave(ref, model), how, self.now, chance, "it broke")
 
-    def succeed(self, place: AccountRef = A, model: str = MODEL, *, times: int = 1) -> None:
+    def succeed(self, ref: AccountRef = A, model: str = MODEL, *, times: int = 1) -> None:
         for _ in range(times):
-            self.health.record_success(self.leave(place, model), self.now)
+            self.health.record_success(self.leave(ref, model), self.now)
 
-    def state(self, place: AccountRef = A, model: str = MODEL) -> HealthState:
-        return self.health.status(place, model, self.now).state
+    def state(self, ref: AccountRef = A, model: str = MODEL) -> HealthState:
+        return self.health.status(ref, model, self.now).state
 
-    def closed_for(self, place: AccountRef = A, model: str = MODEL) -> float:
-        return self.health.status(place, model, self.now).until - self.now
+    def closed_for(self, ref: AccountRef = A, model: str = MODEL) -> float:
+        return self.health.status(ref, model, self.now).until - self.now
 
     def expire(self) -> None:
-        """Until it is half open."""
+        """Advances the clock until it is half-open."""
         self.now += self.closed_for()
         assert self.state() is HealthState.HALF_OPEN
 
@@ -91,7 +91,7 @@ def world() -> World:
     return World()
 
 
-# What closes an account with a model, and for how long.
+# What makes an account unavailable, and for how long.
 
 
 def test_an_unknown_account_is_healthy(world: World) -> None:
@@ -299,7 +299,7 @@ def test_of_two_reasons_the_longer_one_is_reported(world: World) -> None:
     assert standing == AccountStatus(HealthState.AUTH_FAILED, START + 1800, "key refused")
 
 
-# Half open.
+# Half-open.
 
 
 @pytest.mark.parametrize("how", [COOL, OPEN_5_MINUTES, BAN])
@@ -391,7 +391,7 @@ def test_a_probe_can_fail_after_its_success(world: World) -> None:
     assert world.state() is HealthState.CIRCUIT_OPEN
 
 
-# Never the last one, never more than half.
+# Never all, never more than half.
 
 
 def test_the_last_account_is_always_available() -> None:
@@ -426,8 +426,8 @@ def test_of_two_unavailable_the_first_to_recover_is_used(world: World) -> None:
 
 
 def test_more_than_half_unavailable_adds_the_first_to_recover(world: World) -> None:
-    for place, hint in ((A, 30.0), (B, 20.0), (D, 25.0)):
-        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
+    for ref, hint in ((A, 30.0), (B, 20.0), (D, 25.0)):
+        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), ref)
     assert world.health.available(POOL, MODEL, world.now) == [C, B]
 
 
@@ -483,21 +483,21 @@ def test_never_more_than_half_of_a_pool_is_unavailable(
     for index in disabled:
         if index < size:
             health.disable(pool[index])
-    there = [place for index, place in enumerate(pool) if index not in disabled]
+    there = [ref for index, ref in enumerate(pool) if index not in disabled]
     for index, how, pause in steps:
-        place = pool[index % size]
-        admission = health.admit(place, MODEL, now, pool)
+        ref = pool[index % size]
+        admission = health.admit(ref, MODEL, now, pool)
         usable = health.available(pool, MODEL, now)
         assert set(usable) <= set(there)
         assert len(usable) >= (len(there) + 1) // 2
-        assert (admission is not None) <= (place in there)
+        assert (admission is not None) <= (ref in there)
         if admission is not None and how is not None:
             health.record_failure(admission, how, now, 0.5, "")
         now += pause
 
 
 class OneProbe(RuleBasedStateMachine):
-    """However requests overlap, end and fail: while an account is half open, one is under way."""
+    """However requests overlap, end and fail: a half-open account has at most one in flight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -544,23 +544,23 @@ class OneProbe(RuleBasedStateMachine):
     @invariant()
     def others_are_well(self) -> None:
         usable = self.world.health.available(POOL, MODEL, self.world.now)
-        assert [place for place in usable if place != A] == [B, C, D]
+        assert [ref for ref in usable if ref != A] == [B, C, D]
 
 
 TestOneProbe = OneProbe.TestCase
 TestOneProbe.settings = examples(0.6, stateful_step_count=40)
 
 
-# When the first one is back.
+# Until the first is available.
 
 
 def test_retry_after_is_the_time_of_the_first_probe(world: World) -> None:
-    for place, hint in ((A, 30.0), (B, 20.0)):
-        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), place)
+    for ref, hint in ((A, 30.0), (B, 20.0)):
+        world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=hint), ref)
     assert world.health.retry_after((A, B), MODEL, world.now) == 20
     assert world.health.retry_after((A,), MODEL, world.now) == 30
     world.now += 20
-    assert world.health.retry_after((A, B), MODEL, world.now) is None  # there already
+    assert world.health.retry_after((A, B), MODEL, world.now) is None  # one is available
     world.leave(B)
     assert world.health.retry_after((A, B), MODEL, world.now) == 0
 

@@ -1,4 +1,4 @@
-"""Who is asked first and why: conversations, weights, the slow and the cooling."""
+"""The order of candidates and its reasons: affinity, weights, slow and unavailable accounts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def candidate(
 POOL = [candidate(name) for name in "abcd"]
 
 
-def talk(number: int = 0, place: AccountRef | None = None) -> Affinity:
-    return Affinity(number.to_bytes(16, "big"), AffinitySource.CACHE_KEY, place)
+def talk(number: int = 0, ref: AccountRef | None = None) -> Affinity:
+    return Affinity(number.to_bytes(16, "big"), AffinitySource.CACHE_KEY, ref)
 
 
 def lined(
@@ -46,8 +46,8 @@ def lined(
     closed: Sequence[str] = (),
     slow: Sequence[str] = (),
 ) -> list[RankedCandidate]:
-    """With accounts that are really closed and slow, and the real ones who know it."""
-    health, paces = Health(), LatencyTracker()
+    """With real health and latency of accounts."""
+    health, latency = Health(), LatencyTracker()
     for name in closed:
         admission = health.admit(("c", name), MODEL, 0, [("c", name)])
         assert admission is not None
@@ -55,13 +55,13 @@ def lined(
         health.record_failure(admission, FailurePolicy().classify(failure), 0, 0.5, "no")
     for each in pool:
         for _ in range(5):
-            paces.record(each.account_ref, MODEL, 9 if each.account in slow else 1, 0)
+            latency.record(each.account_ref, MODEL, 9 if each.account in slow else 1, 0)
     choices = order_candidates(
         pool,
         prompt,
         affinity,
-        lambda places: health.available(places, MODEL, 1),
-        lambda place, places: paces.is_slow(place, places, MODEL, 1),
+        lambda refs: health.available(refs, MODEL, 1),
+        lambda ref, refs: latency.is_slow(ref, refs, MODEL, 1),
         CHANCE,
     )
     assert {choice.candidate.account for choice in choices} == {each.account for each in pool}
@@ -179,8 +179,8 @@ def test_slow_is_better_than_unavailable() -> None:
         pool,
         PROMPT,
         talk(),
-        lambda places: [place for place in places if place != ("c", second)],
-        lambda place, _: place == ("c", first),
+        lambda refs: [ref for ref in refs if ref != ("c", second)],
+        lambda ref, _: ref == ("c", first),
         CHANCE,
     )
     assert names(choices) == f"{first}z{second}"
@@ -192,15 +192,15 @@ def test_slow_is_better_than_unavailable() -> None:
 
 
 def test_the_account_of_the_previous_reply() -> None:
-    """Only there the upstream remembers it, so neither tiers nor slowness count."""
+    """Only that upstream has its state, so neither tiers nor latency matter."""
     pool = [*POOL, candidate("e", tier=1), candidate("f", tier=1)]
-    choices = lined(pool, talk(place=("c", "e")), slow=["e"])
+    choices = lined(pool, talk(ref=("c", "e")), slow=["e"])
     assert names(choices)[0] == "e"
     assert reasons(choices) == [RankReason.PREVIOUS_REPLY, *[RankReason.NEXT] * 5]
-    cooling = lined(pool, talk(place=("c", "e")), closed=["e"])
+    cooling = lined(pool, talk(ref=("c", "e")), closed=["e"])
     assert reasons(cooling)[0] is RankReason.AFFINITY_UNAVAILABLE
     assert names(cooling)[-1] == "e"
-    gone = lined(POOL, talk(place=("gone", "e")))
+    gone = lined(POOL, talk(ref=("gone", "e")))
     assert gone == lined(POOL, talk())
 
 
@@ -227,4 +227,4 @@ def test_candidates_that_need_emulation_come_last_in_their_tier(prompt: Prompt, 
     for number in range(10):
         assert names(lined(pool, talk(number), prompt=prompt)) == "bac"
     assert {names(lined(pool, talk(number))) for number in range(20)} == {"abc", "bac"}
-    assert names(lined(pool, talk(place=("c", "a")), prompt=prompt)) == "abc"
+    assert names(lined(pool, talk(ref=("c", "a")), prompt=prompt)) == "abc"

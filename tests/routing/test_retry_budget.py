@@ -1,4 +1,4 @@
-"""Failure never multiplies load: retries are a part of what clients ask, over any ten seconds."""
+"""Retries are limited to a share of the requests in any ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which channel serves a model in a format, and what is said where none does."""
+"""The candidates of a model by client format, and the errors without one."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_another_format_is_translated(
 )
 @pytest.mark.parametrize("asked", Format)
 def test_channels_by_client_format(family: str, order: list[str], asked: Format) -> None:
-    """As channels fall away one by one: the client's own format, the same mended, then others in
-    the order that suits the family; among equals the first."""
+    """Removing channels one by one: the client's format, the same translated, then others in
+    the family's order of preference; among equals the first."""
     model = f"{family}-1"
     mended = line(f"{asked}-mended", asked, [model], lane="translated")
     having = [
@@ -163,7 +163,7 @@ def test_less_preferred_formats_are_separate_tiers(router: Router) -> None:
 
 
 def test_priorities_are_tiers_within_a_format() -> None:
-    """A channel's priority counts before its accounts'; neither before the format."""
+    """A channel's priority precedes its accounts'; the format precedes both."""
     accounts = [
         {"name": "spare", "key": "k", "priority": -1},
         {"name": "main", "key": "k"},
