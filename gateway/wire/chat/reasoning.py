@@ -1,8 +1,8 @@
-"""Reasoning as chat carries it: plain text, and details that prove it. It must not know streams.
+"""Reasoning in chat messages: plain text, and a list of details with signatures.
 
-Neither is in the public format; many servers send `reasoning_content` (or `reasoning`), and a list
-`reasoning_details` with one entry a thought, which must come back unchanged. Reasoning of another
-format goes to clients as such an entry, its proof packed by `gateway.wire.signatures`.
+Neither is in the public format. Many servers send `reasoning_content` (or `reasoning`) and a list
+`reasoning_details`, one entry per thought, which must return unchanged. Reasoning of another format
+goes to clients as such an entry, its signature wrapped by `gateway.wire.signatures`.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from gateway.wire import signatures
 from gateway.wire.json_fields import Payload, lenient_objects, lenient_str
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
-"""Where a message keeps its reasoning."""
+"""The fields of a message with its reasoning."""
 
 
 def parse_reasoning(message: Payload) -> list[Part]:
-    """The thoughts of a former reply. The fields are not the format's own, so what does not fit is
-    left alone. What was packed for the client is taken apart; the text belongs to the first thought
-    that can be read and has none of its own."""
+    """The reasoning of an earlier reply. The fields are not in the public format, so malformed ones
+    are ignored. Wrapped signatures are unwrapped; the text of the message belongs to the first
+    readable thought without a text of its own."""
     text = lenient_str(message.get("reasoning_content") or message.get("reasoning"))
     details = message.get("reasoning_details")
     if not details:
         return [Thinking(text)] if text else []
     thoughts: list[Part] = []
-    own: list[Any] = []
+    native: list[Any] = []
     for entry in details if isinstance(details, list) else ():
-        packed = _wrapped_signature(entry)
-        if packed is None:
-            own.append(entry)
+        wrapped = _wrapped_signature(entry)
+        if wrapped is None:
+            native.append(entry)
         elif entry.get("type") == "reasoning.text":
-            said = entry.get("text")
-            thoughts.append(signatures.unwrap(packed, said if isinstance(said, str) else text))
+            own_text = entry.get("text")
+            own_text = own_text if isinstance(own_text, str) else text
+            thoughts.append(signatures.unwrap(wrapped, own_text))
             text = ""
         else:
-            thoughts.append(signatures.unwrap(packed, ""))
+            thoughts.append(signatures.unwrap(wrapped, ""))
     if not thoughts:
         return [Thinking(text, ProviderData(Format.CHAT, details), redacted=not text)]
-    if own or text:
-        signature = ProviderData(Format.CHAT, own) if own else None
+    if native or text:
+        signature = ProviderData(Format.CHAT, native) if native else None
         thoughts.insert(0, Thinking(text, signature, redacted=not text))
     return thoughts
 
@@ -53,44 +54,44 @@ def parse_reasoning(message: Payload) -> list[Part]:
 def _wrapped_signature(entry: object) -> str | None:
     if not isinstance(entry, dict):
         return None
-    code = lenient_str(entry.get("signature")) or lenient_str(entry.get("data"))
-    return code if signatures.is_wrapped(code) else None
+    signature = lenient_str(entry.get("signature")) or lenient_str(entry.get("data"))
+    return signature if signatures.is_wrapped(signature) else None
 
 
 def merge_details(details: list[Payload], more: object) -> None:
-    """Adds to the details of a stream so far: texts of entries with one index grow, the rest of
-    their fields is what came last."""
+    """Merges streamed entries into `details`: the texts of entries with the same index are
+    concatenated, the last value of every other field wins."""
     for entry in filter(None, lenient_objects(more)):
-        index = entry.get("index")
-        same = (one for one in details if one.get("type") == entry.get("type"))
-        known = next((one for one in same if index is not None and one.get("index") == index), None)
-        if known is None:
+        key = entry.get("type"), entry.get("index")
+        same = (old for old in details if (old.get("type"), old.get("index")) == key)
+        old = next(same, None) if key[1] is not None else None
+        if old is None:
             details.append(dict(entry))
             continue
-        for name, said in entry.items():
-            grows = name in ("text", "summary") and isinstance(said, str)
-            known[name] = lenient_str(known.get(name)) + said if grows else said
+        for name, new in entry.items():
+            is_text = name in ("text", "summary") and isinstance(new, str)
+            old[name] = lenient_str(old.get(name)) + new if is_text else new
 
 
 def has_signature(entry: Payload) -> bool:
-    """Whether an entry holds more than the text that can be read anyway."""
+    """Whether an entry has more than readable text."""
     return bool(entry.get("signature") or entry.get("data"))
 
 
 def render_reasoning(
     thoughts: Sequence[Thinking], target: Target, *, same_format: bool
 ) -> tuple[Payload, bool]:
-    """The fields of a message for the target, and whether thoughts had to stay behind. `own`: the
-    prompt speaks this format itself, so its plain text is as the client has it."""
+    """The fields of a message for the target, and whether reasoning was dropped. `same_format`: the
+    prompt has this format, so its plain text is the client's own."""
     texts: list[str] = []
     details: list[Any] = []
-    lost = False
+    dropped = False
     for thought in thoughts:
-        proof = signatures.signature_for(thought, Format.CHAT, target)
-        if proof is not None:
-            details += proof if isinstance(proof, list) else [proof]
+        signature = signatures.signature_for(thought, Format.CHAT, target)
+        if signature is not None:
+            details += signature if isinstance(signature, list) else [signature]
         elif not _sends_plain(thought, target, same_format=same_format):
-            lost = lost or bool(thought.text or thought.signature)
+            dropped = dropped or bool(thought.text or thought.signature)
             continue
         texts.append(thought.text)
     fields: Payload = {}
@@ -98,7 +99,7 @@ def render_reasoning(
         fields["reasoning_content"] = text
     if details:
         fields["reasoning_details"] = details
-    return fields, lost
+    return fields, dropped
 
 
 def _sends_plain(thought: Thinking, target: Target, *, same_format: bool) -> bool:
@@ -110,20 +111,20 @@ def _sends_plain(thought: Thinking, target: Target, *, same_format: bool) -> boo
 
 
 def has_returned_reasoning(turn: Turn) -> bool:
-    """Whether the turn holds reasoning that went through another format."""
+    """Whether the turn has reasoning that came through another format."""
     return turn.role is Role.ASSISTANT and any(
         type(part) is Thinking and part.origin is not None for part in turn.parts
     )
 
 
 def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
-    """The native lane: in a body that may be changed, each message whose reasoning went through
-    another format is replaced by one with what the target may have of it."""
-    concerned = [index for index, turn in enumerate(prompt.turns) if has_returned_reasoning(turn)]
-    if not concerned:
+    """The native lane: replaces the messages in `body` whose reasoning came through another format
+    by ones with the reasoning that the target may get."""
+    affected = [index for index, turn in enumerate(prompt.turns) if has_returned_reasoning(turn)]
+    if not affected:
         return
     body["messages"] = messages = list(body["messages"])
-    for index in concerned:
+    for index in affected:
         thoughts = [part for part in prompt.turns[index].parts if isinstance(part, Thinking)]
         kept = {
             name: value for name, value in messages[index].items() if name not in REASONING_FIELDS
@@ -140,7 +141,7 @@ class _Thought:
 
 class ReasoningDetails:
     """The `reasoning_details` of one reply for a client; `origin` is the `Target.origin` of its
-    reasoning. A reply whose reasoning nobody signed has none."""
+    reasoning. Unsigned reasoning has none."""
 
     __slots__ = ("_origin", "_thoughts")
 
@@ -154,8 +155,8 @@ class ReasoningDetails:
 
     @property
     def entries(self) -> list[Payload]:
-        """Every entry has an index of its own, for client libraries put lists together by it. The
-        text stands in an entry only where the message's text is that of several thoughts."""
+        """Each entry has its own index, by which client libraries merge lists. An entry has a text
+        only where the text of the message comes from several thoughts."""
         if not any(thought.signature for thought in self._thoughts):
             return []
         several = sum(1 for thought in self._thoughts if thought.text) > 1
@@ -168,10 +169,10 @@ class ReasoningDetails:
         return [entry | {"index": index} for index, entry in enumerate(entries)]
 
     def _entry(self, thought: _Thought, several: bool) -> Payload:
-        packed = signatures.wrap(thought.signature, self._origin, redacted=thought.redacted)
+        wrapped = signatures.wrap(thought.signature, self._origin, redacted=thought.redacted)
         if not thought.text:
-            return {"type": "reasoning.encrypted", "index": 0, "data": packed}
+            return {"type": "reasoning.encrypted", "index": 0, "data": wrapped}
         entry: Payload = {"type": "reasoning.text", "index": 0}
         if several:
             entry["text"] = thought.text
-        return entry | {"signature": packed}
+        return entry | {"signature": wrapped}

@@ -1,8 +1,7 @@
-"""Tools that messages models know by their type alone and that the client runs itself.
+"""Tools that messages models know by their type and that the client runs.
 
-Other formats can offer them once they have a description and a schema: these are the public ones
-(Messages, "Bash tool", "Text editor tool", "Memory tool", "Computer use tool"). It must not know
-how a request is read.
+Their descriptions and schemas, with which other formats can offer them, are the public ones
+(Messages, "Bash tool", "Text editor tool", "Memory tool", "Computer use tool").
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ class ClientTool(NamedTuple):
 
 
 def find_client_tool(kind: str, tool: Payload) -> ClientTool | None:
-    """What a typed tool is to a model that has never heard of it; None for other types."""
+    """Description and schema of a typed tool; None for other types."""
     if not (match := _DATED_TYPE.match(kind)):
         return None
-    known = _TOOLS[match[1]]
+    client_tool = _TOOLS[match[1]]
     width, height = tool.get("display_width_px"), tool.get("display_height_px")
     if isinstance(width, int) and isinstance(height, int):
-        return known._replace(
-            description=f"{known.description} The screen has {width} x {height} pixels."
-        )
-    return known
+        text = f"{client_tool.description} The screen has {width} x {height} pixels."
+        return client_tool._replace(description=text)
+    return client_tool
 
 
 def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""How hard to think, as messages models are told: `thinking`, its budget, and an effort.
+"""The reasoning settings of a messages request: `thinking`, its budget, and an effort.
 
-Which of them a model takes is its `ThinkingStyle`; a budget is always below `max_tokens` (Messages,
-"Extended thinking", "Effort"). It must not know what there is to think about.
+The `ThinkingStyle` of a model tells which of them it takes; a budget is always below `max_tokens`
+(Messages, "Extended thinking", "Effort").
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _EFFORT_NAMES: Final = ("low", "medium", "high", "xhigh", "max")
 _CLEAR_THINKING: Final = "clear_thinking"
 _DISABLED: Final[Payload] = {"type": "disabled"}
 _MAX_BUDGET: Final = 32768
-"""Tokens to think with at most, where nobody says what a model can put out."""
+"""Thinking tokens for a model of unknown output limit."""
 
 
 @value
 class ThinkingParams:
-    """`thinking` and `effort` as they go into the body, with the `max_tokens` that leave room."""
+    """`thinking` and `effort` for the body, and `max_tokens` with room for both."""
 
     thinking: Payload | None
     effort: str | None
@@ -35,119 +35,119 @@ class ThinkingParams:
 def render_reasoning(
     prompt: Prompt,
     target: Target,
-    losses: Dropped,
+    dropped: Dropped,
     max_tokens: int,
     *,
     tool_forced: bool,
     missing_leading_thinking: bool,
 ) -> ThinkingParams:
-    """`off`: nothing may be thought here, whatever is wished; `unled`: the conversation is one that
-    a fixed budget would be refused for."""
-    wish = prompt.reasoning
-    if wish is None:
+    """`tool_forced`: thinking is not allowed; `missing_leading_thinking`: a thinking budget is not
+    allowed."""
+    reasoning = prompt.reasoning
+    if reasoning is None:
         return ThinkingParams(None, None, max_tokens)
-    own = prompt.format is Format.MESSAGES
-    effort = _render_effort(wish, target, losses, same_format=own)
-    if not _configures_thinking(wish, same_format=own):
+    same_format = prompt.format is Format.MESSAGES
+    effort = _render_effort(reasoning, target, dropped, same_format=same_format)
+    if not _configures_thinking(reasoning, same_format=same_format):
         return ThinkingParams(None, effort, max_tokens)
-    if effort_of(wish) == "none":
-        return ThinkingParams(_disabled(target, losses), effort, max_tokens)
+    if effort_of(reasoning) == "none":
+        return ThinkingParams(_disabled(target, dropped), effort, max_tokens)
     if target.thinking is ThinkingStyle.NONE:
-        losses.drop("reasoning_effort")
+        dropped.drop("reasoning_effort")
         return ThinkingParams(None, None, max_tokens)
     if tool_forced and target.thinking is not ThinkingStyle.ALWAYS:
-        losses.drop("reasoning_effort")
+        dropped.drop("reasoning_effort")
         return ThinkingParams(dict(_DISABLED), effort, max_tokens)
     if target.thinking is not ThinkingStyle.BUDGET:
-        return ThinkingParams(_adaptive(wish, same_format=own), effort, max_tokens)
+        return ThinkingParams(_adaptive(reasoning, same_format=same_format), effort, max_tokens)
     if missing_leading_thinking:
-        losses.drop("reasoning_effort")
+        dropped.drop("reasoning_effort")
         return ThinkingParams(dict(_DISABLED), None, max_tokens)
-    return _budgeted(prompt, wish, target, losses, max_tokens)
+    return _budgeted(prompt, reasoning, target, dropped, max_tokens)
 
 
 def is_thinking(thinking: Payload | None, target: Target) -> bool:
-    """Whether the model will think: that rules out other wishes."""
+    """Whether the model will think, which excludes some other settings."""
     if thinking is None:
         return target.thinking is ThinkingStyle.ALWAYS
     return thinking != _DISABLED
 
 
 def remove_clear_thinking(body: Payload) -> None:
-    """Without thinking there is none to clear from the history, and asking for it is refused."""
-    asked = lenient_object(body.get("context_management"))
-    edits = lenient_objects(asked.get("edits"))
+    """Without thinking, upstreams refuse a request to clear it from the history."""
+    management = lenient_object(body.get("context_management"))
+    edits = lenient_objects(management.get("edits"))
     kept = [edit for edit in edits if not lenient_str(edit.get("type")).startswith(_CLEAR_THINKING)]
     if kept:
-        body["context_management"] = asked | {"edits": kept}
+        body["context_management"] = management | {"edits": kept}
     elif edits:
         del body["context_management"]
 
 
-def _configures_thinking(wish: Reasoning, *, same_format: bool) -> bool:
-    """In this format an effort alone shapes the answer and leaves thinking as it is."""
-    if wish.enabled is not None:
+def _configures_thinking(reasoning: Reasoning, *, same_format: bool) -> bool:
+    """In this format an effort alone shapes the reply and does not configure thinking."""
+    if reasoning.enabled is not None:
         return True
-    return not same_format and effort_of(wish) is not None
+    return not same_format and effort_of(reasoning) is not None
 
 
 def _render_effort(
-    wish: Reasoning, target: Target, losses: Dropped, *, same_format: bool
+    reasoning: Reasoning, target: Target, dropped: Dropped, *, same_format: bool
 ) -> str | None:
-    """The word to send: the client's own, or where there is none the one for its budget."""
+    """The effort to send: the client's own, else the one for its budget."""
     if target.thinking in (ThinkingStyle.BUDGET, ThinkingStyle.NONE):
-        if same_format and wish.effort is not None:
-            losses.drop("reasoning_effort")
+        if same_format and reasoning.effort is not None:
+            dropped.drop("reasoning_effort")
         return None
-    asked = wish.effort
-    if asked is None and wish.budget is not None and wish.enabled is not False:
-        asked = effort_of(wish)
-    if asked is None or asked == "none":
+    effort = reasoning.effort
+    if effort is None and reasoning.budget is not None and reasoning.enabled is not False:
+        effort = effort_of(reasoning)
+    if effort is None or effort == "none":
         return None
-    if asked not in EFFORTS:
+    if effort not in EFFORTS:
         if same_format:
-            return asked
-        losses.drop("reasoning_effort")
+            return effort
+        dropped.drop("reasoning_effort")
         return None
-    word = nearest_effort(asked, [word for word in target.efforts if word in _EFFORT_NAMES])
-    if word != asked:
-        losses.drop("reasoning_effort")
-    return word
+    nearest = nearest_effort(effort, [name for name in target.efforts if name in _EFFORT_NAMES])
+    if nearest != effort:
+        dropped.drop("reasoning_effort")
+    return nearest
 
 
-def _disabled(target: Target, losses: Dropped) -> Payload | None:
+def _disabled(target: Target, dropped: Dropped) -> Payload | None:
     if target.thinking is ThinkingStyle.ALWAYS:
-        losses.drop("reasoning_effort")
+        dropped.drop("reasoning_effort")
         return None
     return None if target.thinking is ThinkingStyle.NONE else dict(_DISABLED)
 
 
-def _adaptive(wish: Reasoning, *, same_format: bool) -> Payload:
-    """Models that think at will may keep their thoughts to themselves unless they are asked; for
-    clients of other formats a summary is what they know as reasoning."""
-    thinking: Payload = {"type": (wish.mode if same_format else None) or "adaptive"}
-    if display := wish.summary if same_format else "summarized":
+def _adaptive(reasoning: Reasoning, *, same_format: bool) -> Payload:
+    """Adaptive models may hide their reasoning unless it is requested; clients of other formats
+    expect a summary."""
+    thinking: Payload = {"type": (reasoning.mode if same_format else None) or "adaptive"}
+    if display := reasoning.summary if same_format else "summarized":
         thinking["display"] = display
     return thinking
 
 
 def _budgeted(
-    prompt: Prompt, wish: Reasoning, target: Target, losses: Dropped, max_tokens: int
+    prompt: Prompt, reasoning: Reasoning, target: Target, dropped: Dropped, max_tokens: int
 ) -> ThinkingParams:
-    """Where the client named no `max_tokens` the budget comes on top of the usual ones, else it has
-    to make do with what they leave; below the least budget there is no thinking at all. Only who
-    names a budget in tokens may leave less than that for the answer."""
-    answer = MIN_BUDGET if wish.budget is None else 1
+    """Without a `max_tokens` of the client the budget is added to the default, else limited by
+    it; below the minimum budget thinking is disabled. Only a client with a budget in tokens may
+    leave less than that minimum for the reply."""
+    reply = MIN_BUDGET if reasoning.budget is None else 1
     ceiling = target.max_output
-    budget = budget_of(wish, max(max_tokens, ceiling or _MAX_BUDGET + answer) - answer)
+    budget = budget_of(reasoning, max(max_tokens, ceiling or _MAX_BUDGET + reply) - reply)
     if prompt.max_tokens is None:
         max_tokens = min(budget + max_tokens, ceiling or budget + max_tokens)
-    if budget > max_tokens - answer:
+    if budget > max_tokens - reply:
         budget = max_tokens - MIN_BUDGET
-        losses.drop("reasoning_effort")
+        dropped.drop("reasoning_effort")
     if budget < MIN_BUDGET:
         return ThinkingParams(dict(_DISABLED), None, max_tokens)
     thinking: Payload = {"type": "enabled", "budget_tokens": budget}
-    if wish.summary and prompt.format is Format.MESSAGES:
-        thinking["display"] = wish.summary
+    if reasoning.summary and prompt.format is Format.MESSAGES:
+        thinking["display"] = reasoning.summary
     return ThinkingParams(thinking, None, max_tokens)

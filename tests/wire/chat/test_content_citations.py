@@ -11,18 +11,18 @@ from gateway.wire.chat.content import parse_citation, render_citation
 OSLO = {"start_index": 3, "end_index": 7, "title": "Oslo", "url": "https://example.org/oslo"}
 
 
-def test_a_page_of_the_web() -> None:
+def test_web_page() -> None:
     citation = parse_citation({"type": "url_citation", "url_citation": OSLO})
     assert citation == Citation(url="https://example.org/oslo", title="Oslo", start=3, end=7)
     assert render_citation(citation, 0, 20) == {"type": "url_citation", "url_citation": OSLO}
 
 
-def test_what_is_odd_is_not_taken() -> None:
+def test_malformed_fields_are_ignored() -> None:
     odd = {"start_index": True, "end_index": "7", "title": 1, "url": None}
     assert parse_citation({"url_citation": odd}) == Citation()
 
 
-def test_annotations_of_other_kinds_go_home_alone() -> None:
+def test_other_annotations_return_only_to_their_format() -> None:
     annotation = {"type": "file_citation", "file_id": "file_1"}
     citation = parse_citation(annotation)
     assert citation == Citation(extra=ProviderData(Format.CHAT, annotation))
@@ -43,7 +43,7 @@ def test_annotations_of_other_kinds_go_home_alone() -> None:
         (-7, -3, (10, 10)),
     ],
 )
-def test_offsets_stay_within_the_text(
+def test_offsets_are_clamped_to_the_text(
     start: int | None, end: int | None, told: tuple[int, int]
 ) -> None:
     annotation = render_citation(Citation(url="u", start=start, end=end), 10, 20)

@@ -28,7 +28,7 @@ def test_images(image: Image, said: dict[str, Any]) -> None:
     assert render_image(image) == {"type": "image_url", "image_url": said}
 
 
-def test_sound() -> None:
+def test_audio() -> None:
     assert render_audio(Audio(Source(data="aa==", media_type="audio/mp3"))) == {
         "type": "input_audio",
         "input_audio": {"data": "aa==", "format": "mp3"},
@@ -63,7 +63,7 @@ def test_files(document: Document, own: bool, said: dict[str, Any]) -> None:
     assert render_document(document, same_format=own) == {"type": "file", "file": said}
 
 
-def test_documents_of_text_are_text() -> None:
+def test_text_documents_become_text() -> None:
     document = Document(text="All is well.", title="Notes", context="From the archive.")
     assert render_document(document, same_format=False) == {
         "type": "text",
@@ -78,13 +78,13 @@ def test_documents_of_text_are_text() -> None:
         (Document(Source(file_id="file-1")), "file_id"),
     ],
 )
-def test_files_that_cannot_be_sent(document: Document, param: str) -> None:
+def test_unsupported_files(document: Document, param: str) -> None:
     with pytest.raises(UnsupportedField) as refused:
         render_document(document, same_format=False)
     assert refused.value.param == param
 
 
-def test_images_that_cannot_be_sent() -> None:
+def test_unsupported_images() -> None:
     with pytest.raises(UnsupportedField) as refused:
         render_image(Image(Source(file_id="file-1")))
     assert refused.value.param == "file_id"

@@ -14,14 +14,14 @@ from tests.support.grammar import assert_grammar
 HELLO = {"id": "r", "model": "m", "created": 5, "choices": [{"delta": {"content": "Hello"}}]}
 
 
-def test_the_opening_keeps_what_is_the_formats_own() -> None:
+def test_begin_keeps_native_fields() -> None:
     begin = ChatDecoder().decode(b"", HELLO)[0]
     assert begin == Begin(
         "r", "m", extra=ProviderData(Format.CHAT, {"id": "r", "model": "m", "created": 5})
     )
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_follows_the_end() -> None:
     decoder = ChatDecoder()
     decoder.decode(b"", HELLO)
     assert isinstance(decoder.done()[-1], End)
@@ -31,7 +31,7 @@ def test_nothing_comes_after_the_end() -> None:
     assert not decoder.close()
 
 
-def test_a_failure_knows_the_usage_so_far() -> None:
+def test_failure_includes_usage_so_far() -> None:
     decoder = ChatDecoder()
     decoder.decode(b"", HELLO | {"usage": {"prompt_tokens": 3}})
     (fail,) = decoder.decode(b"", {"error": "no"})
@@ -40,7 +40,7 @@ def test_a_failure_knows_the_usage_so_far() -> None:
     assert not decoder.close()
 
 
-def test_usage_alone_is_no_reply() -> None:
+def test_usage_alone_is_not_a_reply() -> None:
     decoder = ChatDecoder()
     assert not decoder.decode(b"", {"choices": [], "usage": {"prompt_tokens": 3}})
     (fail,) = decoder.done()
@@ -48,7 +48,7 @@ def test_usage_alone_is_no_reply() -> None:
     assert fail.usage == Usage(input_tokens=3)
 
 
-def test_length_is_length_even_within_a_call() -> None:
+def test_length_stop_inside_a_call() -> None:
     decoder = ChatDecoder()
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a'}}
     decoder.decode(b"", {"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "length"}]})
@@ -75,7 +75,7 @@ def proof(*entries: dict[str, Any]) -> ProviderData:
     return ProviderData(Format.CHAT, list(entries))
 
 
-def test_details_complete_the_thinking_that_they_come_with() -> None:
+def test_details_sign_the_open_reasoning() -> None:
     assert parts(
         {"reasoning": "Two ", "reasoning_details": [DETAIL | {"text": "Two "}]},
         {"reasoning": "and two", "reasoning_details": [DETAIL | {"text": "and two"}]},
@@ -87,12 +87,12 @@ def test_details_complete_the_thinking_that_they_come_with() -> None:
     )
 
 
-def test_details_without_proof_say_nothing_new() -> None:
+def test_details_without_signature_are_ignored() -> None:
     delta = {"reasoning_content": "hm", "reasoning_details": [DETAIL | {"text": "hm"}]}
     assert parts(delta, {"content": "4"}) == (Thinking("hm"), Text("4"))
 
 
-def test_details_before_a_call_and_late_ones() -> None:
+def test_details_before_and_after_a_call() -> None:
     early, late = DETAIL | {"data": "a"}, DETAIL | {"data": "b"}
     assert parts(
         {"reasoning_details": [early], "tool_calls": [CALL]},
@@ -105,7 +105,7 @@ def test_details_before_a_call_and_late_ones() -> None:
     )
 
 
-def test_thoughts_in_a_list_of_content() -> None:
+def test_reasoning_in_content_list() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     assert parts(
         {"content": [thought]},
@@ -113,13 +113,13 @@ def test_thoughts_in_a_list_of_content() -> None:
     ) == (Thinking("hmhm"), Text("Hi"))
 
 
-def test_what_a_call_says_beside_the_hubs_words() -> None:
+def test_extra_call_fields() -> None:
     said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
     (call,) = parts({"tool_calls": [CALL | said]})
     assert call == ToolCall("c", "f", "{}", extra=ProviderData(Format.CHAT, said))
 
 
-def test_annotations_in_one_delta_with_a_refusal() -> None:
+def test_annotations_and_refusal_in_one_delta() -> None:
     annotation = {"type": "url_citation", "url_citation": {"url": "https://a"}}
     assert parts({"content": "Hi", "refusal": "no", "annotations": [annotation]}) == (
         Text("Hi", citations=(Citation(url="https://a"),)),

@@ -28,7 +28,7 @@ def function(arguments: Any = "", name: str = "", **more: Any) -> dict[str, Any]
     return {"function": {"name": name, "arguments": arguments}} | more
 
 
-def test_calls_by_number_may_interleave() -> None:
+def test_interleaved_calls_by_index() -> None:
     assert told(
         function(name="f", index=0, id="a"),
         function(name="g", index=1, id="b"),
@@ -46,7 +46,7 @@ def test_calls_by_number_may_interleave() -> None:
     ]
 
 
-def test_calls_by_id_alone() -> None:
+def test_calls_by_id_only() -> None:
     events = told(
         function("{", name="f", id="a"),
         function("{", name="g", id="b"),
@@ -61,7 +61,7 @@ def test_calls_by_id_alone() -> None:
     ]
 
 
-def test_one_number_for_all_calls() -> None:
+def test_same_index_for_all_calls() -> None:
     """A new id with a name begins a new call."""
     events = told(function(name="f", index=0, id="a"), function(name="g", index=0, id="b"))
     assert [event.part for event in events if isinstance(event, Open)] == [
@@ -70,7 +70,7 @@ def test_one_number_for_all_calls() -> None:
     ]
 
 
-def test_pieces_wait_for_a_name() -> None:
+def test_arguments_are_buffered_until_the_name_arrives() -> None:
     assert told(
         function('{"a"', index=0, id="a"),
         function(":1", index=0),
@@ -78,17 +78,17 @@ def test_pieces_wait_for_a_name() -> None:
     ) == [Open(0, ToolCall("a", "f")), Delta(0, '{"a":1}'), Close(0)]
 
 
-def test_a_call_that_is_never_named_still_shows() -> None:
+def test_unnamed_call_is_opened_at_the_end() -> None:
     events = [Open(0, ToolCall("a", "")), Delta(0, "{}"), Close(0)]
     assert told(function("{}", index=0, id="a")) == events
     assert told(function("{}", index=0)) == []
 
 
-def test_arguments_as_the_object_that_they_should_spell() -> None:
+def test_arguments_as_object() -> None:
     assert told(function({"a": 1}, name="f", id="a"))[1] == Delta(0, '{"a":1}')
 
 
-def test_free_text_of_a_custom_tool() -> None:
+def test_custom_tool_input() -> None:
     entry = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
     assert told(entry) == [
         Open(0, ToolCall("a", "patch", kind=CallKind.CUSTOM)),
@@ -98,7 +98,7 @@ def test_free_text_of_a_custom_tool() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 1, [], "f", {"name": 1, "arguments": []}])
-def test_odd_entries_do_not_break_the_stream(odd: Any) -> None:
+def test_malformed_entries_are_ignored(odd: Any) -> None:
     assert told({"index": 0, "id": "a", "function": odd}) == [
         Open(0, ToolCall("a", "")),
         Close(0),

@@ -21,7 +21,7 @@ def body(message: Any, finish: str | None = "stop") -> dict[str, Any]:
     }
 
 
-def test_everything_a_message_can_hold() -> None:
+def test_all_message_fields() -> None:
     calls = [
         {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}},
         {"id": "c", "type": "function", "function": {"name": "g", "arguments": "{}"}},
@@ -70,25 +70,25 @@ def test_stop_reasons(finish: str | None, stop: StopReason) -> None:
         ({"object": "error", "message": "no"}, FailureKind.RESPONSE),
     ],
 )
-def test_what_is_no_reply(wrong: dict[str, Any], kind: FailureKind) -> None:
+def test_bodies_that_are_not_replies(wrong: dict[str, Any], kind: FailureKind) -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply(wrong)
     assert failed.value.failure.kind is kind
 
 
 @pytest.mark.parametrize("message", [None, "x", {}, {"content": None, "tool_calls": ["x"]}])
-def test_a_message_without_content_is_an_empty_reply(message: Any) -> None:
+def test_message_without_content(message: Any) -> None:
     assert parse_reply(body(message)).parts == ()
 
 
-def test_a_plain_answer_is_measured_like_any_other() -> None:
+def test_read_usage_matches_parse_reply() -> None:
     for message in ({"content": "Hi"}, {"content": "Hi", "refusal": "no"}, {"content": None}):
         parsed = parse_reply(body(message))
         assert read_usage(body(message)) == (parsed.stop, parsed.usage)
 
 
 @pytest.mark.parametrize("choice", [None, "Hi", ["Hi"], 7])
-def test_a_choice_that_is_no_object_is_measured_as_it_is_parsed(choice: Any) -> None:
+def test_read_usage_of_malformed_choice(choice: Any) -> None:
     odd = body(None) | {"choices": [choice]}
     parsed = parse_reply(odd)
     assert read_usage(odd) == (parsed.stop, parsed.usage)

@@ -96,7 +96,7 @@ def part(index: int, opened: Part, *pieces: str | Signature | Citation) -> Itera
     yield Close(index)
 
 
-def test_every_byte_of_a_plain_answer() -> None:
+def test_exact_bytes_of_a_text_reply() -> None:
     head = b'data: {"id":"chatcmpl-01","object":"chat.completion.chunk","created":5,"model":"beta",'
     chunk = head + b'"choices":[{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]%b}\n\n'
     events = [BEGIN, *part(0, Text(), "Hel", '"lo"'), END]
@@ -127,7 +127,7 @@ def test_every_byte_of_a_plain_answer() -> None:
     )
 
 
-def test_usage_that_nobody_reported_is_the_estimate_of_the_prompt() -> None:
+def test_missing_usage_is_the_prompt_estimate() -> None:
     said = chunks(encoded(BEGIN, End(StopReason.END_TURN, None), include_usage=True))
     assert said[-1]["usage"]["prompt_tokens"] == said[-1]["usage"]["total_tokens"] == 9
 
@@ -164,7 +164,7 @@ def test_thinking_text_and_two_calls() -> None:
     ]
 
 
-def test_calls_that_arrive_side_by_side_stay_apart() -> None:
+def test_parallel_calls() -> None:
     told = deltas(
         Open(0, ToolCall("a", "f")),
         Open(1, ToolCall("b", "g")),
@@ -183,7 +183,7 @@ def test_calls_that_arrive_side_by_side_stay_apart() -> None:
     assert told[-1] == "tool_calls"
 
 
-def test_a_custom_call() -> None:
+def test_custom_call() -> None:
     call = ToolCall("c", "patch", kind=CallKind.CUSTOM)
     assert deltas(*part(0, call, "*** ", "End")) == [
         {
@@ -203,7 +203,7 @@ def test_a_custom_call() -> None:
     assert len(deltas(*part(0, call))) == 2
 
 
-def test_a_client_of_functions_gets_one_function_call() -> None:
+def test_legacy_functions_client_gets_one_function_call() -> None:
     definition = ProviderData(Format.CHAT, {"name": "f"})
     tools = (Tool(kind=ToolKind.FUNCTION, name="f", definition=definition),)
     speaker = encoder(tools=tools)
@@ -237,7 +237,7 @@ def test_ids_are_legal_and_unique(ids: list[str], given: list[str]) -> None:
     assert [call["id"] for call in starts] == given
 
 
-def test_thoughts_are_apart_by_a_blank_line_and_all_of_them_proven() -> None:
+def test_reasoning_parts_are_separated_and_each_is_signed() -> None:
     told = deltas(
         *part(0, Thinking(), "One.", Signature(SIGNED)),
         *part(1, Thinking(), Signature(SIGNED)),
@@ -256,7 +256,7 @@ def test_thoughts_are_apart_by_a_blank_line_and_all_of_them_proven() -> None:
     ]
 
 
-def test_citations_come_once_over_the_whole_content() -> None:
+def test_citation_offsets_span_the_whole_content() -> None:
     speaker = encoder()
     known = Citation(url="https://a", title="A", start=1, end=3)
     events = [
@@ -282,7 +282,7 @@ def test_citations_come_once_over_the_whole_content() -> None:
     assert speaker.dropped == {"citations"}
 
 
-def test_what_the_format_cannot_say_is_named() -> None:
+def test_unsupported_parts_are_reported() -> None:
     speaker = encoder()
     parts: list[Part] = [
         ServerToolCall("s", "web_search"),
@@ -326,7 +326,7 @@ def test_finish_reasons_streamed_and_whole(opened: Part, stop: StopReason, finis
     assert body["choices"][0]["finish_reason"] == finish
 
 
-def test_a_refusal() -> None:
+def test_refusal() -> None:
     assert deltas(*part(0, Refusal(), "I ", "won't"), stop=StopReason.REFUSAL) == [
         {"refusal": "I "},
         {"refusal": "won't"},
@@ -334,12 +334,12 @@ def test_a_refusal() -> None:
     ]
 
 
-def test_signs_of_life_are_comments() -> None:
+def test_pings_are_comments() -> None:
     speaker = encoder()
     assert speaker.ping() == speaker.encode(Ping()) == b": keepalive\n\n"
 
 
-def test_errors_end_the_stream_without_a_word_of_success() -> None:
+def test_error_ends_the_stream_without_done() -> None:
     said = (
         b'data: {"error":{"message":"no","type":"server_error","param":null,'
         b'"code":"server_is_overloaded"}}\n\n'
@@ -358,7 +358,7 @@ def hinges() -> list[Path]:
 
 
 @in_one_test("path", hinges(), ids=lambda path: path.parent.name)
-def test_stock_clients_add_up_what_whole_replies_say(path: Path) -> None:
+def test_client_libraries_accumulate_the_complete_reply(path: Path) -> None:
     events = from_json(orjson.loads(path.read_bytes()))
     custom = any(isinstance(e, Open) and getattr(e.part, "kind", "") == "custom" for e in events)
     if isinstance(events[-1], Fail) or custom:
@@ -398,7 +398,7 @@ def without_names(reply: Reply) -> tuple[Any, ...]:
 
 
 @in_one_test("path", stream_files(Format.CHAT), ids=lambda path: path.parent.name)
-def test_chat_in_chat_out_is_the_same_reply(path: Path) -> None:
+def test_chat_reply_round_trip(path: Path) -> None:
     """Through the hub and back nothing is lost of what the format says itself."""
     events = decode(CODEC.decoder(), path.read_bytes())
     if isinstance(events[-1], Fail):
@@ -424,7 +424,7 @@ def said(reply: Reply) -> list[Any]:
     ]
 
 
-def test_streamed_and_whole_are_the_same() -> None:
+def test_streamed_and_complete_replies_match() -> None:
     reply = Reply(
         id="r",
         model="m",

@@ -29,7 +29,7 @@ def told(*parts: Any, tools: tuple[Tool, ...] = ()) -> tuple[dict[str, Any], set
     return choice, set(dropped)
 
 
-def test_who_declares_functions_as_of_old_gets_one_call_as_of_old() -> None:
+def test_legacy_functions_client_gets_one_function_call() -> None:
     choice, dropped = told(ToolCall("a", "f", '{"a":1}'), ToolCall("b", "f"), tools=(OF_OLD,))
     assert choice["finish_reason"] == "function_call"
     assert choice["message"]["function_call"] == {"name": "f", "arguments": '{"a":1}'}
@@ -37,7 +37,7 @@ def test_who_declares_functions_as_of_old_gets_one_call_as_of_old() -> None:
     assert dropped == {"tool_calls"}
 
 
-def test_parts_without_a_place_are_named() -> None:
+def test_unsupported_parts_are_reported() -> None:
     strange = UnknownPart(
         "container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"})
     )

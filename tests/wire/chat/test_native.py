@@ -21,7 +21,7 @@ def rewritten(payload: bytes, *, include_usage: bool = False) -> bytes:
     return rewriter.rewrite(frame, orjson.loads(payload))
 
 
-def test_usage_that_nobody_asked_for_is_left_out() -> None:
+def test_usage_is_removed_when_not_requested() -> None:
     raw = (FIXTURES / "streams" / "text" / "chat.sse").read_bytes()
     rewriter = ChatRewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=False))
     frames = frames_of([raw])
@@ -36,7 +36,7 @@ def test_usage_that_nobody_asked_for_is_left_out() -> None:
 
 
 @in_one_test("path", stream_files(Format.CHAT), ids=param_id)
-def test_without_usage_the_rest_is_the_same(path: Path) -> None:
+def test_chunks_without_usage_are_unchanged(path: Path) -> None:
     """Whatever the dialect: parsed chunks differ by the usage alone."""
     rewriter = ChatRewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=False))
     for frame in frames_of([path.read_bytes()]):
@@ -63,7 +63,7 @@ def test_without_usage_the_rest_is_the_same(path: Path) -> None:
         (b'{"a":",\\"usage\\":null","usage":null}', b'{"a":",\\"usage\\":null"}'),
     ],
 )
-def test_null_usage_is_cut_out(payload: bytes, left: bytes) -> None:
+def test_null_usage_is_removed(payload: bytes, left: bytes) -> None:
     assert rewritten(payload) == b"data: %b\n\n" % left
     assert rewritten(payload, include_usage=True) == b"data: %b\n\n" % payload
 
@@ -77,11 +77,11 @@ def test_null_usage_is_cut_out(payload: bytes, left: bytes) -> None:
         b'{"error":{"message":"no"},"usage":{"prompt_tokens":1}}',
     ],
 )
-def test_usage_stays_where_it_may_be_the_upstreams_own(payload: bytes) -> None:
+def test_ambiguous_usage_is_kept(payload: bytes) -> None:
     assert rewritten(payload) == b"data: %b\n\n" % payload
 
 
-def test_both_edits_at_once_keep_the_line_ends() -> None:
+def test_both_edits_keep_line_endings() -> None:
     payload = b'{"model":"up","choices":[1],"usage":null}'
     frame = Frame(b": hm\r\ndata: %b\r\n\r\n" % payload, b"", payload)
     rewriter = ChatRewriter(prompt(Format.CHAT, "shown", include_usage=False))

@@ -70,13 +70,13 @@ def opaque(data: Any) -> ProviderData:
     return ProviderData(Format.CHAT, data)
 
 
-def test_the_least_prompt() -> None:
+def test_minimal_prompt() -> None:
     assert parsed("simple") == Prompt(
         format=Format.CHAT, model="beta-5.4", turns=(Turn(Role.USER, (Text("Hello"),)),)
     )
 
 
-def test_a_tool_loop() -> None:
+def test_tool_loop() -> None:
     prompt = parsed("tool_loop")
     assert prompt.stream
     assert prompt.include_usage
@@ -252,7 +252,7 @@ def test_reasoning(fields: dict[str, Any], meant: Reasoning | None) -> None:
         assert reasoning.extra == opaque(fields)
 
 
-def test_reasoning_that_only_its_own_upstream_can_read() -> None:
+def test_encrypted_reasoning() -> None:
     details = [{"type": "reasoning.encrypted", "index": 0, "data": "xyz"}]
     message = {"role": "assistant", "reasoning_details": details, "reasoning_content": 5}
     (part,) = asked(messages=[message]).turns[0].parts
@@ -342,24 +342,24 @@ def test_logprobs_without_a_number() -> None:
         ({"metadata": []}, "metadata", "Input should be an object"),
     ],
 )
-def test_mistakes_are_named(fields: dict[str, Any], param: str, reason: str) -> None:
+def test_errors_name_the_field(fields: dict[str, Any], param: str, reason: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         asked(**fields)
     assert refused.value.param == param
     assert refused.value.message == f"{param}: {reason}"
 
 
-def test_an_unknown_role() -> None:
+def test_unknown_role() -> None:
     with pytest.raises(InvalidRequest, match=r"messages\.0\.role: Input should be one of 'system'"):
         asked(messages=[{"role": "wizard", "content": "hi"}])
 
 
-def test_a_body_that_is_no_object() -> None:
+def test_body_that_is_not_an_object() -> None:
     with pytest.raises(InvalidRequest, match="body: Input should be an object"):
         parse_prompt([])
 
 
-def test_a_stream_is_asked_for_its_usage() -> None:
+def test_streams_request_usage() -> None:
     body = {"model": "m", "stream": True, "stream_options": {"include_obfuscation": False}}
     assert patched(body) == {
         "model": "upstream",
@@ -370,14 +370,14 @@ def test_a_stream_is_asked_for_its_usage() -> None:
     assert patched({"model": "m", "stream": False}) == {"model": "upstream", "stream": False}
 
 
-def test_a_body_without_foreign_reasoning_is_copied_shallowly() -> None:
+def test_body_without_foreign_reasoning_is_copied_shallowly() -> None:
     details = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
     message = {"role": "assistant", "content": "4", "reasoning_details": details}
     body = {"model": "m", "messages": [{"role": "user", "content": "2+2"}, message]}
     assert patch_prompt(body, parse_prompt(body), Target(model="m"))["messages"] is body["messages"]
 
 
-def test_reasoning_that_went_through_another_format_comes_home_or_stays_behind() -> None:
+def test_foreign_reasoning_is_restored_or_removed() -> None:
     own = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
     packed = wrap(ProviderData(Format.CHAT, own), "here")
     other = wrap(ProviderData(Format.MESSAGES, "sig"), "here")
@@ -413,7 +413,7 @@ def test_reasoning_that_went_through_another_format_comes_home_or_stays_behind()
     assert elsewhere["messages"][1] == {"role": "assistant", "content": "4"}
 
 
-def test_calls_of_functions_without_ids_are_told_apart() -> None:
+def test_legacy_function_calls_get_unique_ids() -> None:
     call = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
     result = {"role": "function", "name": "f", "content": "1"}
     turns = asked(messages=[call, result, call, result]).turns
@@ -421,7 +421,7 @@ def test_calls_of_functions_without_ids_are_told_apart() -> None:
     assert ids == ["f", "f", "f_2", "f_2"]
 
 
-def test_what_calls_results_and_texts_say_beside_the_hubs_words() -> None:
+def test_extra_fields_of_calls_results_and_texts() -> None:
     call = {
         "id": "c",
         "type": "function",
@@ -444,7 +444,7 @@ def test_what_calls_results_and_texts_say_beside_the_hubs_words() -> None:
     assert turns[2] == Turn(Role.USER, (result,), name="f")
 
 
-def test_a_search_has_a_field_of_its_own() -> None:
+def test_web_search_options() -> None:
     options = {
         "search_context_size": "low",
         "user_location": {"type": "approximate", "approximate": {"city": "Oslo", "country": None}},
@@ -458,7 +458,7 @@ def test_a_search_has_a_field_of_its_own() -> None:
     )
 
 
-def test_what_tools_say_beside_the_hubs_words() -> None:
+def test_extra_tool_fields() -> None:
     function = {"name": "f", "response": {"type": "object"}, "cache": False}
     (tool,) = asked(
         tools=[{"type": "function", "function": function, "cache_control": {"ttl": "1h"}}]
@@ -467,7 +467,7 @@ def test_what_tools_say_beside_the_hubs_words() -> None:
     assert tool.cache == CacheBreakpoint("1h")
 
 
-def test_an_unknown_form_of_answers_is_kept() -> None:
+def test_unknown_response_format_is_kept() -> None:
     form = {"type": "grammar", "grammar": "root ::= x"}
     prompt = asked(response_format=form)
     assert prompt.output is None
@@ -475,7 +475,7 @@ def test_an_unknown_form_of_answers_is_kept() -> None:
     assert asked(response_format={"type": "text"}).extra is None
 
 
-def test_big_strings_are_not_copied() -> None:
+def test_large_strings_are_not_copied() -> None:
     text = "x" * 100_000
     (turn,) = asked(messages=[{"role": "user", "content": [{"type": "text", "text": text}]}]).turns
     (part,) = turn.parts

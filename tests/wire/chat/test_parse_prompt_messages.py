@@ -17,7 +17,7 @@ def calling(*calls: Any) -> dict[str, Any]:
     return {"messages": [{"role": "assistant", "tool_calls": list(calls)}]}
 
 
-def test_a_call_of_an_unknown_kind_is_kept_as_it_stands() -> None:
+def test_unknown_call_type_is_kept() -> None:
     call = {"id": "call_1", "type": "mcp", "mcp": {"name": "f"}}
     part = UnknownPart("mcp", ProviderData(Format.CHAT, call))
     assert parse_messages(calling(call)) == (Turn(Role.ASSISTANT, (part,)),)
@@ -34,7 +34,7 @@ def test_a_call_of_an_unknown_kind_is_kept_as_it_stands() -> None:
         ({"id": "a", "function": {"name": "f", "arguments": {}}}, "function.arguments"),
     ],
 )
-def test_a_wrong_field_is_named(call: Any, field: str) -> None:
+def test_errors_name_the_field(call: Any, field: str) -> None:
     with pytest.raises(GatewayError) as refused:
         parse_messages(calling(call))
     assert refused.value.status == 400

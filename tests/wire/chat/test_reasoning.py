@@ -76,11 +76,11 @@ def encrypted(signature: ProviderData) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_former_replys_thoughts(message: dict[str, Any], thoughts: list[Thinking]) -> None:
+def test_reasoning_of_an_earlier_reply(message: dict[str, Any], thoughts: list[Thinking]) -> None:
     assert parse_reasoning(message) == thoughts
 
 
-def test_what_was_damaged_on_its_way_goes_nowhere() -> None:
+def test_damaged_signatures_are_not_sent() -> None:
     message = {"reasoning_details": [{"type": "reasoning.text", "signature": "gw1.%"}]}
     (thought,) = parse_reasoning(message)
     assert isinstance(thought, Thinking)
@@ -128,13 +128,13 @@ def test_what_was_damaged_on_its_way_goes_nowhere() -> None:
         ),
     ],
 )
-def test_what_goes_upstream(
+def test_render_reasoning(
     thought: Thinking, own: bool, target: Target, fields: dict[str, Any], lost: bool
 ) -> None:
     assert render_reasoning([thought], target, same_format=own) == (fields, lost)
 
 
-def test_details_of_one_thought_leave_its_text_to_the_message() -> None:
+def test_details_of_one_thought_omit_its_text() -> None:
     details = ReasoningDetails("here")
     details.add("hm", SIGNED, redacted=False)
     details.add("", ENCRYPTED, redacted=True)
@@ -146,7 +146,7 @@ def test_details_of_one_thought_leave_its_text_to_the_message() -> None:
     ]
 
 
-def test_details_of_several_thoughts_hold_their_texts() -> None:
+def test_details_of_several_thoughts_contain_their_texts() -> None:
     details = ReasoningDetails("here")
     details.add("one", SIGNED, redacted=False)
     details.add("", SIGNED, redacted=False)
@@ -160,13 +160,13 @@ def test_details_of_several_thoughts_hold_their_texts() -> None:
     ]
 
 
-def test_reasoning_that_nobody_signed_has_no_details() -> None:
+def test_unsigned_reasoning_has_no_details() -> None:
     details = ReasoningDetails("here")
     details.add("hm", None, redacted=False)
     assert details.entries == []
 
 
-def test_the_formats_own_details_go_out_as_they_came() -> None:
+def test_native_details_are_unchanged() -> None:
     details = ReasoningDetails("here")
     details.add("hm", OWN, redacted=False)
     assert details.entries == OWN.data
@@ -175,7 +175,7 @@ def test_the_formats_own_details_go_out_as_they_came() -> None:
     assert OWN.data[0]["index"] == 0
 
 
-def test_details_of_a_stream_add_up() -> None:
+def test_streamed_details_are_merged() -> None:
     details: list[dict[str, Any]] = []
     kind = {"type": "reasoning.text", "index": 0}
     for more in (

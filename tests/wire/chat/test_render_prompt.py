@@ -51,13 +51,13 @@ def said(rendering: Rendering) -> dict[str, Any]:
     return body
 
 
-def test_the_least_body() -> None:
+def test_minimal_body() -> None:
     assert rendered() == Rendering(
         body={"model": "upstream", "messages": [{"role": "user", "content": "Hello"}]}
     )
 
 
-def test_a_stream_is_asked_for_its_usage() -> None:
+def test_streams_request_usage() -> None:
     assert said(rendered(stream=True)) == {
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -74,7 +74,7 @@ def test_a_stream_is_asked_for_its_usage() -> None:
         (None, {"max_output": 400}, {}, set()),
     ],
 )
-def test_the_limit(
+def test_max_tokens(
     asked: int | None, traits: dict[str, Any], fields: dict[str, Any], lost: set[str]
 ) -> None:
     rendering = rendered(max_tokens=asked, traits=traits)
@@ -82,7 +82,7 @@ def test_the_limit(
     assert rendering.dropped == lost
 
 
-def test_stops_beyond_the_fourth_are_watched_for() -> None:
+def test_more_than_four_stop_sequences_are_emulated() -> None:
     rendering = rendered(stop=("1", "", "2", "3", "4", "5", "6"))
     assert said(rendering) == {"stop": ["1", "2", "3", "4"]}
     assert rendering.stop == ("5", "6")
@@ -103,7 +103,7 @@ def test_sampling_styles(style: SamplingStyle, fields: dict[str, Any], lost: set
     assert rendering.dropped == lost
 
 
-def test_sampling_of_other_formats() -> None:
+def test_sampling_from_other_formats() -> None:
     sampling = Sampling(top_p=0.9, top_k=5, top_logprobs=2, choices=1)
     rendering = rendered(sampling=sampling, traits={"sampling": SamplingStyle.ONE})
     assert said(rendering) == {"top_p": 0.9}
@@ -144,7 +144,7 @@ def test_effort(
         (ToolEffort.NONE, Reasoning(enabled=False), "none", False),
     ],
 )
-def test_effort_beside_tools(
+def test_effort_with_tools(
     style: ToolEffort, reasoning: Reasoning | None, effort: str | None, lost: bool
 ) -> None:
     traits = {"tool_effort": style}
@@ -155,7 +155,7 @@ def test_effort_beside_tools(
     assert without == {"reasoning_effort": "high"}
 
 
-def test_a_clients_own_words_for_reasoning_stay() -> None:
+def test_compatible_reasoning_fields_are_kept() -> None:
     extra = ProviderData(Format.CHAT, {"thinking": {"type": "enabled", "budget_tokens": 5000}})
     reasoning = Reasoning(enabled=True, budget=5000, extra=extra)
     assert said(rendered(Format.CHAT, reasoning=reasoning)) == extra.data
@@ -208,7 +208,7 @@ def test_structured_output(output: OutputFormat, form: dict[str, Any]) -> None:
     assert not rendering.fenced
 
 
-def test_a_schema_in_words_where_the_upstream_takes_none() -> None:
+def test_schema_as_instruction_where_unsupported() -> None:
     output = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=STRICT)
     rendering = rendered(output=output, traits={"structured": False})
     assert said(rendering) == {}
@@ -222,7 +222,7 @@ def test_a_schema_in_words_where_the_upstream_takes_none() -> None:
     ]
 
 
-def test_who_asks() -> None:
+def test_identity_fields() -> None:
     agent = orjson.dumps({"device_id": "d", "session_id": "s"}).decode()
     body = said(rendered(user=agent, service_tier="standard_only", verbosity="low"))
     assert body == {
@@ -238,20 +238,20 @@ def test_who_asks() -> None:
     }
 
 
-def test_fields_that_stay_with_the_gateway_are_no_loss() -> None:
+def test_gateway_fields_are_not_reported_as_dropped() -> None:
     fields = {"store": True, "include": ("reasoning.encrypted_content",)}
     rendering = rendered(Format.RESPONSES, **fields)
     assert said(rendering) == {}
     assert rendering.dropped == set()
 
 
-def test_notes_have_no_place_beside_what_is_not_stored() -> None:
+def test_metadata_is_dropped_from_other_formats() -> None:
     rendering = rendered(Format.RESPONSES, metadata={"run": "7"})
     assert said(rendering) == {}
     assert rendering.dropped == {"metadata"}
 
 
-def test_a_schema_that_cannot_be_enforced_to_the_letter() -> None:
+def test_schema_that_cannot_be_strict() -> None:
     output = OutputFormat(
         kind=OutputKind.JSON_SCHEMA, schema={"type": "object"}, name="a", strict=True
     )
@@ -260,7 +260,7 @@ def test_a_schema_that_cannot_be_enforced_to_the_letter() -> None:
     assert rendering.dropped == {"output.strict"}
 
 
-def test_unknown_fields_go_home_or_are_named() -> None:
+def test_unknown_fields_return_to_their_format_or_are_reported() -> None:
     extra = {"logit_bias": {"5": 1}, "prediction": None}
     own = rendered(Format.CHAT, extra=ProviderData(Format.CHAT, extra))
     assert said(own) == extra
@@ -302,7 +302,7 @@ def test_unknown_fields_go_home_or_are_named() -> None:
         ),
     ],
 )
-def test_refusals(format: Format, fields: dict[str, Any], param: str | None) -> None:
+def test_refused_requests(format: Format, fields: dict[str, Any], param: str | None) -> None:
     if param is None:
         rendered(format, **fields)
         return
@@ -317,7 +317,7 @@ MOST = Target(model="m", system_turns=True, custom_tools=True, reasoning_text=Tr
 
 
 @pytest.mark.parametrize("case", ["simple", "tool_loop", "media", "every_field"])
-def test_a_chat_clients_prompt_goes_home_as_it_came(case: str) -> None:
+def test_chat_prompt_round_trip(case: str) -> None:
     """But for what a translated reply has no place for, and for older names of the same."""
     body = orjson.loads((FIXTURES / "prompts" / case / "chat.json").read_bytes())
     body.pop("n", None)
@@ -367,7 +367,7 @@ def test_deprecated_functions_become_tools() -> None:
     }
 
 
-def test_the_same_prompt_is_the_same_bytes() -> None:
+def test_rendering_is_deterministic() -> None:
     for path in sorted((FIXTURES / "prompts").glob("*/chat.json")):
         bodies = set()
         for _ in range(2):

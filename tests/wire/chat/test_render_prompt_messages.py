@@ -61,7 +61,7 @@ def result(call_id: str, *texts: str, **more: Any) -> ToolResult:
     return ToolResult(call_id, tuple(map(Text, texts)), **more)
 
 
-def test_system_prompts_stay_apart_where_the_upstream_takes_several() -> None:
+def test_system_messages_stay_separate_where_supported() -> None:
     turns = system("One", "Two"), Turn(Role.DEVELOPER, (Text("Three"),)), user("Hi")
     assert rendered(*turns, **LATE) == [
         {"role": "system", "content": "One\n\nTwo"},
@@ -75,12 +75,12 @@ def test_system_prompts_stay_apart_where_the_upstream_takes_several() -> None:
     assert rendered(*turns, developer=True, **LATE)[0]["role"] == "developer"
 
 
-def test_a_clients_own_roles_stay() -> None:
+def test_chat_client_roles_are_kept() -> None:
     turns = Turn(Role.DEVELOPER, (Text("Be brief."),)), user("Hi")
     assert rendered(*turns, format=Format.CHAT)[0]["role"] == "developer"
 
 
-def test_system_text_within_the_conversation() -> None:
+def test_system_message_inside_the_conversation() -> None:
     turns = user("Hi"), system("Be brief."), assistant("Ho"), user("And?")
     assert rendered(*turns, **LATE)[1] == {"role": "system", "content": "Be brief."}
     assert rendered(*turns) == [
@@ -93,7 +93,7 @@ def test_system_text_within_the_conversation() -> None:
     ]
 
 
-def test_what_agents_count_for_billing_is_no_instruction() -> None:
+def test_billing_headers_are_removed() -> None:
     header = "x-vendor-billing-header: cc_version=1; cch=af42;"
     assert rendered(system(header, "Be brief."), user("Hi")) == [
         {"role": "system", "content": "Be brief."},
@@ -102,7 +102,7 @@ def test_what_agents_count_for_billing_is_no_instruction() -> None:
     assert rendered(system(header), user(header)) == [{"role": "user", "content": header}]
 
 
-def test_neighbours_of_one_role_become_one_message() -> None:
+def test_adjacent_turns_of_one_role_are_merged() -> None:
     turns = (
         user("A"),
         user("B"),
@@ -125,7 +125,7 @@ def test_neighbours_of_one_role_become_one_message() -> None:
     ]
 
 
-def test_a_chat_clients_messages_stay_apart() -> None:
+def test_chat_client_messages_are_not_merged() -> None:
     named = Turn(Role.USER, (Text("A"), Text("B")), name="ann")
     extra = Turn(Role.ASSISTANT, (Text("C"),), extra=ProviderData(Format.CHAT, {"annotations": []}))
     assert rendered(named, user("B"), extra, assistant(), format=Format.CHAT) == [
@@ -140,7 +140,7 @@ def test_a_chat_clients_messages_stay_apart() -> None:
     ]
 
 
-def test_an_assistant_who_only_thought_says_nothing() -> None:
+def test_assistant_turn_with_only_reasoning_is_omitted() -> None:
     turns = user("A"), assistant(Thinking("hm", ProviderData(Format.MESSAGES, "sig"))), user("B")
     assert rendered(*turns, lost={"thinking"}) == [
         {"role": "user", "content": "A"},
@@ -148,7 +148,7 @@ def test_an_assistant_who_only_thought_says_nothing() -> None:
     ]
 
 
-def test_results_come_at_once_in_the_order_of_the_calls_and_images_after_them() -> None:
+def test_results_follow_calls_in_order_and_images_come_last() -> None:
     image = Image(Source(data="aGVsbG8=", media_type="image/png"))
     notes = Document(text="All is well.", title="Notes")
     turns = (
@@ -184,7 +184,7 @@ def test_results_come_at_once_in_the_order_of_the_calls_and_images_after_them() 
         ((Text("Error: no"),), "Error: no"),
     ],
 )
-def test_results_that_failed_say_so(parts: tuple[Part, ...], content: str) -> None:
+def test_error_results_are_marked(parts: tuple[Part, ...], content: str) -> None:
     turns = (
         assistant(ToolCall("a", "f", "{}")),
         user(ToolResult("a", parts, is_error=True)),
@@ -192,7 +192,7 @@ def test_results_that_failed_say_so(parts: tuple[Part, ...], content: str) -> No
     assert rendered(*turns)[1] == {"role": "tool", "tool_call_id": "a", "content": content}
 
 
-def test_calls_without_results_and_results_without_calls() -> None:
+def test_unmatched_calls_and_results() -> None:
     turns = assistant(ToolCall("a", "f")), user(result("b", "4"))
     assert rendered(*turns) == [
         {
@@ -222,7 +222,7 @@ def test_arguments_are_always_an_object(written: str, sent: str) -> None:
     assert call["function"]["arguments"] == sent
 
 
-def test_custom_calls_natively_and_wrapped() -> None:
+def test_custom_calls_native_and_as_function() -> None:
     turns = (
         assistant(ToolCall("a", "patch", "*** \n", CallKind.CUSTOM, namespace="fs")),
         user(ToolResult("a", (Text("done"),), kind=CallKind.CUSTOM)),
@@ -241,14 +241,14 @@ def test_custom_calls_natively_and_wrapped() -> None:
     }
 
 
-def test_ids_are_legal_at_both_ends() -> None:
+def test_call_ids_are_sanitized_in_calls_and_results() -> None:
     turns = assistant(ToolCall("call|1.a", "f", "{}")), user(result("call|1.a", "1"))
     messages = rendered(*turns)
     assert messages[0]["tool_calls"][0]["id"] == messages[1]["tool_call_id"]
     assert messages[1]["tool_call_id"].startswith("call_1_a_")
 
 
-def test_what_a_call_says_beside_the_hubs_words() -> None:
+def test_extra_call_fields() -> None:
     said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
 
     def turns(format: Format, pocket: dict[str, Any]) -> tuple[Turn, ...]:
@@ -268,7 +268,7 @@ def test_what_a_call_says_beside_the_hubs_words() -> None:
     )
 
 
-def test_refusals_have_their_own_field() -> None:
+def test_refusal_field() -> None:
     assert rendered(assistant("Sorry", Refusal("no"))) == [
         {"role": "assistant", "content": "Sorry", "refusal": "no"}
     ]
@@ -277,7 +277,7 @@ def test_refusals_have_their_own_field() -> None:
     ]
 
 
-def test_parts_that_cannot_cross_are_named() -> None:
+def test_unsupported_parts_are_reported() -> None:
     turns = (
         user(UnknownPart("search_result", ProviderData(Format.MESSAGES, {})), "Hi"),
         assistant(
@@ -293,7 +293,7 @@ def test_parts_that_cannot_cross_are_named() -> None:
     ]
 
 
-def test_a_chat_clients_own_parts_go_home() -> None:
+def test_chat_parts_round_trip() -> None:
     video = {"type": "video_url", "video_url": {"url": "https://a"}}
     call = {"id": "x", "type": "search", "search": {}}
     turns = (
@@ -309,7 +309,7 @@ def test_a_chat_clients_own_parts_go_home() -> None:
     ]
 
 
-def test_cache_marks_where_the_upstream_takes_them() -> None:
+def test_cache_breakpoints_where_supported() -> None:
     mark = CacheBreakpoint("1h")
     turns = (
         Turn(Role.SYSTEM, (Text("Long.", cache=mark), Text("Short."))),
@@ -352,14 +352,14 @@ def test_cache_marks_where_the_upstream_takes_them() -> None:
         ("30m", {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"}}),
     ],
 )
-def test_a_clients_own_cache_marks_stay(ttl: str | None, field: dict[str, Any]) -> None:
+def test_chat_client_cache_fields_are_kept(ttl: str | None, field: dict[str, Any]) -> None:
     turn = user(Text("Long.", cache=CacheBreakpoint(ttl)))
     assert rendered(turn, format=Format.CHAT) == [
         {"role": "user", "content": [{"type": "text", "text": "Long."} | field]}
     ]
 
 
-def test_reasoning_goes_back_to_whom_it_belongs() -> None:
+def test_reasoning_returns_to_its_origin() -> None:
     details = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
     here = Thinking("hm", ProviderData(Format.CHAT, details), origin="here")
     elsewhere = Thinking("hm", ProviderData(Format.CHAT, details), origin="elsewhere")
@@ -379,12 +379,12 @@ def test_reasoning_goes_back_to_whom_it_belongs() -> None:
     rendered(assistant(plain, "So"), lost={"thinking"})
 
 
-def test_there_is_always_a_message() -> None:
+def test_messages_are_never_empty() -> None:
     assert rendered() == [{"role": "user", "content": "(empty)"}]
     assert rendered(user()) == [{"role": "user", "content": "(empty)"}]
 
 
-def test_arguments_that_cannot_be_written_again_go_as_text() -> None:
+def test_unserialisable_arguments_are_sent_as_text() -> None:
     deep = "[" * 300 + "]" * 300
     message, _ = rendered(assistant(ToolCall("c", "f", deep)), user(result("c", "Done")))
     sent = message["tool_calls"][0]["function"]["arguments"]

@@ -54,7 +54,7 @@ def function(name: str, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": EMPTY} | more}
 
 
-def test_no_tools_say_nothing_of_choices() -> None:
+def test_no_tools() -> None:
     assert rendered(tool_choice=ToolChoice(ChoiceMode.AUTO), parallel_tool_calls=False) == {}
 
 
@@ -80,14 +80,14 @@ def test_functions() -> None:
     }
 
 
-def test_strictness_only_where_the_schema_allows_it() -> None:
+def test_strict_only_where_the_schema_allows_it() -> None:
     loose = Tool(kind=ToolKind.FUNCTION, name="f", schema=EMPTY, strict=True)
     assert rendered(loose, lost={"tools.strict"}) == {"tools": [function("f")]}
     unstrict = Tool(kind=ToolKind.FUNCTION, name="f", schema=SCHEMA, strict=False)
     assert rendered(unstrict) == {"tools": [function("f", parameters=SCHEMA)]}
 
 
-def test_custom_tools_natively_and_wrapped() -> None:
+def test_custom_tools_native_and_as_function() -> None:
     grammar = {"syntax": "lark", "definition": 'start: "x"'}
     patch = Tool(kind=ToolKind.CUSTOM, name="patch", description="Edits.", grammar=grammar)
     bare = Tool(kind=ToolKind.CUSTOM, name="note")
@@ -126,7 +126,7 @@ def test_custom_tools_natively_and_wrapped() -> None:
     }
 
 
-def test_a_search_that_is_handed_back_is_a_function() -> None:
+def test_client_executed_search_becomes_a_function() -> None:
     (tool,) = rendered(SEARCH, lost={"tools.allowed_domains", "tools.max_uses"})["tools"]
     assert tool["function"]["name"] == "web_search"
     assert tool["function"]["parameters"]["required"] == ["query"]
@@ -138,7 +138,7 @@ def test_a_search_that_is_handed_back_is_a_function() -> None:
     }
 
 
-def test_tools_that_the_upstream_would_have_to_run_are_lost() -> None:
+def test_server_tools_are_dropped() -> None:
     search = Tool(kind=ToolKind.SERVER, name="web_search", search=WebSearch())
     assert rendered(CODE, F, search, lost={"code_execution", "web_search"}) == {
         "tools": [function("f")]
@@ -168,7 +168,7 @@ def test_tools_that_the_upstream_would_have_to_run_are_lost() -> None:
         ),
     ],
 )
-def test_forced_tools_that_cannot_be_had(
+def test_forced_tool_that_cannot_be_sent(
     tools: tuple[Tool, ...], choice: ToolChoice | None, param: str
 ) -> None:
     with pytest.raises(UnsupportedField) as refused:
@@ -193,7 +193,7 @@ def test_choices(choice: ToolChoice | None, said: Any) -> None:
     assert rendered(F, G, tool_choice=choice).get("tool_choice") == said
 
 
-def test_a_narrowed_choice() -> None:
+def test_allowed_tools() -> None:
     choice = ToolChoice(ChoiceMode.REQUIRED, allowed=("g",))
     assert rendered(F, G, tool_choice=choice) == {
         "tools": [function("g")],
@@ -218,7 +218,7 @@ def test_parallel_calls() -> None:
     assert own["parallel_tool_calls"] is True
 
 
-def test_a_history_of_calls_without_tools_gets_stubs() -> None:
+def test_history_with_calls_gets_placeholder_tools() -> None:
     turns = (
         Turn(Role.USER, (Text("Hi"),)),
         Turn(Role.ASSISTANT, (ToolCall("c", "f", namespace="ns"),)),
@@ -226,7 +226,7 @@ def test_a_history_of_calls_without_tools_gets_stubs() -> None:
     assert rendered(turns=turns) == {"tools": [function("ns__f")], "tool_choice": "none"}
 
 
-def test_a_chat_clients_own_definitions_go_home() -> None:
+def test_chat_tool_definitions_round_trip() -> None:
     def own(data: dict[str, Any], kind: ToolKind, name: str) -> Tool:
         search = WebSearch() if name == "web_search" else None
         definition = ProviderData(Format.CHAT, data)
@@ -264,7 +264,7 @@ def test_a_chat_clients_own_definitions_go_home() -> None:
     assert odd["function"]["name"] == "my.tool"
 
 
-def test_a_chat_clients_own_choice_goes_home() -> None:
+def test_chat_tool_choice_round_trip() -> None:
     choice = ToolChoice(
         ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "browser"})
     )

@@ -16,7 +16,7 @@ FULL = {
 }
 
 
-def test_the_prompt_includes_the_cache() -> None:
+def test_prompt_tokens_include_cached_tokens() -> None:
     usage = parse_usage(FULL)
     assert usage == Usage(
         input_tokens=100,
@@ -29,7 +29,7 @@ def test_the_prompt_includes_the_cache() -> None:
     assert (usage.fresh_input_tokens, usage.total_tokens) == (20, 140)
 
 
-def test_the_last_count_wins_and_none_is_added() -> None:
+def test_last_count_wins() -> None:
     before = parse_usage(FULL)
     assert parse_usage({"completion_tokens": 50}, before) == Usage(
         input_tokens=100,
@@ -42,12 +42,12 @@ def test_the_last_count_wins_and_none_is_added() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "12", 7, {"prompt_tokens": "12"}])
-def test_nothing_counted_is_nothing_known(nothing: object) -> None:
+def test_empty_usage_is_none(nothing: object) -> None:
     assert parse_usage(nothing) is None
     assert parse_usage(nothing, Usage(input_tokens=1)) == Usage(input_tokens=1)
 
 
-def test_a_part_never_exceeds_the_whole() -> None:
+def test_parts_never_exceed_totals() -> None:
     """Some upstreams count reasoning beside the completion, or the cache beside the prompt."""
     usage = Usage(
         input_tokens=10,

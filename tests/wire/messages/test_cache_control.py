@@ -37,12 +37,12 @@ def body(**marked: bool) -> dict[str, Any]:
     ("asked", "said"),
     [(None, None), ("5m", "5m"), ("30m", "5m"), ("1h", "1h"), ("12h", "1h"), ("7d", None)],
 )
-def test_lifetimes(asked: str | None, said: str | None) -> None:
+def test_ttl(asked: str | None, said: str | None) -> None:
     expected = {"type": "ephemeral"} | ({"ttl": said} if said else {})
     assert render_cache_breakpoint(CacheBreakpoint(asked)) == expected
 
 
-def test_four_marks_at_most_and_the_latest_stay() -> None:
+def test_at_most_four_breakpoints_and_the_last_stay() -> None:
     all_marked = body(system=True, tool=True, one=True, two=True, three=True)
     tool = all_marked["tools"][0]
     assert enforce_limit(all_marked)
@@ -54,7 +54,7 @@ def test_four_marks_at_most_and_the_latest_stay() -> None:
     assert automatic == body(one=True, two=True, three=True) | MARK
 
 
-def test_what_is_stable_is_marked() -> None:
+def test_default_breakpoints() -> None:
     plain = body()
     assert not has_breakpoints(plain)
     add_default_breakpoints(plain)
@@ -62,7 +62,7 @@ def test_what_is_stable_is_marked() -> None:
     assert has_breakpoints(plain)
 
 
-def test_little_to_mark() -> None:
+def test_default_breakpoints_of_a_small_body() -> None:
     little = {"messages": [{"role": "user", "content": [text("one")]}]}
     add_default_breakpoints(little)
     assert little == {"messages": [{"role": "user", "content": [text("one", marked=True)]}]}

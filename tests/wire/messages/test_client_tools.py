@@ -13,7 +13,7 @@ KINDS = ["bash_20250124", "text_editor_20250429", "memory_20250818", "computer_2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_their_schemas_suit_every_upstream(kind: str) -> None:
+def test_schemas_are_portable(kind: str) -> None:
     tool = find_client_tool(kind, {})
     assert tool is not None
     assert parameters_schema(tool.schema) == tool.schema
@@ -23,7 +23,7 @@ def test_their_schemas_suit_every_upstream(kind: str) -> None:
     )
 
 
-def test_the_editor_and_the_memory_know_their_commands() -> None:
+def test_text_editor_and_memory_commands() -> None:
     editor, memory = (
         find_client_tool("text_editor_20250728", {}),
         find_client_tool("memory_20250818", {}),
@@ -39,7 +39,7 @@ def test_the_editor_and_the_memory_know_their_commands() -> None:
     assert memory.schema["properties"]["command"]["enum"][-2:] == ["delete", "rename"]
 
 
-def test_the_size_of_the_screen_is_told() -> None:
+def test_screen_size_is_described() -> None:
     small = find_client_tool(
         "computer_20250124", {"display_width_px": 1024, "display_height_px": 768}
     )
@@ -50,5 +50,5 @@ def test_the_size_of_the_screen_is_told() -> None:
 @pytest.mark.parametrize(
     "kind", ["bash", "bash_2025", "code_execution_20250825", "x_bash_20250124"]
 )
-def test_other_types_are_not_known(kind: str) -> None:
+def test_other_types_are_unknown(kind: str) -> None:
     assert find_client_tool(kind, {}) is None

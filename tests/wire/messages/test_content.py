@@ -57,7 +57,7 @@ def test_texts_and_refusals() -> None:
     )
 
 
-def test_side_pockets() -> None:
+def test_extra_fields() -> None:
     (block,), lost = blocks(Text("Hi", extra=OWN))
     assert block == {"type": "text", "text": "Hi", "glow": 1}
     assert lost == set()
@@ -75,7 +75,7 @@ def test_citations() -> None:
     assert lost == {"citations"}
 
 
-def test_marks_are_for_those_who_know_them() -> None:
+def test_cache_breakpoints_where_supported() -> None:
     marked = Text("Hi", cache=CacheBreakpoint("1h"))
     plain = {"type": "text", "text": "Hi"}
     control = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -102,7 +102,7 @@ def test_marks_are_for_those_who_know_them() -> None:
         ),
     ],
 )
-def test_reasoning_goes_back_to_whom_it_came_from(thinking: Thinking, expected: Any) -> None:
+def test_reasoning_returns_to_its_origin(thinking: Thinking, expected: Any) -> None:
     assert blocks(thinking, role=ASSISTANT) == ([expected], set())
 
 
@@ -116,7 +116,7 @@ def test_reasoning_goes_back_to_whom_it_came_from(thinking: Thinking, expected: 
         Thinking("Hm", ProviderData(Format.MESSAGES, {"no": "text"})),
     ],
 )
-def test_reasoning_of_others_is_left_out(thinking: Thinking) -> None:
+def test_foreign_reasoning_is_dropped(thinking: Thinking) -> None:
     assert blocks(thinking, role=ASSISTANT) == ([], {"thinking"})
 
 
@@ -137,7 +137,7 @@ def test_arguments_become_an_object(arguments: str, kind: CallKind, expected: An
     assert lost == {"content.phase"}
 
 
-def test_ids_and_names_of_calls_and_results_agree() -> None:
+def test_ids_and_names_match_in_calls_and_results() -> None:
     call = ToolCall("call|1.a", "list", namespace="shell", extra=OWN)
     (block,), _ = blocks(call, role=ASSISTANT)
     (result,), _ = blocks(ToolResult("call|1.a"))
@@ -221,7 +221,7 @@ def test_media() -> None:
     )
 
 
-def test_no_assistant_shows_pictures_here() -> None:
+def test_assistant_images_are_dropped() -> None:
     pictures = (Image(Source(file_id="f")), Document(Source(url="u")), Audio(Source()), Text("Hi"))
     assert blocks(*pictures, role=ASSISTANT) == (
         [{"type": "text", "text": "Hi"}],
@@ -229,13 +229,13 @@ def test_no_assistant_shows_pictures_here() -> None:
     )
 
 
-def test_sound_is_refused() -> None:
+def test_audio_is_refused() -> None:
     with pytest.raises(UnsupportedField) as refused:
         blocks(Audio(Source(data="x", media_type="audio/wav")))
     assert refused.value.param == "input_audio"
 
 
-def test_server_tools_of_this_format_come_back() -> None:
+def test_native_server_tools_round_trip() -> None:
     kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
     result = {"type": "mcp_tool_result", "tool_use_id": "m_1", "content": []}
     assert blocks(
@@ -262,7 +262,7 @@ def test_server_tools_of_this_format_come_back() -> None:
     )
 
 
-def test_server_tools_of_others_do_not() -> None:
+def test_foreign_server_tools_are_dropped() -> None:
     shown = ProviderData(Format.MESSAGES, {"type": "server_tool_use"})
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_gw1_ws", "content": []}
     assert blocks(

@@ -11,7 +11,7 @@ from gateway.core.parts import Citation, ProviderData
 from gateway.wire.messages.content import parse_citation
 
 
-def test_a_page_of_the_web() -> None:
+def test_web_page() -> None:
     said = {
         "type": "web_search_result_location",
         "url": "https://example.org/oslo",
@@ -27,7 +27,7 @@ def test_a_page_of_the_web() -> None:
     )
 
 
-def test_a_place_in_a_document() -> None:
+def test_document_location() -> None:
     said = {
         "type": "char_location",
         "cited_text": "Oslo",
@@ -42,6 +42,6 @@ def test_a_place_in_a_document() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 1, True, [], {}])
-def test_what_is_odd_is_not_taken(odd: Any) -> None:
+def test_malformed_fields_are_ignored(odd: Any) -> None:
     said = {"url": odd, "title": odd, "document_title": odd, "cited_text": odd}
     assert parse_citation(said) == Citation(extra=ProviderData(Format.MESSAGES, said))

@@ -23,7 +23,7 @@ from gateway.wire.messages.content import document_source, image_source
         (None, "????", "image/png"),
     ],
 )
-def test_an_image_is_of_the_kind_that_it_is(said: str | None, data: str, expected: str) -> None:
+def test_image_type_is_detected_from_its_bytes(said: str | None, data: str, expected: str) -> None:
     image = Image(Source(data=data, media_type=said))
     assert image_source(image, same_format=False) == {
         "type": "base64",
@@ -75,19 +75,19 @@ def test_documents(document: Document, expected: Any) -> None:
         Source(),
     ],
 )
-def test_other_files_are_refused(source: Source) -> None:
+def test_unsupported_files_are_refused(source: Source) -> None:
     with pytest.raises(UnsupportedField) as refused:
         document_source(Document(source), same_format=False)
     assert refused.value.param == "file_data"
 
 
-def test_a_data_url_must_be_base64() -> None:
+def test_data_url_must_be_base64() -> None:
     with pytest.raises(UnsupportedField) as refused:
         image_source(Image(Source(url="data:image/svg+xml,<svg/>")), same_format=False)
     assert refused.value.param == "image_url"
 
 
-def test_ids_of_files_are_for_their_own_vendor() -> None:
+def test_file_ids_are_for_their_own_vendor() -> None:
     stored = Source(file_id="file_1")
     expected = {"type": "file", "file_id": "file_1"}
     assert image_source(Image(stored), same_format=True) == expected
@@ -97,7 +97,7 @@ def test_ids_of_files_are_for_their_own_vendor() -> None:
     assert refused.value.param == "file_id"
 
 
-def test_own_documents_stay_what_they_were() -> None:
+def test_native_documents_are_unchanged() -> None:
     odd = Source(data="UEsDBA==", media_type="application/zip")
     assert document_source(Document(odd), same_format=True) == {
         "type": "base64",

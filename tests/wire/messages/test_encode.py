@@ -99,7 +99,7 @@ def call(index: int, id: str, name: str, *pieces: str) -> list[Any]:
     return [start(index, block), *deltas, stop(index)]
 
 
-def test_a_text_byte_by_byte() -> None:
+def test_exact_bytes_of_a_text_reply() -> None:
     ours = encoder()
     assert ours.encode(BEGIN) == (
         b"event: message_start\n"
@@ -133,7 +133,7 @@ def test_a_text_byte_by_byte() -> None:
     assert ours.dropped == set()
 
 
-def test_the_upstream_s_own_first_count_goes_before_the_estimate() -> None:
+def test_upstream_input_tokens_replace_the_estimate() -> None:
     first = Begin("up", "m", usage=Usage(input_tokens=90, cache_write_tokens=60))
     (event,) = events_of(encoder().encode(first))
     assert event["message"]["usage"] == {
@@ -146,26 +146,26 @@ def test_the_upstream_s_own_first_count_goes_before_the_estimate() -> None:
     }
 
 
-def test_what_says_nothing_is_not_shown() -> None:
+def test_empty_parts_have_no_block() -> None:
     assert spoken(
         *(Open(0, Text()), Close(0), Open(1, Thinking()), Close(1)),
         *(Open(2, Text()), Delta(2, "Hi"), Close(2), Open(3, Thinking(redacted=True)), Close(3)),
     ) == text(0, "Hi")
 
 
-def test_an_empty_message_holds_one_empty_text() -> None:
+def test_empty_message_gets_one_empty_text() -> None:
     assert spoken() == text(0)
     assert spoken(Open(0, Text()), Close(0)) == text(0)
 
 
 @pytest.mark.parametrize("reason", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.PAUSE])
-def test_other_endings_need_no_content(reason: StopReason) -> None:
+def test_other_stop_reasons_need_no_content(reason: StopReason) -> None:
     ours = encoder()
     told = events_of(ours.encode(BEGIN) + ours.encode(End(reason, None)))
     assert [event["type"] for event in told] == ["message_start", "message_delta", "message_stop"]
 
 
-def test_what_a_part_opens_with_is_told_first() -> None:
+def test_initial_content_of_a_part_comes_first() -> None:
     assert spoken(
         *(Open(0, Thinking("Hm", ProviderData(Format.MESSAGES, "sig"))), Close(0)),
         *(Open(1, Text("Hello")), Delta(1, " you"), Close(1)),
@@ -180,7 +180,7 @@ def test_what_a_part_opens_with_is_told_first() -> None:
     ]
 
 
-def test_thinking_after_text_and_the_last_signature_once() -> None:
+def test_thinking_after_text_and_one_signature() -> None:
     own = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
     assert spoken(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
@@ -197,7 +197,7 @@ def test_thinking_after_text_and_the_last_signature_once() -> None:
     "signature",
     [None, ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})],
 )
-def test_reasoning_of_other_formats_is_signed_so_that_it_comes_back(
+def test_foreign_reasoning_gets_a_wrapped_signature(
     signature: ProviderData | None,
 ) -> None:
     pieces = [] if signature is None else [Delta(0, Signature(signature))]
@@ -207,7 +207,7 @@ def test_reasoning_of_other_formats_is_signed_so_that_it_comes_back(
     assert unwrap(packed, "Hm") == Thinking("Hm", signature, origin="here")
 
 
-def test_thinking_that_keeps_its_words_is_shown_by_its_signature() -> None:
+def test_thinking_without_text_has_its_signature() -> None:
     signed = Delta(0, Signature(ProviderData(Format.MESSAGES, "sig")))
     assert spoken(Open(0, Thinking()), signed, Close(0)) == [
         start(0, {"type": "thinking", "thinking": "", "signature": ""}),
@@ -228,7 +228,7 @@ def test_redacted_thinking() -> None:
     assert unwrap(data, "") == Thinking("", proof, redacted=True, origin="here")
 
 
-def test_calls_side_by_side_are_told_one_after_the_other() -> None:
+def test_parallel_calls_are_sent_one_after_another() -> None:
     assert spoken(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
         *(Open(1, ToolCall("call_a", "f")), Open(2, ToolCall("call_b", "g"))),
@@ -240,7 +240,7 @@ def test_calls_side_by_side_are_told_one_after_the_other() -> None:
     ]
 
 
-def test_a_complete_call_makes_way_for_the_next() -> None:
+def test_complete_call_is_closed_when_another_waits() -> None:
     ours = encoder()
     ours.encode(BEGIN)
     ours.encode(Open(0, ToolCall("c1", "f")))
@@ -258,7 +258,7 @@ def test_a_complete_call_makes_way_for_the_next() -> None:
     assert events_of(ours.encode(Close(1))) == [stop(1)]
 
 
-def test_calls_that_close_in_another_order() -> None:
+def test_calls_closed_out_of_order() -> None:
     told = spoken(
         *(Open(0, ToolCall("a", "f")), Open(1, ToolCall("b", "g")), Open(2, ToolCall("c", "h"))),
         *(Delta(2, '{"z":[]}'), Close(2), Delta(0, '{"x":'), Close(1), Delta(0, "[]}"), Close(0)),
@@ -270,17 +270,17 @@ def test_calls_that_close_in_another_order() -> None:
     ]
 
 
-def test_a_call_without_arguments_has_an_empty_input() -> None:
+def test_call_without_arguments_has_empty_input() -> None:
     assert spoken(Open(0, ToolCall("c", "f")), Close(0)) == call(0, "c", "f", "{}")
 
 
-def test_a_call_that_was_cut_short_can_be_read() -> None:
+def test_truncated_call_is_valid_json() -> None:
     assert spoken(Open(0, ToolCall("c", "f")), Delta(0, '{"path":"/tm'), Close(0)) == call(
         0, "c", "f", '{"path":"/tm', '"}'
     )
 
 
-def test_free_text_is_wrapped_piece_by_piece() -> None:
+def test_custom_tool_input_is_wrapped_in_pieces() -> None:
     custom = ToolCall("c", "apply_patch", kind=CallKind.CUSTOM)
     assert spoken(Open(0, custom), Delta(0, 'a "b"'), Delta(0, "\n"), Close(0)) == call(
         0, "c", "apply_patch", '{"input":"', 'a \\"b\\"', "\\n", '"}'
@@ -304,7 +304,7 @@ def test_ids_and_names() -> None:
     ]
 
 
-def test_what_a_call_says_besides_comes_back() -> None:
+def test_extra_call_fields() -> None:
     caller = ProviderData(Format.MESSAGES, {"caller": {"type": "direct"}})
     opened = spoken(Open(0, ToolCall("c", "f", extra=caller)), Close(0))[0]
     assert opened["content_block"] == {
@@ -316,7 +316,7 @@ def test_what_a_call_says_besides_comes_back() -> None:
     }
 
 
-def test_blocks_of_this_format_s_own_upstreams() -> None:
+def test_native_blocks() -> None:
     result = {"type": "web_fetch_tool_result", "tool_use_id": "srv_1", "content": {}}
     kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
     own = {"type": "container_upload", "file_id": "file_1"}
@@ -346,7 +346,7 @@ def opaque(data: Any) -> ProviderData:
     return ProviderData(Format.MESSAGES, data)
 
 
-def test_a_web_search_of_another_format() -> None:
+def test_foreign_web_search() -> None:
     item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
     action = '{"type":"search","query":"Oslo","sources":[{"type":"url","url":"https://a.example"}]}'
     cited = Citation(url="https://a.example", title="A", start=0, end=5)
@@ -400,13 +400,13 @@ def test_a_web_search_of_another_format() -> None:
     ]
 
 
-def test_own_citations_are_told_as_they_came() -> None:
+def test_native_citations_are_unchanged() -> None:
     page = {"type": "page_location", "cited_text": "x", "document_index": 0}
     told = spoken(Open(0, Text()), Delta(0, Citation(extra=opaque(page))), Close(0))
     assert told[1] == delta(0, "citations_delta", "citation", page)
 
 
-def test_what_has_no_word_here_is_named() -> None:
+def test_unsupported_parts_are_reported() -> None:
     foreign = ProviderData(Format.RESPONSES, {"type": "x"})
     opened = '{"type":"open_page","url":"https://a.example"}'
     ours = encoder()
@@ -463,7 +463,7 @@ def test_stop_reasons(
     assert ending(*events, end)["delta"] == {"stop_reason": reason, "stop_sequence": sequence}
 
 
-def test_a_refusal_is_text_and_a_reason() -> None:
+def test_refusal_is_text_and_stop_reason() -> None:
     events = (Open(0, Refusal()), Delta(0, "I can"), Delta(0, "not."), Close(0))
     assert spoken(*events) == text(0, "I can", "not.")
     for stop in (StopReason.REFUSAL, StopReason.END_TURN):
@@ -474,7 +474,7 @@ def test_a_refusal_is_text_and_a_reason() -> None:
         }
 
 
-def test_own_last_details_come_back() -> None:
+def test_native_end_fields_are_kept() -> None:
     said = {"stop_details": {"type": "refusal", "category": "bio"}, "container": {"id": "c"}}
     extra = opaque({"type": "message_delta", "delta": said | {"stop_reason": "refusal"}})
     assert ending(End(StopReason.REFUSAL, None, extra=extra))["delta"] == {
@@ -484,7 +484,7 @@ def test_own_last_details_come_back() -> None:
     }
 
 
-def test_usage_is_never_missing() -> None:
+def test_usage_is_always_present() -> None:
     assert ending(End(StopReason.END_TURN, None))["usage"] == {
         "input_tokens": 24,
         "cache_creation_input_tokens": 0,
@@ -500,7 +500,7 @@ ERROR = {
 }
 
 
-def test_a_failure_closes_what_is_open() -> None:
+def test_error_closes_the_open_block() -> None:
     ours = encoder()
     assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
     for event in (BEGIN, Open(0, Text())):
@@ -510,7 +510,7 @@ def test_a_failure_closes_what_is_open() -> None:
     assert events_of(ours.encode_error(ServiceUnavailable())) == [stop(0), ERROR]
 
 
-def test_a_call_that_breaks_off_cannot_be_run() -> None:
+def test_interrupted_call_is_not_completed() -> None:
     ours = encoder()
     told = [
         BEGIN,

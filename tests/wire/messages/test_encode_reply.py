@@ -38,7 +38,7 @@ STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here")
 ASKED = prompt(Format.MESSAGES, "shown")
 
 
-def test_an_error_with_status_200() -> None:
+def test_error_with_status_200() -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with pytest.raises(ReplyFailed) as failed:
         parse_reply(body)
@@ -46,13 +46,13 @@ def test_an_error_with_status_200() -> None:
     assert failed.value.failure.status == 529
 
 
-def test_a_body_that_is_no_message() -> None:
+def test_body_that_is_not_a_message() -> None:
     with pytest.raises(ReplyFailed) as failed:
         parse_reply({"choices": []})
     assert failed.value.failure.kind is FailureKind.MALFORMED
 
 
-def test_a_body_that_says_little() -> None:
+def test_minimal_body() -> None:
     assert parse_reply({"content": [{"type": "text", "text": "Hi"}]}) == Reply(
         id="", model="", parts=(Text("Hi"),), stop=StopReason.END_TURN, usage=None
     )
@@ -63,7 +63,7 @@ def reply(*parts: Any, stop: StopReason = StopReason.END_TURN) -> Reply:
     return Reply(id="up", model="upstream-model", parts=parts, stop=stop, usage=usage)
 
 
-def test_a_whole_body() -> None:
+def test_complete_body() -> None:
     item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
     action = '{"type":"search","query":"Oslo"}'
     proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
@@ -134,7 +134,7 @@ def test_a_whole_body() -> None:
     assert dropped == {"image_generation_call"}
 
 
-def test_a_refusal_and_a_call_that_was_cut_short() -> None:
+def test_refusal_and_truncated_call() -> None:
     body, _ = render_reply(reply(Refusal("No."), stop=StopReason.REFUSAL), ASKED, STAMP)
     assert body["content"] == [{"type": "text", "text": "No."}]
     assert body["stop_reason"] == "refusal"
@@ -148,7 +148,7 @@ HINGES = sorted((FIXTURES / "streams").glob("*/events.json"))
 
 
 @in_one_test("path", HINGES, ids=param_id)
-def test_a_body_means_what_its_stream_means(path: Path) -> None:
+def test_body_and_stream_are_equal(path: Path) -> None:
     events = from_json(read_events(path))
     if isinstance(events[-1], Fail) or not isinstance(events[0], Begin):
         return
@@ -167,7 +167,7 @@ OWN = sorted((FIXTURES / "streams").glob("*/messages.json"))
 
 
 @in_one_test("path", OWN, ids=param_id)
-def test_own_replies_come_out_as_they_went_in(path: Path) -> None:
+def test_native_replies_round_trip(path: Path) -> None:
     """But for the empty text in an empty message and proofs of unsigned reasoning."""
     raw = orjson.loads(path.read_bytes())
     if "error" in raw:
@@ -197,7 +197,7 @@ def _told(reply: Reply) -> list[Any]:
     return parts
 
 
-def test_a_refusal_without_words_is_told_by_its_explanation() -> None:
+def test_refusal_without_text_uses_its_explanation() -> None:
     details = {"type": "refusal", "category": None, "explanation": "Not this."}
     body = {"content": [], "stop_reason": "refusal", "stop_details": details}
     assert parse_reply(body).parts == (Refusal("Not this."),)

@@ -70,7 +70,7 @@ def _case(value: object) -> str | None:
 
 
 @pytest.mark.parametrize("path", HINGES, ids=_case)
-def test_the_library_accumulates_what_we_render_whole(library: Library, path: Path) -> None:
+def test_client_library_accumulates_the_complete_reply(library: Library, path: Path) -> None:
     events = from_json(read_events(path))
     encoder = CODEC.encoder(ASKED, STAMP)
     raw = b"".join(encoder.encode(event) for event in events if not isinstance(event, Fail))

@@ -26,7 +26,7 @@ def told(*pieces: str) -> str:
         "{}",
     ],
 )
-def test_objects_pass_as_they_are(text: str) -> None:
+def test_valid_objects_are_unchanged(text: str) -> None:
     assert told(text) == text
     assert told(*text) == text
 
@@ -50,7 +50,7 @@ def test_objects_pass_as_they_are(text: str) -> None:
         ('{"a":[{"b":"c"', '{"a":[{"b":"c"}]}'),
     ],
 )
-def test_what_is_cut_short_is_completed(text: str, expected: str) -> None:
+def test_truncated_json_is_completed(text: str, expected: str) -> None:
     assert told(text) == expected
     assert told(*text) == expected
 
@@ -72,12 +72,12 @@ def test_what_is_cut_short_is_completed(text: str, expected: str) -> None:
         ('{"a":"\\ud83d"}', {"a": "", "_raw": '\\ud83d"}'}),
     ],
 )
-def test_what_is_no_json_is_kept_beside(text: str, expected: object) -> None:
+def test_invalid_json_is_kept_as_raw_text(text: str, expected: object) -> None:
     assert orjson.loads(told(text)) == expected
     assert told(*text) == told(text)
 
 
-def test_nothing_follows_a_whole_object() -> None:
+def test_text_after_the_object_is_ignored() -> None:
     arguments = JsonObjectStream()
     assert arguments.feed('{"a":1} \n') == '{"a":1} \n'
     assert arguments.is_complete
@@ -85,7 +85,7 @@ def test_nothing_follows_a_whole_object() -> None:
     assert arguments.finish() == ""
 
 
-def test_nesting_has_an_end() -> None:
+def test_nesting_limit() -> None:
     deep = '{"a":' + "[" * 1000
     value = orjson.loads(told(deep))
     assert value["_raw"].startswith("[")
@@ -93,7 +93,7 @@ def test_nesting_has_an_end() -> None:
 
 
 @given(st.text(max_size=30) | JSON.map(lambda value: orjson.dumps(value).decode()), st.data())
-def test_any_text_in_any_pieces_is_one_object(text: str, data: st.DataObject) -> None:
+def test_any_text_in_any_pieces_becomes_one_object(text: str, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(["", '{"a":', "{"])) + text
     cut = data.draw(st.integers(0, len(text)))
     value = orjson.loads(told(text[:cut], text[cut:]))
@@ -102,24 +102,24 @@ def test_any_text_in_any_pieces_is_one_object(text: str, data: st.DataObject) ->
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-def test_every_object_passes_unchanged(value: dict[str, object]) -> None:
+def test_every_object_is_unchanged(value: dict[str, object]) -> None:
     text = orjson.dumps(value).decode()
     assert told(*text) == text
 
 
 @given(st.lists(st.text(max_size=5)))
-def test_free_text_is_one_string(pieces: list[str]) -> None:
+def test_custom_tool_input_is_one_string(pieces: list[str]) -> None:
     arguments = JsonStringStream()
     text = "".join([*map(arguments.feed, pieces), arguments.finish()])
     assert orjson.loads(text) == {"input": "".join(pieces)}
 
 
-def test_what_cannot_be_written_again_is_kept_as_text() -> None:
+def test_unserialisable_values_are_kept_as_text() -> None:
     deep = "[" * 300 + "]" * 300
     assert orjson.loads(told(deep)) == {"_raw": deep}
 
 
-def test_all_of_what_is_no_json_is_kept_in_order() -> None:
+def test_invalid_text_is_kept_in_order() -> None:
     arguments = JsonObjectStream()
     pieces = [f"word {number} " for number in range(2000)]
     assert [arguments.feed(piece) for piece in pieces] == [""] * len(pieces)

@@ -19,7 +19,7 @@ def rewritten(raw: bytes) -> bytes:
     return rewriter.rewrite(frame, data)
 
 
-def test_the_name_in_the_opening_frame() -> None:
+def test_model_in_message_start() -> None:
     raw = b'event: message_start\ndata: {"message":{"model":"up","id":"m"},"model":"up"}\n\n'
     assert rewritten(raw) == raw.replace(b'{"model":"up"', b'{"model":"shown"', 1)
 
@@ -36,7 +36,7 @@ def test_the_name_in_the_opening_frame() -> None:
         b'event: message_start\ndata: {"type":"message_start","message":{}}\n\n',
     ],
 )
-def test_what_is_left_alone(raw: bytes) -> None:
+def test_unchanged_frames(raw: bytes) -> None:
     assert rewritten(raw) == raw
 
 
@@ -55,11 +55,11 @@ def test_what_is_left_alone(raw: bytes) -> None:
         ),
     ],
 )
-def test_frames_without_a_name_get_one(raw: bytes, expected: bytes) -> None:
+def test_frames_without_event_line_get_one(raw: bytes, expected: bytes) -> None:
     assert rewritten(raw) == expected
 
 
-def test_data_of_several_lines_is_written_anew() -> None:
+def test_multi_line_data_is_rewritten() -> None:
     raw = b'event: message_start\ndata: {"message":\ndata:  {"model": "up"}}\n\n'
     assert rewritten(raw) == b'event: message_start\ndata: {"message":  {"model": "shown"}}\n\n'
 
@@ -73,6 +73,6 @@ def test_errors_and_pings() -> None:
     assert rewriter.ping() == b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
-def test_a_frame_that_claims_no_data() -> None:
+def test_frame_without_data() -> None:
     rewriter = MessagesRewriter(prompt(Format.MESSAGES, "shown"))
     assert rewriter.rewrite(Frame(b"event: x\n\n", b"x", None), None) == b"event: x\n\n"

@@ -39,7 +39,7 @@ def patched(*messages: Any, **fields: Any) -> dict[str, Any]:
     return result
 
 
-def test_an_ordinary_body_is_copied_for_its_new_name_only() -> None:
+def test_ordinary_body_changes_only_its_model() -> None:
     messages = [USER, assistant(OWN, TEXT), USER]
     body = {"model": "m", "max_tokens": 9, "messages": messages, "thread": {"type": "create"}}
     result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), TARGET)
@@ -47,7 +47,7 @@ def test_an_ordinary_body_is_copied_for_its_new_name_only() -> None:
     assert result["messages"] is messages
 
 
-def test_reasoning_goes_back_to_whom_it_came_from() -> None:
+def test_reasoning_returns_to_its_origin() -> None:
     signed = ProviderData(Format.MESSAGES, "c2ln")
     hidden = {"type": "redacted_thinking", "data": wrap(signed, "here", redacted=True)}
     last = assistant(OWN, USE)
@@ -72,12 +72,12 @@ def test_reasoning_goes_back_to_whom_it_came_from() -> None:
         {"type": "redacted_thinking", "data": wrap(FOREIGN, "here", redacted=True)},
     ],
 )
-def test_reasoning_of_others_is_taken_out(thinking: Any) -> None:
+def test_foreign_reasoning_is_removed(thinking: Any) -> None:
     body = patched(USER, assistant(thinking, TEXT), USER, assistant(thinking), USER)
     assert body["messages"] == [USER, assistant(TEXT), USER, USER]
 
 
-def test_searches_of_others_are_taken_out() -> None:
+def test_foreign_searches_are_removed() -> None:
     id = "srvtoolu_gw1_ws_1"
     call = {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "x"}}
     found = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
@@ -89,7 +89,7 @@ def test_searches_of_others_are_taken_out() -> None:
 FIXED = {"type": "enabled", "budget_tokens": 2048}
 
 
-def test_a_fixed_budget_ends_where_a_tool_loop_loses_its_thinking() -> None:
+def test_thinking_budget_is_disabled_without_leading_thinking() -> None:
     clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
     loop = (USER, assistant(carried(FOREIGN), USE), RESULT)
     body = patched(*loop, thinking=FIXED, context_management=clearing)
@@ -103,7 +103,7 @@ def test_a_fixed_budget_ends_where_a_tool_loop_loses_its_thinking() -> None:
     assert over["thinking"] == FIXED
 
 
-def test_a_system_prompt_does_not_shift_the_messages() -> None:
+def test_system_prompt_does_not_shift_the_messages() -> None:
     for system in (None, "Be brief.", [], [TEXT]):
         body = patched(USER, assistant(carried(FOREIGN), TEXT), system=system)
         assert body["messages"] == [USER, assistant(TEXT)]

@@ -56,7 +56,7 @@ def opaque(data: Any) -> ProviderData:
     return ProviderData(Format.MESSAGES, data)
 
 
-def test_the_least_prompt() -> None:
+def test_minimal_prompt() -> None:
     assert parsed("simple") == Prompt(
         format=Format.MESSAGES,
         model="alpha-sonnet-4-6",
@@ -65,7 +65,7 @@ def test_the_least_prompt() -> None:
     )
 
 
-def test_a_tool_loop() -> None:
+def test_tool_loop() -> None:
     system, user, assistant, results, late = parsed("tool_loop").turns
     assert system == Turn(Role.SYSTEM, (Text("Be brief.", cache=CacheBreakpoint("1h")),))
     assert user == Turn(Role.USER, (Text("Weather in Oslo?"),))
@@ -118,7 +118,7 @@ def test_tools_and_thinking() -> None:
     assert prompt.stream
 
 
-def test_every_other_field() -> None:
+def test_other_fields() -> None:
     prompt = parsed("every_field")
     assert prompt.sampling == Sampling(temperature=0.2, top_p=1, top_k=40)
     assert prompt.stop == ("END", "STOP")
@@ -143,7 +143,7 @@ def test_every_other_field() -> None:
     }
 
 
-def test_parts_of_an_answer_that_went_on_upstream() -> None:
+def test_server_tool_blocks() -> None:
     call, result, text, unknown = parsed("every_field").turns[2].parts
     assert isinstance(call, ServerToolCall)
     assert (call.id, call.name, call.arguments) == ("srch_1", "web_search", '{"query":"Oslo"}')
@@ -214,11 +214,11 @@ def test_thinking(thinking: Any, expected: Reasoning) -> None:
     assert asked(thinking=thinking).reasoning == expected
 
 
-def test_effort_alone_leaves_thinking_to_the_model() -> None:
+def test_effort_alone_does_not_configure_thinking() -> None:
     assert asked(output_config={"effort": "low"}).reasoning == Reasoning(effort="low")
 
 
-def test_no_output_is_a_legal_wish() -> None:
+def test_max_tokens_zero() -> None:
     assert asked(max_tokens=0).max_tokens == 0
 
 
@@ -278,21 +278,21 @@ def _content(*blocks: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_mistakes_are_named(fields: Any, message: str) -> None:
+def test_errors_name_the_field(fields: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         asked(**fields)
     assert refused.value.message == message
     assert refused.value.param == message.partition(":")[0]
 
 
-def test_the_budget_must_leave_room_for_an_answer() -> None:
+def test_budget_must_be_below_max_tokens() -> None:
     with pytest.raises(InvalidRequest) as refused:
         asked(thinking={"type": "enabled", "budget_tokens": 9000})
     assert refused.value.message == "max_tokens must be greater than thinking.budget_tokens"
     assert refused.value.param == "max_tokens"
 
 
-def test_input_nested_too_deeply_is_refused() -> None:
+def test_deeply_nested_input_is_refused() -> None:
     deep: Any = {}
     for _ in range(500):
         deep = {"a": deep}
@@ -301,7 +301,7 @@ def test_input_nested_too_deeply_is_refused() -> None:
     assert refused.value.message == "messages.1.content.0.input: Input is nested too deeply"
 
 
-def test_big_strings_are_taken_over_not_copied() -> None:
+def test_large_strings_are_not_copied() -> None:
     text, data = "x" * 100_000, "y" * 100_000
     blocks = [
         {"type": "text", "text": text},
@@ -314,7 +314,7 @@ def test_big_strings_are_taken_over_not_copied() -> None:
     assert image.source.data is data
 
 
-def test_reasoning_that_travelled_is_unpacked() -> None:
+def test_wrapped_reasoning_is_unwrapped() -> None:
     proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
     ours = wrap(proof, "there")
     hidden = wrap(proof, "there", redacted=True)
@@ -335,7 +335,7 @@ def test_reasoning_that_travelled_is_unpacked() -> None:
     assert parts[3].origin is not None
 
 
-def test_the_first_name_of_the_answer_s_form() -> None:
+def test_deprecated_output_format() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
     expected = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"type": "object"})
     assert asked(output_format=form) == asked(output_config={"format": form})
@@ -345,7 +345,7 @@ def test_the_first_name_of_the_answer_s_form() -> None:
     assert refused.value.param == "output_format.schema"
 
 
-def test_unknown_fields_within_known_ones_are_kept_apart() -> None:
+def test_unknown_nested_fields() -> None:
     prompt = asked(
         thinking={"type": "adaptive", "pace": "slow"},
         output_config={"effort": "low", "task_budget": {"total": 9}},
@@ -363,7 +363,7 @@ def test_unknown_fields_within_known_ones_are_kept_apart() -> None:
     assert prompt.turns[0].extra == opaque({"mood": "good"})
 
 
-def test_counting_needs_no_limit() -> None:
+def test_count_tokens_needs_no_max_tokens() -> None:
     body = {"model": "m", "messages": [USER]}
     thinking = {"type": "enabled", "budget_tokens": 20_000}
     prompt = parse_count_tokens(body | {"thinking": thinking})

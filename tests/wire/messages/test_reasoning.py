@@ -58,7 +58,7 @@ def thoughts(
 
 @pytest.mark.parametrize("style", list(ThinkingStyle))
 @pytest.mark.parametrize("wish", [None, Reasoning(), Reasoning(summary="auto")])
-def test_no_wish_is_left_to_the_model(wish: Reasoning | None, style: ThinkingStyle) -> None:
+def test_no_reasoning_settings(wish: Reasoning | None, style: ThinkingStyle) -> None:
     assert thoughts(wish, style) == (ThinkingParams(None, None, 64_000), set())
 
 
@@ -73,7 +73,7 @@ def test_no_wish_is_left_to_the_model(wish: Reasoning | None, style: ThinkingSty
     ],
 )
 @pytest.mark.parametrize("style", [ADAPTIVE, ALWAYS])
-def test_efforts_for_models_that_think_at_will(
+def test_effort_for_adaptive_models(
     style: ThinkingStyle, effort: str, word: str, lost: set[str]
 ) -> None:
     wish = Reasoning(effort=effort)
@@ -91,7 +91,7 @@ def test_efforts_for_models_that_think_at_will(
         ("max", 62_976),
     ],
 )
-def test_efforts_for_models_that_think_by_budget(effort: str, budget: int) -> None:
+def test_effort_for_budget_models(effort: str, budget: int) -> None:
     said, _ = thoughts(Reasoning(effort=effort), BUDGET)
     assert said == ThinkingParams(enabled(budget), None, 64_000)
 
@@ -101,15 +101,17 @@ def test_efforts_for_models_that_think_by_budget(effort: str, budget: int) -> No
     [(ADAPTIVE, OFF, set()), (BUDGET, OFF, set()), (ALWAYS, None, LOST), (NONE, None, set())],
 )
 @pytest.mark.parametrize("wish", [Reasoning(enabled=False), Reasoning(effort="none")])
-def test_thinking_off(wish: Reasoning, style: ThinkingStyle, thinking: Any, lost: set[str]) -> None:
+def test_thinking_disabled(
+    wish: Reasoning, style: ThinkingStyle, thinking: Any, lost: set[str]
+) -> None:
     assert thoughts(wish, style) == (ThinkingParams(thinking, None, 64_000), lost)
 
 
-def test_models_that_do_not_think() -> None:
+def test_models_without_thinking() -> None:
     assert thoughts(Reasoning(effort="high"), NONE) == (ThinkingParams(None, None, 64_000), LOST)
 
 
-def test_words_that_a_model_does_not_know() -> None:
+def test_unknown_effort() -> None:
     said, lost = thoughts(Reasoning(effort="xhigh"), ADAPTIVE, efforts=EXTRA)
     assert (said.effort, lost) == ("high", LOST)
     said, lost = thoughts(Reasoning(effort="low"), ADAPTIVE, efforts=())
@@ -121,7 +123,7 @@ def test_words_that_a_model_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("budget", "word"), [(1024, "low"), (8000, "medium"), (20_000, "high"), (60_000, "xhigh")]
 )
-def test_budgets_for_models_that_think_at_will(budget: int, word: str) -> None:
+def test_budget_for_adaptive_models(budget: int, word: str) -> None:
     wish = Reasoning(enabled=True, budget=budget)
     assert thoughts(wish, ADAPTIVE) == (ThinkingParams(SHOWN, word, 64_000), set())
 
@@ -136,7 +138,7 @@ def test_budgets_for_models_that_think_at_will(budget: int, word: str) -> None:
         (0, OFF, LOST),
     ],
 )
-def test_a_budget_leaves_room_for_an_answer(max_tokens: int, thinking: Any, lost: set[str]) -> None:
+def test_budget_leaves_room_for_the_reply(max_tokens: int, thinking: Any, lost: set[str]) -> None:
     wish = Reasoning(effort="medium")
     said = thoughts(wish, BUDGET, max_tokens=max_tokens)
     assert said == (ThinkingParams(thinking, None, max_tokens), lost)
@@ -151,14 +153,14 @@ def test_a_budget_leaves_room_for_an_answer(max_tokens: int, thinking: Any, lost
         ("xhigh", None, ThinkingParams(enabled(32_768), None, 64_768)),
     ],
 )
-def test_a_budget_comes_on_top_of_the_usual_limit(
+def test_budget_is_added_to_the_default_limit(
     effort: str, max_output: int | None, expected: ThinkingParams
 ) -> None:
     said, _ = thoughts(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
     assert said == expected
 
 
-def test_a_budget_in_tokens_may_leave_as_little_as_it_likes() -> None:
+def test_explicit_budget_may_leave_little_room() -> None:
     wish = Reasoning(enabled=True, budget=31_999)
     for format in (Format.MESSAGES, Format.CHAT):
         said, lost = thoughts(wish, BUDGET, max_tokens=32_000, format=format)
@@ -203,7 +205,7 @@ def test_a_budget_in_tokens_may_leave_as_little_as_it_likes() -> None:
         ),
     ],
 )
-def test_own_wishes(
+def test_native_settings(
     wish: Reasoning, style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
 ) -> None:
     said = thoughts(wish, style, format=Format.MESSAGES)
@@ -217,7 +219,7 @@ def test_own_wishes(
     ("style", "thinking", "effort", "lost"),
     [(ADAPTIVE, OFF, "low", LOST), (ALWAYS, SHOWN, "low", set()), (BUDGET, OFF, None, LOST)],
 )
-def test_a_forced_call(
+def test_forced_tool(
     style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
 ) -> None:
     wish = Reasoning(effort="low")
@@ -227,14 +229,14 @@ def test_a_forced_call(
 @pytest.mark.parametrize(
     ("style", "thinking", "lost"), [(ADAPTIVE, SHOWN, set()), (BUDGET, OFF, LOST)]
 )
-def test_a_tool_loop_without_its_thinking(
+def test_tool_loop_without_leading_thinking(
     style: ThinkingStyle, thinking: Any, lost: set[str]
 ) -> None:
     said, names = thoughts(Reasoning(effort="low"), style, unled=True)
     assert (said.thinking, names) == (thinking, lost)
 
 
-def test_who_thinks() -> None:
+def test_is_thinking() -> None:
     adaptive, always = (Target(model="m", thinking=style) for style in (ADAPTIVE, ALWAYS))
     assert not is_thinking(None, adaptive)
     assert is_thinking(None, always)
@@ -242,7 +244,7 @@ def test_who_thinks() -> None:
     assert is_thinking({"type": "enabled", "budget_tokens": 1024}, adaptive)
 
 
-def test_without_thinking_nothing_of_it_is_cleared() -> None:
+def test_remove_clear_thinking() -> None:
     clearing = {"type": "clear_thinking_20251015", "keep": "all"}
     tools = {"type": "clear_tool_uses_20250919"}
     body: dict[str, Any] = {"context_management": {"edits": [clearing, tools]}}

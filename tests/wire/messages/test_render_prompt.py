@@ -60,7 +60,7 @@ def said(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
     return {name: value for name, value in rendering.body.items() if plain.get(name) != value}
 
 
-def test_the_least_prompt() -> None:
+def test_minimal_prompt() -> None:
     assert rendered() == Rendering(
         body={"model": "up", "max_tokens": 8192, "messages": [SENT]},
     )
@@ -79,7 +79,7 @@ def test_the_least_prompt() -> None:
         (1, None, 1, set()),
     ],
 )
-def test_limits(asked: int | None, max_output: int | None, sent: int, lost: set[str]) -> None:
+def test_max_tokens(asked: int | None, max_output: int | None, sent: int, lost: set[str]) -> None:
     rendering = rendered(Target(model="up", max_output=max_output), max_tokens=asked)
     assert (rendering.body["max_tokens"], rendering.dropped) == (sent, lost)
 
@@ -109,7 +109,7 @@ def test_simple_fields() -> None:
     assert rendered(stop=("END", "\n", "")).stop == ("\n",)
 
 
-def test_personal_data_stays_here() -> None:
+def test_user_id_is_hashed_for_other_formats() -> None:
     assert len(said(user="ann@a.example")["metadata"]["user_id"]) == 32
     assert said(user="ann@a.example", format=Format.MESSAGES) == {
         "metadata": {"user_id": "ann@a.example"}
@@ -145,7 +145,7 @@ def test_sampling(sampling: Any, style: str, sent: Any, lost: set[str]) -> None:
     assert rendering.dropped == lost
 
 
-def test_a_thinking_model_takes_no_sampling() -> None:
+def test_thinking_model_takes_no_sampling() -> None:
     for reasoning, style in [(Reasoning(effort="low"), "adaptive"), (None, "always")]:
         target = Target(model="up", thinking=ThinkingStyle(style))
         warm = Sampling(temperature=0.5, top_p=1)
@@ -154,7 +154,7 @@ def test_a_thinking_model_takes_no_sampling() -> None:
         assert rendering.dropped == {"temperature"}
 
 
-def test_thoughts() -> None:
+def test_thinking() -> None:
     assert said(reasoning=Reasoning(effort="low"), max_tokens=8192) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
         "output_config": {"effort": "low"},
@@ -192,7 +192,7 @@ def test_thoughts() -> None:
         ),
     ],
 )
-def test_what_only_tunes_is_left_out(fields: Any, lost: set[str]) -> None:
+def test_unsupported_sampling_is_dropped(fields: Any, lost: set[str]) -> None:
     rendering = rendered(**fields)
     assert rendering.body == {"model": "up", "max_tokens": 8192, "messages": [SENT]}
     assert rendering.dropped == lost
@@ -215,7 +215,7 @@ def test_what_only_tunes_is_left_out(fields: Any, lost: set[str]) -> None:
         ),
     ],
 )
-def test_what_would_be_another_request_is_refused(fields: Any, param: str) -> None:
+def test_unsupported_requests_are_refused(fields: Any, param: str) -> None:
     with pytest.raises(UnsupportedField) as refused:
         rendered(**fields)
     assert refused.value.param == param
@@ -226,7 +226,7 @@ OUTPUT = OutputFormat(kind=OutputKind.JSON_SCHEMA, name="city", schema=CITY)
 LAX = Target(model="up", structured=False)
 
 
-def test_an_enforced_schema() -> None:
+def test_enforced_schema() -> None:
     closed = CITY | {"required": [], "additionalProperties": False}
     assert said(output=OUTPUT, reasoning=Reasoning(effort="low")) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
@@ -234,7 +234,7 @@ def test_an_enforced_schema() -> None:
     }
 
 
-def test_a_tool_for_the_answer() -> None:
+def test_json_output_tool() -> None:
     rendering = rendered(LAX, output=OUTPUT, reasoning=Reasoning(effort="low"))
     (tool,) = rendering.body["tools"]
     assert (tool["name"], tool["input_schema"]) == ("json_output", CITY)
@@ -244,7 +244,7 @@ def test_a_tool_for_the_answer() -> None:
     assert rendering.dropped == {"reasoning_effort"}
 
 
-def test_words_for_the_answer() -> None:
+def test_json_instruction() -> None:
     turns = (Turn(Role.SYSTEM, (Text("Be brief."),)), USER)
     rendering = rendered(LAX, output=OUTPUT, turns=turns, tools=(TOOL,))
     first, last = rendering.body["system"]
@@ -256,7 +256,7 @@ def test_words_for_the_answer() -> None:
     assert len(rendering.body["tools"]) == 1
 
 
-def test_a_forced_call_rules_thinking_out() -> None:
+def test_forced_tool_disables_thinking() -> None:
     asked = {
         "tools": (TOOL,),
         "tool_choice": ToolChoice(ChoiceMode.REQUIRED),
@@ -280,7 +280,7 @@ LOOP = (
 )
 
 
-def test_a_tool_loop_that_lost_its_thinking_goes_on_without() -> None:
+def test_tool_loop_without_leading_thinking_disables_thinking() -> None:
     asked = {"turns": LOOP, "tools": (TOOL,), "reasoning": Reasoning(effort="medium")}
     fixed = rendered(Target(model="up", thinking=ThinkingStyle.BUDGET), **asked)
     assert fixed.body["thinking"] == {"type": "disabled"}
@@ -293,7 +293,7 @@ def test_a_tool_loop_that_lost_its_thinking_goes_on_without() -> None:
 PREFILL = (USER, Turn(Role.ASSISTANT, (Text("It is "),)))
 
 
-def test_prefills() -> None:
+def test_prefill() -> None:
     last = {"role": "assistant", "content": [{"type": "text", "text": "It is"}]}
     go_on = {"role": "user", "content": [{"type": "text", "text": "Continue."}]}
     assert rendered(turns=PREFILL).body["messages"] == [SENT, last]
@@ -311,14 +311,14 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 SYSTEM = Turn(Role.SYSTEM, (Text("Be brief."),))
 
 
-def test_clients_whose_format_caches_unasked_get_marks() -> None:
+def test_clients_of_other_formats_get_cache_breakpoints() -> None:
     body = rendered(KNOWING, turns=(SYSTEM, USER), tools=(TOOL,)).body
     assert body["system"] == [{"type": "text", "text": "Be brief."} | MARK]
     assert body["tools"][0].items() >= MARK.items()
     assert body["messages"][-1]["content"] == [{"type": "text", "text": "Hi"} | MARK]
 
 
-def test_clients_that_mark_for_themselves_get_no_more() -> None:
+def test_client_breakpoints_are_not_extended() -> None:
     marked = Turn(Role.USER, (Text("Hi", cache=CacheBreakpoint("30m")),))
     body = rendered(KNOWING, turns=(SYSTEM, marked)).body
     assert body["system"] == [{"type": "text", "text": "Be brief."}]
@@ -328,7 +328,7 @@ def test_clients_that_mark_for_themselves_get_no_more() -> None:
     assert own["messages"] == [SENT]
 
 
-def test_four_marks_at_most() -> None:
+def test_at_most_four_breakpoints() -> None:
     marked = Turn(Role.USER, tuple(Text(str(n), cache=CacheBreakpoint()) for n in range(5)))
     rendering = rendered(KNOWING, turns=(marked,))
     blocks = rendering.body["messages"][0]["content"]
@@ -347,7 +347,7 @@ ABLE = Target(model="up", system_turns=True, thinking=ThinkingStyle.ADAPTIVE)
 
 
 @in_one_test("path", OWN, ids=param_id)
-def test_own_prompts_keep_their_meaning(path: Path) -> None:
+def test_native_prompt_round_trip(path: Path) -> None:
     body = orjson.loads(path.read_bytes())
     prompt = parse_prompt(body)
     budget = prompt.reasoning is not None and prompt.reasoning.budget is not None
@@ -364,7 +364,7 @@ def test_own_prompts_keep_their_meaning(path: Path) -> None:
     assert render_prompt(again, replace(ABLE, thinking=style)).body == rendering.body
 
 
-def test_every_own_field_goes_out_again() -> None:
+def test_native_fields_are_kept() -> None:
     body = orjson.loads((FIXTURES / "prompts" / "every_field" / "messages.json").read_bytes())
     rendering = render_prompt(parse_prompt(body), Target(model=body["model"], system_turns=True))
     expected = body | {"system": [{"type": "text", "text": "Answer as JSON."}]}
@@ -376,7 +376,7 @@ def test_every_own_field_goes_out_again() -> None:
     assert rendering.dropped == {"temperature", "top_k"}
 
 
-def test_fields_within_fields_and_thinking_s_company() -> None:
+def test_nested_native_fields_and_thinking() -> None:
     clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
     body: dict[str, Any] = {
         "model": "m",
@@ -396,13 +396,13 @@ def test_fields_within_fields_and_thinking_s_company() -> None:
     assert rendering.dropped == {"reasoning_effort"}
 
 
-def test_a_count_has_no_limit_of_its_own() -> None:
+def test_count_prompt_gets_default_max_tokens() -> None:
     assert rendered(format=Format.MESSAGES).body["max_tokens"] == 8192
 
 
 @pytest.mark.parametrize("turns", [(USER,), LOOP, (SYSTEM, USER)])
 @pytest.mark.parametrize("style", list(ThinkingStyle))
-def test_bodies_suit_the_stock_library(turns: tuple[Turn, ...], style: ThinkingStyle) -> None:
+def test_bodies_match_client_library_types(turns: tuple[Turn, ...], style: ThinkingStyle) -> None:
     body = rendered(
         Target(model="up", thinking=style, cache_marks=True),
         turns=turns,
@@ -416,7 +416,7 @@ def test_bodies_suit_the_stock_library(turns: tuple[Turn, ...], style: ThinkingS
     _BODIES.validate_python(body)
 
 
-def test_thinking_that_was_switched_off_leaves_nothing_of_itself() -> None:
+def test_disabled_thinking_removes_its_fields() -> None:
     wish = {"type": "disabled", "note": "x"}
     asked = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
     prompt = parse_prompt(asked | {"thinking": wish})

@@ -56,7 +56,7 @@ def rendered(
     return system, messages, losses.names
 
 
-def test_leading_system_texts_are_blocks_of_the_system() -> None:
+def test_leading_system_texts_become_system_blocks() -> None:
     assert rendered(
         said(SYSTEM, "Be brief.", "And kind."), said(DEVELOPER, "Use tools."), said(USER, "Hi")
     ) == (
@@ -66,17 +66,17 @@ def test_leading_system_texts_are_blocks_of_the_system() -> None:
     )
 
 
-def test_a_system_s_words_alone_are_the_user_s() -> None:
+def test_system_text_alone_becomes_a_user_message() -> None:
     system, messages, _ = rendered(said(SYSTEM, "Be brief."), said(SYSTEM, "Say hello."))
     assert system == [text("Be brief.")]
     assert messages == [message("user", "Say hello.")]
 
 
-def test_nothing_at_all() -> None:
+def test_empty_prompt() -> None:
     assert rendered(said(SYSTEM)) == ([], [message("user", ".")], set())
 
 
-def test_roles_take_turns() -> None:
+def test_roles_alternate() -> None:
     _, messages, _ = rendered(
         said(USER, "a"), said(USER, "b"), said(ASSISTANT, "c"), said(ASSISTANT, CALL)
     )
@@ -95,12 +95,12 @@ def test_roles_take_turns() -> None:
     ]
 
 
-def test_the_user_begins() -> None:
+def test_first_message_is_from_the_user() -> None:
     _, messages, _ = rendered(said(ASSISTANT, "Hello!"), said(USER, "Hi"))
     assert messages[:2] == [message("user", "."), message("assistant", "Hello!")]
 
 
-def test_results_come_first_whatever_stood_between() -> None:
+def test_results_come_first() -> None:
     _, messages, _ = rendered(
         said(USER, "go"), said(ASSISTANT, CALL), said(USER, "wait"), said(USER, "now", ANSWER)
     )
@@ -110,12 +110,12 @@ def test_results_come_first_whatever_stood_between() -> None:
     ]
 
 
-def test_a_result_without_its_call_is_text() -> None:
+def test_result_without_call_becomes_text() -> None:
     _, messages, _ = rendered(said(USER, ANSWER))
     assert messages == [message("user", "[tool result for c1]", "4")]
 
 
-def test_calls_of_one_name_are_told_apart() -> None:
+def test_duplicate_call_ids_are_made_unique() -> None:
     _, messages, _ = rendered(
         said(USER, "go"), said(ASSISTANT, CALL), said(USER, ANSWER), said(ASSISTANT, CALL)
     )
@@ -141,7 +141,7 @@ def test_empty_turns() -> None:
     assert lost == {"thinking"}
 
 
-def test_documents_are_not_left_alone() -> None:
+def test_documents_get_text_beside_them() -> None:
     document = Document(text="x")
     block = {
         "type": "document",
@@ -153,7 +153,7 @@ def test_documents_are_not_left_alone() -> None:
     assert messages == [message("user", block, "Read this.")]
 
 
-def test_own_fields_of_messages_come_back() -> None:
+def test_native_message_fields_round_trip() -> None:
     turn = Turn(USER, (Text("Hi"),), extra=ProviderData(Format.MESSAGES, {"mood": "good"}))
     _, messages, _ = rendered(turn, format=Format.MESSAGES)
     assert messages == [message("user", "Hi") | {"mood": "good"}]
@@ -167,7 +167,7 @@ LATE = said(DEVELOPER, "Mind the tone.")
 REMINDER = "<system-reminder>Mind the tone.</system-reminder>"
 
 
-def test_a_late_system_turn_where_it_may_stand() -> None:
+def test_late_system_turn_where_supported() -> None:
     turns = (said(USER, "a"), LATE, said(SYSTEM, "Now."), said(ASSISTANT, "b"), said(USER, "c"))
     _, messages, lost = rendered(*turns, LATE, system_turns=True)
     assert messages == [
@@ -180,7 +180,7 @@ def test_a_late_system_turn_where_it_may_stand() -> None:
     assert lost == set()
 
 
-def test_a_late_system_turn_for_models_that_know_none() -> None:
+def test_late_system_turn_where_unsupported() -> None:
     _, messages, lost = rendered(
         said(USER, "a"), LATE, said(ASSISTANT, CALL), LATE, said(USER, ANSWER)
     )
@@ -205,7 +205,7 @@ def test_a_late_system_turn_for_models_that_know_none() -> None:
         ),
     ],
 )
-def test_elsewhere_it_is_the_user_s(turns: tuple[Turn, ...]) -> None:
+def test_misplaced_system_turn_becomes_a_user_message(turns: tuple[Turn, ...]) -> None:
     _, messages, _ = rendered(*turns, system_turns=True)
     assert all(each["role"] != "system" for each in messages)
     assert sum(text(REMINDER) in each["content"] for each in messages) == 1
@@ -214,20 +214,20 @@ def test_elsewhere_it_is_the_user_s(turns: tuple[Turn, ...]) -> None:
 ANN, BOB = said(USER, "hi", name="ann"), said(USER, "hello", name="bob")
 
 
-def test_several_people_are_introduced() -> None:
+def test_several_users_are_named() -> None:
     _, messages, lost = rendered(ANN, BOB)
     assert messages == [message("user", "ann: hi", "bob: hello")]
     assert lost == set()
 
 
-def test_one_person_needs_no_name() -> None:
+def test_single_user_is_not_named() -> None:
     assert rendered(ANN, ANN)[1:] == ([message("user", "hi", "hi")], {"name"})
     function = Turn(USER, (ANSWER,), name="f")
     turns = (said(USER, "go"), said(ASSISTANT, CALL), function)
     assert rendered(*turns)[2] == set()
 
 
-def test_a_prefill_ends_without_space() -> None:
+def test_prefill_is_stripped() -> None:
     messages = [message("user", "a"), message("assistant", "It is \n")]
     losses = Dropped(Format.MESSAGES)
     end_with_user(messages, losses, prefill=True)
@@ -287,5 +287,5 @@ HIDDEN = {"type": "redacted_thinking", "data": "d"}
         ),
     ],
 )
-def test_which_conversations_lack_leading_thinking(messages: Any, lacks: bool) -> None:
+def test_missing_leading_thinking(messages: Any, lacks: bool) -> None:
     assert missing_leading_thinking(messages) is lacks

@@ -33,12 +33,12 @@ def form(
     return render_output(prompt, target or Target(model="m"), has_tools=has_tools)
 
 
-def test_no_form_at_all() -> None:
+def test_no_output_format() -> None:
     prompt = Prompt(format=Format.CHAT, model="m", turns=())
     assert render_output(prompt, Target(model="m"), has_tools=True) == OutputConstraint()
 
 
-def test_a_schema_in_this_format_s_dialect() -> None:
+def test_schema_is_converted() -> None:
     asked = form(CITY)
     assert asked.format is not None
     assert asked.format["type"] == "json_schema"
@@ -48,13 +48,13 @@ def test_a_schema_in_this_format_s_dialect() -> None:
     assert (asked.tool, asked.instruction) == (None, None)
 
 
-def test_a_client_of_this_format_knows_its_dialect() -> None:
+def test_native_schema_is_unchanged() -> None:
     asked = form(CITY, format=Format.MESSAGES, has_tools=True)
     assert asked == OutputConstraint(format={"type": "json_schema", "schema": CITY})
 
 
 @pytest.mark.parametrize(("schema", "target"), [(CITY, LAX), (TREE, Target(model="m"))])
-def test_a_tool_stands_in(schema: Any, target: Target) -> None:
+def test_tool_instead_of_schema(schema: Any, target: Target) -> None:
     assert form(schema, target, description="A city.") == OutputConstraint(
         tool={"name": "json_output", "description": "A city.", "input_schema": schema}
     )
@@ -71,13 +71,15 @@ def test_a_tool_stands_in(schema: Any, target: Target) -> None:
         (CITY, Target(model="m", structured=False, thinking=ThinkingStyle.ALWAYS), False),
     ],
 )
-def test_words_where_no_tool_can(schema: Any, target: Target, has_tools: bool) -> None:
+def test_instruction_where_no_tool_is_possible(
+    schema: Any, target: Target, has_tools: bool
+) -> None:
     words = form(schema, target, has_tools=has_tools).instruction
     assert words is not None
     assert words.startswith(f"{WORDS} It must fit this JSON Schema:\n{{")
 
 
-def test_any_object() -> None:
+def test_json_object() -> None:
     assert form(None) == OutputConstraint(instruction=WORDS)
     output = OutputFormat(kind=OutputKind.JSON_OBJECT)
     prompt = Prompt(format=Format.CHAT, model="m", turns=(), output=output)
@@ -86,7 +88,7 @@ def test_any_object() -> None:
     )
 
 
-def test_a_schema_too_deep_for_words_is_refused_by_name() -> None:
+def test_schema_too_deep_to_serialise() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(300):
         deep = {"type": "array", "items": deep}

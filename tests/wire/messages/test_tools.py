@@ -18,7 +18,7 @@ def parsed(tool: Any) -> Tool:
     return only
 
 
-def test_fields_that_only_this_format_has() -> None:
+def test_native_fields() -> None:
     definition = {
         "type": "custom",
         "name": "f",
@@ -36,7 +36,7 @@ def test_fields_that_only_this_format_has() -> None:
     assert parsed({"name": "f", "input_schema": {}, "defer_loading": False}).extra is None
 
 
-def test_a_web_search() -> None:
+def test_web_search() -> None:
     tool = parsed(
         {
             "type": "web_search_20260209",
@@ -57,7 +57,7 @@ def test_a_web_search() -> None:
     )
 
 
-def test_a_web_search_with_nothing_said_of_it() -> None:
+def test_web_search_without_options() -> None:
     tool = parsed({"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["b"]})
     assert tool.search == WebSearch(blocked_domains=("b",), client_executable=True)
 
@@ -71,9 +71,7 @@ def test_a_web_search_with_nothing_said_of_it() -> None:
         ("computer_20251124", "computer", ["action"]),
     ],
 )
-def test_tools_that_models_of_this_format_know_by_their_type(
-    kind: str, name: str, required: list[str]
-) -> None:
+def test_tools_known_by_type(kind: str, name: str, required: list[str]) -> None:
     definition = {"type": kind, "name": name, "max_characters": 9}
     tool = parsed(definition)
     assert (tool.kind, tool.name) == (ToolKind.FUNCTION, name)
@@ -86,7 +84,7 @@ def test_tools_that_models_of_this_format_know_by_their_type(
 
 
 @pytest.mark.parametrize("kind", ["computer_toolset_20260801", "code_execution_20250825", "bash_x"])
-def test_other_types_are_run_elsewhere(kind: str) -> None:
+def test_other_types_are_server_tools(kind: str) -> None:
     tool = parsed({"type": kind, "name": "x"})
     assert (tool.kind, tool.name, tool.schema) == (ToolKind.SERVER, "x", None)
 
@@ -100,7 +98,7 @@ def test_other_types_are_run_elsewhere(kind: str) -> None:
         ({"type": 7}, "tools.0.type"),
     ],
 )
-def test_mistakes_are_named(tool: Any, param: str) -> None:
+def test_errors_name_the_field(tool: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_tools({"tools": [tool]})
     assert refused.value.param == param

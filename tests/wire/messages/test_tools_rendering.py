@@ -86,7 +86,7 @@ def test_functions() -> None:
     assert only(F) == ({"name": "f", "input_schema": EMPTY}, set())
 
 
-def test_strict_functions_where_schemas_are_enforced() -> None:
+def test_strict_functions_where_supported() -> None:
     strict = Tool(kind=ToolKind.FUNCTION, name="f", schema=CITY, strict=True)
     closed = CITY | {"required": [], "additionalProperties": False}
     assert only(strict) == ({"name": "f", "input_schema": closed, "strict": True}, set())
@@ -96,7 +96,7 @@ def test_strict_functions_where_schemas_are_enforced() -> None:
     )
 
 
-def test_free_text_becomes_a_function_of_one_string() -> None:
+def test_custom_tool_becomes_a_function_of_one_string() -> None:
     custom = Tool(
         kind=ToolKind.CUSTOM,
         name="apply_patch",
@@ -143,13 +143,13 @@ def test_web_searches() -> None:
     )
 
 
-def test_other_server_tools_are_left_out_and_named() -> None:
+def test_other_server_tools_are_dropped() -> None:
     sent, choice, lost = rendered(F, INTERPRETER)
     assert [tool["name"] for tool in sent] == ["f"]
     assert (choice, lost) == (None, {"code_interpreter"})
 
 
-def test_where_nothing_is_left_it_is_refused() -> None:
+def test_no_remaining_tools_are_refused() -> None:
     with pytest.raises(UnsupportedField) as refused:
         rendered(INTERPRETER)
     assert refused.value.param == "tools"
@@ -157,7 +157,7 @@ def test_where_nothing_is_left_it_is_refused() -> None:
     assert rendered(INTERPRETER, choice=none) == ([], None, {"code_interpreter"})
 
 
-def test_own_tools_stay_as_they_were() -> None:
+def test_native_tools_are_unchanged() -> None:
     definitions: list[Any] = [
         {
             "name": "f",
@@ -179,7 +179,7 @@ def test_own_tools_stay_as_they_were() -> None:
     assert renamed == {"name": "a_b_2e7336dc", "input_schema": {}}
 
 
-def test_marks_on_tools() -> None:
+def test_cache_breakpoints_on_tools() -> None:
     marked = Tool(kind=ToolKind.FUNCTION, name="f", cache=CacheBreakpoint("1h"))
     assert only(marked) == ({"name": "f", "input_schema": EMPTY}, {"cache_marks"})
     assert only(marked, Target(model="m", cache_marks=True)) == (
@@ -192,7 +192,7 @@ def test_marks_on_tools() -> None:
     )
 
 
-def test_a_history_with_calls_needs_tools() -> None:
+def test_history_with_calls_gets_placeholder_tools() -> None:
     called = (
         ToolCall("1", "f"),
         ToolCall("2", "patch", "x", CallKind.CUSTOM),
@@ -229,7 +229,7 @@ def test_choices(choice: ToolChoice | None, parallel: bool | None, expected: Any
     assert lost == set()
 
 
-def test_allowed_tools_are_the_only_ones() -> None:
+def test_only_allowed_tools_are_sent() -> None:
     allowed = ToolChoice(ChoiceMode.REQUIRED, allowed=("g", "web_search"))
     sent, choice, lost = rendered(F, G, SEARCH, choice=allowed)
     assert [tool["name"] for tool in sent] == ["g", "web_search"]
@@ -244,23 +244,23 @@ def test_allowed_tools_are_the_only_ones() -> None:
         ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, "whim")),
     ],
 )
-def test_choices_that_cannot_be_had_are_refused(choice: ToolChoice) -> None:
+def test_impossible_choices_are_refused(choice: ToolChoice) -> None:
     with pytest.raises(UnsupportedField) as refused:
         rendered(F, INTERPRETER, choice=choice)
     assert refused.value.param == "tool_choice"
 
 
-def test_own_choices_come_back() -> None:
+def test_native_choices_are_unchanged() -> None:
     whim = {"type": "whim"}
     choice = ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.MESSAGES, whim))
     assert rendered(F, choice=choice)[1] == whim
 
 
-def test_without_tools_there_is_no_choice() -> None:
+def test_no_choice_without_tools() -> None:
     assert rendered(choice=ToolChoice(ChoiceMode.AUTO), parallel=False) == ([], None, set())
 
 
-def test_which_choices_force() -> None:
+def test_is_forced() -> None:
     kinds = ["auto", "none", "any", "tool"]
     assert [is_forced({"type": kind}) for kind in kinds] == [False, False, True, True]
     assert not is_forced(None)

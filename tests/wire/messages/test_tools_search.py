@@ -11,7 +11,7 @@ from gateway.core.parts import ProviderData, ServerToolCall, ServerToolResult, T
 from gateway.wire.messages.tools import ForeignSearch, foreign_search_id, is_foreign_search
 
 
-def test_what_was_searched_and_found() -> None:
+def test_query_and_results() -> None:
     search = ForeignSearch(
         '{"type":"search","query":"Oslo","sources":['
         '{"type":"url","url":"https://a.example","title":"A"},{"url":"https://b.example"},{}]}'
@@ -24,13 +24,13 @@ def test_what_was_searched_and_found() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"query":1,"sources":2}', '{"url":"x"}'])
-def test_other_actions_are_no_search(arguments: str) -> None:
+def test_other_actions_are_not_searches(arguments: str) -> None:
     search = ForeignSearch(arguments)
     assert (search.query, search.results) == ("", [])
 
 
 @pytest.mark.parametrize("call_id", ["ws_1", "ws-68f0", "", "x" * 200, "ø|"])
-def test_their_ids_are_known_again(call_id: str) -> None:
+def test_ids_are_recognised(call_id: str) -> None:
     shown = foreign_search_id(call_id)
     assert re.fullmatch(r"srvtoolu_[a-zA-Z0-9_]+", shown)
     assert is_foreign_search(ServerToolCall(shown, "web_search"))
@@ -39,6 +39,6 @@ def test_their_ids_are_known_again(call_id: str) -> None:
     )
 
 
-def test_everything_else_is_not_theirs() -> None:
+def test_other_parts_are_not_foreign() -> None:
     assert not is_foreign_search(ServerToolCall("srvtoolu_01", "web_search"))
     assert not is_foreign_search(Text("srvtoolu_gw1_"))

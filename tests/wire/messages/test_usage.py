@@ -19,7 +19,7 @@ def usage(*reports: Any) -> Usage | None:
     return parse_usage(counts)
 
 
-def test_the_whole_prompt_is_the_sum_of_its_parts() -> None:
+def test_prompt_tokens_are_the_sum_of_their_parts() -> None:
     assert usage(
         {
             "input_tokens": 5,
@@ -42,17 +42,17 @@ def test_the_whole_prompt_is_the_sum_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "none", 7])
-def test_nothing_reported_is_no_usage(nothing: Any) -> None:
+def test_no_usage(nothing: Any) -> None:
     assert usage(nothing) is None
     assert usage({"input_tokens": 3}, nothing) == Usage(input_tokens=3)
 
 
-def test_zeros_alone_are_no_usage() -> None:
+def test_zeros_only_are_no_usage() -> None:
     assert usage({"input_tokens": 0, "output_tokens": 0}) is None
 
 
 @pytest.mark.parametrize("told", [0, 20, None])
-def test_a_part_of_what_was_written_is_never_more_than_all_of_it(told: int | None) -> None:
+def test_hourly_cache_writes_never_exceed_all_cache_writes(told: int | None) -> None:
     written = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
     counted = usage(
         {"input_tokens": 5, "cache_creation_input_tokens": told, "cache_creation": written}
@@ -60,31 +60,31 @@ def test_a_part_of_what_was_written_is_never_more_than_all_of_it(told: int | Non
     assert counted == Usage(input_tokens=35, cache_write_tokens=30, cache_write_1h_tokens=20)
 
 
-def test_the_last_count_wins_and_is_never_added() -> None:
+def test_last_count_wins() -> None:
     first = {"input_tokens": 9, "output_tokens": 1}
     assert usage(first, {"output_tokens": 4}, {"output_tokens": 6}) == Usage(
         input_tokens=9, output_tokens=6
     )
 
 
-def test_nulls_and_zeros_are_no_news() -> None:
+def test_nulls_and_zeros_are_ignored() -> None:
     first = {"input_tokens": 9, "cache_read_input_tokens": 90, "output_tokens": 1}
     last = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 0}
     assert usage(first, last) == Usage(input_tokens=99, cache_read_tokens=90, output_tokens=1)
 
 
-def test_an_estimate_gives_way_to_a_prompt_that_was_cached_whole() -> None:
+def test_fully_cached_prompt_replaces_the_estimate() -> None:
     last = {"input_tokens": 0, "cache_read_input_tokens": 100, "output_tokens": 4}
     assert usage({"input_tokens": 80, "output_tokens": 0}, last) == Usage(
         input_tokens=100, cache_read_tokens=100, output_tokens=4
     )
 
 
-def test_nonsense_counts_as_nothing() -> None:
+def test_invalid_counts_are_zero() -> None:
     assert usage({"input_tokens": -4, "output_tokens": "9"}) is None
 
 
-def test_counts_are_rendered_apart_from_each_other() -> None:
+def test_cached_and_fresh_counts_are_separate() -> None:
     known = Usage(
         input_tokens=135,
         cache_read_tokens=100,
@@ -107,7 +107,7 @@ def test_counts_are_rendered_apart_from_each_other() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=7, max_size=7))
-def test_no_part_exceeds_its_whole(counts: list[int]) -> None:
+def test_parts_never_exceed_totals(counts: list[int]) -> None:
     total, read, written, an_hour, output, reasoning, searches = counts
     report = render_usage(
         Usage(
