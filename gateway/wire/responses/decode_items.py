@@ -7,7 +7,7 @@ open no other part may be, so frames about other items are deferred until the ca
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -128,10 +128,8 @@ class ItemTracker:
 
     def on_added(self, data: Payload, item: Payload) -> OutputItem:
         """The item that a frame announces."""
-        index, item_id = data.get("output_index"), item.get("id")
-        return self._find(index, item_id) or self._add(
-            lenient_str(item.get("type")), index, item_id
-        )
+        index, item_id, kind = data.get("output_index"), item.get("id"), item.get("type")
+        return self._find(index, item_id) or self._add(lenient_str(kind), index, item_id)
 
     def on_done(self, data: Payload, item: Payload) -> OutputItem:
         """The item that a frame completes: the oldest unfinished one of its type, if the frame does
@@ -146,17 +144,14 @@ class ItemTracker:
     def match_output(self, items: Sequence[Payload]) -> list[OutputItem]:
         """The items of the finished reply's `output`. Without matching ids, the second message
         listed is the second that arrived: upstreams omit whole types from that list."""
-        arrived: dict[str, list[OutputItem]] = {}
+        arrived: defaultdict[str, deque[OutputItem]] = defaultdict(deque)
         for item in self._items:
-            arrived.setdefault(item.kind, []).append(item)
-        positions: Counter[str] = Counter()
+            arrived[item.kind].append(item)
         matches: list[OutputItem] = []
         for data in items:
             item_id, kind = data.get("id"), lenient_str(data.get("type"))
-            same = arrived.get(kind, [])[positions[kind] : positions[kind] + 1]
-            positions[kind] += 1
-            match = self._find(None, item_id)
-            matches.append(match or (same[0] if same else self._add(kind, None, item_id)))
+            same = arrived[kind].popleft() if arrived[kind] else None
+            matches.append(self._find(None, item_id) or same or self._add(kind, None, item_id))
         return matches
 
     def _find(self, index: object, item_id: object) -> OutputItem | None:
