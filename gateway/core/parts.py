@@ -6,6 +6,7 @@ format alone is `ProviderData`, and is rendered in that format alone.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from gateway.core.formats import Format
@@ -18,6 +19,37 @@ class ProviderData:
 
     format: Format
     data: Any
+
+    @classmethod
+    def unknown_fields(
+        cls, format: Format, fields: dict[str, Any], known: Set[str]
+    ) -> ProviderData | None:
+        """The fields that are not `known`; None where there are none."""
+        if fields.keys() <= known:
+            return None
+        return cls(format, {name: fields[name] for name in fields if name not in known})
+
+    @classmethod
+    def unknown_set_fields(
+        cls, format: Format, fields: dict[str, Any], known: Set[str]
+    ) -> ProviderData | None:
+        """The same without fields that are empty, null or false."""
+        if fields.keys() <= known:
+            return None
+        unknown = {name: value for name, value in fields.items() if value and name not in known}
+        return cls(format, unknown) if unknown else None
+
+    @staticmethod
+    def native_data(extra: ProviderData | None, format: Format) -> Any | None:
+        """The data, where they are of `format`; else None."""
+        return extra.data if extra is not None and extra.format is format else None
+
+    @staticmethod
+    def native_fields(extra: ProviderData | None, format: Format) -> dict[str, Any]:
+        """The fields, where they are of `format`; else none."""
+        if extra is None or extra.format is not format or not isinstance(extra.data, dict):
+            return {}
+        return extra.data
 
 
 @value

@@ -32,11 +32,10 @@ from typing import Final, Protocol
 import orjson
 
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
-from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars
 from gateway.core.value import replace, value
-from gateway.errors import GatewayError, PreviousResponseNotFound, ThreadUnsupported
+from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot
 from gateway.server.client_errors import client_error, may_forward
@@ -48,6 +47,7 @@ from gateway.wire.emulation import EventTransformer, event_transformer, transfor
 from gateway.wire.json_fields import Payload
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
+from gateway.wire.render_rules import check_stateless
 from gateway.wire.translator import (
     CrossFormatTranslator,
     NativeTranslator,
@@ -384,7 +384,7 @@ class TranslatedAttempt(Attempt):
         self, runtime: Runtime, request: ClientRequest, candidate: Candidate, *, streamed: bool
     ) -> None:
         """Raises `CannotConvert`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
-        _check_stateless(request.prompt)
+        check_stateless(request.prompt)
         prompt = request.prompt
         if streamed and not prompt.stream:
             prompt = replace(prompt, stream=True)
@@ -444,12 +444,3 @@ class TranslatedAttempt(Attempt):
         return client_error(
             failure, self._redact, asked.body.keys(), policy=asked.snapshot.failure_policy
         )
-
-
-def _check_stateless(prompt: Prompt) -> None:
-    """Of what an upstream remembers nothing is known in another format, nor by another name."""
-    if prompt.previous_response_id is not None:
-        raise PreviousResponseNotFound(prompt.previous_response_id)
-    own = prompt.extra.data if prompt.extra is not None else {}
-    if prompt.format is Format.MESSAGES and own.get("thread") is not None:
-        raise ThreadUnsupported

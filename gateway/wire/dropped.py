@@ -1,4 +1,4 @@
-"""What a prompt loses on its way into another format. It must not know any single format."""
+"""Collects what a prompt loses on its way into another format."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gateway.errors import UnsupportedField
 from gateway.wire.json_fields import Payload
 
 _GATEWAY_FIELDS: Final = ("stream_options",)
-"""Fields that are said to the gateway, not to the model."""
+"""Fields for the gateway, not for the model."""
 _METADATA_FIELDS: Final = ("id", "status", "caller")
-"""What formats write beside a part or a message for their own use: nothing that a model reads."""
+"""Fields of a part or a message that no model reads."""
 _STATEFUL_PARTS: Final = ("item_reference",)
-"""Parts that stand for words which their own upstream alone has kept."""
+"""Parts that stand for content which only their own upstream has stored."""
 
 
 class Dropped:
-    """Names of what one prompt could not take along into `format`, in the hub's words where it
-    has any: a field (`top_k`), or the kind of a part (`audio`)."""
+    """Names of what one prompt loses in `format`: a field (`top_k`), or the kind of a part
+    (`audio`)."""
 
     __slots__ = ("_format", "names")
 
@@ -33,69 +33,63 @@ class Dropped:
         self.names.add(name)
 
     def drop_set(self, **fields: Any) -> None:
-        """Every field that says anything at all."""
+        """Every field that is not None and not empty."""
         for name, value in fields.items():
-            if value is not None and _is_set(value):
+            if value is not None and value not in ({}, [], ()):
                 self.names.add(name)
 
-    def native_value(self, pocket: ProviderData | None, name: str) -> Any | None:
-        """What is in a side pocket where it belongs to this format; else it is lost by `name`."""
-        if pocket is None:
+    def native_value(self, extra: ProviderData | None, name: str) -> Any | None:
+        """The data where they are of this format; else they are dropped as `name`."""
+        if extra is None:
             return None
-        if pocket.format is self._format:
-            return pocket.data
+        if extra.format is self._format:
+            return extra.data
         self.drop(name)
         return None
 
-    def native_fields(self, pocket: ProviderData | None, prefix: str = "") -> Payload:
-        """The same for a pocket full of fields, each of which is lost by its own name."""
-        if pocket is None or not isinstance(pocket.data, dict):
+    def native_fields(self, extra: ProviderData | None, prefix: str = "") -> Payload:
+        """The fields where they are of this format; else each is dropped by its own name."""
+        if extra is None or not isinstance(extra.data, dict):
             return {}
-        if pocket.format is self._format:
-            return pocket.data
+        if extra.format is self._format:
+            return extra.data
         self.names.update(
-            prefix + name for name, value in pocket.data.items() if _is_significant(value)
+            prefix + name
+            for name, value in extra.data.items()
+            if value or type(value) in (int, float)  # 0 is significant
         )
         return {}
 
     def request_fields(self, prompt: Prompt, shared: Sequence[str] = ()) -> Payload:
-        """A request's fields that the hub has no word for, where they are this format's; else each
-        is lost, but for those that were heeded and those that are `alike` here."""
-        pocket = prompt.extra
-        if pocket is None or pocket.format is self._format:
-            return self.native_fields(pocket)
-        heeded = {"safety_identifier": prompt.user, "modalities": ["text"]}
-        more = {
+        """A request's fields without a counterpart in `Prompt`, where they are of this format; else
+        each is dropped, except those that the prompt has under another name and those that are
+        `shared` by this format."""
+        extra = prompt.extra
+        if extra is None or extra.format is self._format:
+            return self.native_fields(extra)
+        expressed = {"safety_identifier": prompt.user, "modalities": ["text"]}
+        rest = {
             name: value
-            for name, value in pocket.data.items()
+            for name, value in extra.data.items()
             if name not in (*_GATEWAY_FIELDS, *shared)
-            and (name not in heeded or heeded[name] != value)
+            and (name not in expressed or expressed[name] != value)
         }
-        return self.native_fields(ProviderData(pocket.format, more))
+        return self.native_fields(ProviderData(extra.format, rest))
 
-    def remaining_fields(self, pocket: ProviderData | None) -> Payload:
-        """What a part or a message says beyond the hub's words, where it is this format's; else it
-        is lost but for the format's book-keeping. A pocket with a type is no rest but all of a
-        part, of which the hub has what there is to know."""
-        if pocket is None or pocket.format is self._format:
-            return self.native_fields(pocket)
-        if "type" not in pocket.data:
-            more = {name: pocket.data[name] for name in pocket.data if name not in _METADATA_FIELDS}
-            self.native_fields(ProviderData(pocket.format, more), "content.")
+    def remaining_fields(self, extra: ProviderData | None) -> Payload:
+        """The other fields of a part or a message, where they are of this format; else they are
+        dropped, except for mere metadata. Fields with a type are the whole part, which has been
+        read already."""
+        if extra is None or extra.format is self._format:
+            return self.native_fields(extra)
+        if "type" not in extra.data:
+            rest = {name: extra.data[name] for name in extra.data if name not in _METADATA_FIELDS}
+            self.native_fields(ProviderData(extra.format, rest), "content.")
         return {}
 
     def native_part(self, part: UnknownPart) -> Any | None:
-        """A part that the hub has no word for, where it is this format's; else it is lost by its
-        kind. Raises `CannotConvert` where it stands for words that would be missing unseen."""
+        """A part of unknown kind, where it is of this format; else it is dropped by its kind.
+        Raises `UnsupportedField` where content would be missing unnoticed."""
         if part.data.format is not self._format and part.kind in _STATEFUL_PARTS:
             raise UnsupportedField(part.kind, "only its own upstream knows what it refers to")
         return self.native_value(part.data, part.kind)
-
-
-def _is_set(value: Any) -> bool:
-    return value not in ({}, [], ())
-
-
-def _is_significant(value: Any) -> bool:
-    """Whether a client's own field tells anything: 0 does, what is empty or off does not."""
-    return bool(value) or type(value) in (int, float)

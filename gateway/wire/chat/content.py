@@ -55,12 +55,6 @@ CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
 _TEXT_FIELDS: Final = {"type", "text", *CACHE_FIELDS}
 
 
-def unknown_fields(value: Payload, known: set[str]) -> ProviderData | None:
-    if value.keys() <= known:
-        return None
-    return ProviderData(Format.CHAT, {key: value[key] for key in value if key not in known})
-
-
 def parse_content(message: Payload, path: str) -> tuple[Part, ...]:
     content = message.get("content")
     if isinstance(content, str):
@@ -81,7 +75,9 @@ def _parse_part(part: Any, path: str) -> Part:
             return Text(
                 as_str(required(part, "text", path), f"{path}.text"),
                 cache=parse_cache_breakpoint(part),
-                extra=None if len(part) == 2 else unknown_fields(part, _TEXT_FIELDS),
+                extra=None
+                if len(part) == 2
+                else ProviderData.unknown_fields(Format.CHAT, part, _TEXT_FIELDS),
             )
         case "image_url":
             return parse_image(part, path)

@@ -176,7 +176,7 @@ class _PendingCall:
     __slots__ = ("buffered", "extra", "id", "index", "is_open", "kind")
 
     def __init__(self, index: int | None, id: str, kind: CallKind, entry: Payload) -> None:
-        self.extra = _unknown_call_fields(entry)
+        self.extra = ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS)
         self.index = index
         self.id = id
         self.kind = kind
@@ -251,14 +251,13 @@ def _parse_call(entry: object) -> ToolCall | None:
     kind, id, name, arguments = _parse_entry(entry)
     if not name:
         return None
-    return ToolCall(id, name, arguments, kind, extra=_unknown_call_fields(entry))
-
-
-def _unknown_call_fields(entry: Payload) -> ProviderData | None:
-    if entry.keys() <= _CALL_FIELDS:
-        return None
-    extra = {name: value for name, value in entry.items() if name not in _CALL_FIELDS and value}
-    return ProviderData(Format.CHAT, extra) if extra else None
+    return ToolCall(
+        id,
+        name,
+        arguments,
+        kind,
+        extra=ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS),
+    )
 
 
 def parse_reply(body: Payload) -> Reply:

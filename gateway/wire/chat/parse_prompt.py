@@ -38,7 +38,6 @@ from gateway.core.prompt import (
 )
 from gateway.wire.chat.content import (
     parse_content,
-    unknown_fields,
 )
 from gateway.wire.chat.reasoning import REASONING_FIELDS, parse_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
@@ -273,7 +272,9 @@ def _parse_message(message: object, index: int, calls: _CallHistory) -> Turn:
         _ROLES.get(role, Role.USER),
         parts,
         name=optional_str(message, "name", path),
-        extra=None if role == "tool" else unknown_fields(message, _MESSAGE_FIELDS),
+        extra=None
+        if role == "tool"
+        else ProviderData.unknown_fields(Format.CHAT, message, _MESSAGE_FIELDS),
     )
 
 
@@ -303,7 +304,7 @@ def _parse_assistant_message(message: Payload, path: str, calls: _CallHistory) -
 def _parse_tool_message(message: Payload, path: str, calls: _CallHistory) -> tuple[Part, ...]:
     call_id = required_str(message, "tool_call_id", path)
     kind = CallKind.CUSTOM if call_id in calls.custom_ids else CallKind.FUNCTION
-    extra = unknown_fields(message, _RESULT_FIELDS)
+    extra = ProviderData.unknown_fields(Format.CHAT, message, _RESULT_FIELDS)
     return (ToolResult(call_id, parse_content(message, path), kind=kind, extra=extra),)
 
 
@@ -338,7 +339,7 @@ def _parse_call(call: Payload, above: str, index: int, calls: _CallHistory) -> P
     said = as_object(required(call, kind, path), f"{path}.{kind}")
     path = f"{path}.{kind}"
     name = required_str(said, "name", path)
-    extra = unknown_fields(call, _HISTORY_CALL_FIELDS)
+    extra = ProviderData.unknown_fields(Format.CHAT, call, _HISTORY_CALL_FIELDS)
     if kind == "custom":
         calls.custom_ids.add(id)
         return ToolCall(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -33,10 +33,9 @@ from gateway.core.parts import (
     ToolResult,
     UnknownPart,
 )
-from gateway.core.prompt import DEFAULT_SAMPLING, OutputFormat, OutputKind, Prompt, Role, Turn
-from gateway.core.target import SamplingStyle, Target, ToolEffort
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
+from gateway.core.target import Target, ToolEffort
 from gateway.core.value import replace
-from gateway.errors import UnsupportedField
 from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, merge_texts
 from gateway.wire.chat.reasoning import render_reasoning
 from gateway.wire.chat.tools import render_tools
@@ -51,13 +50,16 @@ from gateway.wire.history import (
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
 from gateway.wire.json_fields import Payload, as_json
-from gateway.wire.json_schema import is_strict
+from gateway.wire.render_rules import (
+    check_supported,
+    enforces_schema,
+    limit_max_tokens,
+    render_sampling,
+)
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
 _MAX_STOPS: Final = 4
 _SERVICE_TIERS: Final = {"standard_only": "default"}
-_STATEFUL_FIELDS: Final = ("previous_response_id", "conversation", "prompt", "background", "thread")
-"""Fields of other formats that stand for words or work which only their own upstream has."""
 _SCHEMA_INSTRUCTION: Final = (
     "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
 )
@@ -65,7 +67,7 @@ _SCHEMA_INSTRUCTION: Final = (
 
 def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     """Raises `CannotConvert`."""
-    _check_supported(prompt)
+    check_supported(prompt, Format.CHAT)
     losses = Dropped(Format.CHAT)
     in_words = _schema_instruction(prompt.output, target)
     plain = plain_dialogue(prompt.turns)
@@ -84,7 +86,9 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         )
     if stops:
         body["stop"] = stops[:_MAX_STOPS]
-    body |= _render_sampling(prompt, target, losses)
+    body |= render_sampling(prompt, Format.CHAT, target, losses)
+    if _is_same_format(prompt) and prompt.sampling.choices is not None:
+        body["n"] = prompt.sampling.choices
     body |= _render_effort(prompt, target, losses, has_tools="tools" in tools)
     body |= _identity_fields(prompt, losses)
     body |= losses.request_fields(prompt)
@@ -103,23 +107,6 @@ def _is_same_format(prompt: Prompt) -> bool:
     return prompt.format is Format.CHAT
 
 
-def _check_supported(prompt: Prompt) -> None:
-    """A translated reply is one choice and has no sound, whoever asks."""
-    extra: Any = prompt.extra.data if prompt.extra else {}
-    if (prompt.sampling.choices or 1) > 1:
-        raise UnsupportedField("n", "a translated reply has one choice")
-    modalities = extra.get("modalities")
-    if isinstance(modalities, list) and "audio" in modalities:
-        raise UnsupportedField("modalities", "a translated reply has no sound")
-    if prompt.previous_response_id:
-        raise UnsupportedField("previous_response_id", "only its own upstream knows that response")
-    if _is_same_format(prompt):
-        return
-    for name in _STATEFUL_FIELDS:
-        if extra.get(name):
-            raise UnsupportedField(name, "only an upstream of the client's own format knows it")
-
-
 def _schema_instruction(output: OutputFormat | None, target: Target) -> str | None:
     if output is None or output.kind is not OutputKind.JSON_SCHEMA or target.structured:
         return None
@@ -135,11 +122,7 @@ def _render_response_format(output: OutputFormat, losses: Dropped, *, same_forma
         described["description"] = output.description
     if output.schema is not None:
         described["schema"] = output.schema
-    strict = output.strict
-    if not same_format:
-        strict = strict is not False and is_strict(output.schema)
-        if output.strict and not strict:
-            losses.drop("output.strict")
+    strict = output.strict if same_format else enforces_schema(output, losses)
     if strict is not None:
         described["strict"] = strict
     return {"type": "json_schema", "json_schema": described}
@@ -148,43 +131,12 @@ def _render_response_format(output: OutputFormat, losses: Dropped, *, same_forma
 def _render_output_limits(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
     """How long the answer may be, and how wordy."""
     fields: Payload = {}
-    if prompt.max_tokens is not None:
-        most = max(1, prompt.max_tokens)
-        if target.max_output is not None:
-            most = min(most, target.max_output)
-        if most != prompt.max_tokens:
-            losses.drop("max_tokens")
+    if (limit := limit_max_tokens(prompt, target, losses, minimum=1)) is not None:
         name = "max_tokens" if target.plain_max_tokens else "max_completion_tokens"
-        fields[name] = most
+        fields[name] = limit
     if prompt.verbosity is not None:
         fields["verbosity"] = prompt.verbosity
     return fields
-
-
-def _render_sampling(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
-    asked = prompt.sampling
-    if asked is DEFAULT_SAMPLING:
-        return {}
-    fields: Payload = {"temperature": asked.temperature, "top_p": asked.top_p}
-    if target.sampling is SamplingStyle.NEITHER:
-        losses.drop_set(**fields)
-        fields = {}
-    elif target.sampling is SamplingStyle.ONE and None not in fields.values():
-        losses.drop("top_p")
-        del fields["top_p"]
-    if asked.top_logprobs is not None:
-        losses.drop("logprobs")  # a translated reply has no place for them
-    own = {
-        "top_k": asked.top_k,
-        "seed": asked.seed,
-        "frequency_penalty": asked.frequency_penalty,
-        "presence_penalty": asked.presence_penalty,
-    }
-    if _is_same_format(prompt):
-        fields |= own | {"n": asked.choices}
-    else:
-        losses.drop_set(**own)
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _render_effort(prompt: Prompt, target: Target, losses: Dropped, *, has_tools: bool) -> Payload:

@@ -13,7 +13,6 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
-from gateway.errors import UnsupportedField
 from gateway.wire.chat.content import CACHE_FIELDS, parse_cache_breakpoint
 from gateway.wire.dropped import Dropped
 from gateway.wire.json_fields import (
@@ -31,7 +30,14 @@ from gateway.wire.json_fields import (
     required_str,
 )
 from gateway.wire.json_schema import is_strict, parameters_schema
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools, tool_type_name
+from gateway.wire.render_rules import (
+    CUSTOM_TOOL_SCHEMA,
+    check_any_tool,
+    check_choice,
+    describe_custom_tool,
+    search_options,
+)
+from gateway.wire.tool_names import UpstreamTools, tool_type_name
 
 SEARCH_TYPE: Final = "web_search"
 SEARCH_FIELD: Final = "web_search_options"
@@ -115,7 +121,7 @@ def _parse_function(function: Payload, path: str, definition: Payload) -> Tool:
         schema=optional_object(function, "parameters", path),
         strict=optional_bool(function, "strict", path),
         cache=parse_cache_breakpoint(definition),
-        extra=_unknown_fields(function, definition),
+        extra=ProviderData.unknown_set_fields(Format.CHAT, definition | function, _TOOL_FIELDS),
         definition=ProviderData(Format.CHAT, definition),
     )
 
@@ -128,20 +134,9 @@ def _parse_custom(custom: Payload, path: str, definition: Payload) -> Tool:
         description=optional_str(custom, "description", path),
         grammar=optional_object(form, "grammar", f"{path}.format"),
         cache=parse_cache_breakpoint(definition),
-        extra=_unknown_fields(custom, definition),
+        extra=ProviderData.unknown_set_fields(Format.CHAT, definition | custom, _TOOL_FIELDS),
         definition=ProviderData(Format.CHAT, definition),
     )
-
-
-def _unknown_fields(said: Payload, definition: Payload) -> ProviderData | None:
-    """What the tool says beyond the hub's words, inside and around its function; fields that are
-    not set say nothing."""
-    rest: dict[str, Any] = {
-        name: value
-        for name, value in (definition | said).items()
-        if name not in _TOOL_FIELDS and value
-    }
-    return ProviderData(Format.CHAT, rest) if rest else None
 
 
 def _parse_mode(word: str) -> ToolChoice:
@@ -191,7 +186,6 @@ _QUERY_SCHEMA: Final = {
     "properties": {"query": _STRING_SCHEMA | {"description": "What to search for."}},
     "required": ["query"],
 }
-_CUSTOM_INSTRUCTION: Final = f"Put the whole input, as plain text, into `{CUSTOM_TOOL_ARG}`."
 
 
 def render_tools(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
@@ -213,9 +207,9 @@ def render_tools(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
         if rendered is not None:
             tools[name] = rendered
     if not own:
-        _check_any_tools(box, tools)
+        check_any_tool(box, tools, search_optional=True)
     if box.choice and SEARCH_FIELD not in fields:
-        _check_choice(box.choice, tools, same_format=own)
+        check_choice(box.choice, tools, same_format=own)
     if not tools:
         return fields
     fields["tools"] = list(tools.values())
@@ -268,19 +262,8 @@ def _render_custom(name: str, tool: Tool, target: Target) -> Payload:
         if tool.grammar is not None:
             custom["format"] = {"type": "grammar", "grammar": tool.grammar}
         return {"type": "custom", "custom": custom}
-    description = [tool.description, _CUSTOM_INSTRUCTION]
-    if tool.grammar is not None:
-        syntax, definition = tool.grammar.get("syntax"), tool.grammar.get("definition")
-        description.append(f"It must fit this {syntax} grammar:\n{definition}")
-    function = {
-        "name": name,
-        "description": "\n\n".join(filter(None, description)),
-        "parameters": {
-            "type": "object",
-            "properties": {CUSTOM_TOOL_ARG: _STRING_SCHEMA},
-            "required": [CUSTOM_TOOL_ARG],
-        },
-    }
+    description = describe_custom_tool(Format.CHAT, tool.description, tool.grammar)
+    function = {"name": name, "description": description, "parameters": CUSTOM_TOOL_SCHEMA}
     return {"type": "function", "function": function}
 
 
@@ -291,41 +274,12 @@ def _render_search(name: str, tool: Tool, losses: Dropped) -> Payload | None:
     if search is None or not search.client_executable:
         losses.drop(tool_type_name(tool))
         return None
-    _drop_search_options(search, losses)
+    search_options(search, Format.CHAT, losses)  # none of them
     if tool.cache:
         losses.drop("cache_marks")
     description = tool.description or "Searches the web."
     function = {"name": name, "description": description, "parameters": _QUERY_SCHEMA}
     return {"type": "function", "function": function}
-
-
-def _drop_search_options(search: WebSearch, losses: Dropped) -> None:
-    wishes: dict[str, Any] = {
-        "allowed_domains": search.allowed_domains or None,
-        "blocked_domains": search.blocked_domains or None,
-        "max_uses": search.max_uses,
-        "user_location": search.location,
-        "search_context_size": search.context_size,
-    }
-    losses.names.update(f"tools.{wish}" for wish, value in wishes.items() if value is not None)
-
-
-def _check_any_tools(box: UpstreamTools, tools: dict[str, Payload]) -> None:
-    """A model that can only search answers without; one whose only tools are others' work cannot
-    do what it is asked for."""
-    if box.choice and box.choice.mode is ChoiceMode.NONE:
-        return
-    if box.tools and not tools and not any(tool.search for tool in box.tools.values()):
-        raise UnsupportedField("tools", "none of them can be sent to this upstream")
-
-
-def _check_choice(choice: ToolChoice, tools: dict[str, Payload], *, same_format: bool) -> None:
-    if choice.mode is ChoiceMode.PROVIDER_SPECIFIC and not same_format:
-        raise UnsupportedField("tool_choice", "this upstream knows no such choice")
-    if choice.mode is ChoiceMode.NAMED and choice.name not in tools:
-        raise UnsupportedField("tool_choice", f"the tool '{choice.name}' cannot be sent")
-    if choice.mode is ChoiceMode.REQUIRED and not tools:
-        raise UnsupportedField("tool_choice", "none of the tools can be sent")
 
 
 def _render_tool_choice(

@@ -78,11 +78,6 @@ def restore_thinking(thinking: Thinking, target: Target) -> Payload | None:
     return {"type": "thinking", "thinking": thinking.text, "signature": signature}
 
 
-def native_fields(extra: ProviderData | None) -> Payload:
-    """The fields of a side pocket of this format."""
-    return extra.data if extra is not None and extra.format is Format.MESSAGES else {}
-
-
 class ContentRenderer:
     """Renders the blocks of one prompt."""
 
@@ -137,7 +132,7 @@ class ContentRenderer:
         if block is None:
             self._dropped.drop("thinking")
             return None
-        return block | native_fields(part.extra)
+        return block | ProviderData.native_fields(part.extra, Format.MESSAGES)
 
     def _render_call(self, part: ToolCall) -> Payload:
         block = {
@@ -169,7 +164,7 @@ class ContentRenderer:
             return None
         arguments = _arguments_object(part.arguments)
         block = {"type": "server_tool_use", "id": part.id, "name": part.name, "input": arguments}
-        return block | native_fields(part.extra)
+        return block | ProviderData.native_fields(part.extra, Format.MESSAGES)
 
     def _render_server_result(self, part: ServerToolResult) -> Any:
         if is_foreign_search(part):
@@ -281,8 +276,10 @@ def _parse_block(block: Any, above: str, index: int) -> Part:
         return parse(block, path)
     if kind.endswith("_tool_result"):
         call_id = required_str(block, "tool_use_id", path)
-        return ServerToolResult(call_id, kind.removesuffix("_tool_result"), _provider_data(block))
-    return UnknownPart(kind, _provider_data(block))
+        return ServerToolResult(
+            call_id, kind.removesuffix("_tool_result"), ProviderData(Format.MESSAGES, block)
+        )
+    return UnknownPart(kind, ProviderData(Format.MESSAGES, block))
 
 
 def _parse_text(block: Payload, path: str) -> Part:
@@ -295,7 +292,7 @@ def _parse_text(block: Payload, path: str) -> Part:
             for index, citation in enumerate(citations)
         ),
         cache=parse_cache_breakpoint(block, path),
-        extra=unknown_fields(block, _TEXT_FIELDS),
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _TEXT_FIELDS),
     )
 
 
@@ -303,9 +300,11 @@ def _parse_image(block: Payload, path: str) -> Part:
     source = as_object(required(block, "source", path), join_path(path, "source"))
     place = _parse_source(source, join_path(path, "source"))
     if place is None:
-        return UnknownPart("image", _provider_data(block))
+        return UnknownPart("image", ProviderData(Format.MESSAGES, block))
     return Image(
-        place, cache=parse_cache_breakpoint(block, path), extra=unknown_fields(block, _IMAGE_FIELDS)
+        place,
+        cache=parse_cache_breakpoint(block, path),
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _IMAGE_FIELDS),
     )
 
 
@@ -313,17 +312,21 @@ def _parse_document(block: Payload, path: str) -> Part:
     source = as_object(required(block, "source", path), join_path(path, "source"))
     at = join_path(path, "source")
     kind = required_str(source, "type", at)
-    place, text, extra = None, None, unknown_fields(block, _DOCUMENT_FIELDS)
+    place, text, extra = (
+        None,
+        None,
+        ProviderData.unknown_fields(Format.MESSAGES, block, _DOCUMENT_FIELDS),
+    )
     if kind == "text":
         text = required_str(source, "data", at)
     elif kind == "content" and isinstance(source.get("content"), str):
         text = source["content"]
     elif kind == "content" and isinstance(source.get("content"), list):
-        text, extra = _plain_text(source["content"]), _provider_data(block)
+        text, extra = _plain_text(source["content"]), ProviderData(Format.MESSAGES, block)
         if text is None:
             return UnknownPart("document", extra)
     elif (place := _parse_source(source, at)) is None:
-        return UnknownPart("document", _provider_data(block))
+        return UnknownPart("document", ProviderData(Format.MESSAGES, block))
     return Document(
         place,
         text=text,
@@ -338,9 +341,11 @@ def _parse_search_result(block: Payload, path: str) -> Part:
     """Words under a title, as any model can read them; the block itself rides along."""
     said = _plain_text(block.get("content"))
     if said is None:
-        return UnknownPart("search_result", _provider_data(block))
+        return UnknownPart("search_result", ProviderData(Format.MESSAGES, block))
     text = f"{block.get('title')} ({block.get('source')})\n{said}"
-    return Text(text, cache=parse_cache_breakpoint(block, path), extra=_provider_data(block))
+    return Text(
+        text, cache=parse_cache_breakpoint(block, path), extra=ProviderData(Format.MESSAGES, block)
+    )
 
 
 def _plain_text(blocks: Any) -> str | None:
@@ -374,8 +379,8 @@ def _parse_thinking(block: Payload, path: str) -> Part:
         return unwrap(signature, text)
     return Thinking(
         text,
-        signature=_provider_data(signature) if signature else None,
-        extra=unknown_fields(block, _THINKING_FIELDS),
+        signature=ProviderData(Format.MESSAGES, signature) if signature else None,
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _THINKING_FIELDS),
     )
 
 
@@ -384,7 +389,7 @@ def _parse_redacted_thinking(block: Payload, path: str) -> Part:
     return (
         unwrap(data, "")
         if is_wrapped(data)
-        else Thinking(signature=_provider_data(data), redacted=True)
+        else Thinking(signature=ProviderData(Format.MESSAGES, data), redacted=True)
     )
 
 
@@ -394,7 +399,7 @@ def _parse_tool_use(block: Payload, path: str) -> Part:
         name=required_str(block, "name", path),
         arguments=_parse_input(block, path),
         cache=parse_cache_breakpoint(block, path),
-        extra=unknown_fields(block, _TOOL_USE_FIELDS),
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _TOOL_USE_FIELDS),
     )
 
 
@@ -403,7 +408,7 @@ def _parse_server_tool_use(block: Payload, path: str) -> Part:
         id=required_str(block, "id", path),
         name=required_str(block, "name", path),
         arguments=_parse_input(block, path),
-        extra=unknown_fields(block, _SERVER_TOOL_USE_FIELDS),
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _SERVER_TOOL_USE_FIELDS),
     )
 
 
@@ -419,19 +424,8 @@ def _parse_tool_result(block: Payload, path: str) -> Part:
         parts=() if content is None else parse_content(content, join_path(path, "content")),
         is_error=optional_bool(block, "is_error", path) or False,
         cache=parse_cache_breakpoint(block, path),
-        extra=unknown_fields(block, _TOOL_RESULT_FIELDS),
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _TOOL_RESULT_FIELDS),
     )
-
-
-def unknown_fields(block: Payload, known: frozenset[str]) -> ProviderData | None:
-    """What a block says that the hub has no word for."""
-    if block.keys() <= known:
-        return None
-    return _provider_data({name: value for name, value in block.items() if name not in known})
-
-
-def _provider_data(data: Any) -> ProviderData:
-    return ProviderData(Format.MESSAGES, data)
 
 
 _TEXT_FIELDS: Final = frozenset({"type", "text", "citations", "cache_control"})
@@ -530,7 +524,7 @@ def _text_or_none(value: Any) -> str | None:
 
 def render_citation(citation: Citation, text: str) -> Any | None:
     """A citation of the text that was `said` so far; None where its source has no address."""
-    own = native_data(citation.extra)
+    own = ProviderData.native_data(citation.extra, Format.MESSAGES)
     if own is not None:
         return own
     if citation.url is None:
@@ -542,11 +536,6 @@ def render_citation(citation: Citation, text: str) -> Any | None:
         "cited_text": citation.cited_text or _cited_span(citation, text),
         "encrypted_index": "",
     }
-
-
-def native_data(pocket: ProviderData | None) -> Payload | None:
-    """What is in a side pocket of this format."""
-    return pocket.data if pocket is not None and pocket.format is Format.MESSAGES else None
 
 
 def _cited_span(citation: Citation, text: str) -> str:

@@ -266,30 +266,24 @@ def _parse_block(block: Payload) -> Part:
 
 def _parse_call(block: Payload, arguments: str = "") -> ToolCall:
     """A call; as its block starts it has no arguments."""
-    extra = _unknown_fields(block, _CALL_FIELDS)
     return ToolCall(
         id=lenient_str(block.get("id")),
         name=lenient_str(block.get("name")),
         arguments=arguments,
-        extra=ProviderData(Format.MESSAGES, extra) if extra else None,
+        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _CALL_FIELDS),
     )
 
 
 def _parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
     """The same for a call that the upstream runs."""
+    extra = ProviderData.unknown_fields(Format.MESSAGES, block, _SERVER_CALL_FIELDS)
     return ServerToolCall(
         id=lenient_str(block.get("id")),
         name=lenient_str(block.get("name")),
         arguments=arguments,
-        extra=ProviderData(Format.MESSAGES, _unknown_fields(block, _SERVER_CALL_FIELDS)),
+        extra=extra or ProviderData(Format.MESSAGES, {}),
     )
 
 
 def _arguments_text(block: Payload) -> str:
     return dump_json(block.get("input") or {})
-
-
-def _unknown_fields(block: Payload, known: frozenset[str]) -> Payload:
-    if block.keys() <= known:
-        return {}
-    return {name: value for name, value in block.items() if name not in known}

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason, Usage
+from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Refusal, ToolCall
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
@@ -21,7 +22,6 @@ from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.event_builder import normalize_stop
 from gateway.wire.json_fields import Payload, lenient_object
-from gateway.wire.messages.content import native_data
 from gateway.wire.messages.decode import STOP_REASONS
 from gateway.wire.messages.encode_blocks import (
     BlockRenderer,
@@ -220,7 +220,7 @@ def _end_fields(
     if stop is StopReason.REFUSAL:
         details = {"type": "refusal", "category": None, "explanation": refusal or None}
         fields["stop_details"] = details
-    if native := native_data(extra):
+    if native := ProviderData.native_data(extra, Format.MESSAGES):
         delta = lenient_object(native.get("delta"))
         fields |= {name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None}
     return fields

@@ -29,7 +29,7 @@ from gateway.core.value import replace
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
-from gateway.wire.messages.content import native_data, render_citation
+from gateway.wire.messages.content import render_citation
 from gateway.wire.messages.json_stream import (
     ArgumentStream,
     JsonObjectStream,
@@ -84,11 +84,11 @@ class BlockRenderer:
         client's own already."""
         name = upstream_name(call.name, call.namespace) if call.namespace else call.name
         block = {"type": "tool_use", "id": self._call_id(call.id), "name": name, "input": {}}
-        return block | (native_data(call.extra) or {})
+        return block | (ProviderData.native_data(call.extra, Format.MESSAGES) or {})
 
     def server_call(self, call: ServerToolCall) -> Payload | None:
         """A call that an upstream of this format runs, with an empty input; None of another's."""
-        native = native_data(call.extra)
+        native = ProviderData.native_data(call.extra, Format.MESSAGES)
         if native is None and (call.name == WEB_SEARCH or call.extra is not None):
             return None
         id = self._call_id(call.id)
@@ -154,7 +154,8 @@ class BlockRenderer:
         return {"type": "server_tool_use", "id": id, "name": WEB_SEARCH, "input": query}
 
     def _server_result(self, part: ServerToolResult) -> Payload | None:
-        if (native := native_data(part.content)) is not None:
+        native: Payload | None = ProviderData.native_data(part.content, Format.MESSAGES)
+        if native is not None:
             return native | {"tool_use_id": self._result_id(part.call_id)}
         search = self._searches.pop(part.call_id, None) if part.name == WEB_SEARCH else None
         if search is None:
@@ -164,7 +165,7 @@ class BlockRenderer:
         return {"type": f"{WEB_SEARCH}_tool_result", "tool_use_id": id, "content": search.results}
 
     def _unknown(self, part: UnknownPart) -> Payload | None:
-        native = native_data(part.data)
+        native = ProviderData.native_data(part.data, Format.MESSAGES)
         if native is None:
             self.dropped.add(part.kind)
         return native

@@ -40,7 +40,7 @@ from gateway.wire.json_fields import (
     required,
     required_str,
 )
-from gateway.wire.messages.content import parse_content, unknown_fields
+from gateway.wire.messages.content import parse_content
 from gateway.wire.messages.tools import parse_tool_choice, parse_tools
 
 _KNOWN_FIELDS: Final = {
@@ -129,7 +129,9 @@ def _parse_message(message: Any, index: int) -> Turn:
             join_path(path, "role"), "Input should be 'user', 'assistant' or 'system'"
         )
     parts = parse_content(required(message, "content", path), f"{path}.content")
-    return Turn(role, parts, extra=unknown_fields(message, _MESSAGE_FIELDS))
+    return Turn(
+        role, parts, extra=ProviderData.unknown_fields(Format.MESSAGES, message, _MESSAGE_FIELDS)
+    )
 
 
 def _parse_stop(body: Payload) -> tuple[str, ...]:

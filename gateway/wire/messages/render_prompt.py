@@ -20,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gateway.core.formats import Format
-from gateway.core.parts import Text
-from gateway.core.prompt import DEFAULT_SAMPLING, Prompt, Role, Sampling, Turn
-from gateway.core.target import SamplingStyle, Target, ThinkingStyle
+from gateway.core.parts import ProviderData, Text
+from gateway.core.prompt import Prompt, Role, Turn
+from gateway.core.target import Target, ThinkingStyle
 from gateway.core.value import replace, value
-from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.dropped import Dropped
 from gateway.wire.history import (
@@ -38,7 +37,7 @@ from gateway.wire.ids import shorten_user
 from gateway.wire.json_fields import Payload, as_json
 from gateway.wire.json_schema import messages_schema
 from gateway.wire.messages import cache_control
-from gateway.wire.messages.content import ContentRenderer, native_fields
+from gateway.wire.messages.content import ContentRenderer
 from gateway.wire.messages.reasoning import (
     ThinkingParams,
     is_thinking,
@@ -46,6 +45,7 @@ from gateway.wire.messages.reasoning import (
     render_reasoning,
 )
 from gateway.wire.messages.tools import as_auto, is_forced, render_tool_choice, render_tools
+from gateway.wire.render_rules import check_supported, limit_max_tokens, render_sampling
 from gateway.wire.tool_names import JSON_OUTPUT_TOOL, UpstreamTools, has_tool_calls
 
 _NUMBERS: Final = (int, float)
@@ -54,8 +54,6 @@ _NO_THINKING: Final = ThinkingParams(None, None, 0)
 _DEFAULT_MAX_TOKENS: Final = 32_000
 _DEFAULT_MAX_OUTPUT: Final = 8192
 """Tokens that a model can put out as far as nothing is known of it."""
-_STATEFUL_FIELDS: Final = ("conversation", "prompt", "background", "audio")
-"""Fields of other formats that make it another request: what they name is kept elsewhere."""
 _SERVICE_TIERS: Final = {"auto": "auto", "default": "standard_only"}
 
 
@@ -63,7 +61,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     """Raises `CannotConvert` naming the field."""
     losses = Dropped(Format.MESSAGES)
     own = prompt.format is Format.MESSAGES
-    _check_supported(prompt)
+    check_supported(prompt, Format.MESSAGES)
     fields = _native_request_fields(prompt, losses)
 
     tools, choice, form = _render_tools_and_output(prompt, target, losses)
@@ -90,7 +88,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         "tool_choice": choice,
         "thinking": thoughts.thinking,
         "output_config": _render_output_config(thoughts.effort, form.format),
-        **_render_sampling(prompt.sampling, target, losses, thinks=thinks),
+        **render_sampling(prompt, Format.MESSAGES, target, losses, thinking=thinks),
         "stop_sequences": [stop for stop in prompt.stop if stop.strip()],
         "stream": prompt.stream,
         **_identity_fields(prompt, losses),
@@ -127,33 +125,9 @@ def _render_tools_and_output(
     return tools, choice, form
 
 
-def _check_supported(prompt: Prompt) -> None:
-    if (prompt.sampling.choices or 1) > 1:
-        raise UnsupportedField("n", "the model's upstream gives one answer")
-    if prompt.previous_response_id is not None:
-        raise UnsupportedField("previous_response_id", "the model's upstream keeps no responses")
-    extra = prompt.extra
-    if extra is None or extra.format is Format.MESSAGES:
-        return
-    for name in _STATEFUL_FIELDS:
-        if extra.data.get(name):
-            raise UnsupportedField(name, "the model's upstream has nothing of the kind")
-    modalities = extra.data.get("modalities")
-    if isinstance(modalities, list) and "audio" in modalities:
-        raise UnsupportedField("modalities", "the model's upstream answers in text only")
-
-
 def _native_request_fields(prompt: Prompt, losses: Dropped) -> Payload:
     """This format's fields that the hub has no word for. What the prompt says in other words that
     have no counterpart is lost; what is empty says nothing."""
-    sampling = prompt.sampling
-    if sampling is not DEFAULT_SAMPLING:
-        losses.drop_set(
-            seed=sampling.seed,
-            frequency_penalty=sampling.frequency_penalty or None,
-            presence_penalty=sampling.presence_penalty or None,
-            logprobs=sampling.top_logprobs,
-        )
     if prompt.verbosity is not None and prompt.verbosity != "medium":
         losses.drop_set(verbosity=prompt.verbosity)
     if prompt.metadata:
@@ -168,36 +142,10 @@ def _render_output_config(effort: str | None, form: Payload | None) -> Payload:
 
 def _render_max_tokens(prompt: Prompt, target: Target, losses: Dropped) -> int:
     """The format demands a limit; where the client names none it is what the model can."""
-    if prompt.max_tokens is None:
+    limit = limit_max_tokens(prompt, target, losses)
+    if limit is None:
         return min(target.max_output or _DEFAULT_MAX_OUTPUT, _DEFAULT_MAX_TOKENS)
-    if target.max_output is not None and prompt.max_tokens > target.max_output:
-        losses.drop("max_tokens")
-        return target.max_output
-    return prompt.max_tokens
-
-
-def _render_sampling(
-    sampling: Sampling, target: Target, losses: Dropped, *, thinks: bool
-) -> Payload:
-    """Numbers from 0 to 1; the neutral ones say nothing, and a model that thinks takes none."""
-    if sampling is DEFAULT_SAMPLING:
-        return {}
-    asked = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-    }
-    said: Payload = {name: value for name, value in asked.items() if value is not None}
-    if thinks or target.sampling is SamplingStyle.NEITHER:
-        losses.names.update(name for name, value in said.items() if value != 1 or name == "top_k")
-        return {}
-    one = target.sampling is SamplingStyle.ONE and "temperature" in said
-    if one and said.pop("top_p", 1) != 1:
-        losses.drop("top_p")
-    if said.get("temperature", 0) > 1:
-        losses.drop("temperature")
-        said["temperature"] = 1
-    return said
+    return limit
 
 
 def _identity_fields(prompt: Prompt, losses: Dropped) -> Payload:
@@ -386,7 +334,10 @@ def _alternate_roles(turns: Sequence[Turn], content: ContentRenderer) -> list[Pa
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks or role == "user":
-            messages.append({"role": role, "content": blocks} | native_fields(turn.extra))
+            messages.append(
+                {"role": role, "content": blocks}
+                | ProviderData.native_fields(turn.extra, Format.MESSAGES)
+            )
     for message in messages:
         message["content"] = message["content"] or [_text_block(_EMPTY_TEXT)]
     return messages

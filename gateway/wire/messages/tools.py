@@ -21,7 +21,6 @@ from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, ServerToolCall, ServerToolResult
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
-from gateway.errors import UnsupportedField
 from gateway.wire.dropped import Dropped
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import (
@@ -42,7 +41,14 @@ from gateway.wire.json_fields import (
 from gateway.wire.json_schema import messages_schema, parameters_schema
 from gateway.wire.messages import client_tools
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools, tool_type_name
+from gateway.wire.render_rules import (
+    CUSTOM_TOOL_SCHEMA,
+    check_any_tool,
+    check_choice,
+    describe_custom_tool,
+    search_options,
+)
+from gateway.wire.tool_names import UpstreamTools, tool_type_name
 
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
 _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
@@ -86,7 +92,7 @@ def _parse_tool(tool: Payload, path: str) -> Tool:
         schema=as_object(required(tool, "input_schema", path), join_path(path, "input_schema")),
         strict=optional_bool(tool, "strict", path),
         cache=parse_cache_breakpoint(tool, path),
-        extra=_unknown_fields(tool),
+        extra=ProviderData.unknown_set_fields(Format.MESSAGES, tool, _TOOL_FIELDS),
         definition=ProviderData(Format.MESSAGES, tool),
     )
 
@@ -105,12 +111,6 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
         cache=parse_cache_breakpoint(tool, path),
         definition=ProviderData(Format.MESSAGES, tool),
     )
-
-
-def _unknown_fields(tool: Payload) -> ProviderData | None:
-    """Fields that are not set say nothing that could be lost."""
-    more = {name: value for name, value in tool.items() if name not in _TOOL_FIELDS and value}
-    return ProviderData(Format.MESSAGES, more) if more else None
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
@@ -152,9 +152,7 @@ def render_tools(
         elif tool.cache:
             block["cache_control"] = render_cache_breakpoint(tool.cache)
         tools.append(block)
-    asked = box.choice is None or box.choice.mode is not ChoiceMode.NONE
-    if box.tools and not tools and asked:
-        raise UnsupportedField("tools", "the model's upstream has none of these")
+    check_any_tool(box, tools)
     return tools
 
 
@@ -169,11 +167,12 @@ def render_tool_choice(
     if choice is None:
         return {"type": "auto", "disable_parallel_tool_use": True} if single else None
     if choice.mode is ChoiceMode.PROVIDER_SPECIFIC:
-        return _native_choice(choice, losses)
+        native: Payload | None = losses.native_value(choice.extra, "tool_choice")
+        if native is not None:
+            return native
+    check_choice(choice, [str(tool.get("name")) for tool in tools])
     said: Payload = {"type": _CHOICE_NAMES[choice.mode]}
     if choice.mode is ChoiceMode.NAMED:
-        if not any(tool.get("name") == choice.name for tool in tools):
-            raise UnsupportedField("tool_choice", f"the upstream has no tool '{choice.name}'")
         said["name"] = choice.name
     if single and choice.mode is not ChoiceMode.NONE:
         said["disable_parallel_tool_use"] = True
@@ -189,13 +188,6 @@ def as_auto(choice: Payload) -> Payload:
     return {name: value for name, value in choice.items() if name != "name"} | {"type": "auto"}
 
 
-def _native_choice(choice: ToolChoice, losses: Dropped) -> Payload:
-    own: Payload | None = losses.native_value(choice.extra, "tool_choice")
-    if own is None:
-        raise UnsupportedField("tool_choice", "the model's upstream knows no such choice")
-    return own
-
-
 def _render_tool(sent: str, tool: Tool, target: Target, losses: Dropped) -> Payload | None:
     definition = tool.definition
     if definition is not None and definition.format is Format.MESSAGES:
@@ -204,11 +196,12 @@ def _render_tool(sent: str, tool: Tool, target: Target, losses: Dropped) -> Payl
     losses.native_fields(tool.extra, "tools.")
     if tool.kind is ToolKind.SERVER:
         if tool.search is not None:
-            return _render_search(tool.search, losses)
+            return _SEARCH_TOOL | search_options(tool.search, Format.MESSAGES, losses)
         losses.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.CUSTOM:
-        return _custom_as_function(sent, tool)
+        description = describe_custom_tool(Format.MESSAGES, tool.description, tool.grammar)
+        return {"name": sent, "description": description, "input_schema": CUSTOM_TOOL_SCHEMA}
     return _render_function(sent, tool, target, losses)
 
 
@@ -224,38 +217,6 @@ def _render_function(sent: str, tool: Tool, target: Target, losses: Dropped) -> 
         else:
             block |= {"input_schema": enforced, "strict": True}
     return block
-
-
-def _custom_as_function(sent: str, tool: Tool) -> Payload:
-    """A tool for free text as a function of one string, with its grammar told in words."""
-    told = [tool.description] if tool.description else []
-    told.append(f"'{CUSTOM_TOOL_ARG}' is the tool's whole input, as plain text.")
-    if tool.grammar:
-        syntax, grammar = tool.grammar.get("syntax"), tool.grammar.get("definition")
-        told.append(f"It must follow this {syntax or ''} grammar:\n{grammar}")
-    schema = {
-        "type": "object",
-        "properties": {CUSTOM_TOOL_ARG: {"type": "string"}},
-        "required": [CUSTOM_TOOL_ARG],
-    }
-    return {"name": sent, "description": "\n\n".join(told), "input_schema": schema}
-
-
-def _render_search(search: WebSearch, losses: Dropped) -> Payload:
-    tool: Payload = dict(_SEARCH_TOOL)
-    if search.max_uses is not None:
-        tool["max_uses"] = search.max_uses
-    if search.allowed_domains:
-        tool["allowed_domains"] = list(search.allowed_domains)
-        if search.blocked_domains:
-            losses.drop("tools.blocked_domains")
-    elif search.blocked_domains:
-        tool["blocked_domains"] = list(search.blocked_domains)
-    if search.location:
-        tool["user_location"] = {"type": "approximate", **search.location}
-    if search.context_size not in (None, "medium"):
-        losses.drop("tools.search_context_size")
-    return tool
 
 
 WEB_SEARCH: Final = "web_search"

@@ -66,7 +66,7 @@ def _parse_part(part: Any, list_path: str, index: int) -> Part:
     part = as_object(part, path)
     kind = required_str(part, "type", path)
     parse = _PART_PARSERS.get(kind)
-    return parse(part, path) if parse else UnknownPart(kind, _pocket(part))
+    return parse(part, path) if parse else UnknownPart(kind, ProviderData(Format.RESPONSES, part))
 
 
 def _parse_text(part: Payload, path: str) -> Part:
@@ -116,10 +116,6 @@ def _parse_cache(part: Payload, path: str) -> CacheBreakpoint | None:
     name = "prompt_cache_breakpoint"
     fields = optional_object(part, name, path)
     return CacheBreakpoint(optional_str(fields, "ttl", join_path(path, name))) if fields else None
-
-
-def _pocket(data: Any) -> ProviderData:
-    return ProviderData(Format.RESPONSES, data)
 
 
 _PART_PARSERS: Final[dict[str, Callable[[Payload, str], Part]]] = {

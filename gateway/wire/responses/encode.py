@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, ClassVar, Final
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
-from gateway.core.parts import CallKind, Part, Refusal, Text, ToolCall
+from gateway.core.formats import Format
+from gateway.core.parts import CallKind, Part, ProviderData, Refusal, Text, ToolCall
 from gateway.core.prompt import Prompt, Role, Tool, Turn
 from gateway.core.reply import Reply, reply_events
 from gateway.errors import GatewayError
@@ -25,7 +26,6 @@ from gateway.wire.responses.encode_items import (
     ItemEncoder,
     NullWriter,
     ReplyContext,
-    native_fields,
     new_item,
 )
 from gateway.wire.responses.ids import IdGenerator
@@ -208,7 +208,11 @@ def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]
         tool.name: client_tool
         for tool in tools
         if tool.namespace is None
-        and (client_tool := client_tools.find(native_fields(tool.definition)))
+        and (
+            client_tool := client_tools.find(
+                ProviderData.native_fields(tool.definition, Format.RESPONSES)
+            )
+        )
     }
 
 
@@ -330,6 +334,6 @@ def _finished_response(
         response["completed_at"] = opening["created_at"]
     if end.usage is not None:
         response |= render_usage(end.usage)
-    if tier := native_fields(end.extra).get("service_tier"):
+    if tier := ProviderData.native_fields(end.extra, Format.RESPONSES).get("service_tier"):
         response["service_tier"] = tier
     return response

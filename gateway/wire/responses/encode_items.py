@@ -297,7 +297,7 @@ class ReasoningItemEncoder(ItemEncoder):
     __slots__ = ("_deltas", "_from_native", "_origin", "_redacted", "_signature")
 
     def __init__(self, reply: ReplyContext, index: int, part: Thinking) -> None:
-        native = native_fields(part.extra)
+        native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         id = reply.ids.item_id("rs", native.get("id") or _signature_item_id(part.signature))
         body: Payload = {"id": id, "type": "reasoning", "status": "in_progress", "summary": []}
         super().__init__(reply, index, body)
@@ -363,7 +363,7 @@ class CallItemEncoder(ItemEncoder):
         custom = part.kind is CallKind.CUSTOM
         names = _CUSTOM_CALL_NAMES if custom else _FUNCTION_CALL_NAMES
         kind, prefix, self._field, self._event_name = names
-        native = native_fields(part.extra)
+        native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         body: Payload = {
             "id": reply.ids.item_id(prefix, native.get("id")),
             "type": kind,
@@ -432,7 +432,9 @@ class SearchItemEncoder(ItemEncoder):
 
     def __init__(self, reply: ReplyContext, index: int, part: ServerToolCall) -> None:
         body = {
-            "id": reply.ids.item_id("ws", native_fields(part.extra).get("id") or part.id),
+            "id": reply.ids.item_id(
+                "ws", ProviderData.native_fields(part.extra, Format.RESPONSES).get("id") or part.id
+            ),
             "type": "web_search_call",
             "status": "in_progress",
             "action": {"type": "search", "query": ""},
@@ -482,7 +484,7 @@ class UnknownItemEncoder(ItemEncoder):
     __slots__ = ()
 
     def __init__(self, reply: ReplyContext, index: int, part: UnknownPart) -> None:
-        item = native_fields(part.data)
+        item = ProviderData.native_fields(part.data, Format.RESPONSES)
         prefix = lenient_str(item.get("id")).partition("_")[0] or "item"
         super().__init__(reply, index, item | {"id": reply.ids.item_id(prefix, item.get("id"))})
 
@@ -516,20 +518,15 @@ def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
     return None
 
 
-def native_fields(extra: ProviderData | None) -> Payload:
-    """The fields in `extra`, where they are of this format."""
-    if extra is None or extra.format is not Format.RESPONSES:
-        return {}
-    return lenient_object(extra.data)
-
-
 def _text_fields(part: Part) -> Payload:
-    return native_fields(part.extra) if isinstance(part, Text) else {}
+    return (
+        ProviderData.native_fields(part.extra, Format.RESPONSES) if isinstance(part, Text) else {}
+    )
 
 
 def _signature_item_id(signature: ProviderData | None) -> str:
     """The id of the item that a signature of this format belongs to."""
-    return lenient_str(native_fields(signature).get("id"))
+    return lenient_str(ProviderData.native_fields(signature, Format.RESPONSES).get("id"))
 
 
 def _source_urls(result: Any) -> Iterator[str]:

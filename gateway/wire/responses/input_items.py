@@ -39,7 +39,7 @@ from gateway.wire.json_fields import (
     required_str,
 )
 from gateway.wire.responses import client_tools
-from gateway.wire.responses.content import ContentRenderer, _pocket, parse_content
+from gateway.wire.responses.content import ContentRenderer, parse_content
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
@@ -68,7 +68,7 @@ def parse_item(item: Any, path: str) -> Turn:
     if client_tools.is_call_output(item):
         return _parse_client_output(item, path)
     role = Role.USER if kind.endswith(("_output", "_response")) else Role.ASSISTANT
-    return Turn(role, (UnknownPart(kind, _pocket(item)),))
+    return Turn(role, (UnknownPart(kind, ProviderData(Format.RESPONSES, item)),))
 
 
 def _parse_message(item: Payload, path: str) -> Turn:
@@ -82,7 +82,7 @@ def _parse_message(item: Payload, path: str) -> Turn:
         extra = {name: value for name, value in item.items() if name not in _MESSAGE_FIELDS}
     if any([type(part) is UnknownPart for part in parts]):
         extra["type"] = "message"  # marks the turn, which is otherwise an item of an unknown type
-    return Turn(role, parts, extra=_pocket(extra) if extra else None)
+    return Turn(role, parts, extra=ProviderData(Format.RESPONSES, extra) if extra else None)
 
 
 def _parse_call(item: Payload, path: str) -> Turn:
@@ -93,7 +93,7 @@ def _parse_call(item: Payload, path: str) -> Turn:
         arguments=required_str(item, "input" if custom else "arguments", path),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         namespace=optional_str(item, "namespace", path),
-        extra=_unknown_fields(item, _CALL_FIELDS),
+        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _CALL_FIELDS),
     )
     return Turn(Role.ASSISTANT, (call,))
 
@@ -104,7 +104,7 @@ def _parse_output(item: Payload, path: str) -> Turn:
         call_id=required_str(item, "call_id", path),
         parts=parse_content(required(item, "output", path), join_path(path, "output")),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
-        extra=_unknown_fields(item, _RESULT_FIELDS),
+        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _RESULT_FIELDS),
     )
     return Turn(Role.USER, (result,))
 
@@ -115,7 +115,7 @@ def _parse_client_call(item: Payload, name: str, path: str) -> Turn:
         id=_call_id(item, path),
         name=name,
         arguments=as_json(arguments, path),
-        extra=_pocket(item),
+        extra=ProviderData(Format.RESPONSES, item),
     )
     return Turn(Role.ASSISTANT, (call,))
 
@@ -123,7 +123,9 @@ def _parse_client_call(item: Payload, name: str, path: str) -> Turn:
 def _parse_client_output(item: Payload, path: str) -> Turn:
     text = Text(client_tools.output_text(item, path))
     failed = item.get("status") == "failed"
-    result = ToolResult(_call_id(item, path), (text,), is_error=failed, extra=_pocket(item))
+    result = ToolResult(
+        _call_id(item, path), (text,), is_error=failed, extra=ProviderData(Format.RESPONSES, item)
+    )
     return Turn(Role.USER, (result,))
 
 
@@ -137,12 +139,14 @@ def _parse_reasoning(item: Payload, path: str) -> Turn:
     encrypted = optional_str(item, "encrypted_content", path)
     if encrypted and signatures.is_wrapped(encrypted):
         return Turn(Role.ASSISTANT, (signatures.unwrap(encrypted, text),))
-    signature = _pocket({"id": item.get("id"), "encrypted_content": encrypted})
+    signature = ProviderData(
+        Format.RESPONSES, {"id": item.get("id"), "encrypted_content": encrypted}
+    )
     thinking = Thinking(
         text,
         signature=signature if encrypted else None,
         redacted=bool(encrypted and not text),
-        extra=_pocket(item),
+        extra=ProviderData(Format.RESPONSES, item),
     )
     return Turn(Role.ASSISTANT, (thinking,))
 
@@ -159,14 +163,10 @@ def _parse_web_search(item: Payload, path: str) -> Turn:
     action = optional_object(item, "action", path) or {}
     arguments = as_json(action, join_path(path, "action"))
     call_id = optional_str(item, "id", path) or ""
-    call = ServerToolCall(call_id, "web_search", arguments, extra=_pocket(item))
+    call = ServerToolCall(
+        call_id, "web_search", arguments, extra=ProviderData(Format.RESPONSES, item)
+    )
     return Turn(Role.ASSISTANT, (call,))
-
-
-def _unknown_fields(item: Payload, known: frozenset[str]) -> ProviderData | None:
-    if item.keys() <= known:
-        return None
-    return _pocket({name: value for name, value in item.items() if name not in known})
 
 
 _ITEM_PARSERS: Final[dict[str, Callable[[Payload, str], Turn]]] = {
@@ -243,7 +243,9 @@ class InputItemRenderer:
         """None for parts of a message. An unknown item of this format is a turn of its own; the
         parser marks messages that have an unknown part."""
         if isinstance(part, UnknownPart):
-            is_item = self._same_format and "type" not in _native_fields(turn.extra)
+            is_item = self._same_format and "type" not in ProviderData.native_fields(
+                turn.extra, Format.RESPONSES
+            )
             return InputItemRenderer._render_unknown if is_item else None
         return self._RENDERERS.get(type(part))
 
@@ -260,10 +262,12 @@ class InputItemRenderer:
             elif role is Role.USER and not content:
                 content = [_EMPTY_TEXT]
         if content or self._same_format:
-            yield _message_item(role, content) | _without_generated_id(_native_fields(turn.extra))
+            yield _message_item(role, content) | _without_generated_id(
+                ProviderData.native_fields(turn.extra, Format.RESPONSES)
+            )
 
     def _render_thinking(self, part: Thinking) -> Payload | None:
-        native = _native_fields(part.extra)
+        native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         if part.origin is None and native.get("type") == "reasoning":
             return _without_generated_id(native)
         if (item := restore_reasoning(part, self._target)) is None:
@@ -273,7 +277,7 @@ class InputItemRenderer:
     def _render_call(self, part: ToolCall) -> Payload:
         self._dropped.remaining_fields(part.extra)
         self._content.drop_cache(part.cache)
-        native = _without_generated_id(_native_fields(part.extra))
+        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
         call_id = self._call_id(part.id)
         if "type" in native:
             return native
@@ -300,7 +304,7 @@ class InputItemRenderer:
             call_id = pending.popleft()
         else:
             call_id = sanitize_name(part.call_id)
-        native = _without_generated_id(_native_fields(part.extra))
+        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
         if "type" in native:
             return native
         custom = part.kind is CallKind.CUSTOM and self._target.custom_tools
@@ -319,7 +323,7 @@ class InputItemRenderer:
         return unique
 
     def _render_server_call(self, part: ServerToolCall) -> Payload | None:
-        native = _without_generated_id(_native_fields(part.extra))
+        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
         if "type" in native:
             return native
         self._dropped.drop(part.name)
@@ -348,11 +352,6 @@ def empty_user_message() -> Payload:
 
 def _message_item(role: Role, content: Sequence[Payload]) -> Payload:
     return {"type": "message", "role": role.value, "content": content}
-
-
-def _native_fields(extra: ProviderData | None) -> Payload:
-    """The fields of a side pocket of this format."""
-    return extra.data if extra is not None and extra.format is Format.RESPONSES else {}
 
 
 def _without_generated_id(item: Payload) -> Payload:

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import Part, Text
-from gateway.core.prompt import DEFAULT_SAMPLING, OutputKind, Prompt, Reasoning, Role, Turn
-from gateway.core.target import SamplingStyle, Target
+from gateway.core.prompt import OutputKind, Prompt, Reasoning, Role, Turn
+from gateway.core.target import Target
 from gateway.core.value import replace
-from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.dropped import Dropped
 from gateway.wire.effort import effort_of, nearest_effort
@@ -28,6 +27,7 @@ from gateway.wire.history import (
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
 from gateway.wire.json_fields import Payload, as_json
+from gateway.wire.render_rules import check_supported, limit_max_tokens, render_sampling
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
 from gateway.wire.responses.settings import echo_settings, extra_fields, render_text_field
 from gateway.wire.responses.tools import render_tools
@@ -44,7 +44,6 @@ _SHARED_FIELDS: Final = ("prompt_cache_options", "prompt_cache_retention", "mode
 _SUMMARIES: Final = ("auto", "concise", "detailed")
 _OMITTED: Final = "omitted"
 _SERVICE_TIERS: Final = {"standard_only": "default"}
-_MAX_TEMPERATURE: Final = 2.0
 _MAX_CACHE_KEY: Final = 64
 _BILLING_PREFIX: Final = "x-anthropic-billing-header:"
 """Start of a text of agents that changes with every request and has no meaning elsewhere."""
@@ -54,7 +53,7 @@ _AFTER_REASONING: Final = ("reasoning", "function_call", "custom_tool_call")
 def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     """Raises `UnsupportedField` for what would change the meaning of the reply."""
     dropped = Dropped(Format.RESPONSES)
-    _check_supported(prompt)
+    check_supported(prompt, Format.RESPONSES)
     body: Payload = {
         "model": target.model,
         **render_turns(prompt, target, dropped),
@@ -75,25 +74,12 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     return Rendering(body=body, dropped=frozenset(dropped.names), stop=stop)
 
 
-def _check_supported(prompt: Prompt) -> None:
-    """The fields are named as the formats that have them call them."""
-    if (prompt.sampling.choices or 1) > 1:
-        raise UnsupportedField("n", "the model's upstream gives one answer only")
-    if prompt.extra is None:
-        return
-    more = extra_fields(prompt.extra)
-    if more.get("audio") or "audio" in (more.get("modalities") or ()):
-        raise UnsupportedField("modalities", "the model's upstream answers in text only")
-    if more.get("background"):
-        raise UnsupportedField("background", "a translated reply cannot be fetched later")
-
-
 def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     tier = prompt.service_tier
     has_text_field = prompt.output is not None or prompt.verbosity is not None
     return {
-        "max_output_tokens": _max_tokens(prompt, target, dropped),
-        **_render_sampling(prompt, target, dropped),
+        "max_output_tokens": limit_max_tokens(prompt, target, dropped, MIN_OUTPUT_TOKENS),
+        **render_sampling(prompt, Format.RESPONSES, target, dropped),
         "text": (render_text_field(prompt, dropped) or None) if has_text_field else None,
         "reasoning": prompt.reasoning and _render_reasoning(prompt.reasoning, target, dropped),
         "store": False,
@@ -103,40 +89,6 @@ def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payloa
         "prompt_cache_key": _cache_key(prompt),
         **(_shared_fields(prompt, dropped) if prompt.extra is not None else {}),
     }
-
-
-def _max_tokens(prompt: Prompt, target: Target, dropped: Dropped) -> int | None:
-    requested = prompt.max_tokens
-    if requested is None:
-        return None
-    maximum = requested if target.max_output is None else target.max_output
-    limit = max(MIN_OUTPUT_TOKENS, min(requested, maximum))
-    if limit != requested:
-        dropped.drop("max_tokens")
-    return limit
-
-
-def _render_sampling(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
-    asked = prompt.sampling
-    if asked is DEFAULT_SAMPLING:
-        return {}
-    losses.drop_set(
-        top_k=asked.top_k,
-        seed=asked.seed,
-        frequency_penalty=asked.frequency_penalty or None,
-        presence_penalty=asked.presence_penalty or None,
-    )
-    temperature, top_p = asked.temperature, asked.top_p
-    if target.sampling is SamplingStyle.NEITHER:
-        losses.drop_set(temperature=temperature, top_p=top_p)
-        return {}
-    if target.sampling is SamplingStyle.ONE and temperature is not None and top_p is not None:
-        losses.drop("top_p")
-        top_p = None
-    if temperature is not None and temperature > _MAX_TEMPERATURE:
-        losses.drop("temperature")
-        temperature = _MAX_TEMPERATURE
-    return {"temperature": temperature, "top_p": top_p}
 
 
 def _render_reasoning(reasoning: Reasoning, target: Target, dropped: Dropped) -> Payload | None:

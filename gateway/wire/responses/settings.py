@@ -10,7 +10,7 @@ from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.wire.dropped import Dropped
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
-from gateway.wire.json_schema import is_strict
+from gateway.wire.render_rules import enforces_schema
 
 _DEFAULT_NAME: Final = "output"
 
@@ -65,11 +65,7 @@ def _render_schema(output: OutputFormat, dropped: Dropped, *, same_format: bool)
     if output.description is not None:
         form["description"] = output.description
     form["schema"] = {"type": "object"} if output.schema is None else output.schema
-    strict = output.strict
-    if not same_format:
-        strict = strict is not False and is_strict(output.schema)
-        if output.strict and not strict:
-            dropped.drop("output.strict")
+    strict = output.strict if same_format else enforces_schema(output, dropped)
     return form if strict is None else form | {"strict": strict}
 
 

@@ -26,8 +26,15 @@ from gateway.wire.json_fields import (
     required_str,
 )
 from gateway.wire.json_schema import is_strict, parameters_schema
+from gateway.wire.render_rules import (
+    CUSTOM_TOOL_SCHEMA,
+    check_any_tool,
+    check_choice,
+    describe_custom_tool,
+    search_options,
+)
 from gateway.wire.responses import client_tools
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools, tool_type_name
+from gateway.wire.tool_names import UpstreamTools, tool_type_name
 
 _KINDS: Final = {"function": ToolKind.FUNCTION, "custom": ToolKind.CUSTOM}
 _MODES: Final = {
@@ -79,7 +86,7 @@ def _parse_tool(tool: Payload, path: str) -> Tool:
         schema=optional_object(tool, "parameters", path),
         strict=optional_bool(tool, "strict", path),
         grammar=_parse_grammar(tool, path),
-        extra=_unknown_fields(tool),
+        extra=ProviderData.unknown_set_fields(Format.RESPONSES, tool, _KNOWN_FIELDS),
         definition=ProviderData(Format.RESPONSES, tool),
     )
 
@@ -113,12 +120,6 @@ def _parse_search(tool: Payload, path: str) -> WebSearch:
         location={name: location[name] for name in _LOCATION_FIELDS if location.get(name)} or None,
         context_size=optional_str(tool, "search_context_size", path),
     )
-
-
-def _unknown_fields(tool: Payload) -> ProviderData | None:
-    """Fields that are not set say nothing that could be lost."""
-    more = {name: value for name, value in tool.items() if name not in _KNOWN_FIELDS and value}
-    return ProviderData(Format.RESPONSES, more) if more else None
 
 
 def _parse_grammar(tool: Payload, path: str) -> Payload | None:
@@ -180,10 +181,7 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     }
     choice = _render_tool_choice(upstream, tools)
     if not tools:
-        if upstream.tools and (
-            upstream.choice is None or upstream.choice.mode is not ChoiceMode.NONE
-        ):
-            raise UnsupportedField("tools", "the model's upstream has none of these")
+        check_any_tool(upstream, tools)
         return {}
     return _tool_fields(list(tools.values()), choice, prompt)
 
@@ -254,7 +252,10 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
         dropped.drop("cache_marks")
     if tool.kind is ToolKind.SERVER:
         if tool.search is not None:
-            return _render_search(tool.search, dropped)
+            options = search_options(tool.search, Format.RESPONSES, dropped)
+            domains = options.pop("allowed_domains", None)
+            filters = {"filters": {"allowed_domains": domains}} if domains else {}
+            return {"type": _SEARCH} | filters | options
         dropped.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.FUNCTION:
@@ -280,40 +281,15 @@ def _render_function(name: str, tool: Tool, dropped: Dropped) -> Payload:
 
 
 def _custom_as_function(
-    name: str, description: str | None, form: Mapping[str, Any] | None
+    name: str, description: str | None, grammar: Mapping[str, Any] | None
 ) -> Payload:
-    """A tool for free text as a function of one string, with its grammar told in words."""
-    told = [description] if description else []
-    told.append(f"'{CUSTOM_TOOL_ARG}' is the tool's whole input, as plain text.")
-    if form and form.get("definition"):
-        grammar = f"{form.get('syntax') or ''} grammar".strip()
-        told.append(f"It must follow this {grammar}:\n{form['definition']}")
     return {
         "type": "function",
         "name": name,
-        "description": "\n\n".join(told),
-        "parameters": {
-            "type": "object",
-            "properties": {CUSTOM_TOOL_ARG: {"type": "string"}},
-            "required": [CUSTOM_TOOL_ARG],
-        },
+        "description": describe_custom_tool(Format.RESPONSES, description, grammar),
+        "parameters": CUSTOM_TOOL_SCHEMA,
         "strict": False,
     }
-
-
-def _render_search(search: WebSearch, losses: Dropped) -> Payload:
-    tool: Payload = {"type": _SEARCH}
-    if search.allowed_domains:
-        tool["filters"] = {"allowed_domains": list(search.allowed_domains)}
-    if search.blocked_domains:
-        losses.drop("tools.blocked_domains")
-    if search.max_uses is not None:
-        losses.drop("tools.max_uses")
-    if search.location:
-        tool["user_location"] = {"type": "approximate", **search.location}
-    if search.context_size is not None:
-        tool["search_context_size"] = search.context_size
-    return tool
 
 
 def _render_tool_choice(
@@ -333,25 +309,17 @@ def _render_tool_choice(
                 if name in allowed or upstream.tools[name].name in allowed
             ],
         )
-    match choice.mode:
-        case ChoiceMode.PROVIDER_SPECIFIC:
-            raise UnsupportedField("tool_choice", "the model's upstream knows no such choice")
-        case ChoiceMode.NAMED:
-            if (tool := tools.get(choice.name or "")) is None:
-                raise UnsupportedField("tool_choice", f"the upstream has no tool '{choice.name}'")
-            # tools without a name can only be forced as the one that is allowed
-            return (
-                _tool_ref(tool) if "name" in tool else _allowed_tools(ChoiceMode.REQUIRED, [tool])
-            )
-        case ChoiceMode.REQUIRED if not tools:
-            raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
-        case _:
-            return choice.mode.value
+    check_choice(choice, tools)
+    if choice.mode is not ChoiceMode.NAMED:
+        return choice.mode.value
+    tool = tools[choice.name or ""]
+    # tools without a name can only be forced as the one that is allowed
+    return _tool_ref(tool) if "name" in tool else _allowed_tools(ChoiceMode.REQUIRED, [tool])
 
 
 def _allowed_tools(mode: ChoiceMode, tools: Sequence[Payload]) -> Payload:
     if not tools:
-        raise UnsupportedField("tool_choice", "the model's upstream has none of these tools")
+        raise UnsupportedField("tool_choice", "none of the tools can be sent")
     refs = [_tool_ref(tool) for tool in tools]
     return {"type": "allowed_tools", "mode": mode.value, "tools": refs}
 

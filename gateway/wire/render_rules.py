@@ -1,0 +1,210 @@
+"""What a format cannot express of a prompt of another one: tables, and the rules that read them.
+
+A rule raises `UnsupportedField` where the reply would mean something else without the client
+noticing; whatever else is left out it names in `dropped`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData
+from gateway.core.prompt import (
+    DEFAULT_SAMPLING,
+    ChoiceMode,
+    OutputFormat,
+    Prompt,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.core.target import SamplingStyle, Target
+from gateway.errors import PreviousResponseNotFound, ThreadUnsupported, UnsupportedField
+from gateway.wire.dropped import Dropped
+from gateway.wire.json_fields import Payload
+from gateway.wire.json_schema import is_strict
+from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
+
+UNSUPPORTED: Final[Mapping[Format, tuple[str, ...]]] = {
+    Format.CHAT: ("conversation", "prompt", "thread"),
+    Format.MESSAGES: ("conversation", "prompt", "audio"),
+    Format.RESPONSES: ("audio",),
+}
+"""Fields of other formats without which the reply would be another one."""
+
+
+class SamplingRules(NamedTuple):
+    """`fields` are those of `Sampling` that the format has. Where `neutral`, a dropped 1 changes
+    nothing and is not named."""
+
+    fields: tuple[str, ...]
+    max_temperature: float = math.inf
+    neutral: bool = False
+
+
+SAMPLING: Final[Mapping[Format, SamplingRules]] = {
+    Format.CHAT: SamplingRules(("temperature", "top_p")),
+    Format.MESSAGES: SamplingRules(("temperature", "top_p", "top_k"), 1, neutral=True),
+    Format.RESPONSES: SamplingRules(("temperature", "top_p"), 2),
+}
+_OTHER_SAMPLING: Final = ("top_k", "seed", "frequency_penalty", "presence_penalty")
+_PENALTIES: Final = ("frequency_penalty", "presence_penalty")
+
+SEARCH_OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
+    Format.CHAT: frozenset(),
+    Format.MESSAGES: frozenset({"max_uses", "allowed_domains", "blocked_domains", "user_location"}),
+    Format.RESPONSES: frozenset({"allowed_domains", "user_location", "search_context_size"}),
+}
+"""The options of a web search that the format has."""
+
+CUSTOM_TOOL_SCHEMA: Final = {
+    "type": "object",
+    "properties": {CUSTOM_TOOL_ARG: {"type": "string"}},
+    "required": [CUSTOM_TOOL_ARG],
+}
+"""The parameters of the function that replaces a custom tool."""
+_CUSTOM_TOOL_TEXTS: Final = {
+    Format.CHAT: (f"Put the whole input, as plain text, into `{CUSTOM_TOOL_ARG}`.", "fit"),
+    Format.MESSAGES: (f"'{CUSTOM_TOOL_ARG}' is the tool's whole input, as plain text.", "follow"),
+    Format.RESPONSES: (f"'{CUSTOM_TOOL_ARG}' is the tool's whole input, as plain text.", "follow"),
+}
+
+
+def check_stateless(prompt: Prompt) -> None:
+    """A translated prompt cannot continue what its own upstream has stored. Raises
+    `PreviousResponseNotFound` or `ThreadUnsupported`."""
+    if prompt.previous_response_id is not None:
+        raise PreviousResponseNotFound(prompt.previous_response_id)
+    fields = ProviderData.native_fields(prompt.extra, Format.MESSAGES)
+    if fields.get("thread") is not None:
+        raise ThreadUnsupported
+
+
+def check_supported(prompt: Prompt, format: Format) -> None:
+    """Whether a prompt can be rendered in `format` at all. Raises `UnsupportedField`."""
+    if (prompt.sampling.choices or 1) > 1:
+        raise UnsupportedField("n", "a translated reply has one choice")
+    same_format = prompt.format is format
+    if prompt.previous_response_id and not same_format:
+        raise UnsupportedField("previous_response_id", "only its own upstream has that response")
+    fields: Payload = prompt.extra.data if prompt.extra is not None else {}
+    if fields.get("background"):
+        raise UnsupportedField("background", "a translated reply cannot be fetched later")
+    modalities = fields.get("modalities")
+    if isinstance(modalities, list) and "audio" in modalities:
+        raise UnsupportedField("modalities", "a translated reply has no audio")
+    for name in () if same_format else UNSUPPORTED[format]:
+        if fields.get(name):
+            raise UnsupportedField(name, "only an upstream of the client's own format supports it")
+
+
+def limit_max_tokens(
+    prompt: Prompt, target: Target, dropped: Dropped, minimum: int = 0
+) -> int | None:
+    """`max_tokens` within what the target accepts; None where the client sets no limit."""
+    requested = prompt.max_tokens
+    if requested is None:
+        return None
+    limit = max(requested, minimum)
+    if target.max_output is not None:
+        limit = min(limit, max(target.max_output, minimum))
+    if limit != requested:
+        dropped.drop("max_tokens")
+    return limit
+
+
+def render_sampling(
+    prompt: Prompt, format: Format, target: Target, dropped: Dropped, *, thinking: bool = False
+) -> Payload:
+    """`thinking`: the model thinks, which excludes sampling in some formats."""
+    sampling = prompt.sampling
+    if sampling is DEFAULT_SAMPLING:
+        return {}
+    rules = SAMPLING[format]
+    fields = _set_fields(sampling, rules.fields)
+    removed: Payload = {}
+    if thinking or target.sampling is SamplingStyle.NEITHER:
+        removed, fields = fields, {}
+    elif target.sampling is SamplingStyle.ONE and "temperature" in fields and "top_p" in fields:
+        removed = {"top_p": fields.pop("top_p")}
+    neutral = {"temperature": 1, "top_p": 1} if rules.neutral else {}
+    dropped.names.update(name for name in removed if removed[name] != neutral.get(name))
+    if fields.get("temperature", 0) > rules.max_temperature:
+        dropped.drop("temperature")
+        fields["temperature"] = rules.max_temperature
+    if sampling.top_logprobs is not None:
+        dropped.drop("logprobs")
+    others = _set_fields(sampling, [name for name in _OTHER_SAMPLING if name not in rules.fields])
+    if prompt.format is format:
+        return fields | others
+    dropped.names.update(name for name in others if others[name] or name not in _PENALTIES)
+    return fields
+
+
+def _set_fields(sampling: Any, names: Collection[str]) -> Payload:
+    return {name: value for name in names if (value := getattr(sampling, name)) is not None}
+
+
+def enforces_schema(output: OutputFormat, dropped: Dropped) -> bool:
+    """Whether a schema from another format is sent as strict: wherever it can be enforced, unless
+    the client excludes it."""
+    enforced = output.strict is not False and is_strict(output.schema)
+    if output.strict and not enforced:
+        dropped.drop("output.strict")
+    return enforced
+
+
+def describe_custom_tool(
+    format: Format, description: str | None, grammar: Mapping[str, Any] | None
+) -> str:
+    """The description of the function that replaces a custom tool, with its grammar."""
+    instruction, verb = _CUSTOM_TOOL_TEXTS[format]
+    texts = [description, instruction] if description else [instruction]
+    if grammar and grammar.get("definition"):
+        kind = f"{grammar.get('syntax') or ''} grammar".strip()
+        texts.append(f"It must {verb} this {kind}:\n{grammar['definition']}")
+    return "\n\n".join(texts)
+
+
+def search_options(search: WebSearch, format: Format, dropped: Dropped) -> Payload:
+    """The options of a web search by the names that the formats share."""
+    options: Payload = {
+        "max_uses": search.max_uses,
+        "allowed_domains": list(search.allowed_domains) or None,
+        "blocked_domains": list(search.blocked_domains) or None,
+        "user_location": {"type": "approximate", **search.location} if search.location else None,
+        "search_context_size": search.context_size,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    supported = SEARCH_OPTIONS[format]
+    if "allowed_domains" in options and "allowed_domains" in supported:
+        supported -= {"blocked_domains"}  # at most one of the two
+    unsupported = {name for name in options if name not in supported}
+    if search.context_size == "medium":  # the default
+        unsupported -= {"search_context_size"}
+    dropped.names.update(f"tools.{name}" for name in unsupported)
+    return {name: options[name] for name in options if name in supported}
+
+
+def check_any_tool(
+    tools: UpstreamTools, sent: Collection[Any], *, search_optional: bool = False
+) -> None:
+    """Raises `UnsupportedField` where tools may be called but none can be sent; `search_optional`:
+    a web search is no such loss."""
+    may_call = tools.choice is None or tools.choice.mode is not ChoiceMode.NONE
+    can_search = search_optional and any(tool.search for tool in tools.tools.values())
+    if tools.tools and not sent and may_call and not can_search:
+        raise UnsupportedField("tools", "none of them can be sent to this upstream")
+
+
+def check_choice(choice: ToolChoice, sent: Collection[str], *, same_format: bool = False) -> None:
+    """Raises `UnsupportedField` where the choice is not among `sent`, the names of the tools that
+    are sent; `same_format`: the upstream has the client's own kinds of choice."""
+    if choice.mode is ChoiceMode.PROVIDER_SPECIFIC and not same_format:
+        raise UnsupportedField("tool_choice", "this upstream has no such choice")
+    if choice.mode is ChoiceMode.NAMED and choice.name not in sent:
+        raise UnsupportedField("tool_choice", f"the tool '{choice.name}' cannot be sent")
+    if choice.mode is ChoiceMode.REQUIRED and not sent:
+        raise UnsupportedField("tool_choice", "none of the tools can be sent")
