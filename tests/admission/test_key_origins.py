@@ -52,7 +52,11 @@ async def test_the_first_use_is_recorded(database: Database) -> None:
     gateway = await start(database)
     assert gateway.observe(HOME, "tool/1.2 (linux)") is None
     known = (FIRST, HOME, "tool")
-    assert (gateway.token.first_used_at, gateway.token.first_address, gateway.token.first_agent) == known
+    assert (
+        gateway.token.first_used_at,
+        gateway.token.first_address,
+        gateway.token.first_agent,
+    ) == known
     assert gateway.observe(HOME, "tool/1.2 (linux)") is None
     await gateway.close()
     token = (await start(database)).token
@@ -134,7 +138,9 @@ async def test_the_number_of_origins_is_limited(database: Database) -> None:
     """A key with many origins fills neither log nor memory."""
     gateway = await start(database)
     gateway.observe(HOME, "tool")
-    noted = [gateway.observe(f"10.0.{number // 256}.{number % 256}", "tool") for number in range(1000)]
+    noted = [
+        gateway.observe(f"10.0.{number // 256}.{number % 256}", "tool") for number in range(1000)
+    ]
     assert [each is not None for each in noted] == [True] * 64 + [False] * 936
     await gateway.close()
 

@@ -16,7 +16,7 @@ from tests.wire.golden_files import TARGET
 Asked = tuple[Format, dict[str, Any]]
 
 HERE: Final = TARGET.origin
-OF_THE_UPSTREAM: Final = "reasoning that this very upstream wrote"
+OF_THE_UPSTREAM: Final = "reasoning of the same upstream"
 PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 PDF: Final = "data:application/pdf;base64,JVBERi0x"
 SCHEMA: Final = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -168,13 +168,13 @@ CONVERSATION: Final[dict[str, Sequence[Asked]]] = {
     "an agent's billing header in the system text": [
         messages(system=[BILLING, text("Be brief.")]),
     ],
-    "neighbours of the same role": every(
+    "consecutive messages of the same role": every(
         USER, asked("Again"), answered("Hi"), answered("Ho"), USER
     ),
     "a first message of the assistant": every(answered("Hi"), USER),
     "a last message of the assistant": every(USER, answered("Hi")),
     "empty texts": every(asked("")),
-    "names of speakers": [
+    "names of participants": [
         chat({**USER, "name": "Ann"}),
         chat({**USER, "name": "Ann"}, answered("Hi"), {**USER, "name": "Bob"}),
     ],
@@ -198,7 +198,7 @@ CONVERSATION: Final[dict[str, Sequence[Asked]]] = {
 
 PARTS: Final[dict[str, Sequence[Asked]]] = {
     "text": every(USER),
-    "image, by address or base64": [
+    "image, by URL or base64": [
         *(chat(asked(url(at))) for at in (PICTURE, "https://example.org/a.png")),
         messages(asked(block("image", "base64", media_type="image/png", data="iVBORw0KGgo="))),
         messages(asked(block("image", "url", url="https://example.org/a.png"))),
@@ -225,7 +225,7 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
             (responses, "input_file", {"file_data": data}),
         )
     ],
-    "document by address": [
+    "document by URL": [
         messages(asked(block("document", "url", url="https://example.org/a.pdf"))),
         responses(asked(part("input_file", file_url="https://example.org/a.pdf"))),
     ],
@@ -252,11 +252,11 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
         messages(asked(block("image", "file", file_id="file_1"))),
         responses(asked(part("input_image", file_id="file_1"))),
     ],
-    "sound": [
+    "audio input": [
         make(asked(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})))
         for make in (chat, responses)
     ],
-    "images, files and sound in the assistant's mouth": [
+    "images, files and audio in assistant messages": [
         chat(USER, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, USER),
         chat(USER, answered(text("Here"), part("file", file={"file_data": PDF})), USER),
         chat(USER, answered(text("Here"), url(PICTURE)), USER),
@@ -295,22 +295,22 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
     ],
     "tool result: `is_error`": [messages(USER, use(), result(is_error=True), **MESSAGES_TOOL)],
     OF_THE_UPSTREAM: [],
-    "reasoning of anybody else": [
+    "reasoning of another upstream": [
         chat(USER, {**answered("Hi"), "reasoning_content": "Hm."}, USER),
         messages(USER, answered(THOUGHT, text("Hi")), USER),
         responses(USER, REASONING, answered("Hi"), USER),
     ],
-    "searches and other work of upstreams in the history": [
+    "server tool calls in the history": [
         messages(USER, answered(SEARCHED, text("x")), USER),
         responses(USER, SEARCH_ITEM, answered("Hi"), USER),
     ],
-    "prompt cache marks": [
+    "prompt-cache breakpoints": [
         chat(asked(text("Hello", **BREAK))),
         chat(*[asked(text("Hello", **BREAK)), answered("Hi")] * 5, USER),
         messages(asked(text("Hello", **MARK))),
         responses(asked(part("input_text", text="Hello", **BREAK))),
     ],
-    "prompt cache marks of tools and calls": [
+    "prompt-cache breakpoints of tools and calls": [
         messages(USER, use(**MARK), result(), tools=[tool(**MARK)]),
     ],
     "search results": [
@@ -329,7 +329,7 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
         messages(asked(part("container_upload", file_id="f"), text("Hello"))),
         responses(USER, part("compaction", encrypted_content="ZW5j"), USER),
     ],
-    "fields of messages and parts beyond these": [
+    "other fields of messages and parts": [
         chat({**USER, "mood": "good"}),
         messages(asked(text("Hello", mood="good"))),
         responses({**answered("Hi"), "phase": "commentary"}, USER),
@@ -417,7 +417,7 @@ TOOLS: Final[dict[str, Sequence[Asked]]] = {
         responses(tools=[part("code_interpreter", container={"type": "auto"})]),
         messages(tools=[part("code_execution_20250825", name="code_execution")]),
     ],
-    "fields of tools beyond these": [
+    "other fields of tools": [
         messages(tools=[tool(defer_loading=True)]),
         responses(tools=[flat(defer_loading=True)]),
     ],
@@ -431,12 +431,12 @@ TOOLS: Final[dict[str, Sequence[Asked]]] = {
             {"type": "function", "name": "f"},
         ),
     ],
-    "a forced choice beside thinking": [
+    "a forced choice with thinking": [
         chat(tool_choice="required", reasoning_effort="high", **CHAT_TOOL),
         messages(tool_choice={"type": "any"}, thinking={"type": "adaptive"}, **MESSAGES_TOOL),
         responses(tool_choice="required", reasoning={"effort": "high"}, **RESPONSES_TOOL),
     ],
-    "choice among some tools": [
+    "choice among a subset of tools": [
         chat(
             tool_choice=part(
                 "allowed_tools",
@@ -452,7 +452,7 @@ TOOLS: Final[dict[str, Sequence[Asked]]] = {
             **RESPONSES_TOOL,
         ),
     ],
-    "a forced tool that is not there, or that the upstream does not have": [
+    "a forced tool that does not exist, or that the upstream does not have": [
         *chosen(
             part("function", function={"name": "h"}),
             {"type": "tool", "name": "h"},
@@ -474,8 +474,8 @@ TOOLS: Final[dict[str, Sequence[Asked]]] = {
 }
 
 SETTINGS: Final[dict[str, Sequence[Asked]]] = {
-    "most tokens": [chat(max_completion_tokens=200), messages(), responses(max_output_tokens=200)],
-    "most tokens beyond what the model or its upstream takes": [
+    "max tokens": [chat(max_completion_tokens=200), messages(), responses(max_output_tokens=200)],
+    "a token limit beyond what the model or its upstream accepts": [
         chat(max_completion_tokens=10**6),
         chat(max_completion_tokens=8),
         messages(max_tokens=10**6),
@@ -490,7 +490,7 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
         make(temperature=0.5, top_p=0.9) for make in (chat, messages, responses)
     ],
     "`temperature` above 1": [chat(temperature=1.5), responses(temperature=1.5)],
-    "the two beside thinking": [
+    "both with thinking": [
         chat(temperature=0.5, top_p=0.9, reasoning_effort="high"),
         responses(temperature=0.5, top_p=0.9, reasoning={"effort": "high"}),
     ],
@@ -506,19 +506,19 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
         responses(reasoning={"effort": "xhigh"}),
         responses(reasoning={"effort": "xhigh"}, max_output_tokens=5000),
     ],
-    "effort beside tools": [
+    "effort with tools": [
         chat(reasoning_effort="high", **CHAT_TOOL),
         messages(thinking={"type": "adaptive"}, **MESSAGES_TOOL),
         responses(reasoning={"effort": "high"}, **RESPONSES_TOOL),
     ],
-    "JSON schema for the answer": form(),
+    "JSON schema for the output": form(),
     "its `strict`, where the schema allows more than can be enforced": form(strict=True)[::2],
     "JSON without schema": [
         chat(asked("Answer in JSON."), response_format={"type": "json_object"}),
         responses(asked("Answer in JSON."), text={"format": {"type": "json_object"}}),
     ],
     "verbosity": [chat(verbosity="low"), responses(text={"verbosity": "low"})],
-    "who asks": [
+    "end user": [
         chat(user="ann"),
         chat(safety_identifier="ann"),
         messages(metadata={"user_id": "ann"}),
@@ -545,7 +545,7 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
         )
         for make in (chat, responses)
     ],
-    "sound for an answer": [
+    "audio output": [
         chat(modalities=["text", "audio"], audio={"voice": "a", "format": "wav"}),
         chat(modalities=["text", "audio"]),
     ],
@@ -556,7 +556,7 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),
     ],
-    "fields that the gateway does not know": [
+    "unknown fields": [
         make(a_field_of_tomorrow=1) for make in (chat, messages, responses)
     ],
 }
@@ -594,21 +594,21 @@ ROWS: Final = CONVERSATION | PARTS | TOOLS | SETTINGS
 REPLIES: Final[dict[str, Sequence[str]]] = {
     "text": ["text", "several_texts"],
     "reasoning": ["thinking_then_text"],
-    "reasoning that nobody can read": ["redacted_thinking"],
+    "redacted reasoning": ["redacted_thinking"],
     "tool calls": ["one_tool", "parallel_tools"],
     "calls of free-text tools": ["custom_tool"],
-    "a second call, for clients that know the deprecated `functions` alone": ["parallel_tools"],
+    "a second call, for clients of the deprecated `functions`": ["parallel_tools"],
     "refusals": ["refusal"],
     "citations of web pages": ["citations"],
     "citations of documents": ["citation_of_a_document"],
     "web searches that the upstream ran": ["web_search"],
-    "web pages that it opened": ["page_opened"],
-    "other tools that it ran": ["code_execution", "mcp_call"],
-    "images that it made": ["image_made"],
+    "web pages that the upstream opened": ["page_opened"],
+    "other tools that the upstream ran": ["code_execution", "mcp_call"],
+    "images that the upstream generated": ["image_made"],
     "parts of other kinds": ["compaction", "unknown_part"],
     "stop reasons": ["text", "one_tool", "max_tokens", "content_filter"],
     "usage": ["cached_usage"],
-    "an upstream that counts nothing": ["usage_unknown"],
+    "an upstream without usage": ["usage_unknown"],
     "the model's name": ["text"],
     "an error within a stream": ["error_mid_stream"],
 }

@@ -201,7 +201,7 @@ def test_traits_are_those_of_the_configuration() -> None:
 def test_a_client_of_the_upstreams_own_format_loses_what_the_page_says(format: Format) -> None:
     own = [each for rows in ROWS.values() for each in rows if each[0] is format]
     outcome = _outcome(own, format, [TARGETS[format]])
-    (said,) = re.findall(r"^Where both speak the same.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    (said,) = re.findall(r"^If both have the same.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     said = said.replace("\n", " ")
     assert outcome.dropped <= Cell(said, format).names("dropped")
     assert outcome.refused <= {*Cell(said, format).names("refused"), "tool_choice"}
