@@ -327,7 +327,9 @@ def _finished_response(
     opening: Payload, items: list[Payload], end: End, reason: str | None
 ) -> Payload:
     """`reason` as in `_incomplete_reason`."""
-    response = opening | {"status": "incomplete" if reason else "completed", "output": items}
+    response = opening.copy()
+    response["output"] = items
+    response["status"] = "incomplete" if reason else "completed"
     if reason:
         response["incomplete_details"] = {"reason": reason}
     else:
