@@ -18,8 +18,8 @@ def test_web_page() -> None:
 
 
 def test_malformed_fields_are_ignored() -> None:
-    odd = {"start_index": True, "end_index": "7", "title": 1, "url": None}
-    assert parse_citation({"url_citation": odd}) == Citation()
+    malformed = {"start_index": True, "end_index": "7", "title": 1, "url": None}
+    assert parse_citation({"url_citation": malformed}) == Citation()
 
 
 def test_other_annotations_return_only_to_their_format() -> None:
@@ -32,7 +32,7 @@ def test_other_annotations_return_only_to_their_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "told"),
+    ("start", "end", "expected"),
     [
         (None, None, (10, 20)),
         (2, None, (12, 20)),
@@ -44,9 +44,9 @@ def test_other_annotations_return_only_to_their_format() -> None:
     ],
 )
 def test_offsets_are_clamped_to_the_text(
-    start: int | None, end: int | None, told: tuple[int, int]
+    start: int | None, end: int | None, expected: tuple[int, int]
 ) -> None:
     annotation = render_citation(Citation(url="u", start=start, end=end), 10, 20)
     assert annotation is not None
     cited = annotation["url_citation"]
-    assert (cited["start_index"], cited["end_index"], cited["title"]) == (*told, "")
+    assert (cited["start_index"], cited["end_index"], cited["title"]) == (*expected, "")

@@ -14,7 +14,7 @@ PDF = Source(data="aGVsbG8=", media_type="application/pdf")
 
 
 @pytest.mark.parametrize(
-    ("image", "said"),
+    ("image", "expected"),
     [
         (Image(Source(url="https://a/b.png"), "low"), {"url": "https://a/b.png", "detail": "low"}),
         (Image(Source(data="aa==")), {"url": "data:image/png;base64,aa=="}),
@@ -24,8 +24,8 @@ PDF = Source(data="aGVsbG8=", media_type="application/pdf")
         ),
     ],
 )
-def test_images(image: Image, said: dict[str, Any]) -> None:
-    assert render_image(image) == {"type": "image_url", "image_url": said}
+def test_images(image: Image, expected: dict[str, Any]) -> None:
+    assert render_image(image) == {"type": "image_url", "image_url": expected}
 
 
 def test_audio() -> None:
@@ -36,7 +36,7 @@ def test_audio() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "own", "said"),
+    ("document", "same_format", "expected"),
     [
         (
             Document(PDF),
@@ -59,8 +59,8 @@ def test_audio() -> None:
         (Document(Source(file_id="file-1")), True, {"file_id": "file-1"}),
     ],
 )
-def test_files(document: Document, own: bool, said: dict[str, Any]) -> None:
-    assert render_document(document, same_format=own) == {"type": "file", "file": said}
+def test_files(document: Document, same_format: bool, expected: dict[str, Any]) -> None:
+    assert render_document(document, same_format=same_format) == {"type": "file", "file": expected}
 
 
 def test_text_documents_become_text() -> None:

@@ -114,9 +114,9 @@ def test_reasoning_in_content_list() -> None:
 
 
 def test_extra_call_fields() -> None:
-    said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
-    (call,) = parts({"tool_calls": [CALL | said]})
-    assert call == ToolCall("c", "f", "{}", extra=ProviderData(Format.CHAT, said))
+    extra = {"extra_content": {"vendor": {"thought_signature": "s"}}}
+    (call,) = parts({"tool_calls": [CALL | extra]})
+    assert call == ToolCall("c", "f", "{}", extra=ProviderData(Format.CHAT, extra))
 
 
 def test_annotations_and_refusal_in_one_delta() -> None:

@@ -12,7 +12,7 @@ from gateway.wire.chat.decode import ToolCallAssembler
 from gateway.wire.event_builder import EventBuilder
 
 
-def told(*entries: dict[str, Any]) -> list[Event]:
+def decoded(*entries: dict[str, Any]) -> list[Event]:
     """The events of the entries, all told and closed, behind the beginning of a reply."""
     assembly = EventBuilder()
     assembly.begin(Begin("", ""))
@@ -29,7 +29,7 @@ def function(arguments: Any = "", name: str = "", **more: Any) -> dict[str, Any]
 
 
 def test_interleaved_calls_by_index() -> None:
-    assert told(
+    assert decoded(
         function(name="f", index=0, id="a"),
         function(name="g", index=1, id="b"),
         function("{", index=0),
@@ -47,7 +47,7 @@ def test_interleaved_calls_by_index() -> None:
 
 
 def test_calls_by_id_only() -> None:
-    events = told(
+    events = decoded(
         function("{", name="f", id="a"),
         function("{", name="g", id="b"),
         function("}", id="a"),
@@ -63,7 +63,7 @@ def test_calls_by_id_only() -> None:
 
 def test_same_index_for_all_calls() -> None:
     """A new id with a name begins a new call."""
-    events = told(function(name="f", index=0, id="a"), function(name="g", index=0, id="b"))
+    events = decoded(function(name="f", index=0, id="a"), function(name="g", index=0, id="b"))
     assert [event.part for event in events if isinstance(event, Open)] == [
         ToolCall("a", "f"),
         ToolCall("b", "g"),
@@ -71,7 +71,7 @@ def test_same_index_for_all_calls() -> None:
 
 
 def test_arguments_are_buffered_until_the_name_arrives() -> None:
-    assert told(
+    assert decoded(
         function('{"a"', index=0, id="a"),
         function(":1", index=0),
         function("}", name="f", index=0),
@@ -80,26 +80,26 @@ def test_arguments_are_buffered_until_the_name_arrives() -> None:
 
 def test_unnamed_call_is_opened_at_the_end() -> None:
     events = [Open(0, ToolCall("a", "")), Delta(0, "{}"), Close(0)]
-    assert told(function("{}", index=0, id="a")) == events
-    assert told(function("{}", index=0)) == []
+    assert decoded(function("{}", index=0, id="a")) == events
+    assert decoded(function("{}", index=0)) == []
 
 
 def test_arguments_as_object() -> None:
-    assert told(function({"a": 1}, name="f", id="a"))[1] == Delta(0, '{"a":1}')
+    assert decoded(function({"a": 1}, name="f", id="a"))[1] == Delta(0, '{"a":1}')
 
 
 def test_custom_tool_input() -> None:
     entry = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
-    assert told(entry) == [
+    assert decoded(entry) == [
         Open(0, ToolCall("a", "patch", kind=CallKind.CUSTOM)),
         Delta(0, "*** Begin"),
         Close(0),
     ]
 
 
-@pytest.mark.parametrize("odd", [None, 1, [], "f", {"name": 1, "arguments": []}])
-def test_malformed_entries_are_ignored(odd: Any) -> None:
-    assert told({"index": 0, "id": "a", "function": odd}) == [
+@pytest.mark.parametrize("malformed", [None, 1, [], "f", {"name": 1, "arguments": []}])
+def test_malformed_entries_are_ignored(malformed: Any) -> None:
+    assert decoded({"index": 0, "id": "a", "function": malformed}) == [
         Open(0, ToolCall("a", "")),
         Close(0),
     ]

@@ -89,6 +89,6 @@ def test_read_usage_matches_parse_reply() -> None:
 
 @pytest.mark.parametrize("choice", [None, "Hi", ["Hi"], 7])
 def test_read_usage_of_malformed_choice(choice: Any) -> None:
-    odd = body(None) | {"choices": [choice]}
-    parsed = parse_reply(odd)
-    assert read_usage(odd) == (parsed.stop, parsed.usage)
+    malformed = body(None) | {"choices": [choice]}
+    parsed = parse_reply(malformed)
+    assert read_usage(malformed) == (parsed.stop, parsed.usage)

@@ -53,26 +53,26 @@ from tests.support.fixture_json import from_json
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import decode, frames_of, stream_files
 
-STAMP = ReplyMetadata(reply_id="01", created=5, origin="here", input_tokens=9)
+METADATA = ReplyMetadata(reply_id="01", created=5, origin="here", input_tokens=9)
 SIGNED = ProviderData(Format.MESSAGES, "c2ln")
 BEGIN = Begin("r", "upstream")
 END = End(StopReason.END_TURN, Usage(input_tokens=3, output_tokens=2))
 ROLE = {"role": "assistant", "content": ""}
 
 
-def asked(*, include_usage: bool = False, tools: tuple[Tool, ...] = ()) -> Prompt:
+def request(*, include_usage: bool = False, tools: tuple[Tool, ...] = ()) -> Prompt:
     return Prompt(
         format=Format.CHAT, model="beta", turns=(), include_usage=include_usage, tools=tools
     )
 
 
-def encoder(**wishes: Any) -> Encoder:
-    return CODEC.encoder(asked(**wishes), STAMP)
+def encoder(**options: Any) -> Encoder:
+    return CODEC.encoder(request(**options), METADATA)
 
 
-def encoded(*events: Event, **wishes: Any) -> bytes:
-    speaker = encoder(**wishes)
-    return b"".join(speaker.encode(event) for event in events)
+def encoded(*events: Event, **options: Any) -> bytes:
+    chat_encoder = encoder(**options)
+    return b"".join(chat_encoder.encode(event) for event in events)
 
 
 def chunks(raw: bytes) -> list[dict[str, Any]]:
@@ -81,10 +81,10 @@ def chunks(raw: bytes) -> list[dict[str, Any]]:
     return [orjson.loads(frame.data or b"") for frame in frames[:-1]]
 
 
-def deltas(*events: Event, stop: StopReason = StopReason.END_TURN, **wishes: Any) -> list[Any]:
+def deltas(*events: Event, stop: StopReason = StopReason.END_TURN, **options: Any) -> list[Any]:
     """The deltas of a stream, and its finish reason."""
-    said = chunks(encoded(BEGIN, *events, End(stop, None), **wishes))
-    choices = [chunk["choices"][0] for chunk in said]
+    received = chunks(encoded(BEGIN, *events, End(stop, None), **options))
+    choices = [chunk["choices"][0] for chunk in received]
     assert choices[0]["delta"] == ROLE
     assert choices[-1]["delta"] == {}
     return [*(choice["delta"] for choice in choices[1:-1]), choices[-1]["finish_reason"]]
@@ -128,12 +128,12 @@ def test_exact_bytes_of_a_text_reply() -> None:
 
 
 def test_missing_usage_is_the_prompt_estimate() -> None:
-    said = chunks(encoded(BEGIN, End(StopReason.END_TURN, None), include_usage=True))
-    assert said[-1]["usage"]["prompt_tokens"] == said[-1]["usage"]["total_tokens"] == 9
+    received = chunks(encoded(BEGIN, End(StopReason.END_TURN, None), include_usage=True))
+    assert received[-1]["usage"]["prompt_tokens"] == received[-1]["usage"]["total_tokens"] == 9
 
 
 def test_thinking_text_and_two_calls() -> None:
-    told = deltas(
+    received = deltas(
         *part(0, Thinking(), "hm", Signature(SIGNED)),
         *part(1, Text(), "Hi"),
         *part(2, ToolCall("toolu_1", "f"), '{"a":', "1}"),
@@ -151,7 +151,7 @@ def test_thinking_text_and_two_calls() -> None:
         return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
     detail = {"type": "reasoning.text", "index": 0, "signature": wrap(SIGNED, "here")}
-    assert told == [
+    assert received == [
         {"reasoning_content": "hm"},
         {"content": "Hi"},
         start(0, "toolu_1", "f"),
@@ -165,7 +165,7 @@ def test_thinking_text_and_two_calls() -> None:
 
 
 def test_parallel_calls() -> None:
-    told = deltas(
+    received = deltas(
         Open(0, ToolCall("a", "f")),
         Open(1, ToolCall("b", "g")),
         Delta(0, "1"),
@@ -176,11 +176,11 @@ def test_parallel_calls() -> None:
     )
     pieces = [
         (call["index"], call["function"]["arguments"])
-        for delta in told[:-1]
+        for delta in received[:-1]
         for call in delta["tool_calls"]
     ]
     assert pieces == [(0, ""), (1, ""), (0, "1"), (1, "2"), (0, "3")]
-    assert told[-1] == "tool_calls"
+    assert received[-1] == "tool_calls"
 
 
 def test_custom_call() -> None:
@@ -206,21 +206,21 @@ def test_custom_call() -> None:
 def test_legacy_functions_client_gets_one_function_call() -> None:
     definition = ProviderData(Format.CHAT, {"name": "f"})
     tools = (Tool(kind=ToolKind.FUNCTION, name="f", definition=definition),)
-    speaker = encoder(tools=tools)
+    chat_encoder = encoder(tools=tools)
     events = [
         BEGIN,
         *part(0, ToolCall("a", "f"), "{", "}"),
         *part(1, ToolCall("b", "f"), "{}"),
         End(StopReason.TOOL_CALL, None),
     ]
-    said = chunks(b"".join(speaker.encode(event) for event in events))
-    assert [chunk["choices"][0]["delta"] for chunk in said[1:-1]] == [
+    received = chunks(b"".join(chat_encoder.encode(event) for event in events))
+    assert [chunk["choices"][0]["delta"] for chunk in received[1:-1]] == [
         {"function_call": {"name": "f", "arguments": ""}},
         {"function_call": {"arguments": "{"}},
         {"function_call": {"arguments": "}"}},
     ]
-    assert said[-1]["choices"][0]["finish_reason"] == "function_call"
-    assert speaker.dropped == {"tool_calls"}
+    assert received[-1]["choices"][0]["finish_reason"] == "function_call"
+    assert chat_encoder.dropped == {"tool_calls"}
 
 
 @pytest.mark.parametrize(
@@ -232,23 +232,23 @@ def test_legacy_functions_client_gets_one_function_call() -> None:
     ],
 )
 def test_ids_are_legal_and_unique(ids: list[str], given: list[str]) -> None:
-    told = deltas(*(e for i, id in enumerate(ids) for e in part(i, ToolCall(id, "f"), "{}")))
-    starts = [call for delta in told[:-1] for call in delta["tool_calls"] if "id" in call]
+    received = deltas(*(e for i, id in enumerate(ids) for e in part(i, ToolCall(id, "f"), "{}")))
+    starts = [call for delta in received[:-1] for call in delta["tool_calls"] if "id" in call]
     assert [call["id"] for call in starts] == given
 
 
 def test_reasoning_parts_are_separated_and_each_is_signed() -> None:
-    told = deltas(
+    received = deltas(
         *part(0, Thinking(), "One.", Signature(SIGNED)),
         *part(1, Thinking(), Signature(SIGNED)),
         *part(2, Thinking(signature=SIGNED, redacted=True)),
         *part(3, Text(), "So."),
         *part(4, Thinking(), "Two", ".", Signature(SIGNED)),
     )
-    texts = [delta["reasoning_content"] for delta in told[:-1] if "reasoning_content" in delta]
+    texts = [delta["reasoning_content"] for delta in received[:-1] if "reasoning_content" in delta]
     assert texts == ["One.", "\n\n", "Two", "."]
     packed, redacted = wrap(SIGNED, "here"), wrap(SIGNED, "here", redacted=True)
-    assert told[-2]["reasoning_details"] == [
+    assert received[-2]["reasoning_details"] == [
         {"type": "reasoning.text", "index": 0, "text": "One.", "signature": packed},
         {"type": "reasoning.encrypted", "index": 1, "data": packed},
         {"type": "reasoning.encrypted", "index": 2, "data": redacted},
@@ -257,33 +257,33 @@ def test_reasoning_parts_are_separated_and_each_is_signed() -> None:
 
 
 def test_citation_offsets_span_the_whole_content() -> None:
-    speaker = encoder()
-    known = Citation(url="https://a", title="A", start=1, end=3)
+    chat_encoder = encoder()
+    citation = Citation(url="https://a", title="A", start=1, end=3)
     events = [
         BEGIN,
-        *part(0, Text(), "One. ", known),
+        *part(0, Text(), "One. ", citation),
         *part(1, Text(), "Two.", Citation(url="https://b"), Citation(title="page 5")),
         *part(2, Text(citations=(Citation(url="https://c", start=9, end=99),)), "xyz"),
         END,
     ]
-    said = chunks(b"".join(speaker.encode(event) for event in events))
+    received = chunks(b"".join(chat_encoder.encode(event) for event in events))
 
     def annotation(index: int, start: int, end: int, title: str, url: str) -> dict[str, Any]:
         cited = {"start_index": start, "end_index": end, "title": title, "url": url}
         return {"type": "url_citation", "url_citation": cited, "index": index}
 
-    assert said[-2]["choices"][0]["delta"] == {
+    assert received[-2]["choices"][0]["delta"] == {
         "annotations": [
             annotation(0, 1, 3, "A", "https://a"),
             annotation(1, 5, 9, "", "https://b"),
             annotation(2, 12, 12, "", "https://c"),
         ]
     }
-    assert speaker.dropped == {"citations"}
+    assert chat_encoder.dropped == {"citations"}
 
 
 def test_unsupported_parts_are_reported() -> None:
-    speaker = encoder()
+    chat_encoder = encoder()
     parts: list[Part] = [
         ServerToolCall("s", "web_search"),
         ServerToolResult("s", "web_search", ProviderData(Format.MESSAGES, {})),
@@ -291,12 +291,12 @@ def test_unsupported_parts_are_reported() -> None:
         Image(Source(url="https://a")),
     ]
     events: list[Event] = [BEGIN]
-    for index, one in enumerate(parts):
-        pieces = ('{"query":"x"}',) if isinstance(one, ServerToolCall) else ()
-        events += part(index, one, *pieces)
-    said = chunks(b"".join(speaker.encode(event) for event in [*events, END]))
-    assert [chunk["choices"][0]["delta"] for chunk in said] == [ROLE, {}]
-    assert speaker.dropped == {"web_search", "container_upload", "image"}
+    for index, part_ in enumerate(parts):
+        pieces = ('{"query":"x"}',) if isinstance(part_, ServerToolCall) else ()
+        events += part(index, part_, *pieces)
+    received = chunks(b"".join(chat_encoder.encode(event) for event in [*events, END]))
+    assert [chunk["choices"][0]["delta"] for chunk in received] == [ROLE, {}]
+    assert chat_encoder.dropped == {"web_search", "container_upload", "image"}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_unsupported_parts_are_reported() -> None:
 def test_finish_reasons_streamed_and_whole(opened: Part, stop: StopReason, finish: str) -> None:
     assert deltas(*part(0, opened), stop=stop)[-1] == finish
     reply = Reply(id="r", model="m", parts=(opened,), stop=stop, usage=None)
-    body, _ = CODEC.render_reply(reply, asked(), STAMP)
+    body, _ = CODEC.render_reply(reply, request(), METADATA)
     assert body["choices"][0]["finish_reason"] == finish
 
 
@@ -335,22 +335,22 @@ def test_refusal() -> None:
 
 
 def test_pings_are_comments() -> None:
-    speaker = encoder()
-    assert speaker.ping() == speaker.encode(Ping()) == b": keepalive\n\n"
+    chat_encoder = encoder()
+    assert chat_encoder.ping() == chat_encoder.encode(Ping()) == b": keepalive\n\n"
 
 
 def test_error_ends_the_stream_without_done() -> None:
-    said = (
+    received = (
         b'data: {"error":{"message":"no","type":"server_error","param":null,'
         b'"code":"server_is_overloaded"}}\n\n'
     )
-    assert encoder().encode_error(ServiceUnavailable("no")) == said
-    speaker = encoder()
+    assert encoder().encode_error(ServiceUnavailable("no")) == received
+    chat_encoder = encoder()
     failure = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
     for event in (BEGIN, Open(0, ToolCall("c", "f")), failure):
-        out = speaker.encode(event)
+        out = chat_encoder.encode(event)
     assert out == b""
-    assert speaker.encode_error(ServiceUnavailable("no")) == said
+    assert chat_encoder.encode_error(ServiceUnavailable("no")) == received
 
 
 def hinges() -> list[Path]:
@@ -363,33 +363,33 @@ def test_client_libraries_accumulate_the_complete_reply(path: Path) -> None:
     custom = any(isinstance(e, Open) and getattr(e.part, "kind", "") == "custom" for e in events)
     if isinstance(events[-1], Fail) or custom:
         return  # the helper knows no custom calls at all
-    prompt = asked(include_usage=True)
-    body, _ = CODEC.render_reply(collect_reply(events), prompt, STAMP)
+    prompt = request(include_usage=True)
+    body, _ = CODEC.render_reply(collect_reply(events), prompt, METADATA)
     raw = encoded(*events, include_usage=True)
     state = ChatCompletionStreamState()
     for chunk in chunks(raw):
         list(state.handle_chunk(ChatCompletionChunk.model_validate(chunk)))
     added = state.current_completion_snapshot.model_dump(exclude_none=True)
     (choice,) = added["choices"]
-    (whole,) = orjson.loads(orjson.dumps(body))["choices"]
-    message, meant = choice["message"], whole["message"]
-    assert choice["finish_reason"] == whole["finish_reason"]
+    (complete,) = orjson.loads(orjson.dumps(body))["choices"]
+    message, expected = choice["message"], complete["message"]
+    assert choice["finish_reason"] == complete["finish_reason"]
     assert added["usage"] == body["usage"]
     assert (added["id"], added["model"], added["created"]) == ("chatcmpl-01", "beta", 5)
-    assert (message.get("content") or None) == (meant["content"] or None)
-    assert message.get("refusal") == meant["refusal"]
-    assert message.get("reasoning_content") == meant.get("reasoning_content")
-    assert message.get("reasoning_details") == meant.get("reasoning_details")
+    assert (message.get("content") or None) == (expected["content"] or None)
+    assert message.get("refusal") == expected["refusal"]
+    assert message.get("reasoning_content") == expected.get("reasoning_content")
+    assert message.get("reasoning_details") == expected.get("reasoning_details")
     assert [
         {name: value for name, value in annotation.items() if name != "index"}
         for annotation in message.get("annotations") or []
-    ] == meant["annotations"]
+    ] == expected["annotations"]
     assert [
         (call["id"], call["type"], call["function"]["name"], call["function"]["arguments"])
         for call in message.get("tool_calls") or []
     ] == [
         (call["id"], call["type"], call["function"]["name"], call["function"]["arguments"])
-        for call in meant.get("tool_calls") or []
+        for call in expected.get("tool_calls") or []
     ]
 
 
@@ -405,21 +405,21 @@ def test_chat_reply_round_trip(path: Path) -> None:
         return
     again = decode(CODEC.decoder(), encoded(*events, include_usage=True))
     before, after = collect_reply(events), collect_reply(again)
-    assert said(before) == said(after)
+    assert comparable_parts(before) == comparable_parts(after)
     assert (before.stop, before.usage or Usage(input_tokens=9)) == (after.stop, after.usage)
 
 
-def said(reply: Reply) -> list[Any]:
+def comparable_parts(reply: Reply) -> list[Any]:
     """What the parts say: thoughts as one text, calls without ids, which may be new."""
-    thoughts = [one.text.strip() for one in reply.parts if isinstance(one, Thinking)]
+    thoughts = [part_.text.strip() for part_ in reply.parts if isinstance(part_, Thinking)]
     return [
         *filter(None, thoughts),
         *(
-            (one.name, one.kind, one.arguments or ("" if one.kind == "custom" else "{}"))
-            if isinstance(one, ToolCall)
-            else one
-            for one in reply.parts
-            if not isinstance(one, Thinking)
+            (part_.name, part_.kind, part_.arguments or ("" if part_.kind == "custom" else "{}"))
+            if isinstance(part_, ToolCall)
+            else part_
+            for part_ in reply.parts
+            if not isinstance(part_, Thinking)
         ),
     ]
 
@@ -440,15 +440,15 @@ def test_streamed_and_complete_replies_match() -> None:
         stop=StopReason.TOOL_CALL,
         usage=Usage(input_tokens=3, output_tokens=2),
     )
-    body, dropped = CODEC.render_reply(reply, asked(), STAMP)
+    body, dropped = CODEC.render_reply(reply, request(), METADATA)
     assert dropped == set()
-    whole = CODEC.parse_reply(orjson.loads(orjson.dumps(body)))
-    assert without_names(whole) == without_names(reply)
+    complete = CODEC.parse_reply(orjson.loads(orjson.dumps(body)))
+    assert without_names(complete) == without_names(reply)
     streamed = collect_reply(
         decode(CODEC.decoder(), encoded(*reply_events(reply), include_usage=True))
     )
-    (text,) = [one for one in streamed.parts if isinstance(one, Text)]
+    (text,) = [part_ for part_ in streamed.parts if isinstance(part_, Text)]
     assert text == Text("Hi")  # annotations come last, when the text is long closed
-    assert [one for one in streamed.parts if one != text] == [
-        one for one in reply.parts if not isinstance(one, Text)
+    assert [part_ for part_ in streamed.parts if part_ != text] == [
+        part_ for part_ in reply.parts if not isinstance(part_, Text)
     ]

@@ -14,23 +14,23 @@ from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import ReplyMetadata
 from tests.wire.stream_cases import prompt
 
-STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here")
+METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here")
 OF_OLD = Tool(
     kind=ToolKind.FUNCTION, name="f", definition=ProviderData(Format.CHAT, {"name": "f"}), schema={}
 )
 
 
-def told(*parts: Any, tools: tuple[Tool, ...] = ()) -> tuple[dict[str, Any], set[str]]:
-    asked = replace(prompt(Format.CHAT, "shown"), stream=False, tools=tools)
+def rendered(*parts: Any, tools: tuple[Tool, ...] = ()) -> tuple[dict[str, Any], set[str]]:
+    request = replace(prompt(Format.CHAT, "shown"), stream=False, tools=tools)
     usage = Usage(input_tokens=3, output_tokens=2)
     reply = Reply(id="r", model="m", parts=parts, stop=StopReason.TOOL_CALL, usage=usage)
-    body, dropped = CODEC.render_reply(reply, asked, STAMP)
+    body, dropped = CODEC.render_reply(reply, request, METADATA)
     choice: dict[str, Any] = body["choices"][0]
     return choice, set(dropped)
 
 
 def test_legacy_functions_client_gets_one_function_call() -> None:
-    choice, dropped = told(ToolCall("a", "f", '{"a":1}'), ToolCall("b", "f"), tools=(OF_OLD,))
+    choice, dropped = rendered(ToolCall("a", "f", '{"a":1}'), ToolCall("b", "f"), tools=(OF_OLD,))
     assert choice["finish_reason"] == "function_call"
     assert choice["message"]["function_call"] == {"name": "f", "arguments": '{"a":1}'}
     assert "tool_calls" not in choice["message"]
@@ -41,6 +41,6 @@ def test_unsupported_parts_are_reported() -> None:
     strange = UnknownPart(
         "container_upload", ProviderData(Format.MESSAGES, {"type": "container_upload"})
     )
-    choice, dropped = told(Text("Hello"), strange)
+    choice, dropped = rendered(Text("Hello"), strange)
     assert choice["message"]["content"] == "Hello"
     assert dropped == {"container_upload"}

@@ -49,11 +49,11 @@ from tests.support.paths import FIXTURES
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def parsed(case: str) -> Prompt:
+def parse_case(case: str) -> Prompt:
     return parse_prompt(orjson.loads((FIXTURES / "prompts" / case / "chat.json").read_bytes()))
 
 
-def asked(**fields: Any) -> Prompt:
+def parsed(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields)
 
 
@@ -71,13 +71,13 @@ def opaque(data: Any) -> ProviderData:
 
 
 def test_minimal_prompt() -> None:
-    assert parsed("simple") == Prompt(
+    assert parse_case("simple") == Prompt(
         format=Format.CHAT, model="beta-5.4", turns=(Turn(Role.USER, (Text("Hello"),)),)
     )
 
 
 def test_tool_loop() -> None:
-    prompt = parsed("tool_loop")
+    prompt = parse_case("tool_loop")
     assert prompt.stream
     assert prompt.include_usage
     assert prompt.max_tokens == 800
@@ -105,7 +105,7 @@ def test_tool_loop() -> None:
 
 
 def test_tools() -> None:
-    function, custom, server = parsed("tool_loop").tools
+    function, custom, server = parse_case("tool_loop").tools
     assert (function.kind, function.name, function.strict) == (
         ToolKind.FUNCTION,
         "get_weather",
@@ -120,7 +120,7 @@ def test_tools() -> None:
 
 
 def test_media() -> None:
-    (turn,) = parsed("media").turns
+    (turn,) = parse_case("media").turns
     assert turn.name == "ann"
     assert turn.parts == (
         Text("What are these?", cache=CacheBreakpoint()),
@@ -143,7 +143,7 @@ def test_media() -> None:
 
 
 def test_every_field() -> None:
-    prompt = parsed("every_field")
+    prompt = parse_case("every_field")
     assert prompt.sampling == Sampling(
         temperature=0.2,
         top_p=1,
@@ -182,14 +182,14 @@ def test_every_field() -> None:
 
 
 def test_deprecated_fields() -> None:
-    prompt = parsed("deprecated")
+    prompt = parse_case("deprecated")
     (tool,) = prompt.tools
     assert (tool.kind, tool.name, tool.schema) == (ToolKind.FUNCTION, "get_weather", SCHEMA)
     assert prompt.tool_choice == ToolChoice(ChoiceMode.NAMED, name="get_weather")
     assert prompt.stop == ("END",)
     assert prompt.output == OutputFormat(kind=OutputKind.JSON_OBJECT)
-    asked = {"effort": "low", "max_tokens": 1024, "exclude": False}
-    extra = opaque({"reasoning": asked})
+    reasoning = {"effort": "low", "max_tokens": 1024, "exclude": False}
+    extra = opaque({"reasoning": reasoning})
     assert prompt.reasoning == Reasoning(effort="low", budget=1024, extra=extra)
     assert prompt.parallel_tool_calls is False
     assert prompt.turns[1].parts == (ToolCall("get_weather", "get_weather", "{}"),)
@@ -197,7 +197,7 @@ def test_deprecated_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "meant"),
+    ("choice", "expected"),
     [
         ("auto", ToolChoice(ChoiceMode.AUTO)),
         ("none", ToolChoice(ChoiceMode.NONE)),
@@ -221,12 +221,12 @@ def test_deprecated_fields() -> None:
         ),
     ],
 )
-def test_tool_choice(choice: Any, meant: ToolChoice) -> None:
-    assert asked(tool_choice=choice).tool_choice == meant
+def test_tool_choice(choice: Any, expected: ToolChoice) -> None:
+    assert parsed(tool_choice=choice).tool_choice == expected
 
 
 @pytest.mark.parametrize(
-    ("fields", "meant"),
+    ("fields", "expected"),
     [
         ({}, None),
         ({"reasoning_effort": "none"}, Reasoning(enabled=False, effort="none")),
@@ -245,9 +245,9 @@ def test_tool_choice(choice: Any, meant: ToolChoice) -> None:
         ({"enable_thinking": "no"}, None),
     ],
 )
-def test_reasoning(fields: dict[str, Any], meant: Reasoning | None) -> None:
-    reasoning = asked(**fields).reasoning
-    assert (reasoning and replace(reasoning, extra=None)) == meant
+def test_reasoning(fields: dict[str, Any], expected: Reasoning | None) -> None:
+    reasoning = parsed(**fields).reasoning
+    assert (reasoning and replace(reasoning, extra=None)) == expected
     if reasoning and "reasoning_effort" not in fields:
         assert reasoning.extra == opaque(fields)
 
@@ -255,13 +255,13 @@ def test_reasoning(fields: dict[str, Any], meant: Reasoning | None) -> None:
 def test_encrypted_reasoning() -> None:
     details = [{"type": "reasoning.encrypted", "index": 0, "data": "xyz"}]
     message = {"role": "assistant", "reasoning_details": details, "reasoning_content": 5}
-    (part,) = asked(messages=[message]).turns[0].parts
+    (part,) = parsed(messages=[message]).turns[0].parts
     assert part == Thinking(signature=opaque(details), redacted=True)
 
 
 def test_logprobs_without_a_number() -> None:
-    assert asked(logprobs=True).sampling.top_logprobs == 0
-    assert asked(logprobs=False).sampling.top_logprobs is None
+    assert parsed(logprobs=True).sampling.top_logprobs == 0
+    assert parsed(logprobs=False).sampling.top_logprobs is None
 
 
 @pytest.mark.parametrize(
@@ -344,14 +344,14 @@ def test_logprobs_without_a_number() -> None:
 )
 def test_errors_name_the_field(fields: dict[str, Any], param: str, reason: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        asked(**fields)
+        parsed(**fields)
     assert refused.value.param == param
     assert refused.value.message == f"{param}: {reason}"
 
 
 def test_unknown_role() -> None:
     with pytest.raises(InvalidRequest, match=r"messages\.0\.role: Input should be one of 'system'"):
-        asked(messages=[{"role": "wizard", "content": "hi"}])
+        parsed(messages=[{"role": "wizard", "content": "hi"}])
 
 
 def test_body_that_is_not_an_object() -> None:
@@ -378,8 +378,8 @@ def test_body_without_foreign_reasoning_is_copied_shallowly() -> None:
 
 
 def test_foreign_reasoning_is_restored_or_removed() -> None:
-    own = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
-    packed = wrap(ProviderData(Format.CHAT, own), "here")
+    native = [{"type": "reasoning.encrypted", "index": 0, "data": "own"}]
+    packed = wrap(ProviderData(Format.CHAT, native), "here")
     other = wrap(ProviderData(Format.MESSAGES, "sig"), "here")
     user = {"role": "user", "content": "2+2"}
     home = {
@@ -401,7 +401,7 @@ def test_foreign_reasoning_is_restored_or_removed() -> None:
             "role": "assistant",
             "content": "4",
             "reasoning_content": "hm",
-            "reasoning_details": own,
+            "reasoning_details": native,
         },
         user,
         {"role": "assistant", "content": "4", "name": "ann"},
@@ -416,7 +416,7 @@ def test_foreign_reasoning_is_restored_or_removed() -> None:
 def test_legacy_function_calls_get_unique_ids() -> None:
     call = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
     result = {"role": "function", "name": "f", "content": "1"}
-    turns = asked(messages=[call, result, call, result]).turns
+    turns = parsed(messages=[call, result, call, result]).turns
     ids = [getattr(part, "id", None) or getattr(part, "call_id", None) for (part,) in parts(turns)]
     assert ids == ["f", "f", "f_2", "f_2"]
 
@@ -428,7 +428,7 @@ def test_extra_fields_of_calls_results_and_texts() -> None:
         "function": {"name": "f", "arguments": "{}"},
         "extra_content": {"vendor": {"thought_signature": "s"}},
     }
-    turns = asked(
+    turns = parsed(
         messages=[
             {"role": "user", "content": [{"type": "text", "text": "hi", "lang": "en"}]},
             {"role": "assistant", "tool_calls": [call]},
@@ -449,7 +449,7 @@ def test_web_search_options() -> None:
         "search_context_size": "low",
         "user_location": {"type": "approximate", "approximate": {"city": "Oslo", "country": None}},
     }
-    (tool,) = asked(web_search_options=options).tools
+    (tool,) = parsed(web_search_options=options).tools
     assert tool == Tool(
         kind=ToolKind.SERVER,
         name="web_search",
@@ -460,7 +460,7 @@ def test_web_search_options() -> None:
 
 def test_extra_tool_fields() -> None:
     function = {"name": "f", "response": {"type": "object"}, "cache": False}
-    (tool,) = asked(
+    (tool,) = parsed(
         tools=[{"type": "function", "function": function, "cache_control": {"ttl": "1h"}}]
     ).tools
     assert tool.extra == opaque({"response": {"type": "object"}})
@@ -469,15 +469,15 @@ def test_extra_tool_fields() -> None:
 
 def test_unknown_response_format_is_kept() -> None:
     form = {"type": "grammar", "grammar": "root ::= x"}
-    prompt = asked(response_format=form)
+    prompt = parsed(response_format=form)
     assert prompt.output is None
     assert prompt.extra == opaque({"response_format": form})
-    assert asked(response_format={"type": "text"}).extra is None
+    assert parsed(response_format={"type": "text"}).extra is None
 
 
 def test_large_strings_are_not_copied() -> None:
     text = "x" * 100_000
-    (turn,) = asked(messages=[{"role": "user", "content": [{"type": "text", "text": text}]}]).turns
+    (turn,) = parsed(messages=[{"role": "user", "content": [{"type": "text", "text": text}]}]).turns
     (part,) = turn.parts
     assert isinstance(part, Text)
     assert part.text is text

@@ -89,7 +89,7 @@ def test_damaged_signatures_are_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("thought", "own", "target", "fields", "lost"),
+    ("thought", "same_format", "target", "fields", "dropped_names"),
     [
         (Thinking("hm"), True, HERE, {"reasoning_content": "hm"}, False),
         (Thinking("hm"), False, HERE, {}, True),
@@ -129,9 +129,13 @@ def test_damaged_signatures_are_not_sent() -> None:
     ],
 )
 def test_render_reasoning(
-    thought: Thinking, own: bool, target: Target, fields: dict[str, Any], lost: bool
+    thought: Thinking,
+    same_format: bool,
+    target: Target,
+    fields: dict[str, Any],
+    dropped_names: bool,
 ) -> None:
-    assert render_reasoning([thought], target, same_format=own) == (fields, lost)
+    assert render_reasoning([thought], target, same_format=same_format) == (fields, dropped_names)
 
 
 def test_details_of_one_thought_omit_its_text() -> None:

@@ -43,7 +43,7 @@ def rendered(
     return CODEC.render_prompt(prompt, Target(model="upstream", **(traits or {})))
 
 
-def said(rendering: Rendering) -> dict[str, Any]:
+def extra_fields(rendering: Rendering) -> dict[str, Any]:
     """The body without what every body has."""
     body = dict(rendering.body)
     assert body.pop("model") == "upstream"
@@ -58,14 +58,14 @@ def test_minimal_body() -> None:
 
 
 def test_streams_request_usage() -> None:
-    assert said(rendered(stream=True)) == {
+    assert extra_fields(rendered(stream=True)) == {
         "stream": True,
         "stream_options": {"include_usage": True},
     }
 
 
 @pytest.mark.parametrize(
-    ("asked", "traits", "fields", "lost"),
+    ("max_tokens", "traits", "fields", "dropped_names"),
     [
         (500, {}, {"max_completion_tokens": 500}, set()),
         (500, {"plain_max_tokens": True}, {"max_tokens": 500}, set()),
@@ -75,43 +75,45 @@ def test_streams_request_usage() -> None:
     ],
 )
 def test_max_tokens(
-    asked: int | None, traits: dict[str, Any], fields: dict[str, Any], lost: set[str]
+    max_tokens: int | None, traits: dict[str, Any], fields: dict[str, Any], dropped_names: set[str]
 ) -> None:
-    rendering = rendered(max_tokens=asked, traits=traits)
-    assert said(rendering) == fields
-    assert rendering.dropped == lost
+    rendering = rendered(max_tokens=max_tokens, traits=traits)
+    assert extra_fields(rendering) == fields
+    assert rendering.dropped == dropped_names
 
 
 def test_more_than_four_stop_sequences_are_emulated() -> None:
     rendering = rendered(stop=("1", "", "2", "3", "4", "5", "6"))
-    assert said(rendering) == {"stop": ["1", "2", "3", "4"]}
+    assert extra_fields(rendering) == {"stop": ["1", "2", "3", "4"]}
     assert rendering.stop == ("5", "6")
     assert rendering.dropped == set()
 
 
 @pytest.mark.parametrize(
-    ("style", "fields", "lost"),
+    ("style", "fields", "dropped_names"),
     [
         (SamplingStyle.BOTH, {"temperature": 0.5, "top_p": 0.9}, set()),
         (SamplingStyle.ONE, {"temperature": 0.5}, {"top_p"}),
         (SamplingStyle.NEITHER, {}, {"temperature", "top_p"}),
     ],
 )
-def test_sampling_styles(style: SamplingStyle, fields: dict[str, Any], lost: set[str]) -> None:
+def test_sampling_styles(
+    style: SamplingStyle, fields: dict[str, Any], dropped_names: set[str]
+) -> None:
     rendering = rendered(sampling=Sampling(temperature=0.5, top_p=0.9), traits={"sampling": style})
-    assert said(rendering) == fields
-    assert rendering.dropped == lost
+    assert extra_fields(rendering) == fields
+    assert rendering.dropped == dropped_names
 
 
 def test_sampling_from_other_formats() -> None:
     sampling = Sampling(top_p=0.9, top_k=5, top_logprobs=2, choices=1)
     rendering = rendered(sampling=sampling, traits={"sampling": SamplingStyle.ONE})
-    assert said(rendering) == {"top_p": 0.9}
+    assert extra_fields(rendering) == {"top_p": 0.9}
     assert rendering.dropped == {"top_k", "logprobs"}
 
 
 @pytest.mark.parametrize(
-    ("reasoning", "traits", "effort", "lost"),
+    ("reasoning", "traits", "effort", "dropped_names"),
     [
         (None, {}, None, False),
         (Reasoning(effort="high"), {}, "high", False),
@@ -126,15 +128,15 @@ def test_sampling_from_other_formats() -> None:
     ],
 )
 def test_effort(
-    reasoning: Reasoning | None, traits: dict[str, Any], effort: str | None, lost: bool
+    reasoning: Reasoning | None, traits: dict[str, Any], effort: str | None, dropped_names: bool
 ) -> None:
     rendering = rendered(reasoning=reasoning, traits=traits)
-    assert said(rendering).get("reasoning_effort") == effort
-    assert rendering.dropped == ({"reasoning_effort"} if lost else set())
+    assert extra_fields(rendering).get("reasoning_effort") == effort
+    assert rendering.dropped == ({"reasoning_effort"} if dropped_names else set())
 
 
 @pytest.mark.parametrize(
-    ("style", "reasoning", "effort", "lost"),
+    ("style", "reasoning", "effort", "dropped_names"),
     [
         (ToolEffort.KEEP, Reasoning(effort="high"), "high", False),
         (ToolEffort.DROP, Reasoning(effort="high"), None, True),
@@ -145,21 +147,21 @@ def test_effort(
     ],
 )
 def test_effort_with_tools(
-    style: ToolEffort, reasoning: Reasoning | None, effort: str | None, lost: bool
+    style: ToolEffort, reasoning: Reasoning | None, effort: str | None, dropped_names: bool
 ) -> None:
     traits = {"tool_effort": style}
     rendering = rendered(reasoning=reasoning, tools=(TOOL,), traits=traits)
-    assert said(rendering).get("reasoning_effort") == effort
-    assert rendering.dropped == ({"reasoning_effort"} if lost else set())
-    without = said(rendered(reasoning=Reasoning(effort="high"), traits=traits))
+    assert extra_fields(rendering).get("reasoning_effort") == effort
+    assert rendering.dropped == ({"reasoning_effort"} if dropped_names else set())
+    without = extra_fields(rendered(reasoning=Reasoning(effort="high"), traits=traits))
     assert without == {"reasoning_effort": "high"}
 
 
 def test_compatible_reasoning_fields_are_kept() -> None:
     extra = ProviderData(Format.CHAT, {"thinking": {"type": "enabled", "budget_tokens": 5000}})
     reasoning = Reasoning(enabled=True, budget=5000, extra=extra)
-    assert said(rendered(Format.CHAT, reasoning=reasoning)) == extra.data
-    assert said(rendered(Format.CHAT, reasoning=Reasoning(effort="ultra"))) == {
+    assert extra_fields(rendered(Format.CHAT, reasoning=reasoning)) == extra.data
+    assert extra_fields(rendered(Format.CHAT, reasoning=Reasoning(effort="ultra"))) == {
         "reasoning_effort": "ultra"
     }
 
@@ -204,14 +206,14 @@ def test_compatible_reasoning_fields_are_kept() -> None:
 )
 def test_structured_output(output: OutputFormat, form: dict[str, Any]) -> None:
     rendering = rendered(output=output)
-    assert said(rendering) == {"response_format": form}
+    assert extra_fields(rendering) == {"response_format": form}
     assert not rendering.fenced
 
 
 def test_schema_as_instruction_where_unsupported() -> None:
     output = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=STRICT)
     rendering = rendered(output=output, traits={"structured": False})
-    assert said(rendering) == {}
+    assert extra_fields(rendering) == {}
     assert rendering.fenced
     words = (
         "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
@@ -224,7 +226,7 @@ def test_schema_as_instruction_where_unsupported() -> None:
 
 def test_identity_fields() -> None:
     agent = orjson.dumps({"device_id": "d", "session_id": "s"}).decode()
-    body = said(rendered(user=agent, service_tier="standard_only", verbosity="low"))
+    body = extra_fields(rendered(user=agent, service_tier="standard_only", verbosity="low"))
     assert body == {
         "prompt_cache_key": "043a718774c572bd8a25adbeb1bfcd5c",
         "user": body["user"],
@@ -232,7 +234,7 @@ def test_identity_fields() -> None:
         "verbosity": "low",
     }
     assert len(body["user"]) == 32
-    assert said(rendered(user="ann", cache_key="thread")) == {
+    assert extra_fields(rendered(user="ann", cache_key="thread")) == {
         "user": "ann",
         "prompt_cache_key": "thread",
     }
@@ -241,13 +243,13 @@ def test_identity_fields() -> None:
 def test_gateway_fields_are_not_reported_as_dropped() -> None:
     fields = {"store": True, "include": ("reasoning.encrypted_content",)}
     rendering = rendered(Format.RESPONSES, **fields)
-    assert said(rendering) == {}
+    assert extra_fields(rendering) == {}
     assert rendering.dropped == set()
 
 
 def test_metadata_is_dropped_from_other_formats() -> None:
     rendering = rendered(Format.RESPONSES, metadata={"run": "7"})
-    assert said(rendering) == {}
+    assert extra_fields(rendering) == {}
     assert rendering.dropped == {"metadata"}
 
 
@@ -262,10 +264,10 @@ def test_schema_that_cannot_be_strict() -> None:
 
 def test_unknown_fields_return_to_their_format_or_are_reported() -> None:
     extra = {"logit_bias": {"5": 1}, "prediction": None}
-    own = rendered(Format.CHAT, extra=ProviderData(Format.CHAT, extra))
-    assert said(own) == extra
+    native = rendered(Format.CHAT, extra=ProviderData(Format.CHAT, extra))
+    assert extra_fields(native) == extra
     foreign = rendered(extra=ProviderData(Format.MESSAGES, extra | {"container": "c"}))
-    assert said(foreign) == {}
+    assert extra_fields(foreign) == {}
     assert foreign.dropped == {"logit_bias", "container"}
 
 
@@ -332,8 +334,8 @@ def test_chat_prompt_round_trip(case: str) -> None:
     assert again.tools == prompt.tools
     assert again.tool_choice == prompt.tool_choice
     assert rendering.dropped == ({"logprobs"} if "logprobs" in body else set())
-    lost = {"logprobs", "top_logprobs", "stream_options"}
-    for field in body.keys() - lost - {"model", "messages", "tool_choice"}:
+    dropped_names = {"logprobs", "top_logprobs", "stream_options"}
+    for field in body.keys() - dropped_names - {"model", "messages", "tool_choice"}:
         assert rendering.body[field] == body[field], field
     assert rendering.body.keys() <= body.keys()
 

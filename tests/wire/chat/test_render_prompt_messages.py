@@ -34,12 +34,15 @@ LATE = {"system_turns": True}
 
 
 def rendered(
-    *turns: Turn, format: Format = Format.MESSAGES, lost: set[str] | None = None, **traits: Any
+    *turns: Turn,
+    format: Format = Format.MESSAGES,
+    dropped_names: set[str] | None = None,
+    **traits: Any,
 ) -> list[dict[str, Any]]:
-    losses = Dropped(Format.CHAT)
+    dropped = Dropped(Format.CHAT)
     prompt = Prompt(format=format, model="m", turns=turns)
-    messages = render_messages(prompt, Target(model="m", origin="here", **traits), losses)
-    assert losses.names == (lost or set())
+    messages = render_messages(prompt, Target(model="m", origin="here", **traits), dropped)
+    assert dropped.names == (dropped_names or set())
     return messages
 
 
@@ -112,7 +115,7 @@ def test_adjacent_turns_of_one_role_are_merged() -> None:
         assistant(ToolCall("c", "f", "{}")),
         user(result("c", "1")),
     )
-    assert rendered(*turns, format=Format.RESPONSES, lost={"thinking"}) == [
+    assert rendered(*turns, format=Format.RESPONSES, dropped_names={"thinking"}) == [
         {"role": "user", "content": "A\n\nB"},
         {
             "role": "assistant",
@@ -142,7 +145,7 @@ def test_chat_client_messages_are_not_merged() -> None:
 
 def test_assistant_turn_with_only_reasoning_is_omitted() -> None:
     turns = user("A"), assistant(Thinking("hm", ProviderData(Format.MESSAGES, "sig"))), user("B")
-    assert rendered(*turns, lost={"thinking"}) == [
+    assert rendered(*turns, dropped_names={"thinking"}) == [
         {"role": "user", "content": "A"},
         {"role": "user", "content": "B"},
     ]
@@ -249,22 +252,24 @@ def test_call_ids_are_sanitized_in_calls_and_results() -> None:
 
 
 def test_extra_call_fields() -> None:
-    said = {"extra_content": {"vendor": {"thought_signature": "s"}}}
+    extra = {"extra_content": {"vendor": {"thought_signature": "s"}}}
 
     def turns(format: Format, pocket: dict[str, Any]) -> tuple[Turn, ...]:
         call = ToolCall("a", "f", "{}", extra=ProviderData(format, pocket))
         return assistant(call), user(result("a", "1", extra=ProviderData(format, {"took_ms": 5})))
 
-    own = rendered(*turns(Format.CHAT, said), format=Format.CHAT)
-    assert own[0]["tool_calls"][0]["extra_content"] == said["extra_content"]
-    assert own[1] == {"role": "tool", "tool_call_id": "a", "content": "1", "took_ms": 5}
+    native = rendered(*turns(Format.CHAT, extra), format=Format.CHAT)
+    assert native[0]["tool_calls"][0]["extra_content"] == extra["extra_content"]
+    assert native[1] == {"role": "tool", "tool_call_id": "a", "content": "1", "took_ms": 5}
     rendered(
         *turns(Format.MESSAGES, {"toolset_name": "t", "id": "x", "caller": {"type": "direct"}}),
-        lost={"content.toolset_name", "content.took_ms"},
+        dropped_names={"content.toolset_name", "content.took_ms"},
     )
     whole_item = {"type": "local_shell_call", "id": "x", "action": {}}
     rendered(
-        *turns(Format.RESPONSES, whole_item), format=Format.RESPONSES, lost={"content.took_ms"}
+        *turns(Format.RESPONSES, whole_item),
+        format=Format.RESPONSES,
+        dropped_names={"content.took_ms"},
     )
 
 
@@ -286,8 +291,8 @@ def test_unsupported_parts_are_reported() -> None:
             Image(Source(url="https://a")),
         ),
     )
-    lost = {"search_result", "web_search", "citations", "image"}
-    assert rendered(*turns, lost=lost) == [
+    dropped_names = {"search_result", "web_search", "citations", "image"}
+    assert rendered(*turns, dropped_names=dropped_names) == [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "So"},
     ]
@@ -328,7 +333,7 @@ def test_cache_breakpoints_where_supported() -> None:
                 {"type": "text", "text": "Short."},
             ],
         },
-        rendered(*turns, lost={"cache_marks"})[1],
+        rendered(*turns, dropped_names={"cache_marks"})[1],
         {
             "role": "tool",
             "tool_call_id": "a",
@@ -370,13 +375,13 @@ def test_reasoning_returns_to_its_origin() -> None:
         "reasoning_content": "hm",
         "reasoning_details": details,
     }
-    assert rendered(assistant(elsewhere, "So"), lost={"thinking"}) == [
+    assert rendered(assistant(elsewhere, "So"), dropped_names={"thinking"}) == [
         {"role": "assistant", "content": "So"}
     ]
     plain = Thinking("hm", origin="here")
     (message,) = rendered(assistant(plain, "So"), reasoning_text=True)
     assert message["reasoning_content"] == "hm"
-    rendered(assistant(plain, "So"), lost={"thinking"})
+    rendered(assistant(plain, "So"), dropped_names={"thinking"})
 
 
 def test_messages_are_never_empty() -> None:

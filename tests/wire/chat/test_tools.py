@@ -39,15 +39,15 @@ def rendered(
     *tools: Tool,
     format: Format = Format.MESSAGES,
     turns: tuple[Turn, ...] = (),
-    lost: set[str] | None = None,
+    dropped_names: set[str] | None = None,
     custom_tools: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
-    losses = Dropped(Format.CHAT)
+    dropped = Dropped(Format.CHAT)
     prompt = Prompt(format=format, model="m", turns=turns, tools=tools, **fields)
-    said = render_tools(prompt, Target(model="m", custom_tools=custom_tools), losses)
-    assert losses.names == (lost or set())
-    return said
+    fields = render_tools(prompt, Target(model="m", custom_tools=custom_tools), dropped)
+    assert dropped.names == (dropped_names or set())
+    return fields
 
 
 def function(name: str, **more: Any) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def test_functions() -> None:
         cache=CacheBreakpoint(),
         extra=ProviderData(Format.MESSAGES, {"defer_loading": True}),
     )
-    said = rendered(F, described, lost={"cache_marks", "tools.defer_loading"})
-    (plain, named) = said["tools"]
+    fields = rendered(F, described, dropped_names={"cache_marks", "tools.defer_loading"})
+    (plain, named) = fields["tools"]
     assert plain == function("f")
     name = named["function"].pop("name")
     assert name.startswith("fs__list_files_")
@@ -82,7 +82,7 @@ def test_functions() -> None:
 
 def test_strict_only_where_the_schema_allows_it() -> None:
     loose = Tool(kind=ToolKind.FUNCTION, name="f", schema=EMPTY, strict=True)
-    assert rendered(loose, lost={"tools.strict"}) == {"tools": [function("f")]}
+    assert rendered(loose, dropped_names={"tools.strict"}) == {"tools": [function("f")]}
     unstrict = Tool(kind=ToolKind.FUNCTION, name="f", schema=SCHEMA, strict=False)
     assert rendered(unstrict) == {"tools": [function("f", parameters=SCHEMA)]}
 
@@ -127,12 +127,12 @@ def test_custom_tools_native_and_as_function() -> None:
 
 
 def test_client_executed_search_becomes_a_function() -> None:
-    (tool,) = rendered(SEARCH, lost={"tools.allowed_domains", "tools.max_uses"})["tools"]
+    (tool,) = rendered(SEARCH, dropped_names={"tools.allowed_domains", "tools.max_uses"})["tools"]
     assert tool["function"]["name"] == "web_search"
     assert tool["function"]["parameters"]["required"] == ["query"]
     choice = ToolChoice(ChoiceMode.NAMED, name="web_search")
-    lost = {"tools.allowed_domains", "tools.max_uses"}
-    assert rendered(SEARCH, tool_choice=choice, lost=lost)["tool_choice"] == {
+    dropped_names = {"tools.allowed_domains", "tools.max_uses"}
+    assert rendered(SEARCH, tool_choice=choice, dropped_names=dropped_names)["tool_choice"] == {
         "type": "function",
         "function": {"name": "web_search"},
     }
@@ -140,12 +140,12 @@ def test_client_executed_search_becomes_a_function() -> None:
 
 def test_server_tools_are_dropped() -> None:
     search = Tool(kind=ToolKind.SERVER, name="web_search", search=WebSearch())
-    assert rendered(CODE, F, search, lost={"code_execution", "web_search"}) == {
+    assert rendered(CODE, F, search, dropped_names={"code_execution", "web_search"}) == {
         "tools": [function("f")]
     }
-    assert rendered(search, lost={"web_search"}) == {}
+    assert rendered(search, dropped_names={"web_search"}) == {}
     nothing = ToolChoice(ChoiceMode.NONE)
-    assert rendered(CODE, tool_choice=nothing, lost={"code_execution"}) == {}
+    assert rendered(CODE, tool_choice=nothing, dropped_names={"code_execution"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_forced_tool_that_cannot_be_sent(
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "fields"),
     [
         (None, None),
         (ToolChoice(ChoiceMode.AUTO), "auto"),
@@ -189,8 +189,8 @@ def test_forced_tool_that_cannot_be_sent(
         ),
     ],
 )
-def test_choices(choice: ToolChoice | None, said: Any) -> None:
-    assert rendered(F, G, tool_choice=choice).get("tool_choice") == said
+def test_choices(choice: ToolChoice | None, fields: Any) -> None:
+    assert rendered(F, G, tool_choice=choice).get("tool_choice") == fields
 
 
 def test_allowed_tools() -> None:
@@ -214,8 +214,8 @@ def test_allowed_tools() -> None:
 def test_parallel_calls() -> None:
     assert rendered(F, parallel_tool_calls=False)["parallel_tool_calls"] is False
     assert "parallel_tool_calls" not in rendered(F, parallel_tool_calls=True)
-    own = rendered(F, format=Format.CHAT, parallel_tool_calls=True)
-    assert own["parallel_tool_calls"] is True
+    native = rendered(F, format=Format.CHAT, parallel_tool_calls=True)
+    assert native["parallel_tool_calls"] is True
 
 
 def test_history_with_calls_gets_placeholder_tools() -> None:
@@ -227,28 +227,28 @@ def test_history_with_calls_gets_placeholder_tools() -> None:
 
 
 def test_chat_tool_definitions_round_trip() -> None:
-    def own(data: dict[str, Any], kind: ToolKind, name: str) -> Tool:
+    def native_tool(data: dict[str, Any], kind: ToolKind, name: str) -> Tool:
         search = WebSearch() if name == "web_search" else None
         definition = ProviderData(Format.CHAT, data)
         return Tool(kind=kind, name=name, search=search, definition=definition)
 
-    odd = function("my.tool") | {"cache_control": {"type": "ephemeral"}}
+    malformed = function("my.tool") | {"cache_control": {"type": "ephemeral"}}
     custom = {"type": "custom", "custom": {"name": "patch"}}
     browser = {"type": "browser", "depth": 3}
     options = {"web_search_options": {"search_context_size": "low"}}
     choice = ToolChoice(ChoiceMode.AUTO, allowed=("browser",))
-    said = rendered(
-        own(odd, ToolKind.FUNCTION, "my.tool"),
-        own(custom, ToolKind.CUSTOM, "patch"),
-        own(browser, ToolKind.SERVER, "browser"),
-        own({"name": "old"}, ToolKind.FUNCTION, "old"),
-        own(options, ToolKind.SERVER, "web_search"),
+    fields = rendered(
+        native_tool(malformed, ToolKind.FUNCTION, "my.tool"),
+        native_tool(custom, ToolKind.CUSTOM, "patch"),
+        native_tool(browser, ToolKind.SERVER, "browser"),
+        native_tool({"name": "old"}, ToolKind.FUNCTION, "old"),
+        native_tool(options, ToolKind.SERVER, "web_search"),
         format=Format.CHAT,
         tool_choice=choice,
     )
-    renamed = said["tools"][0]["function"]["name"]
+    renamed = fields["tools"][0]["function"]["name"]
     assert renamed.startswith("my_tool_")
-    assert said == {
+    assert fields == {
         "tools": [
             function(renamed) | {"cache_control": {"type": "ephemeral"}},
             custom,
@@ -261,7 +261,7 @@ def test_chat_tool_definitions_round_trip() -> None:
         },
         **options,
     }
-    assert odd["function"]["name"] == "my.tool"
+    assert malformed["function"]["name"] == "my.tool"
 
 
 def test_chat_tool_choice_round_trip() -> None:

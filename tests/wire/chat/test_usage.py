@@ -56,8 +56,8 @@ def test_parts_never_exceed_totals() -> None:
         output_tokens=3,
         reasoning_tokens=9,
     )
-    told = render_usage(usage)
-    assert told["total_tokens"] == 13
-    assert told["prompt_tokens_details"]["cached_tokens"] == 8
-    assert told["prompt_tokens_details"]["cache_write_tokens"] == 2
-    assert told["completion_tokens_details"]["reasoning_tokens"] == 3
+    rendered = render_usage(usage)
+    assert rendered["total_tokens"] == 13
+    assert rendered["prompt_tokens_details"]["cached_tokens"] == 8
+    assert rendered["prompt_tokens_details"]["cache_write_tokens"] == 2
+    assert rendered["completion_tokens_details"]["reasoning_tokens"] == 3

@@ -34,12 +34,12 @@ def body(**marked: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("ttl", "expected_ttl"),
     [(None, None), ("5m", "5m"), ("30m", "5m"), ("1h", "1h"), ("12h", "1h"), ("7d", None)],
 )
-def test_ttl(asked: str | None, said: str | None) -> None:
-    expected = {"type": "ephemeral"} | ({"ttl": said} if said else {})
-    assert render_cache_breakpoint(CacheBreakpoint(asked)) == expected
+def test_ttl(ttl: str | None, expected_ttl: str | None) -> None:
+    expected = {"type": "ephemeral"} | ({"ttl": expected_ttl} if expected_ttl else {})
+    assert render_cache_breakpoint(CacheBreakpoint(ttl)) == expected
 
 
 def test_at_most_four_breakpoints_and_the_last_stay() -> None:

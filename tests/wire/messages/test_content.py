@@ -44,10 +44,10 @@ def blocks(
     format: Format = Format.CHAT,
     target: Target | None = None,
 ) -> tuple[list[Any], set[str]]:
-    losses = Dropped(Format.MESSAGES)
+    dropped = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=())
-    content = ContentRenderer(prompt, target or Target(model="m", origin="here"), losses)
-    return content.render(Turn(role, parts)), losses.names
+    content = ContentRenderer(prompt, target or Target(model="m", origin="here"), dropped)
+    return content.render(Turn(role, parts)), dropped.names
 
 
 def test_texts_and_refusals() -> None:
@@ -58,21 +58,24 @@ def test_texts_and_refusals() -> None:
 
 
 def test_extra_fields() -> None:
-    (block,), lost = blocks(Text("Hi", extra=OWN))
+    (block,), dropped_names = blocks(Text("Hi", extra=OWN))
     assert block == {"type": "text", "text": "Hi", "glow": 1}
-    assert lost == set()
-    (block,), lost = blocks(Text("Hi", extra=FOREIGN))
+    assert dropped_names == set()
+    (block,), dropped_names = blocks(Text("Hi", extra=FOREIGN))
     assert block == {"type": "text", "text": "Hi"}
-    assert lost == {"content.phase"}
+    assert dropped_names == {"content.phase"}
 
 
 def test_citations() -> None:
-    own = {"type": "page_location", "cited_text": "x"}
+    native = {"type": "page_location", "cited_text": "x"}
     foreign = ProviderData(Format.CHAT, {"type": "url_citation"})
-    cited = (Citation(extra=ProviderData(Format.MESSAGES, own)), Citation(url="u", extra=foreign))
-    (block,), lost = blocks(Text("Hi", citations=cited), role=ASSISTANT)
-    assert block == {"type": "text", "text": "Hi", "citations": [own]}
-    assert lost == {"citations"}
+    cited = (
+        Citation(extra=ProviderData(Format.MESSAGES, native)),
+        Citation(url="u", extra=foreign),
+    )
+    (block,), dropped_names = blocks(Text("Hi", citations=cited), role=ASSISTANT)
+    assert block == {"type": "text", "text": "Hi", "citations": [native]}
+    assert dropped_names == {"citations"}
 
 
 def test_cache_breakpoints_where_supported() -> None:
@@ -132,9 +135,11 @@ def test_foreign_reasoning_is_dropped(thinking: Thinking) -> None:
     ],
 )
 def test_arguments_become_an_object(arguments: str, kind: CallKind, expected: Any) -> None:
-    (block,), lost = blocks(ToolCall("c", "f", arguments, kind, extra=FOREIGN), role=ASSISTANT)
+    (block,), dropped_names = blocks(
+        ToolCall("c", "f", arguments, kind, extra=FOREIGN), role=ASSISTANT
+    )
     assert block == {"type": "tool_use", "id": "c", "name": "f", "input": expected}
-    assert lost == {"content.phase"}
+    assert dropped_names == {"content.phase"}
 
 
 def test_ids_and_names_match_in_calls_and_results() -> None:
@@ -154,7 +159,7 @@ def test_ids_and_names_match_in_calls_and_results() -> None:
 def test_results() -> None:
     image = {"type": "base64", "media_type": "image/png", "data": PNG}
     reference = {"type": "tool_reference", "tool_name": "x"}
-    parts, lost = blocks(
+    parts, dropped_names = blocks(
         ToolResult("a", (Text("4 degrees"),)),
         ToolResult("b", (Text("no such city"), Text("")), is_error=True, cache=CacheBreakpoint()),
         ToolResult(
@@ -194,7 +199,7 @@ def test_results() -> None:
             "glow": 1,
         },
     ]
-    assert lost == set()
+    assert dropped_names == set()
 
 
 def test_media() -> None:
@@ -263,12 +268,12 @@ def test_native_server_tools_round_trip() -> None:
 
 
 def test_foreign_server_tools_are_dropped() -> None:
-    shown = ProviderData(Format.MESSAGES, {"type": "server_tool_use"})
+    extra = ProviderData(Format.MESSAGES, {"type": "server_tool_use"})
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_gw1_ws", "content": []}
     assert blocks(
         ServerToolCall("ci_1", "code_interpreter", "{}", extra=FOREIGN),
         ServerToolResult("ci_1", "code_interpreter", FOREIGN),
-        ServerToolCall("srvtoolu_gw1_ws", "web_search", "{}", extra=shown),
+        ServerToolCall("srvtoolu_gw1_ws", "web_search", "{}", extra=extra),
         ServerToolResult("srvtoolu_gw1_ws", "web_search", ProviderData(Format.MESSAGES, found)),
         UnknownPart("computer_call", FOREIGN),
         role=ASSISTANT,

@@ -12,23 +12,23 @@ from gateway.wire.messages.content import parse_citation
 
 
 def test_web_page() -> None:
-    said = {
+    data = {
         "type": "web_search_result_location",
         "url": "https://example.org/oslo",
         "title": "Oslo",
         "cited_text": "Oslo is large.",
         "encrypted_index": "aWR4",
     }
-    assert parse_citation(said) == Citation(
+    assert parse_citation(data) == Citation(
         url="https://example.org/oslo",
         title="Oslo",
         cited_text="Oslo is large.",
-        extra=ProviderData(Format.MESSAGES, said),
+        extra=ProviderData(Format.MESSAGES, data),
     )
 
 
 def test_document_location() -> None:
-    said = {
+    data = {
         "type": "char_location",
         "cited_text": "Oslo",
         "document_index": 0,
@@ -36,12 +36,17 @@ def test_document_location() -> None:
         "start_char_index": 3,
         "end_char_index": 7,
     }
-    citation = parse_citation(said)
+    citation = parse_citation(data)
     assert (citation.title, citation.cited_text) == ("Towns", "Oslo")
     assert (citation.start, citation.end, citation.url) == (None, None, None)
 
 
-@pytest.mark.parametrize("odd", [None, 1, True, [], {}])
-def test_malformed_fields_are_ignored(odd: Any) -> None:
-    said = {"url": odd, "title": odd, "document_title": odd, "cited_text": odd}
-    assert parse_citation(said) == Citation(extra=ProviderData(Format.MESSAGES, said))
+@pytest.mark.parametrize("malformed", [None, 1, True, [], {}])
+def test_malformed_fields_are_ignored(malformed: Any) -> None:
+    data = {
+        "url": malformed,
+        "title": malformed,
+        "document_title": malformed,
+        "cited_text": malformed,
+    }
+    assert parse_citation(data) == Citation(extra=ProviderData(Format.MESSAGES, data))

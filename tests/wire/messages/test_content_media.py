@@ -12,7 +12,7 @@ from gateway.wire.messages.content import document_source, image_source
 
 
 @pytest.mark.parametrize(
-    ("said", "data", "expected"),
+    ("media_type", "data", "expected"),
     [
         ("image/png", "iVBORw0KGgo=", "image/png"),
         ("image/png", "/9j/4AAQ", "image/jpeg"),
@@ -23,8 +23,10 @@ from gateway.wire.messages.content import document_source, image_source
         (None, "????", "image/png"),
     ],
 )
-def test_image_type_is_detected_from_its_bytes(said: str | None, data: str, expected: str) -> None:
-    image = Image(Source(data=data, media_type=said))
+def test_image_type_is_detected_from_its_bytes(
+    media_type: str | None, data: str, expected: str
+) -> None:
+    image = Image(Source(data=data, media_type=media_type))
     assert image_source(image, same_format=False) == {
         "type": "base64",
         "media_type": expected,
@@ -98,8 +100,8 @@ def test_file_ids_are_for_their_own_vendor() -> None:
 
 
 def test_native_documents_are_unchanged() -> None:
-    odd = Source(data="UEsDBA==", media_type="application/zip")
-    assert document_source(Document(odd), same_format=True) == {
+    malformed = Source(data="UEsDBA==", media_type="application/zip")
+    assert document_source(Document(malformed), same_format=True) == {
         "type": "base64",
         "media_type": "application/zip",
         "data": "UEsDBA==",

@@ -41,13 +41,13 @@ from gateway.wire.messages.encode import MessagesEncoder
 from gateway.wire.signatures import unwrap
 from tests.wire.stream_cases import frames_of, prompt
 
-STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
+METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
 BEGIN = Begin("up_1", "upstream-model")
 DONE = End(StopReason.END_TURN, Usage(input_tokens=25, output_tokens=3))
 
 
 def encoder() -> MessagesEncoder:
-    return MessagesEncoder(prompt(Format.MESSAGES, "shown"), STAMP)
+    return MessagesEncoder(prompt(Format.MESSAGES, "shown"), METADATA)
 
 
 def events_of(raw: bytes) -> list[Any]:
@@ -59,17 +59,17 @@ def events_of(raw: bytes) -> list[Any]:
     return events
 
 
-def spoken(*events: Event) -> list[Any]:
+def encoded(*events: Event) -> list[Any]:
     """The events of a whole message but for its first and its last two."""
-    ours = encoder()
-    told = events_of(b"".join(map(ours.encode, (BEGIN, *events, DONE))))
-    assert [told[0]["type"], told[-1]["type"]] == ["message_start", "message_stop"]
-    return told[1:-2]
+    messages_encoder = encoder()
+    frames = events_of(b"".join(map(messages_encoder.encode, (BEGIN, *events, DONE))))
+    assert [frames[0]["type"], frames[-1]["type"]] == ["message_start", "message_stop"]
+    return frames[1:-2]
 
 
 def ending(*events: Event) -> Any:
-    ours = encoder()
-    return events_of(b"".join(map(ours.encode, (BEGIN, *events))))[-2]
+    messages_encoder = encoder()
+    return events_of(b"".join(map(messages_encoder.encode, (BEGIN, *events))))[-2]
 
 
 def start(index: int, block: Any) -> Any:
@@ -100,16 +100,16 @@ def call(index: int, id: str, name: str, *pieces: str) -> list[Any]:
 
 
 def test_exact_bytes_of_a_text_reply() -> None:
-    ours = encoder()
-    assert ours.encode(BEGIN) == (
+    messages_encoder = encoder()
+    assert messages_encoder.encode(BEGIN) == (
         b"event: message_start\n"
         b'data: {"type":"message_start","message":{"id":"msg_0123","type":"message",'
         b'"role":"assistant","model":"shown","content":[],"stop_reason":null,"stop_sequence":null,'
         b'"usage":{"input_tokens":24,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,'
         b'"output_tokens":0,"service_tier":"standard"}}}\n\n'
     )
-    assert ours.encode(Open(0, Text())) == b""
-    assert ours.encode(Delta(0, 'H"i')) == (
+    assert messages_encoder.encode(Open(0, Text())) == b""
+    assert messages_encoder.encode(Delta(0, 'H"i')) == (
         b"event: content_block_start\n"
         b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
         b"\n\n"
@@ -117,12 +117,16 @@ def test_exact_bytes_of_a_text_reply() -> None:
         b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
         b'"text":"H\\"i"}}\n\n'
     )
-    assert ours.encode(Ping()) == ours.ping() == b'event: ping\ndata: {"type":"ping"}\n\n'
-    assert ours.encode(Close(0)) == (
+    assert (
+        messages_encoder.encode(Ping())
+        == messages_encoder.ping()
+        == b'event: ping\ndata: {"type":"ping"}\n\n'
+    )
+    assert messages_encoder.encode(Close(0)) == (
         b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
     )
     usage = Usage(input_tokens=25, cache_read_tokens=5, output_tokens=40, reasoning_tokens=7)
-    assert ours.encode(End(StopReason.END_TURN, usage)) == (
+    assert messages_encoder.encode(End(StopReason.END_TURN, usage)) == (
         b"event: message_delta\n"
         b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},'
         b'"usage":{"input_tokens":20,"cache_creation_input_tokens":0,"cache_read_input_tokens":5,'
@@ -130,7 +134,7 @@ def test_exact_bytes_of_a_text_reply() -> None:
         b'"service_tier":"standard"}}\n\n'
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
     )
-    assert ours.dropped == set()
+    assert messages_encoder.dropped == set()
 
 
 def test_upstream_input_tokens_replace_the_estimate() -> None:
@@ -147,26 +151,26 @@ def test_upstream_input_tokens_replace_the_estimate() -> None:
 
 
 def test_empty_parts_have_no_block() -> None:
-    assert spoken(
+    assert encoded(
         *(Open(0, Text()), Close(0), Open(1, Thinking()), Close(1)),
         *(Open(2, Text()), Delta(2, "Hi"), Close(2), Open(3, Thinking(redacted=True)), Close(3)),
     ) == text(0, "Hi")
 
 
 def test_empty_message_gets_one_empty_text() -> None:
-    assert spoken() == text(0)
-    assert spoken(Open(0, Text()), Close(0)) == text(0)
+    assert encoded() == text(0)
+    assert encoded(Open(0, Text()), Close(0)) == text(0)
 
 
 @pytest.mark.parametrize("reason", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.PAUSE])
 def test_other_stop_reasons_need_no_content(reason: StopReason) -> None:
-    ours = encoder()
-    told = events_of(ours.encode(BEGIN) + ours.encode(End(reason, None)))
-    assert [event["type"] for event in told] == ["message_start", "message_delta", "message_stop"]
+    messages_encoder = encoder()
+    frames = events_of(messages_encoder.encode(BEGIN) + messages_encoder.encode(End(reason, None)))
+    assert [event["type"] for event in frames] == ["message_start", "message_delta", "message_stop"]
 
 
 def test_initial_content_of_a_part_comes_first() -> None:
-    assert spoken(
+    assert encoded(
         *(Open(0, Thinking("Hm", ProviderData(Format.MESSAGES, "sig"))), Close(0)),
         *(Open(1, Text("Hello")), Delta(1, " you"), Close(1)),
         *(Open(2, ToolCall("c1", "f", '{"a":')), Delta(2, "[]}"), Close(2)),
@@ -181,10 +185,10 @@ def test_initial_content_of_a_part_comes_first() -> None:
 
 
 def test_thinking_after_text_and_one_signature() -> None:
-    own = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
-    assert spoken(
+    native = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
+    assert encoded(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
-        *(Open(1, Thinking()), Delta(1, own[0]), Delta(1, "Hm"), Delta(1, own[1]), Close(1)),
+        *(Open(1, Thinking()), Delta(1, native[0]), Delta(1, "Hm"), Delta(1, native[1]), Close(1)),
     )[3:] == [
         start(1, {"type": "thinking", "thinking": "", "signature": ""}),
         delta(1, "thinking_delta", "thinking", "Hm"),
@@ -201,15 +205,15 @@ def test_foreign_reasoning_gets_a_wrapped_signature(
     signature: ProviderData | None,
 ) -> None:
     pieces = [] if signature is None else [Delta(0, Signature(signature))]
-    told = spoken(Open(0, Thinking()), Delta(0, "Hm"), *pieces, Close(0))
-    assert [event["type"] for event in told[:2]] == ["content_block_start", "content_block_delta"]
-    packed = told[2]["delta"]["signature"]
+    frames = encoded(Open(0, Thinking()), Delta(0, "Hm"), *pieces, Close(0))
+    assert [event["type"] for event in frames[:2]] == ["content_block_start", "content_block_delta"]
+    packed = frames[2]["delta"]["signature"]
     assert unwrap(packed, "Hm") == Thinking("Hm", signature, origin="here")
 
 
 def test_thinking_without_text_has_its_signature() -> None:
     signed = Delta(0, Signature(ProviderData(Format.MESSAGES, "sig")))
-    assert spoken(Open(0, Thinking()), signed, Close(0)) == [
+    assert encoded(Open(0, Thinking()), signed, Close(0)) == [
         start(0, {"type": "thinking", "thinking": "", "signature": ""}),
         delta(0, "signature_delta", "signature", "sig"),
         stop(0),
@@ -217,19 +221,19 @@ def test_thinking_without_text_has_its_signature() -> None:
 
 
 def test_redacted_thinking() -> None:
-    own = Thinking(signature=ProviderData(Format.MESSAGES, "data"), redacted=True)
-    assert spoken(Open(0, own), Close(0)) == [
+    native = Thinking(signature=ProviderData(Format.MESSAGES, "data"), redacted=True)
+    assert encoded(Open(0, native), Close(0)) == [
         start(0, {"type": "redacted_thinking", "data": "data"}),
         stop(0),
     ]
     proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
-    opened, _ = spoken(Open(0, Thinking(signature=proof, redacted=True)), Close(0))
+    opened, _ = encoded(Open(0, Thinking(signature=proof, redacted=True)), Close(0))
     data = opened["content_block"]["data"]
     assert unwrap(data, "") == Thinking("", proof, redacted=True, origin="here")
 
 
 def test_parallel_calls_are_sent_one_after_another() -> None:
-    assert spoken(
+    assert encoded(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
         *(Open(1, ToolCall("call_a", "f")), Open(2, ToolCall("call_b", "g"))),
         *(Delta(1, '{"a":'), Delta(2, "{"), Delta(2, "}"), Delta(1, "[]}"), Close(1), Close(2)),
@@ -241,29 +245,29 @@ def test_parallel_calls_are_sent_one_after_another() -> None:
 
 
 def test_complete_call_is_closed_when_another_waits() -> None:
-    ours = encoder()
-    ours.encode(BEGIN)
-    ours.encode(Open(0, ToolCall("c1", "f")))
-    ours.encode(Delta(0, "{}"))
-    assert events_of(ours.encode(Open(1, ToolCall("c2", "g")))) == [
+    messages_encoder = encoder()
+    messages_encoder.encode(BEGIN)
+    messages_encoder.encode(Open(0, ToolCall("c1", "f")))
+    messages_encoder.encode(Delta(0, "{}"))
+    assert events_of(messages_encoder.encode(Open(1, ToolCall("c2", "g")))) == [
         stop(0),
         start(1, {"type": "tool_use", "id": "c2", "name": "g", "input": {}}),
     ]
-    assert ours.encode(Delta(0, " ")) == b""
-    assert events_of(ours.encode(Delta(1, '{"b"'))) == [
+    assert messages_encoder.encode(Delta(0, " ")) == b""
+    assert events_of(messages_encoder.encode(Delta(1, '{"b"'))) == [
         delta(1, "input_json_delta", "partial_json", '{"b"')
     ]
-    assert ours.encode(Close(0)) == b""
-    assert events_of(ours.encode(Delta(1, ":[]}"))) != []
-    assert events_of(ours.encode(Close(1))) == [stop(1)]
+    assert messages_encoder.encode(Close(0)) == b""
+    assert events_of(messages_encoder.encode(Delta(1, ":[]}"))) != []
+    assert events_of(messages_encoder.encode(Close(1))) == [stop(1)]
 
 
 def test_calls_closed_out_of_order() -> None:
-    told = spoken(
+    frames = encoded(
         *(Open(0, ToolCall("a", "f")), Open(1, ToolCall("b", "g")), Open(2, ToolCall("c", "h"))),
         *(Delta(2, '{"z":[]}'), Close(2), Delta(0, '{"x":'), Close(1), Delta(0, "[]}"), Close(0)),
     )
-    assert told == [
+    assert frames == [
         *call(0, "a", "f", '{"x":', "[]}"),
         *call(1, "b", "g", "{}"),
         *call(2, "c", "h", '{"z":[]}'),
@@ -271,18 +275,18 @@ def test_calls_closed_out_of_order() -> None:
 
 
 def test_call_without_arguments_has_empty_input() -> None:
-    assert spoken(Open(0, ToolCall("c", "f")), Close(0)) == call(0, "c", "f", "{}")
+    assert encoded(Open(0, ToolCall("c", "f")), Close(0)) == call(0, "c", "f", "{}")
 
 
 def test_truncated_call_is_valid_json() -> None:
-    assert spoken(Open(0, ToolCall("c", "f")), Delta(0, '{"path":"/tm'), Close(0)) == call(
+    assert encoded(Open(0, ToolCall("c", "f")), Delta(0, '{"path":"/tm'), Close(0)) == call(
         0, "c", "f", '{"path":"/tm', '"}'
     )
 
 
 def test_custom_tool_input_is_wrapped_in_pieces() -> None:
     custom = ToolCall("c", "apply_patch", kind=CallKind.CUSTOM)
-    assert spoken(Open(0, custom), Delta(0, 'a "b"'), Delta(0, "\n"), Close(0)) == call(
+    assert encoded(Open(0, custom), Delta(0, 'a "b"'), Delta(0, "\n"), Close(0)) == call(
         0, "c", "apply_patch", '{"input":"', 'a \\"b\\"', "\\n", '"}'
     )
 
@@ -294,8 +298,8 @@ def test_ids_and_names() -> None:
         Open(2, ToolCall("x", "f", namespace="shell")),
         Open(3, ToolCall("x", "a name of the client's own")),
     ]
-    told = spoken(*opened, *map(Close, range(4)))
-    blocks = [event["content_block"] for event in told if event["type"] == "content_block_start"]
+    frames = encoded(*opened, *map(Close, range(4)))
+    blocks = [event["content_block"] for event in frames if event["type"] == "content_block_start"]
     assert [(block["id"], block["name"]) for block in blocks] == [
         ("call_1_a_a527e2b1", "f"),
         ("toolu_0123_1", "f"),
@@ -306,7 +310,7 @@ def test_ids_and_names() -> None:
 
 def test_extra_call_fields() -> None:
     caller = ProviderData(Format.MESSAGES, {"caller": {"type": "direct"}})
-    opened = spoken(Open(0, ToolCall("c", "f", extra=caller)), Close(0))[0]
+    opened = encoded(Open(0, ToolCall("c", "f", extra=caller)), Close(0))[0]
     assert opened["content_block"] == {
         "type": "tool_use",
         "id": "c",
@@ -319,11 +323,11 @@ def test_extra_call_fields() -> None:
 def test_native_blocks() -> None:
     result = {"type": "web_fetch_tool_result", "tool_use_id": "srv_1", "content": {}}
     kind = ProviderData(Format.MESSAGES, {"type": "mcp_tool_use", "server_name": "files"})
-    own = {"type": "container_upload", "file_id": "file_1"}
-    assert spoken(
+    native = {"type": "container_upload", "file_id": "file_1"}
+    assert encoded(
         *(Open(0, ServerToolCall("srv_1", "web_fetch", extra=kind)), Delta(0, '{"url":"u"}')),
         *(Close(0), Open(1, ServerToolResult("srv_1", "web_fetch", opaque(result))), Close(1)),
-        *(Open(2, UnknownPart("container_upload", opaque(own))), Close(2)),
+        *(Open(2, UnknownPart("container_upload", opaque(native))), Close(2)),
     ) == [
         start(
             0,
@@ -338,7 +342,7 @@ def test_native_blocks() -> None:
         delta(0, "input_json_delta", "partial_json", '{"url":"u"}'),
         stop(0),
         *(start(1, result), stop(1)),
-        *(start(2, own), stop(2)),
+        *(start(2, native), stop(2)),
     ]
 
 
@@ -350,7 +354,7 @@ def test_foreign_web_search() -> None:
     item = ProviderData(Format.RESPONSES, {"type": "web_search_call"})
     action = '{"type":"search","query":"Oslo","sources":[{"type":"url","url":"https://a.example"}]}'
     cited = Citation(url="https://a.example", title="A", start=0, end=5)
-    assert spoken(
+    assert encoded(
         *(Open(0, ServerToolCall("ws-1", "web_search", extra=item)), Delta(0, action), Close(0)),
         *(Open(1, ServerToolResult("ws-1", "web_search", item)), Close(1)),
         *(Open(2, Text()), Delta(2, "About"), Delta(2, " it."), Delta(2, cited), Close(2)),
@@ -402,17 +406,17 @@ def test_foreign_web_search() -> None:
 
 def test_native_citations_are_unchanged() -> None:
     page = {"type": "page_location", "cited_text": "x", "document_index": 0}
-    told = spoken(Open(0, Text()), Delta(0, Citation(extra=opaque(page))), Close(0))
-    assert told[1] == delta(0, "citations_delta", "citation", page)
+    frames = encoded(Open(0, Text()), Delta(0, Citation(extra=opaque(page))), Close(0))
+    assert frames[1] == delta(0, "citations_delta", "citation", page)
 
 
 def test_unsupported_parts_are_reported() -> None:
     foreign = ProviderData(Format.RESPONSES, {"type": "x"})
     opened = '{"type":"open_page","url":"https://a.example"}'
-    ours = encoder()
-    told = b"".join(
+    messages_encoder = encoder()
+    frames = b"".join(
         map(
-            ours.encode,
+            messages_encoder.encode,
             [
                 BEGIN,
                 *(Open(0, UnknownPart("image_generation_call", foreign)), Close(0)),
@@ -426,8 +430,8 @@ def test_unsupported_parts_are_reported() -> None:
             ],
         )
     )
-    assert events_of(told)[1:-2] == text(0, "Hi")
-    assert ours.dropped == {
+    assert events_of(frames)[1:-2] == text(0, "Hi")
+    assert messages_encoder.dropped == {
         "image_generation_call",
         "code_interpreter",
         "web_search",
@@ -465,7 +469,7 @@ def test_stop_reasons(
 
 def test_refusal_is_text_and_stop_reason() -> None:
     events = (Open(0, Refusal()), Delta(0, "I can"), Delta(0, "not."), Close(0))
-    assert spoken(*events) == text(0, "I can", "not.")
+    assert encoded(*events) == text(0, "I can", "not.")
     for stop in (StopReason.REFUSAL, StopReason.END_TURN):
         assert ending(*events, End(stop, None))["delta"] == {
             "stop_reason": "refusal",
@@ -475,12 +479,12 @@ def test_refusal_is_text_and_stop_reason() -> None:
 
 
 def test_native_end_fields_are_kept() -> None:
-    said = {"stop_details": {"type": "refusal", "category": "bio"}, "container": {"id": "c"}}
-    extra = opaque({"type": "message_delta", "delta": said | {"stop_reason": "refusal"}})
+    fields = {"stop_details": {"type": "refusal", "category": "bio"}, "container": {"id": "c"}}
+    extra = opaque({"type": "message_delta", "delta": fields | {"stop_reason": "refusal"}})
     assert ending(End(StopReason.REFUSAL, None, extra=extra))["delta"] == {
         "stop_reason": "refusal",
         "stop_sequence": None,
-        **said,
+        **fields,
     }
 
 
@@ -501,21 +505,23 @@ ERROR = {
 
 
 def test_error_closes_the_open_block() -> None:
-    ours = encoder()
-    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
+    messages_encoder = encoder()
+    assert events_of(messages_encoder.encode_error(ServiceUnavailable())) == [ERROR]
     for event in (BEGIN, Open(0, Text())):
-        ours.encode(event)
-    assert events_of(ours.encode_error(ServiceUnavailable())) == [ERROR]
-    ours.encode(Delta(0, "Hi"))
-    assert events_of(ours.encode_error(ServiceUnavailable())) == [stop(0), ERROR]
+        messages_encoder.encode(event)
+    assert events_of(messages_encoder.encode_error(ServiceUnavailable())) == [ERROR]
+    messages_encoder.encode(Delta(0, "Hi"))
+    assert events_of(messages_encoder.encode_error(ServiceUnavailable())) == [stop(0), ERROR]
 
 
 def test_interrupted_call_is_not_completed() -> None:
-    ours = encoder()
-    told = [
+    messages_encoder = encoder()
+    frames = [
         BEGIN,
         *(Open(0, ToolCall("a", "f")), Delta(0, '{"rm":"-r')),
         *(Open(1, ToolCall("b", "g")), Delta(1, "{}")),
     ]
-    raw = b"".join(map(ours.encode, told)) + ours.encode_error(ServiceUnavailable())
+    raw = b"".join(map(messages_encoder.encode, frames)) + messages_encoder.encode_error(
+        ServiceUnavailable()
+    )
     assert events_of(raw)[1:] == [*call(0, "a", "f", '{"rm":"-r'), ERROR]

@@ -34,8 +34,8 @@ from tests.support.fixture_json import from_json, read_events, to_json
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import decode, param_id, prompt
 
-STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here")
-ASKED = prompt(Format.MESSAGES, "shown")
+METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here")
+PROMPT = prompt(Format.MESSAGES, "shown")
 
 
 def test_error_with_status_200() -> None:
@@ -77,8 +77,8 @@ def test_complete_body() -> None:
             UnknownPart("image_generation_call", item),
             stop=StopReason.TOOL_CALL,
         ),
-        ASKED,
-        STAMP,
+        PROMPT,
+        METADATA,
     )
     packed = body["content"][0].pop("signature")
     assert unwrap(packed, "Hm") == Thinking("Hm", proof, origin="here")
@@ -135,12 +135,12 @@ def test_complete_body() -> None:
 
 
 def test_refusal_and_truncated_call() -> None:
-    body, _ = render_reply(reply(Refusal("No."), stop=StopReason.REFUSAL), ASKED, STAMP)
+    body, _ = render_reply(reply(Refusal("No."), stop=StopReason.REFUSAL), PROMPT, METADATA)
     assert body["content"] == [{"type": "text", "text": "No."}]
     assert body["stop_reason"] == "refusal"
     assert body["stop_details"]["explanation"] == "No."
     cut = reply(ToolCall("c", "f", '{"a":[1,{"b'), stop=StopReason.MAX_TOKENS)
-    body, _ = render_reply(cut, ASKED, STAMP)
+    body, _ = render_reply(cut, PROMPT, METADATA)
     assert body["content"][0]["input"] == {"a": [1, {"b": None}]}
 
 
@@ -152,10 +152,10 @@ def test_body_and_stream_are_equal(path: Path) -> None:
     events = from_json(read_events(path))
     if isinstance(events[-1], Fail) or not isinstance(events[0], Begin):
         return
-    whole = collect_reply(events)
-    body, dropped = render_reply(whole, ASKED, STAMP)
-    encoder = CODEC.encoder(ASKED, STAMP)
-    streamed = b"".join(map(encoder.encode, reply_events(whole)))
+    reply_ = collect_reply(events)
+    body, dropped = render_reply(reply_, PROMPT, METADATA)
+    encoder = CODEC.encoder(PROMPT, METADATA)
+    streamed = b"".join(map(encoder.encode, reply_events(reply_)))
     from_stream = collect_reply(decode(CODEC.decoder(), streamed))
     assert _told(parse_reply(body)) == _told(from_stream)
     assert replace(parse_reply(body), parts=()) == replace(from_stream, parts=())
@@ -173,7 +173,7 @@ def test_native_replies_round_trip(path: Path) -> None:
     if "error" in raw:
         return
     before = parse_reply(raw)
-    body, dropped = render_reply(before, ASKED, STAMP)
+    body, dropped = render_reply(before, PROMPT, METADATA)
     after = parse_reply(body)
     assert dropped == set()
     assert (after.stop, after.stop_sequence, after.usage) == (

@@ -21,8 +21,8 @@ from tests.support.fixture_json import from_json, read_events
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import param_id, prompt
 
-ASKED = prompt(Format.MESSAGES, "shown")
-STAMP = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
+PROMPT = prompt(Format.MESSAGES, "shown")
+METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)
 BETA = {"compaction", "mcp_call"}
 """Cases with blocks that the library knows in its beta part only."""
 HINGES = [
@@ -72,14 +72,14 @@ def _case(value: object) -> str | None:
 @pytest.mark.parametrize("path", HINGES, ids=_case)
 def test_client_library_accumulates_the_complete_reply(library: Library, path: Path) -> None:
     events = from_json(read_events(path))
-    encoder = CODEC.encoder(ASKED, STAMP)
+    encoder = CODEC.encoder(PROMPT, METADATA)
     raw = b"".join(encoder.encode(event) for event in events if not isinstance(event, Fail))
     if isinstance(events[-1], Fail):
         with pytest.raises(anthropic.APIStatusError, match="Service unavailable"):
             library.message(raw + encoder.encode_error(ServiceUnavailable()))
         return
     assert isinstance(events[0], Begin)
-    body, _ = CODEC.render_reply(collect_reply(events), ASKED, STAMP)
+    body, _ = CODEC.render_reply(collect_reply(events), PROMPT, METADATA)
     message = library.message(raw)
     for field in ("id", "model", "content", "stop_reason", "stop_sequence"):
         assert _without_nulls(message[field]) == _without_nulls(body[field])

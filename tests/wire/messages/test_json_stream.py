@@ -11,7 +11,7 @@ from gateway.wire.messages.json_stream import JsonObjectStream, JsonStringStream
 from tests.wire.stream_cases import JSON
 
 
-def told(*pieces: str) -> str:
+def streamed(*pieces: str) -> str:
     arguments = JsonObjectStream()
     return "".join([*map(arguments.feed, pieces), arguments.finish()])
 
@@ -27,8 +27,8 @@ def told(*pieces: str) -> str:
     ],
 )
 def test_valid_objects_are_unchanged(text: str) -> None:
-    assert told(text) == text
-    assert told(*text) == text
+    assert streamed(text) == text
+    assert streamed(*text) == text
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_valid_objects_are_unchanged(text: str) -> None:
     ],
 )
 def test_truncated_json_is_completed(text: str, expected: str) -> None:
-    assert told(text) == expected
-    assert told(*text) == expected
+    assert streamed(text) == expected
+    assert streamed(*text) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_truncated_json_is_completed(text: str, expected: str) -> None:
     ],
 )
 def test_invalid_json_is_kept_as_raw_text(text: str, expected: object) -> None:
-    assert orjson.loads(told(text)) == expected
-    assert told(*text) == told(text)
+    assert orjson.loads(streamed(text)) == expected
+    assert streamed(*text) == streamed(text)
 
 
 def test_text_after_the_object_is_ignored() -> None:
@@ -87,7 +87,7 @@ def test_text_after_the_object_is_ignored() -> None:
 
 def test_nesting_limit() -> None:
     deep = '{"a":' + "[" * 1000
-    value = orjson.loads(told(deep))
+    value = orjson.loads(streamed(deep))
     assert value["_raw"].startswith("[")
     orjson.dumps(value)
 
@@ -96,15 +96,15 @@ def test_nesting_limit() -> None:
 def test_any_text_in_any_pieces_becomes_one_object(text: str, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(["", '{"a":', "{"])) + text
     cut = data.draw(st.integers(0, len(text)))
-    value = orjson.loads(told(text[:cut], text[cut:]))
+    value = orjson.loads(streamed(text[:cut], text[cut:]))
     assert isinstance(value, dict)
-    assert told(*text) == told(text)
+    assert streamed(*text) == streamed(text)
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_every_object_is_unchanged(value: dict[str, object]) -> None:
     text = orjson.dumps(value).decode()
-    assert told(*text) == text
+    assert streamed(*text) == text
 
 
 @given(st.lists(st.text(max_size=5)))
@@ -116,7 +116,7 @@ def test_custom_tool_input_is_one_string(pieces: list[str]) -> None:
 
 def test_unserialisable_values_are_kept_as_text() -> None:
     deep = "[" * 300 + "]" * 300
-    assert orjson.loads(told(deep)) == {"_raw": deep}
+    assert orjson.loads(streamed(deep)) == {"_raw": deep}
 
 
 def test_invalid_text_is_kept_in_order() -> None:

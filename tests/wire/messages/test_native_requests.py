@@ -81,9 +81,9 @@ def test_foreign_searches_are_removed() -> None:
     id = "srvtoolu_gw1_ws_1"
     call = {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "x"}}
     found = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
-    own = call | {"id": "srvtoolu_01"}
-    body = patched(USER, assistant(call, found, TEXT, own), USER)
-    assert body["messages"][1] == assistant(TEXT, own)
+    native = call | {"id": "srvtoolu_01"}
+    body = patched(USER, assistant(call, found, TEXT, native), USER)
+    assert body["messages"][1] == assistant(TEXT, native)
 
 
 FIXED = {"type": "enabled", "budget_tokens": 2048}

@@ -44,11 +44,11 @@ from tests.support.paths import FIXTURES
 USER = {"role": "user", "content": "hi"}
 
 
-def parsed(case: str) -> Prompt:
+def parse_case(case: str) -> Prompt:
     return parse_prompt(orjson.loads((FIXTURES / "prompts" / case / "messages.json").read_bytes()))
 
 
-def asked(**fields: Any) -> Prompt:
+def parsed(**fields: Any) -> Prompt:
     return parse_prompt({"model": "m", "max_tokens": 9000, "messages": [USER]} | fields)
 
 
@@ -57,7 +57,7 @@ def opaque(data: Any) -> ProviderData:
 
 
 def test_minimal_prompt() -> None:
-    assert parsed("simple") == Prompt(
+    assert parse_case("simple") == Prompt(
         format=Format.MESSAGES,
         model="alpha-sonnet-4-6",
         turns=(Turn(Role.USER, (Text("Hello"),)),),
@@ -66,7 +66,7 @@ def test_minimal_prompt() -> None:
 
 
 def test_tool_loop() -> None:
-    system, user, assistant, results, late = parsed("tool_loop").turns
+    system, user, assistant, results, late = parse_case("tool_loop").turns
     assert system == Turn(Role.SYSTEM, (Text("Be brief.", cache=CacheBreakpoint("1h")),))
     assert user == Turn(Role.USER, (Text("Weather in Oslo?"),))
     assert assistant.parts == (
@@ -98,7 +98,7 @@ def test_tool_loop() -> None:
 
 
 def test_tools_and_thinking() -> None:
-    prompt = parsed("tool_loop")
+    prompt = parse_case("tool_loop")
     weather, search, files = prompt.tools
     assert (weather.kind, weather.name) == (ToolKind.FUNCTION, "get_weather")
     assert weather.schema == {
@@ -119,7 +119,7 @@ def test_tools_and_thinking() -> None:
 
 
 def test_other_fields() -> None:
-    prompt = parsed("every_field")
+    prompt = parse_case("every_field")
     assert prompt.sampling == Sampling(temperature=0.2, top_p=1, top_k=40)
     assert prompt.stop == ("END", "STOP")
     assert prompt.reasoning == Reasoning(
@@ -144,7 +144,7 @@ def test_other_fields() -> None:
 
 
 def test_server_tool_blocks() -> None:
-    call, result, text, unknown = parsed("every_field").turns[2].parts
+    call, result, text, unknown = parse_case("every_field").turns[2].parts
     assert isinstance(call, ServerToolCall)
     assert (call.id, call.name, call.arguments) == ("srch_1", "web_search", '{"query":"Oslo"}')
     assert isinstance(result, ServerToolResult)
@@ -160,7 +160,7 @@ def test_server_tool_blocks() -> None:
 
 
 def test_media() -> None:
-    (turn,) = parsed("media").turns
+    (turn,) = parse_case("media").turns
     text, web, stored, strange, paper, plain, also_plain, blocks, *rest = turn.parts
     assert text == Text("What are these?")
     assert web == Image(Source(url="https://example.org/a.png"))
@@ -199,7 +199,7 @@ def test_media() -> None:
     ],
 )
 def test_tool_choices(choice: Any, expected: ToolChoice) -> None:
-    assert asked(tool_choice=choice).tool_choice == expected
+    assert parsed(tool_choice=choice).tool_choice == expected
 
 
 @pytest.mark.parametrize(
@@ -211,15 +211,15 @@ def test_tool_choices(choice: Any, expected: ToolChoice) -> None:
     ],
 )
 def test_thinking(thinking: Any, expected: Reasoning) -> None:
-    assert asked(thinking=thinking).reasoning == expected
+    assert parsed(thinking=thinking).reasoning == expected
 
 
 def test_effort_alone_does_not_configure_thinking() -> None:
-    assert asked(output_config={"effort": "low"}).reasoning == Reasoning(effort="low")
+    assert parsed(output_config={"effort": "low"}).reasoning == Reasoning(effort="low")
 
 
 def test_max_tokens_zero() -> None:
-    assert asked(max_tokens=0).max_tokens == 0
+    assert parsed(max_tokens=0).max_tokens == 0
 
 
 def _content(*blocks: Any) -> dict[str, Any]:
@@ -280,14 +280,14 @@ def _content(*blocks: Any) -> dict[str, Any]:
 )
 def test_errors_name_the_field(fields: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        asked(**fields)
+        parsed(**fields)
     assert refused.value.message == message
     assert refused.value.param == message.partition(":")[0]
 
 
 def test_budget_must_be_below_max_tokens() -> None:
     with pytest.raises(InvalidRequest) as refused:
-        asked(thinking={"type": "enabled", "budget_tokens": 9000})
+        parsed(thinking={"type": "enabled", "budget_tokens": 9000})
     assert refused.value.message == "max_tokens must be greater than thinking.budget_tokens"
     assert refused.value.param == "max_tokens"
 
@@ -297,7 +297,7 @@ def test_deeply_nested_input_is_refused() -> None:
     for _ in range(500):
         deep = {"a": deep}
     with pytest.raises(InvalidRequest) as refused:
-        asked(**_content({"type": "tool_use", "id": "c", "name": "f", "input": deep}))
+        parsed(**_content({"type": "tool_use", "id": "c", "name": "f", "input": deep}))
     assert refused.value.message == "messages.1.content.0.input: Input is nested too deeply"
 
 
@@ -307,7 +307,7 @@ def test_large_strings_are_not_copied() -> None:
         {"type": "text", "text": text},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
     ]
-    part, image = asked(messages=[{"role": "user", "content": blocks}]).turns[0].parts
+    part, image = parsed(messages=[{"role": "user", "content": blocks}]).turns[0].parts
     assert isinstance(part, Text)
     assert isinstance(image, Image)
     assert part.text is text
@@ -316,15 +316,15 @@ def test_large_strings_are_not_copied() -> None:
 
 def test_wrapped_reasoning_is_unwrapped() -> None:
     proof = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
-    ours = wrap(proof, "there")
+    wrapped = wrap(proof, "there")
     hidden = wrap(proof, "there", redacted=True)
     blocks = [
-        {"type": "thinking", "thinking": "Hm", "signature": ours},
+        {"type": "thinking", "thinking": "Hm", "signature": wrapped},
         {"type": "redacted_thinking", "data": hidden},
         {"type": "thinking", "thinking": "Hm", "signature": wrap(None, "there")},
         {"type": "thinking", "thinking": "Hm", "signature": "gw1.nonsense"},
     ]
-    parts = asked(**_content(*blocks)).turns[1].parts
+    parts = parsed(**_content(*blocks)).turns[1].parts
     assert parts[:3] == (
         Thinking("Hm", proof, origin="there"),
         Thinking("", proof, redacted=True, origin="there"),
@@ -338,15 +338,15 @@ def test_wrapped_reasoning_is_unwrapped() -> None:
 def test_deprecated_output_format() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
     expected = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"type": "object"})
-    assert asked(output_format=form) == asked(output_config={"format": form})
-    assert asked(output_format=form).output == expected
+    assert parsed(output_format=form) == parsed(output_config={"format": form})
+    assert parsed(output_format=form).output == expected
     with pytest.raises(InvalidRequest) as refused:
-        asked(output_format={"type": "json_schema"})
+        parsed(output_format={"type": "json_schema"})
     assert refused.value.param == "output_format.schema"
 
 
 def test_unknown_nested_fields() -> None:
-    prompt = asked(
+    prompt = parsed(
         thinking={"type": "adaptive", "pace": "slow"},
         output_config={"effort": "low", "task_budget": {"total": 9}},
         metadata={"user_id": "u", "team": "t"},

@@ -34,7 +34,7 @@ def enabled(budget: int, **more: Any) -> dict[str, Any]:
 
 
 def thoughts(
-    wish: Reasoning | None,
+    reasoning: Reasoning | None,
     style: ThinkingStyle,
     *,
     format: Format = Format.CHAT,
@@ -44,26 +44,26 @@ def thoughts(
     off: bool = False,
     unled: bool = False,
 ) -> tuple[ThinkingParams, set[str]]:
-    losses = Dropped(Format.MESSAGES)
-    prompt = Prompt(format=format, model="m", turns=(), max_tokens=max_tokens, reasoning=wish)
+    dropped = Dropped(Format.MESSAGES)
+    prompt = Prompt(format=format, model="m", turns=(), max_tokens=max_tokens, reasoning=reasoning)
     target = Target(model="m", thinking=style, max_output=max_output)
     if efforts is not None:
         target = Target(model="m", thinking=style, efforts=efforts)
     limit = 32_000 if max_tokens is None else max_tokens
-    said = render_reasoning(
-        prompt, target, losses, limit, tool_forced=off, missing_leading_thinking=unled
+    params = render_reasoning(
+        prompt, target, dropped, limit, tool_forced=off, missing_leading_thinking=unled
     )
-    return said, losses.names
+    return params, dropped.names
 
 
 @pytest.mark.parametrize("style", list(ThinkingStyle))
-@pytest.mark.parametrize("wish", [None, Reasoning(), Reasoning(summary="auto")])
-def test_no_reasoning_settings(wish: Reasoning | None, style: ThinkingStyle) -> None:
-    assert thoughts(wish, style) == (ThinkingParams(None, None, 64_000), set())
+@pytest.mark.parametrize("reasoning", [None, Reasoning(), Reasoning(summary="auto")])
+def test_no_reasoning_settings(reasoning: Reasoning | None, style: ThinkingStyle) -> None:
+    assert thoughts(reasoning, style) == (ThinkingParams(None, None, 64_000), set())
 
 
 @pytest.mark.parametrize(
-    ("effort", "word", "lost"),
+    ("effort", "word", "dropped_names"),
     [
         ("minimal", "low", LOST),
         ("low", "low", set()),
@@ -74,10 +74,10 @@ def test_no_reasoning_settings(wish: Reasoning | None, style: ThinkingStyle) -> 
 )
 @pytest.mark.parametrize("style", [ADAPTIVE, ALWAYS])
 def test_effort_for_adaptive_models(
-    style: ThinkingStyle, effort: str, word: str, lost: set[str]
+    style: ThinkingStyle, effort: str, word: str, dropped_names: set[str]
 ) -> None:
-    wish = Reasoning(effort=effort)
-    assert thoughts(wish, style) == (ThinkingParams(SHOWN, word, 64_000), lost)
+    reasoning = Reasoning(effort=effort)
+    assert thoughts(reasoning, style) == (ThinkingParams(SHOWN, word, 64_000), dropped_names)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,19 @@ def test_effort_for_adaptive_models(
     ],
 )
 def test_effort_for_budget_models(effort: str, budget: int) -> None:
-    said, _ = thoughts(Reasoning(effort=effort), BUDGET)
-    assert said == ThinkingParams(enabled(budget), None, 64_000)
+    params, _ = thoughts(Reasoning(effort=effort), BUDGET)
+    assert params == ThinkingParams(enabled(budget), None, 64_000)
 
 
 @pytest.mark.parametrize(
-    ("style", "thinking", "lost"),
+    ("style", "thinking", "dropped_names"),
     [(ADAPTIVE, OFF, set()), (BUDGET, OFF, set()), (ALWAYS, None, LOST), (NONE, None, set())],
 )
-@pytest.mark.parametrize("wish", [Reasoning(enabled=False), Reasoning(effort="none")])
+@pytest.mark.parametrize("reasoning", [Reasoning(enabled=False), Reasoning(effort="none")])
 def test_thinking_disabled(
-    wish: Reasoning, style: ThinkingStyle, thinking: Any, lost: set[str]
+    reasoning: Reasoning, style: ThinkingStyle, thinking: Any, dropped_names: set[str]
 ) -> None:
-    assert thoughts(wish, style) == (ThinkingParams(thinking, None, 64_000), lost)
+    assert thoughts(reasoning, style) == (ThinkingParams(thinking, None, 64_000), dropped_names)
 
 
 def test_models_without_thinking() -> None:
@@ -112,24 +112,24 @@ def test_models_without_thinking() -> None:
 
 
 def test_unknown_effort() -> None:
-    said, lost = thoughts(Reasoning(effort="xhigh"), ADAPTIVE, efforts=EXTRA)
-    assert (said.effort, lost) == ("high", LOST)
-    said, lost = thoughts(Reasoning(effort="low"), ADAPTIVE, efforts=())
-    assert (said.thinking, said.effort, lost) == (SHOWN, None, LOST)
-    said, lost = thoughts(Reasoning(enabled=True, effort="warp"), ADAPTIVE)
-    assert (said.thinking, said.effort, lost) == (SHOWN, None, LOST)
+    params, dropped_names = thoughts(Reasoning(effort="xhigh"), ADAPTIVE, efforts=EXTRA)
+    assert (params.effort, dropped_names) == ("high", LOST)
+    params, dropped_names = thoughts(Reasoning(effort="low"), ADAPTIVE, efforts=())
+    assert (params.thinking, params.effort, dropped_names) == (SHOWN, None, LOST)
+    params, dropped_names = thoughts(Reasoning(enabled=True, effort="warp"), ADAPTIVE)
+    assert (params.thinking, params.effort, dropped_names) == (SHOWN, None, LOST)
 
 
 @pytest.mark.parametrize(
     ("budget", "word"), [(1024, "low"), (8000, "medium"), (20_000, "high"), (60_000, "xhigh")]
 )
 def test_budget_for_adaptive_models(budget: int, word: str) -> None:
-    wish = Reasoning(enabled=True, budget=budget)
-    assert thoughts(wish, ADAPTIVE) == (ThinkingParams(SHOWN, word, 64_000), set())
+    reasoning = Reasoning(enabled=True, budget=budget)
+    assert thoughts(reasoning, ADAPTIVE) == (ThinkingParams(SHOWN, word, 64_000), set())
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "thinking", "lost"),
+    ("max_tokens", "thinking", "dropped_names"),
     [
         (9216, enabled(8192), set()),
         (9215, enabled(8191), LOST),
@@ -138,10 +138,12 @@ def test_budget_for_adaptive_models(budget: int, word: str) -> None:
         (0, OFF, LOST),
     ],
 )
-def test_budget_leaves_room_for_the_reply(max_tokens: int, thinking: Any, lost: set[str]) -> None:
-    wish = Reasoning(effort="medium")
-    said = thoughts(wish, BUDGET, max_tokens=max_tokens)
-    assert said == (ThinkingParams(thinking, None, max_tokens), lost)
+def test_budget_leaves_room_for_the_reply(
+    max_tokens: int, thinking: Any, dropped_names: set[str]
+) -> None:
+    reasoning = Reasoning(effort="medium")
+    params = thoughts(reasoning, BUDGET, max_tokens=max_tokens)
+    assert params == (ThinkingParams(thinking, None, max_tokens), dropped_names)
 
 
 @pytest.mark.parametrize(
@@ -156,24 +158,24 @@ def test_budget_leaves_room_for_the_reply(max_tokens: int, thinking: Any, lost: 
 def test_budget_is_added_to_the_default_limit(
     effort: str, max_output: int | None, expected: ThinkingParams
 ) -> None:
-    said, _ = thoughts(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
-    assert said == expected
+    params, _ = thoughts(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
+    assert params == expected
 
 
 def test_explicit_budget_may_leave_little_room() -> None:
-    wish = Reasoning(enabled=True, budget=31_999)
+    reasoning = Reasoning(enabled=True, budget=31_999)
     for format in (Format.MESSAGES, Format.CHAT):
-        said, lost = thoughts(wish, BUDGET, max_tokens=32_000, format=format)
-        assert (said.thinking, lost) == (enabled(31_999), set())
-    said, lost = thoughts(wish, BUDGET, max_tokens=31_999)
-    assert (said.thinking, lost) == (enabled(30_975), LOST)
+        params, dropped_names = thoughts(reasoning, BUDGET, max_tokens=32_000, format=format)
+        assert (params.thinking, dropped_names) == (enabled(31_999), set())
+    params, dropped_names = thoughts(reasoning, BUDGET, max_tokens=31_999)
+    assert (params.thinking, dropped_names) == (enabled(30_975), LOST)
 
 
 # clients of this format
 
 
 @pytest.mark.parametrize(
-    ("wish", "style", "thinking", "effort", "lost"),
+    ("reasoning", "style", "thinking", "effort", "dropped_names"),
     [
         (Reasoning(effort="low"), ADAPTIVE, None, "low", set()),
         (Reasoning(effort="ultra"), ADAPTIVE, None, "ultra", set()),
@@ -206,34 +208,41 @@ def test_explicit_budget_may_leave_little_room() -> None:
     ],
 )
 def test_native_settings(
-    wish: Reasoning, style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
+    reasoning: Reasoning,
+    style: ThinkingStyle,
+    thinking: Any,
+    effort: str | None,
+    dropped_names: set[str],
 ) -> None:
-    said = thoughts(wish, style, format=Format.MESSAGES)
-    assert said == (ThinkingParams(thinking, effort, 64_000), lost)
+    params = thoughts(reasoning, style, format=Format.MESSAGES)
+    assert params == (ThinkingParams(thinking, effort, 64_000), dropped_names)
 
 
 # what rules thinking out
 
 
 @pytest.mark.parametrize(
-    ("style", "thinking", "effort", "lost"),
+    ("style", "thinking", "effort", "dropped_names"),
     [(ADAPTIVE, OFF, "low", LOST), (ALWAYS, SHOWN, "low", set()), (BUDGET, OFF, None, LOST)],
 )
 def test_forced_tool(
-    style: ThinkingStyle, thinking: Any, effort: str | None, lost: set[str]
+    style: ThinkingStyle, thinking: Any, effort: str | None, dropped_names: set[str]
 ) -> None:
-    wish = Reasoning(effort="low")
-    assert thoughts(wish, style, off=True) == (ThinkingParams(thinking, effort, 64_000), lost)
+    reasoning = Reasoning(effort="low")
+    assert thoughts(reasoning, style, off=True) == (
+        ThinkingParams(thinking, effort, 64_000),
+        dropped_names,
+    )
 
 
 @pytest.mark.parametrize(
-    ("style", "thinking", "lost"), [(ADAPTIVE, SHOWN, set()), (BUDGET, OFF, LOST)]
+    ("style", "thinking", "dropped_names"), [(ADAPTIVE, SHOWN, set()), (BUDGET, OFF, LOST)]
 )
 def test_tool_loop_without_leading_thinking(
-    style: ThinkingStyle, thinking: Any, lost: set[str]
+    style: ThinkingStyle, thinking: Any, dropped_names: set[str]
 ) -> None:
-    said, names = thoughts(Reasoning(effort="low"), style, unled=True)
-    assert (said.thinking, names) == (thinking, lost)
+    params, names = thoughts(Reasoning(effort="low"), style, unled=True)
+    assert (params.thinking, names) == (thinking, dropped_names)
 
 
 def test_is_thinking() -> None:
@@ -252,10 +261,10 @@ def test_remove_clear_thinking() -> None:
     remove_clear_thinking(body)
     assert body == {"context_management": {"edits": [tools]}}
     assert before == {"edits": [clearing, tools]}
-    for odd in ({}, {"context_management": None}, {"context_management": {"edits": "x"}}):
-        kept = dict(odd)
+    for malformed in ({}, {"context_management": None}, {"context_management": {"edits": "x"}}):
+        kept = dict(malformed)
         remove_clear_thinking(kept)
-        assert kept == odd
+        assert kept == malformed
     body = {"context_management": {"edits": [clearing]}}
     remove_clear_thinking(body)
     assert body == {}

@@ -52,7 +52,7 @@ def rendered(target: Target | None = None, /, **fields: Any) -> Rendering:
     return rendering
 
 
-def said(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
+def extra_fields(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
     """What a field adds to the body, where nothing of it is lost."""
     rendering = rendered(target, **fields)
     assert rendering.dropped == frozenset()
@@ -67,7 +67,7 @@ def test_minimal_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "max_output", "sent", "lost"),
+    ("max_tokens", "max_output", "sent", "dropped_names"),
     [
         (None, None, 8192, set()),
         (None, 4096, 4096, set()),
@@ -79,13 +79,15 @@ def test_minimal_prompt() -> None:
         (1, None, 1, set()),
     ],
 )
-def test_max_tokens(asked: int | None, max_output: int | None, sent: int, lost: set[str]) -> None:
-    rendering = rendered(Target(model="up", max_output=max_output), max_tokens=asked)
-    assert (rendering.body["max_tokens"], rendering.dropped) == (sent, lost)
+def test_max_tokens(
+    request: int | None, max_output: int | None, sent: int, dropped_names: set[str]
+) -> None:
+    rendering = rendered(Target(model="up", max_output=max_output), max_tokens=request)
+    assert (rendering.body["max_tokens"], rendering.dropped) == (sent, dropped_names)
 
 
 def test_simple_fields() -> None:
-    assert said(
+    assert extra_fields(
         stream=True,
         stop=("END", "\n", ""),
         user="ann",
@@ -110,23 +112,23 @@ def test_simple_fields() -> None:
 
 
 def test_user_id_is_hashed_for_other_formats() -> None:
-    assert len(said(user="ann@a.example")["metadata"]["user_id"]) == 32
-    assert said(user="ann@a.example", format=Format.MESSAGES) == {
+    assert len(extra_fields(user="ann@a.example")["metadata"]["user_id"]) == 32
+    assert extra_fields(user="ann@a.example", format=Format.MESSAGES) == {
         "metadata": {"user_id": "ann@a.example"}
     }
 
 
 @pytest.mark.parametrize(
-    ("tier", "sent", "lost"),
+    ("tier", "sent", "dropped_names"),
     [("auto", "auto", set()), ("flex", "auto", {"service_tier"})],
 )
-def test_service_tiers(tier: str, sent: str, lost: set[str]) -> None:
+def test_service_tiers(tier: str, sent: str, dropped_names: set[str]) -> None:
     rendering = rendered(service_tier=tier)
-    assert (rendering.body["service_tier"], rendering.dropped) == (sent, lost)
+    assert (rendering.body["service_tier"], rendering.dropped) == (sent, dropped_names)
 
 
 @pytest.mark.parametrize(
-    ("sampling", "style", "sent", "lost"),
+    ("sampling", "style", "sent", "dropped_names"),
     [
         ({"temperature": 0, "top_p": 0.5, "top_k": 3}, "both", None, set()),
         ({"temperature": 1.3}, "both", {"temperature": 1}, {"temperature"}),
@@ -137,12 +139,12 @@ def test_service_tiers(tier: str, sent: str, lost: set[str]) -> None:
         ({"temperature": 1, "top_p": 1.0}, "neither", {}, set()),
     ],
 )
-def test_sampling(sampling: Any, style: str, sent: Any, lost: set[str]) -> None:
+def test_sampling(sampling: Any, style: str, sent: Any, dropped_names: set[str]) -> None:
     target = Target(model="up", sampling=SamplingStyle(style))
     rendering = rendered(target, sampling=Sampling(**sampling))
     body = {name: rendering.body[name] for name in sampling if name in rendering.body}
     assert body == (sampling if sent is None else sent)
-    assert rendering.dropped == lost
+    assert rendering.dropped == dropped_names
 
 
 def test_thinking_model_takes_no_sampling() -> None:
@@ -155,14 +157,14 @@ def test_thinking_model_takes_no_sampling() -> None:
 
 
 def test_thinking() -> None:
-    assert said(reasoning=Reasoning(effort="low"), max_tokens=8192) == {
+    assert extra_fields(reasoning=Reasoning(effort="low"), max_tokens=8192) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
         "output_config": {"effort": "low"},
     }
 
 
 @pytest.mark.parametrize(
-    ("fields", "lost"),
+    ("fields", "dropped_names"),
     [
         (
             {"sampling": Sampling(seed=0, frequency_penalty=0.5, presence_penalty=0)},
@@ -192,10 +194,10 @@ def test_thinking() -> None:
         ),
     ],
 )
-def test_unsupported_sampling_is_dropped(fields: Any, lost: set[str]) -> None:
+def test_unsupported_sampling_is_dropped(fields: Any, dropped_names: set[str]) -> None:
     rendering = rendered(**fields)
     assert rendering.body == {"model": "up", "max_tokens": 8192, "messages": [SENT]}
-    assert rendering.dropped == lost
+    assert rendering.dropped == dropped_names
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ LAX = Target(model="up", structured=False)
 
 def test_enforced_schema() -> None:
     closed = CITY | {"required": [], "additionalProperties": False}
-    assert said(output=OUTPUT, reasoning=Reasoning(effort="low")) == {
+    assert extra_fields(output=OUTPUT, reasoning=Reasoning(effort="low")) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": closed}},
     }
@@ -257,17 +259,17 @@ def test_json_instruction() -> None:
 
 
 def test_forced_tool_disables_thinking() -> None:
-    asked = {
+    request = {
         "tools": (TOOL,),
         "tool_choice": ToolChoice(ChoiceMode.REQUIRED),
         "parallel_tool_calls": False,
         "reasoning": Reasoning(effort="low"),
     }
-    rendering = rendered(**asked)
+    rendering = rendered(**request)
     assert rendering.body["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
     assert rendering.body["thinking"] == {"type": "disabled"}
     assert rendering.dropped == {"reasoning_effort"}
-    always = rendered(Target(model="up", thinking=ThinkingStyle.ALWAYS), **asked)
+    always = rendered(Target(model="up", thinking=ThinkingStyle.ALWAYS), **request)
     assert always.body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert always.body["thinking"]["type"] == "adaptive"
     assert always.dropped == {"tool_choice"}
@@ -281,11 +283,11 @@ LOOP = (
 
 
 def test_tool_loop_without_leading_thinking_disables_thinking() -> None:
-    asked = {"turns": LOOP, "tools": (TOOL,), "reasoning": Reasoning(effort="medium")}
-    fixed = rendered(Target(model="up", thinking=ThinkingStyle.BUDGET), **asked)
+    request = {"turns": LOOP, "tools": (TOOL,), "reasoning": Reasoning(effort="medium")}
+    fixed = rendered(Target(model="up", thinking=ThinkingStyle.BUDGET), **request)
     assert fixed.body["thinking"] == {"type": "disabled"}
     assert fixed.dropped == {"thinking", "reasoning_effort"}
-    adaptive = rendered(**asked)
+    adaptive = rendered(**request)
     assert adaptive.body["thinking"]["type"] == "adaptive"
     assert adaptive.dropped == {"thinking"}
 
@@ -302,8 +304,8 @@ def test_prefill() -> None:
     assert unable.dropped == {"prefill"}
     thinking = rendered(turns=PREFILL, reasoning=Reasoning(effort="low"))
     assert thinking.body["messages"][2:] == [go_on]
-    own = rendered(Target(model="up", prefill=False), turns=PREFILL, format=Format.MESSAGES)
-    assert own.body["messages"] == [SENT, last]
+    native = rendered(Target(model="up", prefill=False), turns=PREFILL, format=Format.MESSAGES)
+    assert native.body["messages"] == [SENT, last]
 
 
 KNOWING = Target(model="up", cache_marks=True)
@@ -324,8 +326,8 @@ def test_client_breakpoints_are_not_extended() -> None:
     assert body["system"] == [{"type": "text", "text": "Be brief."}]
     assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
     assert rendered(turns=(marked,)).dropped == {"cache_marks"}
-    own = rendered(KNOWING, turns=(SYSTEM, USER), format=Format.MESSAGES).body
-    assert own["messages"] == [SENT]
+    native = rendered(KNOWING, turns=(SYSTEM, USER), format=Format.MESSAGES).body
+    assert native["messages"] == [SENT]
 
 
 def test_at_most_four_breakpoints() -> None:
@@ -417,9 +419,9 @@ def test_bodies_match_client_library_types(turns: tuple[Turn, ...], style: Think
 
 
 def test_disabled_thinking_removes_its_fields() -> None:
-    wish = {"type": "disabled", "note": "x"}
-    asked = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
-    prompt = parse_prompt(asked | {"thinking": wish})
+    thinking = {"type": "disabled", "note": "x"}
+    request = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    prompt = parse_prompt(request | {"thinking": thinking})
     always = render_prompt(prompt, Target(model="up", thinking=ThinkingStyle.ALWAYS))
     assert "thinking" not in always.body
     assert always.dropped == {"reasoning_effort"}

@@ -34,7 +34,7 @@ USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "4"}
 
 
-def said(role: Role, *parts: Part | str, name: str | None = None) -> Turn:
+def turn(role: Role, *parts: Part | str, name: str | None = None) -> Turn:
     return Turn(role, tuple(Text(p) if isinstance(p, str) else p for p in parts), name=name)
 
 
@@ -49,16 +49,16 @@ def message(role: str, *blocks: Any) -> dict[str, Any]:
 def rendered(
     *turns: Turn, format: Format = Format.CHAT, system_turns: bool = False
 ) -> tuple[list[Any], list[Any], set[str]]:
-    losses = Dropped(Format.MESSAGES)
+    dropped = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=turns)
     target = Target(model="m", system_turns=system_turns)
-    system, messages = render_messages(prompt, target, losses)
-    return system, messages, losses.names
+    system, messages = render_messages(prompt, target, dropped)
+    return system, messages, dropped.names
 
 
 def test_leading_system_texts_become_system_blocks() -> None:
     assert rendered(
-        said(SYSTEM, "Be brief.", "And kind."), said(DEVELOPER, "Use tools."), said(USER, "Hi")
+        turn(SYSTEM, "Be brief.", "And kind."), turn(DEVELOPER, "Use tools."), turn(USER, "Hi")
     ) == (
         [text("Be brief."), text("And kind."), text("Use tools.")],
         [message("user", "Hi")],
@@ -67,18 +67,18 @@ def test_leading_system_texts_become_system_blocks() -> None:
 
 
 def test_system_text_alone_becomes_a_user_message() -> None:
-    system, messages, _ = rendered(said(SYSTEM, "Be brief."), said(SYSTEM, "Say hello."))
+    system, messages, _ = rendered(turn(SYSTEM, "Be brief."), turn(SYSTEM, "Say hello."))
     assert system == [text("Be brief.")]
     assert messages == [message("user", "Say hello.")]
 
 
 def test_empty_prompt() -> None:
-    assert rendered(said(SYSTEM)) == ([], [message("user", ".")], set())
+    assert rendered(turn(SYSTEM)) == ([], [message("user", ".")], set())
 
 
 def test_roles_alternate() -> None:
     _, messages, _ = rendered(
-        said(USER, "a"), said(USER, "b"), said(ASSISTANT, "c"), said(ASSISTANT, CALL)
+        turn(USER, "a"), turn(USER, "b"), turn(ASSISTANT, "c"), turn(ASSISTANT, CALL)
     )
     assert messages == [
         message("user", "a", "b"),
@@ -96,13 +96,13 @@ def test_roles_alternate() -> None:
 
 
 def test_first_message_is_from_the_user() -> None:
-    _, messages, _ = rendered(said(ASSISTANT, "Hello!"), said(USER, "Hi"))
+    _, messages, _ = rendered(turn(ASSISTANT, "Hello!"), turn(USER, "Hi"))
     assert messages[:2] == [message("user", "."), message("assistant", "Hello!")]
 
 
 def test_results_come_first() -> None:
     _, messages, _ = rendered(
-        said(USER, "go"), said(ASSISTANT, CALL), said(USER, "wait"), said(USER, "now", ANSWER)
+        turn(USER, "go"), turn(ASSISTANT, CALL), turn(USER, "wait"), turn(USER, "now", ANSWER)
     )
     assert messages[1:] == [
         message("assistant", USE),
@@ -111,13 +111,13 @@ def test_results_come_first() -> None:
 
 
 def test_result_without_call_becomes_text() -> None:
-    _, messages, _ = rendered(said(USER, ANSWER))
+    _, messages, _ = rendered(turn(USER, ANSWER))
     assert messages == [message("user", "[tool result for c1]", "4")]
 
 
 def test_duplicate_call_ids_are_made_unique() -> None:
     _, messages, _ = rendered(
-        said(USER, "go"), said(ASSISTANT, CALL), said(USER, ANSWER), said(ASSISTANT, CALL)
+        turn(USER, "go"), turn(ASSISTANT, CALL), turn(USER, ANSWER), turn(ASSISTANT, CALL)
     )
     uses = [b for m in messages for b in m["content"] if b["type"] == "tool_use"]
     results = [b for m in messages for b in m["content"] if b["type"] == "tool_result"]
@@ -126,19 +126,19 @@ def test_duplicate_call_ids_are_made_unique() -> None:
 
 
 def test_empty_turns() -> None:
-    _, messages, lost = rendered(
-        said(USER, ""),
-        said(ASSISTANT, "a"),
-        said(USER, " "),
-        said(ASSISTANT, Thinking("gone")),
-        said(USER, "b"),
+    _, messages, dropped_names = rendered(
+        turn(USER, ""),
+        turn(ASSISTANT, "a"),
+        turn(USER, " "),
+        turn(ASSISTANT, Thinking("gone")),
+        turn(USER, "b"),
     )
     assert messages == [
         message("user", "(empty)"),
         message("assistant", "a"),
         message("user", "b"),
     ]
-    assert lost == {"thinking"}
+    assert dropped_names == {"thinking"}
 
 
 def test_documents_get_text_beside_them() -> None:
@@ -147,9 +147,9 @@ def test_documents_get_text_beside_them() -> None:
         "type": "document",
         "source": {"type": "text", "media_type": "text/plain", "data": "x"},
     }
-    _, messages, _ = rendered(said(USER, document, document))
+    _, messages, _ = rendered(turn(USER, document, document))
     assert messages == [message("user", block, block, ".")]
-    _, messages, _ = rendered(said(USER, document, "Read this."))
+    _, messages, _ = rendered(turn(USER, document, "Read this."))
     assert messages == [message("user", block, "Read this.")]
 
 
@@ -163,13 +163,13 @@ def test_native_message_fields_round_trip() -> None:
     assert rendered(foreign)[1:] == ([message("user", "Hi")], {"content.phase"})
 
 
-LATE = said(DEVELOPER, "Mind the tone.")
+LATE = turn(DEVELOPER, "Mind the tone.")
 REMINDER = "<system-reminder>Mind the tone.</system-reminder>"
 
 
 def test_late_system_turn_where_supported() -> None:
-    turns = (said(USER, "a"), LATE, said(SYSTEM, "Now."), said(ASSISTANT, "b"), said(USER, "c"))
-    _, messages, lost = rendered(*turns, LATE, system_turns=True)
+    turns = (turn(USER, "a"), LATE, turn(SYSTEM, "Now."), turn(ASSISTANT, "b"), turn(USER, "c"))
+    _, messages, dropped_names = rendered(*turns, LATE, system_turns=True)
     assert messages == [
         message("user", "a"),
         message("system", "Mind the tone.", "Now."),
@@ -177,31 +177,31 @@ def test_late_system_turn_where_supported() -> None:
         message("user", "c"),
         message("system", "Mind the tone."),
     ]
-    assert lost == set()
+    assert dropped_names == set()
 
 
 def test_late_system_turn_where_unsupported() -> None:
-    _, messages, lost = rendered(
-        said(USER, "a"), LATE, said(ASSISTANT, CALL), LATE, said(USER, ANSWER)
+    _, messages, dropped_names = rendered(
+        turn(USER, "a"), LATE, turn(ASSISTANT, CALL), LATE, turn(USER, ANSWER)
     )
     assert messages == [
         message("user", "a", REMINDER),
         message("assistant", USE),
         message("user", RESULT, REMINDER),
     ]
-    assert lost == set()
+    assert dropped_names == set()
 
 
 @pytest.mark.parametrize(
     "turns",
     [
-        (said(USER, "a"), said(ASSISTANT, "b"), LATE, said(ASSISTANT, "c"), said(USER, "d")),
-        (said(USER, "a"), LATE, said(USER, "b")),
+        (turn(USER, "a"), turn(ASSISTANT, "b"), LATE, turn(ASSISTANT, "c"), turn(USER, "d")),
+        (turn(USER, "a"), LATE, turn(USER, "b")),
         (
-            said(USER, "a"),
-            said(DEVELOPER, "Mind the tone.", Image(Source(url="u"))),
-            said(ASSISTANT, "b"),
-            said(USER, "c"),
+            turn(USER, "a"),
+            turn(DEVELOPER, "Mind the tone.", Image(Source(url="u"))),
+            turn(ASSISTANT, "b"),
+            turn(USER, "c"),
         ),
     ],
 )
@@ -211,31 +211,31 @@ def test_misplaced_system_turn_becomes_a_user_message(turns: tuple[Turn, ...]) -
     assert sum(text(REMINDER) in each["content"] for each in messages) == 1
 
 
-ANN, BOB = said(USER, "hi", name="ann"), said(USER, "hello", name="bob")
+ANN, BOB = turn(USER, "hi", name="ann"), turn(USER, "hello", name="bob")
 
 
 def test_several_users_are_named() -> None:
-    _, messages, lost = rendered(ANN, BOB)
+    _, messages, dropped_names = rendered(ANN, BOB)
     assert messages == [message("user", "ann: hi", "bob: hello")]
-    assert lost == set()
+    assert dropped_names == set()
 
 
 def test_single_user_is_not_named() -> None:
     assert rendered(ANN, ANN)[1:] == ([message("user", "hi", "hi")], {"name"})
     function = Turn(USER, (ANSWER,), name="f")
-    turns = (said(USER, "go"), said(ASSISTANT, CALL), function)
+    turns = (turn(USER, "go"), turn(ASSISTANT, CALL), function)
     assert rendered(*turns)[2] == set()
 
 
 def test_prefill_is_stripped() -> None:
     messages = [message("user", "a"), message("assistant", "It is \n")]
-    losses = Dropped(Format.MESSAGES)
-    end_with_user(messages, losses, prefill=True)
+    dropped = Dropped(Format.MESSAGES)
+    end_with_user(messages, dropped, prefill=True)
     assert messages == [message("user", "a"), message("assistant", "It is")]
-    end_with_user(messages, losses, prefill=False)
+    end_with_user(messages, dropped, prefill=False)
     assert messages[1:] == [message("assistant", "It is"), message("user", "Continue.")]
-    assert losses.names == {"prefill"}
-    end_with_user(messages, losses, prefill=False)
+    assert dropped.names == {"prefill"}
+    end_with_user(messages, dropped, prefill=False)
     assert len(messages) == 3
 
 

@@ -39,18 +39,18 @@ def test_no_output_format() -> None:
 
 
 def test_schema_is_converted() -> None:
-    asked = form(CITY)
-    assert asked.format is not None
-    assert asked.format["type"] == "json_schema"
-    schema = asked.format["schema"]
+    constraint = form(CITY)
+    assert constraint.format is not None
+    assert constraint.format["type"] == "json_schema"
+    schema = constraint.format["schema"]
     assert schema["additionalProperties"] is False
     assert "minLength" not in schema["properties"]["city"]
-    assert (asked.tool, asked.instruction) == (None, None)
+    assert (constraint.tool, constraint.instruction) == (None, None)
 
 
 def test_native_schema_is_unchanged() -> None:
-    asked = form(CITY, format=Format.MESSAGES, has_tools=True)
-    assert asked == OutputConstraint(format={"type": "json_schema", "schema": CITY})
+    constraint = form(CITY, format=Format.MESSAGES, has_tools=True)
+    assert constraint == OutputConstraint(format={"type": "json_schema", "schema": CITY})
 
 
 @pytest.mark.parametrize(("schema", "target"), [(CITY, LAX), (TREE, Target(model="m"))])
@@ -58,9 +58,9 @@ def test_tool_instead_of_schema(schema: Any, target: Target) -> None:
     assert form(schema, target, description="A city.") == OutputConstraint(
         tool={"name": "json_output", "description": "A city.", "input_schema": schema}
     )
-    told = form(schema, target).tool
-    assert told is not None
-    assert told["description"]
+    tool = form(schema, target).tool
+    assert tool is not None
+    assert tool["description"]
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,15 @@ def rendered(
         tool_choice=choice,
         parallel_tool_calls=parallel,
     )
-    losses = Dropped(Format.MESSAGES)
+    dropped = Dropped(Format.MESSAGES)
     box = UpstreamTools(prompt)
-    sent = render_tools(box, prompt, target or Target(model="m"), losses)
-    return sent, render_tool_choice(box, prompt, sent, losses), losses.names
+    sent = render_tools(box, prompt, target or Target(model="m"), dropped)
+    return sent, render_tool_choice(box, prompt, sent, dropped), dropped.names
 
 
 def only(tool: Tool, target: Target | None = None) -> tuple[Any, set[str]]:
-    (sent,), _, lost = rendered(tool, target=target)
-    return sent, lost
+    (sent,), _, dropped_names = rendered(tool, target=target)
+    return sent, dropped_names
 
 
 def test_functions() -> None:
@@ -103,7 +103,7 @@ def test_custom_tool_becomes_a_function_of_one_string() -> None:
         description="Edits files.",
         grammar={"syntax": "lark", "definition": 'start: "x"'},
     )
-    sent, lost = only(custom)
+    sent, dropped_names = only(custom)
     assert sent == {
         "name": "apply_patch",
         "description": "Edits files.\n\n"
@@ -115,7 +115,7 @@ def test_custom_tool_becomes_a_function_of_one_string() -> None:
             "required": ["input"],
         },
     }
-    assert lost == set()
+    assert dropped_names == set()
 
 
 def test_web_searches() -> None:
@@ -126,9 +126,9 @@ def test_web_searches() -> None:
         location={"city": "Oslo", "country": "NO"},
         context_size="high",
     )
-    known = {"type": "web_search_20250305", "name": "web_search"}
+    search = {"type": "web_search_20250305", "name": "web_search"}
     assert only(Tool(kind=ToolKind.SERVER, name="web_search", search=full)) == (
-        known
+        search
         | {
             "max_uses": 3,
             "allowed_domains": ["a.example"],
@@ -138,15 +138,15 @@ def test_web_searches() -> None:
     )
     blocking = WebSearch(blocked_domains=("b.example",), context_size="medium")
     assert only(Tool(kind=ToolKind.SERVER, name="s", search=blocking)) == (
-        known | {"blocked_domains": ["b.example"]},
+        search | {"blocked_domains": ["b.example"]},
         set(),
     )
 
 
 def test_other_server_tools_are_dropped() -> None:
-    sent, choice, lost = rendered(F, INTERPRETER)
+    sent, choice, dropped_names = rendered(F, INTERPRETER)
     assert [tool["name"] for tool in sent] == ["f"]
-    assert (choice, lost) == (None, {"code_interpreter"})
+    assert (choice, dropped_names) == (None, {"code_interpreter"})
 
 
 def test_no_remaining_tools_are_refused() -> None:
@@ -170,9 +170,9 @@ def test_native_tools_are_unchanged() -> None:
         {"type": "web_search_20260209", "name": "web_search", "max_uses": 2},
     ]
     tools = parse_tools({"tools": definitions})
-    sent, _, lost = rendered(*tools, format=Format.MESSAGES)
+    sent, _, dropped_names = rendered(*tools, format=Format.MESSAGES)
     assert sent == definitions
-    assert lost == set()
+    assert dropped_names == set()
     (renamed,), _, _ = rendered(
         *parse_tools({"tools": [{"name": "a.b", "input_schema": {}}]}), format=Format.MESSAGES
     )
@@ -199,10 +199,10 @@ def test_history_with_calls_gets_placeholder_tools() -> None:
         ToolCall("3", "f"),
         Text("x"),
     )
-    sent, choice, lost = rendered(turns=(Turn(Role.ASSISTANT, called),))
+    sent, choice, dropped_names = rendered(turns=(Turn(Role.ASSISTANT, called),))
     assert [tool["name"] for tool in sent] == ["f", "patch"]
     assert choice == {"type": "none"}
-    assert lost == set()
+    assert dropped_names == set()
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_history_with_calls_gets_placeholder_tools() -> None:
     ],
 )
 def test_choices(choice: ToolChoice | None, parallel: bool | None, expected: Any) -> None:
-    _, sent, lost = rendered(F, G, SEARCH, choice=choice, parallel=parallel)
+    _, sent, dropped_names = rendered(F, G, SEARCH, choice=choice, parallel=parallel)
     assert sent == expected
-    assert lost == set()
+    assert dropped_names == set()
 
 
 def test_only_allowed_tools_are_sent() -> None:
     allowed = ToolChoice(ChoiceMode.REQUIRED, allowed=("g", "web_search"))
-    sent, choice, lost = rendered(F, G, SEARCH, choice=allowed)
+    sent, choice, dropped_names = rendered(F, G, SEARCH, choice=allowed)
     assert [tool["name"] for tool in sent] == ["g", "web_search"]
-    assert (choice, lost) == ({"type": "any"}, set())
+    assert (choice, dropped_names) == ({"type": "any"}, set())
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,11 @@ def test_other_actions_are_not_searches(arguments: str) -> None:
 
 @pytest.mark.parametrize("call_id", ["ws_1", "ws-68f0", "", "x" * 200, "ø|"])
 def test_ids_are_recognised(call_id: str) -> None:
-    shown = foreign_search_id(call_id)
-    assert re.fullmatch(r"srvtoolu_[a-zA-Z0-9_]+", shown)
-    assert is_foreign_search(ServerToolCall(shown, "web_search"))
+    client_id = foreign_search_id(call_id)
+    assert re.fullmatch(r"srvtoolu_[a-zA-Z0-9_]+", client_id)
+    assert is_foreign_search(ServerToolCall(client_id, "web_search"))
     assert is_foreign_search(
-        ServerToolResult(shown, "web_search", ProviderData(Format.MESSAGES, {}))
+        ServerToolResult(client_id, "web_search", ProviderData(Format.MESSAGES, {}))
     )
 
 

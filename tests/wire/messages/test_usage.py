@@ -51,11 +51,11 @@ def test_zeros_only_are_no_usage() -> None:
     assert usage({"input_tokens": 0, "output_tokens": 0}) is None
 
 
-@pytest.mark.parametrize("told", [0, 20, None])
-def test_hourly_cache_writes_never_exceed_all_cache_writes(told: int | None) -> None:
+@pytest.mark.parametrize("reported", [0, 20, None])
+def test_hourly_cache_writes_never_exceed_all_cache_writes(reported: int | None) -> None:
     written = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
     counted = usage(
-        {"input_tokens": 5, "cache_creation_input_tokens": told, "cache_creation": written}
+        {"input_tokens": 5, "cache_creation_input_tokens": reported, "cache_creation": written}
     )
     assert counted == Usage(input_tokens=35, cache_write_tokens=30, cache_write_1h_tokens=20)
 
@@ -85,7 +85,7 @@ def test_invalid_counts_are_zero() -> None:
 
 
 def test_cached_and_fresh_counts_are_separate() -> None:
-    known = Usage(
+    usage = Usage(
         input_tokens=135,
         cache_read_tokens=100,
         cache_write_tokens=30,
@@ -94,7 +94,7 @@ def test_cached_and_fresh_counts_are_separate() -> None:
         reasoning_tokens=3,
         web_searches=2,
     )
-    assert render_usage(known) == {
+    assert render_usage(usage) == {
         "input_tokens": 5,
         "cache_creation_input_tokens": 30,
         "cache_read_input_tokens": 100,
