@@ -46,13 +46,13 @@ class Misdeed:
 
 _MOMENTS: Final = (
     ("before the upstream has answered", "stall:head", Asked.BOTH, 499, Bill.NOTHING),
-    ("when the upstream has sent its head", "stall:start", Asked.BOTH, 499, Bill.PROMPT),
+    ("after the upstream's response head", "stall:start", Asked.BOTH, 499, Bill.PROMPT),
     ("in the middle of a reply", "stall:text", Asked.STREAM, 200, Bill.ESTIMATED),
-    ("while a whole reply comes in", "stall:text", Asked.WHOLE, 499, Bill.PROMPT),
+    ("during a complete reply", "stall:text", Asked.WHOLE, 499, Bill.PROMPT),
 )
 _WAYS: Final = {
-    Leave.CLOSE: "leaves",
-    Leave.RESET: "leaves with a reset",
+    Leave.CLOSE: "disconnects",
+    Leave.RESET: "disconnects with a reset",
     Leave.HALF_CLOSE: "closes its half of the connection",
 }
 LEAVING: Final = [
@@ -70,7 +70,7 @@ LEAVING: Final = [
 ]
 
 SLOW_READER: Final = Misdeed(
-    what="takes nothing of a stream any more",
+    what="stops reading a stream",
     asked=Asked.STREAM,
     state=ExchangeState.CLIENT_SLOW,
     status=200,
@@ -146,7 +146,7 @@ BODIES: Final = [
     ),
     _rejected("sends a body above the limit", TOO_LARGE, _with(b'"%b"' % (b"x" * MOST))),
     Misdeed(
-        what="packs its body",
+        what="compresses its body",
         told=_MEDIA,
         state=ExchangeState.REJECTED,
         status=415,
@@ -163,7 +163,7 @@ BODIES: Final = [
         headers={"content-type": None},
     ),
     Misdeed(
-        what="says one thing twice: the last counts",
+        what="sends a field twice: the last one counts",
         state=ExchangeState.OK,
         status=200,
         upstream=CALLED,
@@ -219,7 +219,7 @@ MALFORMATIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "line ends without CR": lambda request: request.replace(b"\r\n", b"\n"),
 }
 HTTP: Final = [
-    Misdeed(what=f"breaks HTTP: {which}", told=MALFORMED, raw=make)
+    Misdeed(what=f"sends invalid HTTP: {which}", told=MALFORMED, raw=make)
     for which, make in MALFORMATIONS.items()
 ]
 

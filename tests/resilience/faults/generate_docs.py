@@ -20,16 +20,16 @@ PAGE: Final = ROOT / "docs" / "faults.md"
 _INTRODUCTION: Final = """\
 # Faults
 
-Every row is a test in all three formats (`tests/resilience/faults`), and this page is generated from
-those tests: `python -m tests.resilience.faults.generate_docs`. Codes are those of
+Every row is a test in all three formats (`tests/resilience/faults`), and this page is generated
+from those tests: `python -m tests.resilience.faults.generate_docs`. Codes are those of
 [errors.md](errors.md).
 
 ## Upstreams
 
-"Client, two accounts" is the result when the first account fails and the second works; "Client, one
-account" the result without a second account, or if failover is not allowed. "Verdicts" are those
-in `gateway logs show` for the attempts on the failing account: with two accounts, and with one if
-they differ. A reply is never combined from two, and an incomplete stream never looks complete.
+"Two accounts" is the result when the first account fails and the second works; "One account" the
+result without a second account, or if failover is not allowed. "Verdicts" are those in
+`gateway logs show` for the attempts on the failing account: with two accounts, and with one if they
+differ. A reply is never combined from two, and an incomplete stream never looks complete.
 
 For 400, 404, 413 and 422 code and message are the upstream's.
 
@@ -41,7 +41,7 @@ reply reports, or else its estimate. `usage_source` of the row says which; with
 """
 
 _HEAD: Final = (
-    "| The upstream | Request | Client, two accounts | Client, one account | Verdicts | Account | Bill |\n"
+    "| The upstream | Request | Two accounts | One account | Verdicts | Account | Bill |\n"
     "|---|---|---|---|---|---|---|\n"
 )
 _CLIENTS: Final = """\

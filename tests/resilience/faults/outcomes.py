@@ -15,7 +15,7 @@ class Asked(Enum):
 
     BOTH = "both"
     STREAM = "a stream"
-    WHOLE = "a whole reply"
+    WHOLE = "a body"
 
     @property
     def streamed(self) -> tuple[bool, ...]:

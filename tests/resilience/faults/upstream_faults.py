@@ -138,7 +138,7 @@ _LINE: Final = [
         timeouts={"connect": _SOON},
     ),
     Fault(
-        what="has a certificate that nobody signed",
+        what="has an untrusted certificate",
         line="self-signed",
         tries=("TLS failed",),
         told=NO_TLS,
@@ -146,7 +146,7 @@ _LINE: Final = [
         closed=300,
     ),
     Fault(
-        what="speaks no TLS",
+        what="does not support TLS",
         line="no TLS",
         tries=("TLS failed",),
         told=NO_TLS,
@@ -154,34 +154,39 @@ _LINE: Final = [
         closed=300,
     ),
     Fault(
-        what="never ends the TLS handshake",
+        what="never completes the TLS handshake",
         line="silent TLS",
         tries=("no connection",),
         told=UNSTABLE,
         timeouts={"connect": _SOON},
     ),
-    _fine("has closed a connection that was kept", "stale:next", warm=True, calls=3),
-    _fine("has reset a connection that was kept", "stale:reset", warm=True, calls=3),
+    _fine("has closed an idle connection", "stale:next", warm=True, calls=3),
+    _fine("has reset an idle connection", "stale:reset", warm=True, calls=3),
     *(
-        Fault(what=f"hangs up {when}", plan=f"hangup:{how}", tries=(verdict,), told=BAD)
+        Fault(what=f"disconnects {when}", plan=f"hangup:{how}", tries=(verdict,), told=BAD)
         for how, when, verdict in (
-            ("fin", "without a byte", "no answer"),
-            ("reset", "without a byte, with a reset", "no answer"),
-            ("head", "within its head", "no answer"),
+            ("fin", "without a response", "no answer"),
+            ("reset", "without a response, with a reset", "no answer"),
+            ("head", "within its response head", "no answer"),
             ("status", "within its status line", "no answer"),
         )
     ),
     *(
-        Fault(what=f"breaks HTTP: {which}", plan=f"violate:{what}", tries=("unreadable",), told=BAD)
+        Fault(
+            what=f"sends invalid HTTP: {which}",
+            plan=f"violate:{what}",
+            tries=("unreadable",),
+            told=BAD,
+        )
         for what, which in (
-            ("status", "a status that is no number"),
+            ("status", "a status that is not a number"),
             ("header", "a header without a colon"),
             ("lengths", "two lengths"),
             ("banner", "another protocol"),
         )
     ),
     Fault(
-        what="breaks HTTP: a chunk without a size",
+        what="sends invalid HTTP: a chunk without a size",
         plan="violate:chunk",
         tries=("unreadable",),
         told=BAD,
@@ -205,7 +210,7 @@ _STATUSES: Final = [
     ),
     *(
         _clients(
-            f"says in a {status} that the prompt is too long",
+            f"reports in a {status} that the prompt is too long",
             f"refuse:{status}:context",
             refused(400, "context_length_exceeded", WORDS["context"].message),
             "context overflow",
@@ -214,7 +219,7 @@ _STATUSES: Final = [
     ),
     *(
         _clients(
-            f"says in a {status} that its content policy is violated",
+            f"reports a content policy violation in a {status}",
             f"refuse:{status}:policy",
             refused(400, "content_policy_violation", WORDS["policy"].message),
             "content policy",
@@ -230,7 +235,7 @@ _STATUSES: Final = [
         closed=1800,
     ),
     Fault(
-        what="says in a 400 that the key is not valid",
+        what="reports an invalid key in a 400",
         plan="refuse:400:key",
         tries=("key refused",),
         told=FORBIDDEN,
@@ -247,7 +252,7 @@ _STATUSES: Final = [
     ),
     *(
         Fault(
-            what=f"says in a {status} that the account is closed",
+            what=f"reports a closed account in a {status}",
             plan=f"refuse:{status}:{words}",
             tries=("account closed",),
             told=FORBIDDEN,
@@ -258,7 +263,7 @@ _STATUSES: Final = [
     ),
     *(
         Fault(
-            what=f"says in a {status} that the money is spent",
+            what=f"reports exhausted credit in a {status}",
             plan=f"refuse:{status}:{words}",
             tries=("quota spent",),
             told=NO_ACCOUNTS,
@@ -313,7 +318,7 @@ _STATUSES: Final = [
 
 _LIMITS: Final = [
     Fault(
-        what="answers 429 and tells no time",
+        what="answers 429 without a time",
         plan="refuse:429",
         tries=("rate limited",),
         told=NO_ACCOUNTS,
@@ -321,7 +326,7 @@ _LIMITS: Final = [
         closed=1,
     ),
     Fault(
-        what="answers 429 for a moment",
+        what="answers 429 for a short time",
         plan="refuse:429:ms=200,ok",
         tries=("rate limited",),
         alone=("rate limited", _OK),
@@ -349,7 +354,7 @@ _LIMITS: Final = [
         for where, hint, seconds in (
             ("in `retry-after`", "seconds=40", 40),
             ("in `retry-after` that is long", "seconds=120", 120),
-            ("in `retry-after` that is absurd", "seconds=86400", 86400),
+            ("in `retry-after` that is extremely long", "seconds=86400", 86400),
             ("in `retry-after-ms`", "ms=40000", 40),
             ("in its body", "usage_limit:body=90", 90),
         )
@@ -375,7 +380,7 @@ _LIMITS: Final = [
 _SLOW: Final = [
     *(
         Fault(
-            what=f"says nothing {since}",
+            what=f"sends nothing {since}",
             plan=f"stall:{place}",
             tries=("timed out",),
             told=TOO_LATE,
@@ -385,13 +390,13 @@ _SLOW: Final = [
         for since, place, asked in (
             ("at all", "head", Asked.BOTH),
             ("after its head", "start", Asked.BOTH),
-            ("after the frame that opens a reply", "begun", Asked.STREAM),
+            ("after the first frame", "begun", Asked.STREAM),
             ("in the middle of the body", "text", Asked.WHOLE),
         )
     ),
     *(
         Fault(
-            what=f"says nothing but {what}",
+            what=f"sends only {what}",
             plan=what,
             tries=("timed out",),
             told=TOO_LATE,
@@ -400,25 +405,25 @@ _SLOW: Final = [
         for what in ("comments", "pings")
     ),
     _begun(
-        "falls silent in the middle of a reply",
+        "stalls in the middle of a reply",
         "stall:text",
         "timed out",
         TOO_LATE,
         timeouts={"idle": _SOON},
     ),
     _begun(
-        "never comes to an end",
+        "never ends",
         "tick:0.05",
         "timed out",
         TOO_LATE,
         timeouts={"total": _SOON, "first_event": _SOON},
     ),
-    _fine("says comments before a reply", "comments:0.01:count=5"),
-    _fine("says pings before a reply", "pings:0.01:count=5"),
+    _fine("sends comments before a reply", "comments:0.01:count=5"),
+    _fine("sends pings before a reply", "pings:0.01:count=5"),
 ]
 
 _CUTS: Final = [
-    Fault(what="breaks off after its head", plan="cut:start", tries=("broken off",), told=BAD),
+    Fault(what="ends after the response head", plan="cut:start", tries=("broken off",), told=BAD),
     Fault(
         what="resets after its head",
         plan="cut:start:reset",
@@ -426,14 +431,14 @@ _CUTS: Final = [
         told=BAD,
     ),
     Fault(
-        what="breaks off after the frame that opens a reply",
+        what="ends after the first frame",
         plan="cut:begun",
         tries=("broken off",),
         told=BAD,
         asked=Asked.STREAM,
     ),
     Fault(
-        what="breaks off before any text, unseen by HTTP",
+        what="ends before any text, with valid HTTP",
         plan="cut:begun:fin",
         tries=("broken off",),
         told=BAD,
@@ -441,7 +446,7 @@ _CUTS: Final = [
     ),
     *(
         _begun(
-            f"breaks off in the middle of a reply, {how}",
+            f"ends in the middle of a reply, {how}",
             f"cut:text:{cut}",
             "broken off",
             timeouts=_BROKEN,
@@ -449,16 +454,16 @@ _CUTS: Final = [
         for how, cut in (
             ("within the chunks", "chunked"),
             ("short of its length", "length"),
-            ("unseen by HTTP", "fin"),
+            ("with valid HTTP", "fin"),
             ("with a reset", "reset"),
-            ("with a reset, unseen by HTTP", "reset_close"),
+            ("with a reset after valid HTTP", "reset_close"),
             ("with a chunk without a size", "garbled"),
         )
     ),
-    _begun("breaks off when all has been said but the end", "cut:end", "broken off"),
+    _begun("ends before the terminal event", "cut:end", "broken off"),
     *(
         Fault(
-            what=f"breaks off in the middle of the body, {how}",
+            what=f"ends in the middle of the body, {how}",
             plan=f"cut:text:{cut}",
             tries=("broken off",),
             told=BAD,
@@ -469,12 +474,12 @@ _CUTS: Final = [
             ("within the chunks", "chunked"),
             ("short of its length", "length"),
             ("with a reset", "reset"),
-            ("with a reset, unseen by HTTP", "reset_close"),
+            ("with a reset after valid HTTP", "reset_close"),
             ("with a chunk without a size", "garbled"),
         )
     ),
     Fault(
-        what="breaks off in the middle of the body, unseen by HTTP",
+        what="ends in the middle of the body, with valid HTTP",
         plan="cut:text:fin",
         tries=("unreadable",),
         told=BAD,
@@ -485,7 +490,7 @@ _CUTS: Final = [
 _EVENTS: Final = [
     *(
         Fault(
-            what=f"says in a 200 that it is overloaded, {when}",
+            what=f"reports overload in a 200, {when}",
             plan=f"error:{place}:overloaded",
             tries=("overloaded", "overloaded"),
             told=UNSTABLE,
@@ -498,13 +503,13 @@ _EVENTS: Final = [
         )
     ),
     Fault(
-        what="says in a 200 that something broke",
+        what="reports an internal error in a 200",
         plan="error:start:server",
         tries=("server error",),
         told=UNSTABLE,
     ),
     Fault(
-        what="says in a 200 that there are too many requests",
+        what="reports too many requests in a 200",
         plan="error:start:rate_limit",
         tries=("rate limited",),
         told=NO_ACCOUNTS,
@@ -512,7 +517,7 @@ _EVENTS: Final = [
         closed=1,
     ),
     Fault(
-        what="says in a 200 that the key is not valid",
+        what="reports an invalid key in a 200",
         plan="error:start:key",
         tries=("key refused",),
         told=FORBIDDEN,
@@ -520,39 +525,39 @@ _EVENTS: Final = [
         closed=1800,
     ),
     _clients(
-        "says in a 200 that the prompt is too long",
+        "reports in a 200 that the prompt is too long",
         "error:start:context",
         refused(400, "context_length_exceeded", WORDS["context"].message),
         "context overflow",
     ),
     _clients(
-        "says in a 200 that its content policy is violated",
+        "reports a content policy violation in a 200",
         "error:start:policy",
         refused(400, "content_policy_violation", WORDS["policy"].message),
         "content policy",
     ),
     _begun(
-        "says in the middle of a reply that something broke",
+        "reports an internal error in the middle of a reply",
         "error:text:server",
         "server error",
         UNSTABLE,
         passed_on=WORDS["server"].message,
     ),
     _begun(
-        "says in the middle of a reply that it is overloaded",
+        "reports overload in the middle of a reply",
         "error:text:overloaded",
         "overloaded",
         UNSTABLE,
         passed_on=WORDS["overloaded"].message,
     ),
     _begun(
-        "says in the middle of a reply that the key is not valid",
+        "reports an invalid key in the middle of a reply",
         "error:text:key",
         "key refused",
         FORBIDDEN,
     ),
     _begun(
-        "says in the middle of a reply that there are too many requests",
+        "reports too many requests in the middle of a reply",
         "error:text:rate_limit",
         "rate limited",
         NO_ACCOUNTS,
@@ -561,12 +566,12 @@ _EVENTS: Final = [
 
 _ODD: Final = [
     Fault(
-        what="replies with nothing, and counts nothing",
+        what="sends an empty reply without usage",
         plan="empty:reply",
         tries=("empty reply",),
         told=EMPTY,
     ),
-    _fine("replies with nothing, and counts it", "empty:usage", text=""),
+    _fine("sends an empty reply with usage", "empty:usage", text=""),
     Fault(
         what="sends a stream of nothing",
         plan="empty:bytes",
@@ -612,17 +617,17 @@ _ODD: Final = [
         closed=300,
     ),
     *(
-        _fine(f"packs the reply though nobody asked: {coding}", f"encoded:{coding}")
+        _fine(f"compresses the reply without request: {coding}", f"encoded:{coding}")
         for coding in ("gzip", "deflate")
     ),
     Fault(
-        what="packs the reply as nobody can read it",
+        what="compresses the reply with an unknown coding",
         plan="encoded:bad",
         tries=("broken off",),
         told=BAD,
     ),
     Fault(
-        what="unpacks to more than the limit",
+        what="decompresses to more than the limit",
         plan=f"bomb:size={2**25}",
         by=By.NOBODY,
         tries=("too large",),
@@ -630,7 +635,7 @@ _ODD: Final = [
         asked=Asked.WHOLE,
     ),
     Fault(
-        what="unpacks to an event above the limit",
+        what="decompresses to an event above the limit",
         plan=f"bomb:size={2**25}",
         by=By.NOBODY,
         tries=("too large",),
@@ -645,14 +650,14 @@ _ODD: Final = [
         tries=("unreadable",),
         told=BAD,
     ),
-    *(_fine(f"says {status} first", f"early:{status}") for status in (100, 102, 103)),
-    _fine("counts nothing", "no_usage", counted=False),
+    *(_fine(f"sends {status} first", f"early:{status}") for status in (100, 102, 103)),
+    _fine("reports no usage", "no_usage", counted=False),
     _fine("stops at the limit of tokens", "ok:max_tokens", text=None),
-    _fine("streams what was asked for in one piece", "streams_anyway", asked=Asked.WHOLE),
-    _fine("sends in one piece what was asked for as a stream", "whole_anyway", asked=Asked.STREAM),
+    _fine("streams a reply that was requested as a body", "streams_anyway", asked=Asked.WHOLE),
+    _fine("sends a body for a requested stream", "whole_anyway", asked=Asked.STREAM),
     *(
         Fault(
-            what=f"answers streams alone: `{wording}`",
+            what=f"supports only streams: `{wording}`",
             plan=f"stream_only:{wording}",
             by=By.SAME,
             tries=("answers streams alone", _OK),
@@ -662,7 +667,7 @@ _ODD: Final = [
         for wording in STREAM_ONLY
     ),
     *(
-        _fine(f"spells the stream otherwise: {how}", f"ok:text:{shape}", asked=Asked.STREAM)
+        _fine(f"formats the stream differently: {how}", f"ok:text:{shape}", asked=Asked.STREAM)
         for how, shape in (
             ("byte by byte", "byte"),
             ("CRLF, byte by byte", "crlf_byte"),
@@ -676,12 +681,12 @@ _ODD: Final = [
 ]
 
 SECTIONS: Final[Mapping[str, list[Fault]]] = {
-    "The way to the upstream": _LINE,
+    "Connection": _LINE,
     "Statuses": _STATUSES,
     "Rate limits": _LIMITS,
-    "Silence": _SLOW,
-    "Replies that break off": _CUTS,
-    "Errors inside a 200": _EVENTS,
-    "Odd replies": _ODD,
+    "Stalls": _SLOW,
+    "Incomplete replies": _CUTS,
+    "Errors in a 200": _EVENTS,
+    "Unusual replies": _ODD,
 }
 FAULTS: Final = [fault for faults in SECTIONS.values() for fault in faults]
