@@ -80,9 +80,9 @@ def test_minimal_prompt() -> None:
     ],
 )
 def test_max_tokens(
-    request: int | None, max_output: int | None, sent: int, dropped_names: set[str]
+    max_tokens: int | None, max_output: int | None, sent: int, dropped_names: set[str]
 ) -> None:
-    rendering = rendered(Target(model="up", max_output=max_output), max_tokens=request)
+    rendering = rendered(Target(model="up", max_output=max_output), max_tokens=max_tokens)
     assert (rendering.body["max_tokens"], rendering.dropped) == (sent, dropped_names)
 
 
