@@ -1,7 +1,7 @@
-"""Who is asking, from where and with which client: all found in memory. No database, no waiting.
+"""Which key a request presents, and whether it may be used from here: all of it from memory.
 
-Either credential header works on any endpoint (Specification, "Authentication"). It must not tell
-an unknown key from a revoked or expired one.
+Either credential header is accepted on every endpoint (Specification, "Authentication"). An unknown
+key, a revoked and an expired one get the same error.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ _API_KEY: Final = istr("x-api-key")
 
 
 def authorize(request: web.Request, client_format: str) -> Permit:
-    """What the key that the request shows may do. Whoever shows a good one leaves a row, also where
-    something else is refused.
+    """The permissions of the request's key. From a valid key on, the exchange has a row, also where
+    the request is rejected for another reason.
 
-    Raises `NoApiKey`, `InvalidToken`, `PermissionDenied` or `UserAgentNotAllowed`.
+    Raises `MissingApiKey`, `InvalidApiKey`, `PermissionDenied` or `UserAgentNotAllowed`.
     """
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
     exchange.format = client_format
-    token, old = authenticate(request, runtime)
+    token, is_old_key = authenticate(request, runtime)
     exchange.token = token
     permit = exchange.meter.permit = runtime.permit(token)
-    if old:
-        exchange.add_warning("the key from before its rotation")
+    if is_old_key:
+        exchange.warnings.append("the key from before its rotation")
     permit.check_address(exchange.client_address)
-    if odd := permit.check_user_agent(exchange.user_agent):
-        exchange.add_warning(odd)
-    if stranger := runtime.key_origins.observe(token, exchange.client_address, exchange.user_agent):
-        exchange.add_warning(stranger)
+    if warning := permit.check_user_agent(exchange.user_agent):
+        exchange.warnings.append(warning)
+    address, user_agent = exchange.client_address, exchange.user_agent
+    if new_origin := runtime.key_origins.observe(token, address, user_agent):
+        exchange.warnings.append(new_origin)
     return permit
 
 
 def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
-    """The token whose key the request shows, and whether it is the key of before its rotation.
-    Raises `NoApiKey` or `InvalidToken`.
+    """The token of the request's key, and whether it is the key from before a rotation. Raises
+    `MissingApiKey` or `InvalidApiKey`.
 
-    `x-api-key` is looked at first, then the bearer: where they differ, either valid one counts.
+    `x-api-key` is checked first, then the bearer token: one of two different keys may be invalid.
     """
     keys = _presented_keys(request.headers)
     for key in keys:
@@ -70,9 +71,8 @@ def _presented_keys(headers: Mapping[str, str]) -> list[str]:
     keys = []
     if key := headers.get(_API_KEY, "").strip():
         keys.append(key)
-    said = headers.get(hdrs.AUTHORIZATION, "")
-    if said:
-        scheme, _, key = said.partition(" ")
+    if authorization := headers.get(hdrs.AUTHORIZATION, ""):
+        scheme, _, key = authorization.partition(" ")
         if (scheme == "Bearer" or scheme.lower() == "bearer") and (key := key.strip()):
             keys.append(key)
     return keys

@@ -1,7 +1,4 @@
-"""What one exchange uses: expected when it begins, heard while it runs, billed when it ends.
-
-It must not know the ledger, nor how replies travel.
-"""
+"""What one exchange uses: reserved when it begins, measured while it runs, billed when it ends."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ _NO_USAGE = Usage()
 
 
 class Bill(NamedTuple):
-    """What an exchange comes to; `source` says who counted. `tokens` are what it used as far as
-    anybody can tell, also where that is not billed."""
+    """`usage` is what is billed, `source` who counted it; `tokens` is the best estimate of what was
+    used, billed or not."""
 
     usage: Usage
     source: UsageSource
@@ -30,29 +27,22 @@ class Bill(NamedTuple):
 
 
 class UsageMeter:
-    """`permit` is set once it is known who asks, `tariff` once it is known that it costs: without
-    one nothing is billed. `model` is an id of the catalog. `expected` are input tokens that are
-    billed where nothing more will ever be known."""
+    """`permit` is set after the authorization, `price` where the request costs something: without
+    one nothing is billed. `model` is an id of the catalog. `estimated_tokens` are input tokens that
+    are billed where the gateway stops before anything more is known, `estimated_micro` their cost.
+    """
 
     __slots__ = (
-        "_accepted",
-        "_input_tokens",
-        "_is_final",
-        "_output_chars",
-        "_snapshot",
-        "_started",
-        "_usage",
-        "lease",
-        "model",
-        "permit",
-        "price",
+        *("_accepted", "_input_tokens", "_is_final", "_output_chars", "_snapshot", "_started"),
+        *("_usage", "estimated_micro", "estimated_tokens", "lease", "model", "permit", "price"),
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:
-        """Of an exchange that began `at`, in Unix µs."""
+        """`started` is when the exchange began, in unix microseconds."""
         self._snapshot = snapshot
         self._started = started
         self._input_tokens = 0
+        self.estimated_tokens = self.estimated_micro = 0
         self.permit: Permit | None = None
         self.price: Price | None = None
         self.lease: Lease | None = None
@@ -60,76 +50,59 @@ class UsageMeter:
         self.start_attempt()
 
     def free_demand(self, permit: Permit, model: str) -> ResourceRequest:
-        """What it needs to be let in where it costs nothing."""
+        """What the exchange takes of the limits where it costs nothing."""
         self.model = model
         return ResourceRequest(permit.holders, self._started, 0, 0)
 
     def demand(self, permit: Permit, model: str, expected: Usage) -> ResourceRequest:
-        """The same where it is thought to use so much."""
+        """The same with an expected usage."""
         self.model, self._input_tokens = model, expected.input_tokens
-        self.price = permit.price_by_id(self._snapshot.catalog, model)
-        return ResourceRequest(
-            permit.holders, self._started, expected.total_tokens, self.cost(expected)
-        )
-
-    @property
-    def estimated_tokens(self) -> int:
-        return self._input_tokens if self._bills_estimates else 0
-
-    @property
-    def estimated_micro(self) -> int:
-        """What these cost."""
-        return self.price.input_cost(self.estimated_tokens) if self.price is not None else 0
-
-    @property
-    def _bills_estimates(self) -> bool:
-        return self._snapshot.config.money.bill_estimates
-
-    def cost(self, usage: Usage) -> int:
-        """In micro-units."""
-        return self.price.cost(usage) if self.price is not None else 0
+        self.price = price = permit.price_by_id(self._snapshot.catalog, model)
+        if self._snapshot.config.money.bill_estimates:
+            self.estimated_tokens = self._input_tokens
+            self.estimated_micro = price.input_cost(self._input_tokens) if price else 0
+        cost = price.cost(expected) if price else 0
+        return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost)
 
     def start_attempt(self) -> None:
-        """An upstream is asked: what an earlier one told does not count."""
+        """Usage of an earlier attempt does not count."""
         self._accepted = self._is_final = False
         self._usage: Usage | None = None
         self._output_chars = 0
 
     def mark_accepted(self) -> None:
-        """The upstream has begun to answer, so whatever it does costs."""
+        """The upstream has begun to respond, so from now on the attempt costs something."""
         self._accepted = True
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
-        """What a reply told of itself: `usage` so far, which is all where it has `counted`, and how
-        many characters were heard of it."""
+        """What the upstream reported so far, and the length of its output in characters."""
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
 
     @property
     def final_usage(self) -> Usage | None:
-        """What the upstream has counted, once it has."""
+        """What the upstream reported of the complete reply."""
         return self._usage if self._is_final else None
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
-        """Of an exchange that `failed` before it was `committed` nothing is billed but what the
-        upstream itself says that it cost."""
-        used, source = self._used(committed, failed)
-        usage = used
-        if source == "estimated" and not self._bills_estimates:
-            usage, source = (
-                (_NO_USAGE, "none") if self._usage is None else (self._usage, "upstream")
-            )
-        return Bill(usage, source, self.cost(usage), used.total_tokens)
+        """An exchange that `failed` before it was `committed` costs what the upstream itself
+        reported, if anything."""
+        usage, source = used, _ = self._used(committed, failed)
+        if source == "estimated" and not self._snapshot.config.money.bill_estimates:
+            usage = self._usage or _NO_USAGE
+            source = "none" if self._usage is None else "upstream"
+        cost = self.price.cost(usage) if self.price is not None else 0
+        return Bill(usage, source, cost, used.total_tokens)
 
     def _used(self, committed: bool, failed: bool) -> tuple[Usage, UsageSource]:
-        told = self._usage
-        if told is not None and self._is_final:
-            return told, "upstream"
+        reported = self._usage
+        if reported is not None and self._is_final:
+            return reported, "upstream"
         if self.price is None or not (committed or (self._accepted and not failed)):
             return _NO_USAGE, "none"
         if not (committed or self._output_chars):
-            return told or Usage(input_tokens=self._input_tokens), "estimated"
-        guess = Usage.estimated(self._input_tokens, self._output_chars)
-        if told is None or not told.input_tokens:
-            return guess, "estimated"
-        most = max(told.output_tokens, guess.output_tokens)
-        return replace(told, output_tokens=most), "estimated"
+            return reported or Usage(input_tokens=self._input_tokens), "estimated"
+        estimate = Usage.estimated(self._input_tokens, self._output_chars)
+        if reported is None or not reported.input_tokens:
+            return estimate, "estimated"
+        output_tokens = max(reported.output_tokens, estimate.output_tokens)
+        return replace(reported, output_tokens=output_tokens), "estimated"

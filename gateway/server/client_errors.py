@@ -1,6 +1,6 @@
-"""What a failed attempt means to the client. It must not know how the attempt was made.
+"""The error that the client receives for a failed attempt.
 
-Statuses and texts: Specification, "Errors". An upstream's own faults never look like the client's:
+Statuses and texts: Specification, "Errors". An upstream's own errors never look like the client's:
 its 401 and 403 become 502, its 429 becomes `No available accounts`.
 """
 
@@ -50,7 +50,7 @@ _FIELD_END: Final = re.compile(r"[.\[]")
 
 _MAX_MESSAGE: Final = 2000
 _MAX_WORD: Final = 200
-"""Characters of an upstream's own words that a client reads."""
+"""Characters of an upstream's text that a client receives."""
 
 
 def client_error(
@@ -60,9 +60,9 @@ def client_error(
     *,
     policy: FailurePolicy = _DEFAULT_POLICY,
 ) -> GatewayError:
-    """The row of the error table that the client is told; `clean` takes addresses, account names
-    and keys out of an upstream's own words. `asked` are the fields of the client's own body where
-    it was translated: only these may be named to it. `judge` knows the operator's rules."""
+    """`redact` takes addresses, account names and keys out of an upstream's text. `client_fields`
+    are the fields of the client's own body where it was translated: no others may be named.
+    `policy` has the operator's rules."""
     if failure.kind is not FailureKind.RESPONSE:
         return _NETWORK_ERRORS[failure.kind](detail=failure.message)
     verdict = policy.classify(failure)
@@ -83,27 +83,22 @@ def _request_error(
 ) -> GatewayError:
     message = redact(failure.message)[:_MAX_MESSAGE]
     param = _param(failure.param, client_fields)
-    if long := context_overflow(failure):
-        param = param or next(
-            (field for field in _CONVERSATION_FIELDS if field in (client_fields or ())), None
-        )
-        return ContextLengthExceeded(
-            message, used=long.used, limit=long.limit, param=_clip(param, redact)
-        )
+    if overflow := context_overflow(failure):
+        fields = client_fields or ()
+        param = param or next((field for field in _CONVERSATION_FIELDS if field in fields), None)
+        param = _clip(param, redact)
+        return ContextLengthExceeded(message, used=overflow.used, limit=overflow.limit, param=param)
     status, code = failure.status, failure.code
     if status not in _CLIENT_STATUSES:
+        status, code = 400, "content_policy_violation" if reason == CONTENT_POLICY else code
+    elif reason == CONTENT_POLICY:
         status = 400
-    if reason == CONTENT_POLICY:
-        status, code = (
-            400,
-            code if failure.status in _CLIENT_STATUSES else "content_policy_violation",
-        )
     return UpstreamRejected(status, message, code=_clip(code, redact), param=_clip(param, redact))
 
 
 def _param(param: str | None, client_fields: Collection[str] | None) -> str | None:
-    """The upstream's word for the field that is wrong. Of a translated body nothing but the name
-    of the whole field is where the client put it."""
+    """The upstream's name of the invalid field. Of a translated body only the top-level field is
+    known to the client."""
     if param is None or client_fields is None:
         return param
     field = _FIELD_END.split(param, maxsplit=1)[0]
@@ -122,8 +117,8 @@ def _upstream_error(failure: Failure) -> GatewayError:
 
 
 def may_forward(failure: Failure) -> bool:
-    """Whether a client may read the upstream's own error frame in the middle of a stream: a fault
-    of the client's or a plain one of the server's, but nothing about our credentials and limits."""
+    """Whether a client may receive the upstream's own error frame within a stream: an error of the
+    client or of the upstream, but nothing about the gateway's credentials and limits."""
     if failure.kind is not FailureKind.RESPONSE or _is_quota_error(failure):
         return False
     status = failure.status or 500

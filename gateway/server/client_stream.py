@@ -1,7 +1,7 @@
-"""The client's side of one streamed reply: its head, frames, pings and end.
+"""The client's side of one streamed reply: headers, frames, pings and end.
 
-The head leaves with the first frames of the reply, or with the first ping where the reply is long
-in coming. It must not know upstreams, nor what frames say.
+The headers are sent with the first frames of the reply, or with the first ping where the reply is
+late.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ PING_INTERVAL: Final = 15.0
 """Seconds of silence after which a ping is sent."""
 
 _STALLED_INTERVAL: Final = 1.0
-"""Seconds after which a client that takes nothing is looked at again."""
+"""Seconds between two checks of a client that does not read."""
 
 _EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 
-class ClientStream:
-    """`ping` renders a ping; the relay replaces it once it knows the reply. `when` is the loop's
-    time of the next one. `write_started` is the loop's time since which the client has not taken
-    what was written, or None. `opened` says that the head has left."""
+class ClientStream(ResponseWriter):
+    """`ping` renders a ping; the relay replaces it once the reply has begun. `when` is the loop's
+    time of the next one. `write_started` is the loop's time since which the client has not read
+    what was written, or None."""
 
     __slots__ = (
-        *("_exchange", "_loop", "_request", "_scheduler", "_writer"),
-        *("opened", "ping", "when", "write_started"),
+        "_exchange",
+        "_loop",
+        "_scheduler",
+        "headers_sent",
+        "ping",
+        "when",
+        "write_started",
     )
 
     def __init__(
@@ -42,50 +47,43 @@ class ClientStream:
         ping: Callable[[], bytes],
         first_ping_after: float,
     ) -> None:
-        """Without any reply the head leaves with a ping after so many seconds."""
+        """`first_ping_after` is in seconds."""
+        super().__init__(request)
         self.ping = ping
         self.write_started: float | None = None
-        self.opened = False
-        self._request = request
+        self.headers_sent = False
         self._exchange = exchange
-        self._writer = ResponseWriter(request)
         self._loop = asyncio.get_running_loop()
         self.when = self._loop.time() + first_ping_after
         self._scheduler = exchange.runtime.scheduler
         self._scheduler.add(self)
 
     def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
-        """Whole frames, in one write; the head, with `headers`, goes before the first of them, and
-        the end of the body behind the `last`. Whether the client takes more at once: if not, wait
-        until it is `drained`."""
+        """Complete frames, in one write; `headers` go before the first of them, the end of the body
+        after the `last`. Whether the client can take more at once: if not, await `drained`."""
         self._exchange.bytes_out += len(data)
         now = self._loop.time()
         if last:
             self._scheduler.discard(self)
         else:
-            self._next_ping_at(now + PING_INTERVAL)
-        if self.opened:
-            self._writer.send(data, last=last)
+            next_ping = now + PING_INTERVAL
+            is_sooner, self.when = next_ping < self.when, next_ping
+            if is_sooner:
+                self._scheduler.add(self)
+        if self.headers_sent:
+            self.send(data, last=last)
         else:
-            self._open(headers, data, last=last)
-        if not self._writer.is_full:
+            self._send_headers(headers, data, last=last)
+        if not self.is_full:
             return True
         self.write_started = now
         return False
 
     async def drained(self) -> None:
-        """The client has taken what was written."""
+        """Waits until the client has read what was written."""
         if self.write_started is not None:
-            await self._writer.drain()
+            await self.drain()
             self.write_started = None
-
-    def sent(self) -> web.StreamResponse:
-        """The response, once the last of it was written."""
-        return self._writer.sent()
-
-    def abort(self) -> None:
-        """Cuts the connection to a client that takes nothing."""
-        self._writer.abort()
 
     def close(self) -> None:
         """No more pings; call it however the reply ended."""
@@ -96,30 +94,20 @@ class ClientStream:
             self.when = now + _STALLED_INTERVAL
             return
         self.when = now + PING_INTERVAL
-        self._send_ping()
-
-    def on_abort(self) -> None:
-        """The relay knows what to do then."""
-
-    def _open(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
-        head = reply_head(self._request, self._exchange, headers)
-        self._exchange.mark_headers_sent()
-        self.opened = True
-        self._writer.start(head, _EVENT_STREAM, data, last=last)
-
-    def _next_ping_at(self, when: float) -> None:
-        sooner = when < self.when
-        self.when = when
-        if sooner:
-            self._scheduler.add(self)
-
-    def _send_ping(self) -> None:
         ping = self.ping()
         self._exchange.bytes_out += len(ping)
         try:
-            if self.opened:
-                self._writer.send(ping)
+            if self.headers_sent:
+                self.send(ping)
             else:
-                self._open({}, ping, last=False)
+                self._send_headers({}, ping, last=False)
         except (ConnectionError, RuntimeError):
-            pass  # the client is gone: the handler is cancelled for that
+            pass  # the client has disconnected: the handler is cancelled for that
+
+    def on_abort(self) -> None:
+        """The relay ends the stream."""
+
+    def _send_headers(self, headers: Mapping[str, str], data: bytes, *, last: bool) -> None:
+        head = reply_head(self._request, self._exchange, headers)
+        self._exchange.headers_sent = self.headers_sent = True
+        self.start(head, _EVENT_STREAM, data, last=last)

@@ -1,7 +1,4 @@
-"""Browser clients of configured origins; off unless the configuration names some.
-
-It must not loosen anything for credentials: keys travel in headers, never in cookies.
-"""
+"""CORS for configured origins, never with credentials: keys are headers, not cookies."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _REQUEST_HEADERS: Final = (
     "x-stainless-timeout",
     "x-stainless-helper-method",
 )
-"""Headers of the stock client libraries, and our own, whose names are not configuration."""
+"""Headers that client libraries send, besides those whose names are configured."""
 
 _EXPOSED_HEADERS: Final = ", ".join(
     (
@@ -49,7 +46,7 @@ _EXPOSED_HEADERS: Final = ", ".join(
 def allow_origins(app: web.Application, server: Server) -> None:
     """Answers preflights of the configured origins and lets them read replies; `*` means any.
 
-    What a shared cache keeps is told apart by origin, also what was asked without one.
+    Shared caches distinguish responses by origin, also those to requests without one.
     """
     origins = server.cors
     if not origins:
@@ -68,7 +65,7 @@ def allow_origins(app: web.Application, server: Server) -> None:
             yield "access-control-allow-origin", origin
             yield "access-control-expose-headers", _EXPOSED_HEADERS
 
-    async def mark(request: web.Request, response: web.StreamResponse) -> None:
+    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         if not is_subapp_request(request):
             for name, value in cors_headers(request):
                 response.headers.add(name, value)
@@ -77,5 +74,5 @@ def allow_origins(app: web.Application, server: Server) -> None:
         return web.Response(status=204, headers=preflight_headers)
 
     app[CORS_HEADERS] = cors_headers
-    app.on_response_prepare.append(mark)
+    app.on_response_prepare.append(add_headers)
     app.router.add_route(hdrs.METH_OPTIONS, "/v1/{anything:.*}", preflight)

@@ -1,12 +1,12 @@
-"""How many input tokens a messages prompt has: asked of its upstream, else estimated.
+"""How many input tokens a messages prompt has: counted by the upstream, else estimated.
 
-Nothing is billed, and an upstream that cannot count is no error. It must not know how to estimate.
+Nothing is billed, and an upstream that cannot count is no error.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from aiohttp import web
@@ -29,51 +29,49 @@ from gateway.wire.messages import CODEC, parse_count_tokens
 from gateway.wire.registry import CODECS
 
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
-"""The header of a count that no upstream has made."""
+"""The header of an estimate."""
 
 COUNT_TIMEOUT: Final = 10.0
-"""Seconds that an upstream has for its count: a client waits for it before it asks anything."""
+"""Seconds that an upstream has for its count: clients count before they send a prompt."""
 
 
 async def count_tokens(request: web.Request) -> web.Response:
-    """`POST /v1/messages/count_tokens`: a messages body, of which `max_tokens` may be missing."""
+    """`POST /v1/messages/count_tokens`: a messages body, where `max_tokens` may be missing."""
     runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    snapshot = exchange.snapshot
+    server = exchange.snapshot.config.server
     permit = authorize(request, CODEC.format.value)
-    headers = request_headers_to_forward(request, CODEC.format, snapshot.config.server)
+    headers = request_headers_to_forward(request, CODEC.format, server)
     _, body = await read_json(request)
-    prompt = parse_count_tokens(body)
-    exchange.set_prompt(prompt)
-    route = permit.route(snapshot.router, prompt.model, CODEC.format)
+    prompt = exchange.prompt = parse_count_tokens(body)
+    route = permit.route(exchange.snapshot.router, prompt.model, CODEC.format)
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
     exchange.meter.lease = runtime.queue.acquire(exchange.meter.free_demand(permit, route.model))
+    count: Payload | None = None
     if candidate.lane is Lane.NATIVE:
-        question = CODEC.patch_prompt(body, prompt, candidate.target)
-        counted = await _request_count(request, candidate, question, headers)
-    elif (translation := _translate(prompt, candidate)) is not None:
-        headers = version_header(candidate.format, snapshot.config.server)
-        counted = await _request_count(request, candidate, translation, headers)
-    else:
-        counted = None
+        upstream_body = CODEC.patch_prompt(body, prompt, candidate.target)
+        count = await _request_count(request, candidate, upstream_body, headers)
+    elif (translated := _translate(prompt, candidate)) is not None:
+        headers = version_header(candidate.format, server)
+        count = await _request_count(request, candidate, translated, headers)
     exchange.complete()
-    if counted is not None:
-        return _response(counted)
-    estimated = runtime.input_estimates.estimate(candidate.model, prompt)
-    return _response({"input_tokens": estimated}, **{ESTIMATED_HEADER: "true"})
+    if count is not None:
+        return _response(count)
+    estimate = runtime.input_estimates.estimate(candidate.model, prompt)
+    return _response({"input_tokens": estimate}, **{ESTIMATED_HEADER: "true"})
 
 
 def _first_available(route: Route, runtime: Runtime) -> Candidate:
-    """The first that may be asked. Counting tells nothing about an account."""
+    """Counting does not change the health of an account."""
     now = asyncio.get_running_loop().time()
-    usable = runtime.health.available(route.account_refs, route.model, now)
-    by_place = {candidate.account_ref: candidate for candidate in route.candidates}
-    return by_place[usable[0]] if usable else route.candidates[0]
+    available = runtime.health.available(route.account_refs, route.model, now)
+    by_ref = {candidate.account_ref: candidate for candidate in route.candidates}
+    return by_ref[available[0]] if available else route.candidates[0]
 
 
 def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
-    """The question in the upstream's format; None where that has no way to put it."""
+    """The body in the upstream's format; None where that cannot express it."""
     codec = CODECS[candidate.format]
     if codec.count_path is None:
         return None
@@ -87,40 +85,32 @@ def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
 async def _request_count(
     request: web.Request, candidate: Candidate, body: Payload, headers: dict[str, str]
 ) -> Payload | None:
-    """What the client is told of the upstream's count; None where it gave none.
+    """The client's response from the upstream's count; None where it gave none.
 
-    Raises `GatewayError` where the upstream refuses the client's own body, or a shutdown can wait
-    no longer.
+    Raises `GatewayError` where the upstream rejects the client's own body, or the gateway aborts.
     """
-    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    native = candidate.lane is Lane.NATIVE
-    query = query_to_forward(request, candidate.format) if native else ""
+    exchange = request[EXCHANGE]
+    snapshot = exchange.snapshot
+    is_native = candidate.lane is Lane.NATIVE
+    query = query_to_forward(request, candidate.format) if is_native else ""
     payload, path = write_object(body), CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
-        asking = request[EXCHANGE].snapshot.upstream.post_json(
-            candidate, path, payload, headers, query
-        )
-        answer = await run_with_timeout(runtime, COUNT_TIMEOUT, asking)
-    except AttemptFailed as attempt:
-        failure = attempt.failure
-        if native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
+        sending = snapshot.upstream.post_json(candidate, path, payload, headers, query)
+        response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
+    except AttemptFailed as failed:
+        failure = failed.failure
+        if is_native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
             exchange.set_failure(failure)
-            snapshot = request[EXCHANGE].snapshot
-            error = client_error(
-                failure, snapshot.redactor.redact_all, policy=snapshot.failure_policy
-            )
-            raise error from attempt
+            policy = snapshot.failure_policy
+            raise client_error(failure, snapshot.redactor.redact_all, policy=policy) from failed
         exchange.upstream_note = f"estimated, for the upstream did not count: {failure.message}"
         return None
-    if not _is_count(tokens := answer.get("input_tokens")):
+    tokens = response.get("input_tokens")
+    if type(tokens) is not int or tokens <= 0:
         exchange.upstream_note = f"estimated, for the upstream counted {tokens!r} tokens"[:200]
         return None
-    return answer if native else {"input_tokens": tokens}
-
-
-def _is_count(tokens: Any) -> bool:
-    return type(tokens) is int and tokens > 0
+    return response if is_native else {"input_tokens": tokens}
 
 
 def _response(body: Payload, **headers: str) -> web.Response:

@@ -1,7 +1,4 @@
-"""Waits that end on time, and at once when a shutdown can wait no longer.
-
-It must not know what is waited for.
-"""
+"""Waits with a deadline, which end at once when the gateway aborts."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class AbortableTimeout:
     """`with AbortableTimeout(runtime, when)`, around awaits of a task: raises `TimeoutError` at the
     loop's time `when`, or as soon as the runtime is aborting."""
 
-    # What `asyncio.timeout_at` does, without the states that nobody asks for: every request pays.
+    # `asyncio.timeout_at` without its states, as every request pays for them.
     __slots__ = ("_cancelling_before", "_ended", "_runtime", "_task", "when")
 
     def __init__(self, runtime: Runtime, when: float = inf) -> None:
@@ -37,7 +34,7 @@ class AbortableTimeout:
             raise RuntimeError("used outside of a task")
         self._task, self._cancelling_before = task, task.cancelling()
         if runtime.aborting:
-            self.when = 0.0  # long past
+            self.when = 0.0  # in the past
         runtime.scheduler.add(self)
         return self
 
@@ -60,7 +57,7 @@ class AbortableTimeout:
         traceback: TracebackType | None,
     ) -> None:
         self._runtime.scheduler.discard(self)
-        # A cancellation that somebody else requested meanwhile goes on as one.
+        # A cancellation that was requested elsewhere meanwhile stays one.
         ours = self._ended and self._task.uncancel() <= self._cancelling_before
         if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error
@@ -85,7 +82,7 @@ async def run_with_timeout(runtime: Runtime, seconds: float, work: Awaitable[T])
 
 
 def timeout_error(runtime: Runtime, seconds: float) -> Exception:
-    """What the end of a wait of so many seconds means."""
+    """The error of a wait of so many seconds that was ended."""
     if runtime.aborting:
         return ServiceUnavailable()
     message = f"the upstream took longer than {seconds:g} s"

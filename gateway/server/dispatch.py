@@ -1,14 +1,12 @@
-"""Asks the candidates of a route in their order until one of them commits, or says why none did.
+"""Tries the candidates of a route in order until one commits, for every format and lane.
 
-The one loop around attempts, for all formats and lanes. Whatever fails before the commit is hidden
-where somebody else can be asked; after it nobody is. It must not know formats, lanes or how replies
-travel.
+A failure before the commit is hidden where another attempt is possible; after it there is none.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import web
@@ -27,22 +25,15 @@ from gateway.errors import (
     UnsupportedField,
 )
 from gateway.routing.affinity import Affinity, can_be_continued
-from gateway.routing.failure_policy import (
-    AccountPenalty,
-    Blame,
-    Failover,
-    Verdict,
-    requires_streaming,
-)
-from gateway.routing.health import AccountRef, HealthTicket
+from gateway.routing.failure_policy import requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
-from gateway.routing.retry import MAX_ACCOUNTS, MAX_ATTEMPTS, MAX_TOTAL_WAIT, backoff
-from gateway.routing.router import Route
+from gateway.routing.retry import GIVE_UP, Action, RetryState, next_step, order_after_failure
+from gateway.routing.router import Candidate, Route
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
 from gateway.server.client_stream import ClientStream
-from gateway.server.deadlines import AbortableTimeout, run_with_timeout
+from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay, relay_body
@@ -51,302 +42,251 @@ from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 
 _AT_CAPACITY_RETRY: Final = 1.0
-"""Seconds after which an account that has all the requests it may have is worth another look."""
+"""`retry-after`, in seconds, where every account has as many requests as it may have."""
 
 _LANES: Final = {Lane.NATIVE: NativeAttempt, Lane.TRANSLATED: TranslatedAttempt}
+_SAME_ACCOUNT: Final = (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
 
 
 class Dispatch:
-    """One request's way through its candidates."""
+    """One request on its way through its candidates."""
 
     def __init__(
         self,
         request: web.Request,
         permit: Permit,
-        asked: ClientRequest,
+        client_request: ClientRequest,
         route: Route,
         affinity: Affinity | None,
     ) -> None:
         self._request = request
-        self._runtime = request[EXCHANGE].runtime
         self._exchange = request[EXCHANGE]
+        self._runtime = runtime = self._exchange.runtime
+        self._upstream = client_request.snapshot.upstream
         self._permit = permit
-        self._asked = asked
+        self._client_request = client_request
         self._route = route
         self._affinity = affinity
         self._loop = asyncio.get_running_loop()
         self._client: ClientStream | None = None
-        self._left: list[RankedCandidate] = []
-        self._tried: set[AccountRef] = set()
-        self._last: GatewayError | None = None
-        self._only_once = False
-        self._here_again = False
-        self._waited = 0.0
+        self._remaining: list[RankedCandidate] = []
+        self._retries = RetryState(runtime.retry_budget, runtime.random_float)
+        self._last_error: GatewayError | None = None
 
     async def run(self) -> web.StreamResponse:
-        """Raises `GatewayError` only while no byte has left."""
-        if self._asked.prompt.stream:
-            ping = self._asked.codec.rewriter(self._asked.prompt).ping
-            patience = self._asked.snapshot.config.server.commit_after
-            self._client = ClientStream(self._request, self._exchange, ping, patience)
+        """Raises `GatewayError` only while nothing was sent to the client."""
+        client_request = self._client_request
+        if client_request.prompt.stream:
+            ping = client_request.codec.rewriter(client_request.prompt).ping
+            first_ping = client_request.snapshot.config.server.commit_after
+            self._client = ClientStream(self._request, self._exchange, ping, first_ping)
         try:
-            await self._take_turn()
-            return await self._ask_in_turn()
+            await self._acquire_quota()
+            return await self._try_candidates()
         except GatewayError as error:
-            if self._client is None or not self._client.opened:
+            if self._client is None or not self._client.headers_sent:
                 raise
-            return await self._speak(self._client, error)
+            return await self._send_stream_error(self._client, error)
         finally:
             if self._client is not None:
                 self._client.close()
 
-    async def _take_turn(self) -> None:
-        """Raises what refuses it; a client that streams meanwhile sees signs of life."""
-        runtime, exchange = self._runtime, self._exchange
-        demand = exchange.meter.demand(self._permit, self._route.model, self._expected())
+    async def _acquire_quota(self) -> None:
+        """Reserves what the request is expected to use; waits in the queue where that is allowed.
+        Raises `TooManyRequests` or what else rejects it."""
+        runtime, meter = self._runtime, self._exchange.meter
+        demand = meter.demand(self._permit, self._route.model, self._expected_usage())
         try:
-            exchange.meter.lease = runtime.queue.acquire(demand)
-        except TooManyRequests as refusal:
-            began, limits = self._loop.time(), self._asked.snapshot.config.limits
+            meter.lease = runtime.queue.acquire(demand)
+        except TooManyRequests as error:
+            started, limits = self._loop.time(), self._client_request.snapshot.config.limits
             if limits.max_wait is None:
                 raise
             try:
                 with AbortableTimeout(runtime):
-                    exchange.meter.lease = await runtime.queue.acquire_queued(
-                        demand, limits, refusal
-                    )
+                    meter.lease = await runtime.queue.acquire_queued(demand, limits, error)
             except TimeoutError:
                 raise ServiceUnavailable from None
-            exchange.set_queue_time(self._loop.time() - began)
-            self._check_key()
+            self._exchange.queue_time = self._loop.time() - started
+            # The key may have been revoked meanwhile.
+            if authenticate(self._request, runtime)[0].id != self._permit.token.id:
+                raise InvalidApiKey from None
 
-    def _expected(self) -> Usage:
-        prompt, tokens = self._asked.prompt, self._asked.input_tokens
-        choices = prompt.sampling.choices or 1
-        usual = choices * self._runtime.output_estimates.estimate(
+    def _expected_usage(self) -> Usage:
+        prompt, input_tokens = self._client_request.prompt, self._client_request.input_tokens
+        output_tokens = self._runtime.output_estimates.estimate(
             self._route.model, prompt.max_tokens
         )
+        output_tokens *= prompt.sampling.choices or 1
         if prompt.max_tokens is None:
-            usual = self._permit.expected_output(tokens, usual)
-        return Usage(input_tokens=tokens, output_tokens=usual)
+            output_tokens = self._permit.expected_output(input_tokens, output_tokens)
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
 
-    def _check_key(self) -> None:
-        """Raises `InvalidToken` where the key has become void meanwhile."""
-        token, _ = authenticate(self._request, self._runtime)
-        if token.id != self._permit.token.id:
-            raise InvalidApiKey
+    async def _try_candidates(self) -> web.StreamResponse:
+        self._runtime.retry_budget.record_request(self._loop.time())
+        self._remaining = self._ordered_candidates()
+        while self._remaining:
+            ranked = self._remaining.pop(0)
+            if ranked.reason is RankReason.UNAVAILABLE:
+                continue
+            if (response := await self._try_candidate(ranked)) is not None:
+                return response
+        raise self._last_error or self._none_available()
 
-    async def _ask_in_turn(self) -> web.StreamResponse:
-        runtime = self._runtime
-        runtime.retry_budget.record_request(self._loop.time())
-        self._left = self._lined_up()
-        for choice in self._choices():
-            answer = await self._ask(choice)
-            if answer is not None:
-                return answer
-        raise self._last or self._nobody()
-
-    def _lined_up(self) -> list[RankedCandidate]:
-        candidates = self._route.candidates
-        line = (
-            [RankedCandidate(candidates[0], RankReason.ONLY)]
-            if len(candidates) == 1
-            else self._ordered()
-        )
-        if self._affinity is not None:
-            self._exchange.set_affinity(
-                self._affinity.source.value, _affinity_outcome(line[0].reason)
+    def _ordered_candidates(self) -> list[RankedCandidate]:
+        runtime, route = self._runtime, self._route
+        if len(route.candidates) == 1:
+            ranked = [RankedCandidate(route.candidates[0], RankReason.ONLY)]
+        else:
+            now = self._loop.time()
+            ranked = order_candidates(
+                route.candidates,
+                self._client_request.prompt,
+                self._affinity,
+                lambda refs: runtime.health.available(refs, route.model, now),
+                lambda ref, refs: runtime.latency.is_slow(ref, refs, route.model, now),
+                runtime.random_float,
             )
-        return line
+        if self._affinity is not None:
+            reason = ranked[0].reason
+            self._exchange.affinity_source = self._affinity.source.value
+            kept = reason in _SAME_ACCOUNT
+            self._exchange.affinity_outcome = "yes" if kept else f"no: {reason.value}"
+        return ranked
 
-    def _ordered(self) -> list[RankedCandidate]:
-        health, now = self._runtime.health, self._loop.time()
-        model = self._route.model
-        return order_candidates(
-            self._route.candidates,
-            self._asked.prompt,
-            self._affinity,
-            lambda pool: health.available(pool, model, now),
-            lambda place, pool: self._runtime.latency.is_slow(place, pool, model, now),
-            self._runtime.random_float,
+    async def _try_candidate(self, ranked: RankedCandidate) -> web.StreamResponse | None:
+        """None where the next candidate is to be tried. Raises `GatewayError` where the client is
+        to receive that."""
+        runtime, candidate = self._runtime, ranked.candidate
+        while True:
+            attempt = self._build_attempt(candidate)
+            await next_stage()
+            if attempt is None or self._upstream.at_capacity(candidate.account_ref):
+                return None
+            now = self._loop.time()
+            refs = self._route.account_refs
+            ticket = runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
+            if ticket is None:
+                return None
+            outcome = AttemptOutcome(runtime, self._exchange, ranked, ticket)
+            try:
+                response = await self._start(candidate, attempt, outcome)
+            except AccountAtCapacity:
+                outcome.abandon()
+                return None
+            except AttemptFailed as failed:
+                failure = failed.failure
+            except BaseException:
+                outcome.abandon()
+                raise
+            else:
+                self._reply_ended(candidate, outcome)
+                return response
+            if not await self._should_retry(candidate, attempt, outcome, failure):
+                return None
+
+    def _build_attempt(self, candidate: Candidate) -> Attempt | None:
+        """None where the candidate cannot serve the prompt."""
+        streamed = (
+            self._client_request.prompt.stream
+            or self._upstream.channel(candidate).stream == "force"
+            or (candidate.channel, candidate.target.model) in self._runtime.stream_only
         )
-
-    def _choices(self) -> Iterator[RankedCandidate]:
-        """Those who may be asked, one after the other; who is tried meanwhile is left out."""
-        while self._left:
-            choice = self._left.pop(0)
-            if choice.reason is not RankReason.UNAVAILABLE:
-                yield choice
-
-    def _attempt(self, choice: RankedCandidate) -> Attempt | None:
-        """None where this candidate cannot be asked for such a thing; another may be."""
-        candidate, line = choice.candidate, self._asked.snapshot.upstream
-        forced = line.channel(candidate).stream == "force"
-        known = (candidate.channel, candidate.target.model) in self._runtime.stream_only
         try:
             attempt = _LANES[candidate.lane](
-                self._runtime,
-                self._asked,
-                candidate,
-                streamed=self._asked.prompt.stream or forced or known,
+                self._runtime, self._client_request, candidate, streamed=streamed
             )
-            check_strict(self._request, attempt.dropped)
-        except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as refused:
-            self._last = self._last or refused
+            if attempt.dropped:
+                check_strict(self._request, attempt.dropped)
+        except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as error:
+            self._last_error = self._last_error or error
             return None
         return attempt
 
-    async def _ask(self, choice: RankedCandidate) -> web.StreamResponse | None:
-        """None where the next candidate is to be asked. Raises what the client is to be told."""
-        self._here_again = False
-        while True:
-            attempt = self._attempt(choice)
-            await next_stage()
-            admission = self._admitted(choice) if attempt is not None else None
-            if attempt is None or admission is None:
-                return None
-            trial = AttemptOutcome(self._runtime, self._exchange, choice, admission)
-            answer = await self._try(choice, attempt, trial)
-            if not isinstance(answer, Failure):
-                return answer
-            if not await self._again(choice, attempt, trial, answer):
-                return None
-
-    async def _try(
-        self, choice: RankedCandidate, attempt: Attempt, trial: AttemptOutcome
-    ) -> web.StreamResponse | Failure | None:
-        """The answer that the client got, or why it got none; None where nobody was asked."""
-        try:
-            answer = await self._send(choice, attempt, trial)
-        except AccountAtCapacity:
-            trial.abandon()
-            return None
-        except AttemptFailed as failed:
-            return failed.failure
-        except BaseException:
-            trial.abandon()
-            raise
-        self._settle(trial)
-        return answer
-
-    async def _again(
-        self, choice: RankedCandidate, attempt: Attempt, trial: AttemptOutcome, failure: Failure
-    ) -> bool:
-        """Whether the same candidate is asked once more, or else the next one; both after a while.
-        Raises what the client is to be told where neither is worth it."""
-        candidate = choice.candidate
-        if requires_streaming(failure) and not attempt.streamed:
-            self._runtime.stream_only.add((candidate.channel, candidate.target.model))
-            trial.record_stream_only(failure)
-            return True
-        verdict = trial.fail(failure)
-        self._last = attempt.client_error(failure)
-        self._exchange.set_failure(failure)
-        wait = None if self._here_again else self._wait_here(verdict)
-        self._here_again = here = wait is not None and self._may_go_on(wait)
-        if not here:
-            wait = self._wait_elsewhere(verdict)
-            if wait is None or not self._may_go_on(wait):
-                self._exchange.set_next_step("told the client")
-                raise self._last
-            self._prefer_other_channel(verdict, choice)
-        self._exchange.set_next_step("same account" if here else "other account")
-        await self._rest(wait or 0.0)
-        return here
-
-    async def _send(
-        self, choice: RankedCandidate, attempt: Attempt, trial: AttemptOutcome
-    ) -> web.StreamResponse:
-        candidate, line = choice.candidate, self._asked.snapshot.upstream
-        self._exchange.add_dropped(attempt.dropped)
-        self._exchange.start_attempt(candidate)
-        self._tried.add(candidate.account_ref)
-        channel = line.channel(candidate)
-        sending = line.send(candidate, attempt.payload, attempt.forwarded_headers, attempt.query)
-        attempt.payload = b""  # whoever is asked next gets one of his own
-        if self._client is None:
-            return await relay_body(self._request, attempt, channel.timeouts, sending)
-        relay = StreamRelay(self._runtime, self._exchange, self._client, attempt, channel)
-        trial.relay = relay
-        return await relay.run(self._request, sending)
-
-    def _settle(self, trial: AttemptOutcome) -> None:
-        """The reply has ended, well or not: whoever has begun one has committed."""
-        failure = self._exchange.failure
-        if failure is None:
-            trial.succeed()
-            self._remember(trial)
-        else:
-            trial.fail(failure)
-            self._exchange.set_next_step("told the client")
-
-    def _remember(self, trial: AttemptOutcome) -> None:
-        """Some prompts name nothing but the reply that they go on from, which only its account
-        knows."""
-        exchange, affinity = self._exchange, self._affinity
-        chains = trial.lane is Lane.NATIVE and can_be_continued(self._asked.prompt)
-        if chains and affinity is not None and exchange.reply_id and exchange.token is not None:
-            known = self._runtime.affinity_index
-            known.record(affinity, exchange.token.id, exchange.reply_id, trial.place)
-
-    def _admitted(self, choice: RankedCandidate) -> HealthTicket | None:
-        place, line = choice.candidate.account_ref, self._asked.snapshot.upstream
-        if line.at_capacity(place):
-            return None
-        now = self._loop.time()
-        return self._runtime.health.admit(place, self._route.model, now, self._route.account_refs)
-
-    def _wait_here(self, verdict: Verdict) -> float | None:
-        """Seconds until the same account is asked once more, if that is worth it."""
-        same = verdict.same_account_retry
-        if same is None or (same.last_resort and self._left):
-            return None
-        return same.wait(self._runtime.random_float())
-
-    def _wait_elsewhere(self, verdict: Verdict) -> float | None:
-        others = verdict.failover
-        if others is Failover.NEVER or self._only_once or len(self._tried) >= MAX_ACCOUNTS:
-            return None
-        if all(choice.reason is RankReason.UNAVAILABLE for choice in self._left):
-            return None
-        self._only_once = others is Failover.ONCE
-        return backoff(self._exchange.attempts_made, self._runtime.random_float())
-
-    def _may_go_on(self, wait: float) -> bool:
-        """Takes one of the house's retries, if there is one for this request."""
-        if self._exchange.attempts_made >= MAX_ATTEMPTS or self._waited + wait > MAX_TOTAL_WAIT:
-            return False
-        return not self._runtime.draining and self._runtime.retry_budget.try_acquire(
-            self._loop.time()
+    def _start(
+        self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome
+    ) -> Awaitable[web.StreamResponse]:
+        """Sends the request, relays the reply. Raises `AttemptFailed` or `AccountAtCapacity`."""
+        exchange = self._exchange
+        exchange.dropped |= attempt.dropped
+        exchange.start_attempt(candidate)
+        self._retries.start_attempt(candidate.account_ref)
+        channel = self._upstream.channel(candidate)
+        sending = self._upstream.send(
+            candidate, attempt.payload, attempt.forwarded_headers, attempt.query
         )
+        attempt.payload = b""  # the next attempt has its own
+        if self._client is None:
+            return relay_body(self._request, attempt, channel.timeouts, sending)
+        outcome.relay = relay = StreamRelay(self._runtime, exchange, self._client, attempt, channel)
+        return relay.run(self._request, sending)
 
-    def _prefer_other_channel(self, verdict: Verdict, choice: RankedCandidate) -> None:
-        """Accounts of one channel share the line to it."""
-        if verdict.blame is Blame.TRANSPORT and verdict.penalty is not AccountPenalty.NONE:
-            failed = choice.candidate.channel
-            self._left.sort(key=lambda other: other.candidate.channel == failed)
+    async def _should_retry(
+        self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome, failure: Failure
+    ) -> bool:
+        """Whether the same candidate is tried again; else the next one is. Raises `GatewayError`
+        where no further attempt is made."""
+        exchange, runtime = self._exchange, self._runtime
+        if requires_streaming(failure) and not attempt.streamed:
+            runtime.stream_only.add((candidate.channel, candidate.target.model))
+            outcome.record_stream_only(failure)
+            return True
+        verdict = outcome.fail(failure)
+        self._last_error = attempt.client_error(failure)
+        exchange.set_failure(failure)
+        step = GIVE_UP
+        if not runtime.draining:
+            step = next_step(self._retries, verdict, self._remaining, self._loop.time())
+        exchange.set_next_step(step.action.value)
+        if step.action is Action.GIVE_UP:
+            raise self._last_error
+        if step.action is Action.FAILOVER:
+            self._remaining = order_after_failure(self._remaining, verdict, candidate.channel)
+        exchange.upstream_time += step.wait
+        await self._wait(step.wait)
+        return step.action is Action.RETRY
 
-    async def _rest(self, seconds: float) -> None:
-        self._waited += seconds
-        self._exchange.add_upstream_time(seconds)
-        await run_with_timeout(self._runtime, seconds + 1, asyncio.sleep(seconds))
+    async def _wait(self, seconds: float) -> None:
+        """Raises `ServiceUnavailable` where the gateway aborts meanwhile."""
+        try:
+            with AbortableTimeout(self._runtime):
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            raise ServiceUnavailable from None
 
-    def _nobody(self) -> GatewayError:
-        """Everyone is full or closed off."""
-        now = self._loop.time()
-        soonest = self._runtime.health.retry_after(self._route.account_refs, self._route.model, now)
-        return NoAvailableAccounts(retry_after=_AT_CAPACITY_RETRY if soonest is None else soonest)
+    def _reply_ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
+        """The reply has ended, well or not: one that has begun is committed."""
+        exchange, affinity = self._exchange, self._affinity
+        if exchange.failure is not None:
+            outcome.fail(exchange.failure)
+            exchange.set_next_step(Action.GIVE_UP.value)
+            return
+        outcome.succeed()
+        # A prompt may name nothing but the reply that it continues, which only its account knows.
+        if (
+            affinity is not None
+            and candidate.lane is Lane.NATIVE
+            and exchange.reply_id
+            and exchange.token is not None
+            and can_be_continued(self._client_request.prompt)
+        ):
+            self._runtime.affinity_index.record(
+                affinity, exchange.token.id, exchange.reply_id, candidate.account_ref
+            )
 
-    async def _speak(self, client: ClientStream, error: GatewayError) -> web.StreamResponse:
-        """The head has left with a ping: the error follows in the client's own form."""
+    def _none_available(self) -> GatewayError:
+        """Every account is unavailable or has as many requests as it may have."""
+        now, route = self._loop.time(), self._route
+        wait = self._runtime.health.retry_after(route.account_refs, route.model, now)
+        return NoAvailableAccounts(retry_after=_AT_CAPACITY_RETRY if wait is None else wait)
+
+    async def _send_stream_error(
+        self, client: ClientStream, error: GatewayError
+    ) -> web.StreamResponse:
+        """The headers were sent with a ping: the error follows as a frame."""
         self._exchange.set_error(error)
-        last = self._asked.codec.rewriter(self._asked.prompt).encode_error(error)
-        client.write(last, {}, last=True)
+        frame = self._client_request.codec.rewriter(self._client_request.prompt).encode_error(error)
+        client.write(frame, {}, last=True)
         await client.drained()
         self._exchange.complete()
         return client.sent()
-
-
-def _affinity_outcome(reason: RankReason) -> str:
-    kept = reason in (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
-    return "yes" if kept else f"no: {reason.value}"

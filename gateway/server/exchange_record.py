@@ -1,23 +1,121 @@
-"""How a client hears of what could not cross between formats, and how it forbids that.
-
-It must not know what may be lost.
-"""
+"""The rows of an exchange: its intent before the first attempt, and its settlement at the end."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from gateway.store.records import ExchangeState, Intent, Settlement, Token
+
+if TYPE_CHECKING:
+    from gateway.server.billing import Bill
+    from gateway.server.exchange import Exchange
 
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
-"""A client's own field may be called anything; commas stand between names."""
+"""A client may call its own fields anything; names are separated by commas."""
+
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
 
 
+def build_intent(exchange: Exchange) -> Intent:
+    # In the order of the fields: keyword arguments cost more than everything else here.
+    token, prompt, candidate = exchange.token, exchange.prompt, exchange.candidate
+    meter, warnings = exchange.meter, exchange.warnings
+    return Intent._make(
+        (
+            exchange.id,
+            exchange.started,
+            token.id if token else "",
+            token.group if token else "",
+            exchange.endpoint,
+            exchange.format,
+            prompt.model if prompt else None,
+            candidate.channel if candidate else None,
+            candidate.account if candidate else None,
+            candidate.target.model if candidate else None,
+            candidate.lane._value_ if candidate else None,
+            prompt.stream if prompt else False,
+            exchange.client_address,
+            exchange.user_agent,
+            exchange.client_request_id,
+            exchange.bytes_in,
+            meter.model,
+            meter.estimated_tokens,
+            meter.estimated_micro,
+            meter.price.description if meter.price else None,
+            "; ".join(warnings) if warnings else None,
+        )
+    )
+
+
+def build_settlement(exchange: Exchange, token: Token, bill: Bill) -> Settlement:
+    usage, error, failure = bill.usage, exchange.error, exchange.failure
+    candidate, committed_at = exchange.candidate, exchange.committed_at
+    started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
+    has_note = failure is not None or error is not None or exchange.upstream_note is not None
+    return Settlement._make(
+        (
+            exchange.id,
+            token.id,
+            exchange.state,
+            exchange.status,
+            exchange.stop_reason._value_ if exchange.stop_reason else None,
+            _end_reason(exchange),
+            usage.input_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            bill.source,
+            round((committed_at - started) * 1e6) if committed_at else None,
+            round((ended - started) * 1e6),
+            exchange.bytes_out,
+            error.code if error else None,
+            failure.status if failure else None,
+            _upstream_error(exchange) if has_note else None,
+            format_dropped(exchange.dropped) if exchange.dropped else None,
+            candidate.format._value_ if candidate else None,
+            exchange.affinity_source,
+            exchange.affinity_outcome,
+            exchange.snapshot.hash,
+            usage.cache_write_1h_tokens,
+            bill.cost_micro,
+            candidate.channel if candidate else None,
+            candidate.account if candidate else None,
+            candidate.target.model if candidate else None,
+            candidate.lane._value_ if candidate else None,
+            tuple(exchange.attempts),
+        )
+    )
+
+
 def format_dropped(names: Iterable[str]) -> str | None:
-    """The names as header and row tell them; None where there are none."""
-    told = sorted({_UNPRINTABLE.sub("?", name)[:_MAX_NAME] for name in names})
-    if len(told) > _MAX_NAMES:
-        told[_MAX_NAMES:] = ["..."]
-    return ", ".join(told) or None
+    """The names as the row and the client's header have them; None where there are none."""
+    shown = sorted({_UNPRINTABLE.sub("?", name)[:_MAX_NAME] for name in names})
+    if len(shown) > _MAX_NAMES:
+        shown[_MAX_NAMES:] = ["..."]
+    return ", ".join(shown) or None
+
+
+def _end_reason(exchange: Exchange) -> str:
+    if exchange.state is ExchangeState.CLIENT_GONE:
+        return "client_gone"
+    if exchange.failure is not None:
+        return f"upstream_{exchange.failure.kind.value}"
+    if exchange.error is not None:
+        return "refused" if exchange.intent is None else "failed"
+    return "complete"
+
+
+def _upstream_error(exchange: Exchange) -> str | None:
+    failure, error = exchange.failure, exchange.error
+    if failure is not None:
+        text: str | None = failure.body or failure.message
+    elif error is not None and error.detail:
+        text = error.detail
+    else:
+        text = exchange.upstream_note
+    return None if text is None else exchange.snapshot.redactor.redact_secrets(text)

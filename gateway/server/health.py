@@ -1,5 +1,4 @@
-"""Liveness and readiness for probes: no key asked, so nothing is told that could be of use to a
-stranger. It must not touch the database."""
+"""Liveness and readiness. They need no key, so they reveal nothing sensitive."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from gateway.server.exchange import RUNTIME
 
 
 async def healthz(request: web.Request) -> web.Response:
-    """Answers while the loop lives."""
+    """Answers as long as the event loop runs."""
     return web.json_response({"status": "ok"})
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """200 when requests can be served: the ledger's writer lives, some channel exists, and no
-    shutdown is under way; else 503. Either tells which configuration is in force, and whether its
-    file has become wrong since: then the old one goes on serving."""
+    """200 when requests can be served: the request log is written, some channel exists, and no
+    shutdown has begun; else 503. Both report the current configuration, and the error of its file
+    if it has become invalid since."""
     runtime = request.app[RUNTIME]
     config = _config_status(runtime)
     if runtime.recorder.alive and runtime.config.channels and not runtime.draining:

@@ -1,12 +1,8 @@
-"""The connection under every request: what is not even HTTP still gets an answer of ours.
-
-aiohttp's own parse errors are text that reflects the input, and each logs a traceback; here they
-leave in an envelope, and the log gets one line. It must not know endpoints.
-
-The daemon's life on the network: listen, serve, drain, stop.
+"""The daemon's socket and its connections: listen, serve, drain, stop.
 
 aiohttp's own shutdown waits twice and then cuts streams; here running replies may end within the
-drain time, and those that do not are told why before they end. It must not know endpoints.
+drain time, and those that do not end with an error. aiohttp's own parse errors repeat the input,
+and each logs a traceback; here they are errors of the gateway, and the log gets one line.
 """
 
 from __future__ import annotations
@@ -29,12 +25,96 @@ from gateway.server.headers import SERVER_NAME
 from gateway.server.middleware import dispatch_directly
 from gateway.wire.error_body import combined_error_body
 
+BACKLOG: Final = 1024
+ABORT_GRACE: Final = 2.0
+"""Seconds for the last frames of replies that a drain ends."""
+
 WRITE_STALL_TIMEOUT: Final = 60
-"""Seconds that sent bytes may stay unacknowledged before the kernel gives the client up."""
+"""Seconds that sent bytes may stay unacknowledged before the kernel closes the connection."""
 
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
+_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
+    "keepalive_timeout": 75.0,
+    "lingering_time": 0.5,
+    "access_log": None,
+    "auto_decompress": False,  # compressed bodies are rejected, so nothing may be unpacked
+}
 
 log = logging.getLogger(__name__)
+
+
+class BindError(Exception):
+    """The address cannot be used; the message says which and why."""
+
+
+@asynccontextmanager
+async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Listener]:
+    """The application behind a listening socket. Raises `BindError`."""
+    runner = web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
+    )
+    await runner.setup()
+    listener = Listener(runner)
+    try:
+        await listener.start(host, port)
+        yield listener
+    finally:
+        listener.close()
+        await runner.cleanup()
+
+
+class Listener:
+    """The listening socket and its connections."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        if server is None:
+            raise RuntimeError("the runner is not set up")
+        server.request_handler = dispatch_directly(self._runner.app, server.request_handler)
+        protocol = partial(GatewayProtocol, server, loop=loop, **_CONNECTION_OPTIONS)
+        try:
+            self._server = await loop.create_server(
+                protocol, host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Hosts and ports, port 0 resolved."""
+        sockets = self._server.sockets if self._server else ()
+        return [(str(host), int(port)) for host, port in (s.getsockname()[:2] for s in sockets)]
+
+    def close(self) -> None:
+        """Accepts no more connections; running requests go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def drain(self, runtime: Runtime, seconds: float) -> None:
+        """Lets running requests end; those that still run after `seconds` end with an error."""
+        runtime.draining = True
+        runtime.queue.reject_all(ServiceUnavailable())
+        self.close()
+        loop = asyncio.get_running_loop()
+        if await _wait_idle(runtime, loop.time() + seconds):
+            return
+        left = runtime.active_requests + len(runtime.background_drains)
+        log.warning("%d requests still run after %g s: ending them", left, seconds)
+        abort_all(runtime)
+        await _wait_idle(runtime, loop.time() + ABORT_GRACE)
+
+
+async def _wait_idle(runtime: Runtime, deadline: float) -> bool:
+    """Whether the last request and the last background drain ended before the deadline."""
+    loop = asyncio.get_running_loop()
+    while (runtime.active_requests or runtime.background_drains) and loop.time() < deadline:
+        await asyncio.sleep(0.02)
+    return not (runtime.active_requests or runtime.background_drains)
 
 
 class GatewayProtocol(web.RequestHandler):
@@ -44,7 +124,10 @@ class GatewayProtocol(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        _set_user_timeout(transport)
+        # Once per connection, where the library would ask the kernel once per reply.
+        sock = transport.get_extra_info("socket")
+        if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL_TIMEOUT * 1000)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -65,15 +148,15 @@ class GatewayProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         request_id = new_request_id(unix_microseconds())
-        fault = type(exc).__name__ if exc else status
+        reason = type(exc).__name__ if exc else status
         if status < 500:
-            log.info("%s: refused at the door (%s) from %s", request_id, fault, request.remote)
+            log.info("%s: malformed request (%s) from %s", request_id, reason, request.remote)
         else:
-            log.error("%s: fault outside of any endpoint", request_id, exc_info=exc)
+            log.error("%s: error outside of any endpoint", request_id, exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("the reply has begun: nothing can be said any more")
+            raise ConnectionError("the reply has begun: no error can be sent")
         error: GatewayError = MalformedRequest() if status < 500 else InternalError()
-        answer = web.Response(
+        response = web.Response(
             status=error.status,
             body=combined_error_body(error, request_id),
             content_type="application/json",
@@ -84,112 +167,5 @@ class GatewayProtocol(web.RequestHandler):
                 "server": SERVER_NAME,
             },
         )
-        answer.force_close()
-        return answer
-
-
-def _set_user_timeout(transport: asyncio.BaseTransport) -> None:
-    """Once for a connection, where the library would ask the kernel once for a reply."""
-    sock = transport.get_extra_info("socket")
-    if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL_TIMEOUT * 1000)
-
-
-BACKLOG: Final = 1024
-_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
-    "keepalive_timeout": 75.0,
-    "lingering_time": 0.5,
-    "access_log": None,
-    "auto_decompress": False,  # such bodies are refused, so nothing may be unpacked
-}
-ABORT_GRACE: Final = 2.0
-"""Seconds for the last frames of replies that a drain ends."""
-
-_log = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Listener]:
-    """The application behind a listening socket. Raises `CannotListen`."""
-    runner = web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
-    )
-    await runner.setup()
-    door = Listener(runner)
-    try:
-        await door.start(host, port)
-        yield door
-    finally:
-        door.close()
-        await runner.cleanup()
-
-
-class BindError(Exception):
-    """The address cannot be had; the message says which and why."""
-
-
-class Listener:
-    """The listening socket and the connections that came through it."""
-
-    def __init__(self, runner: web.AppRunner) -> None:
-        self._runner = runner
-        self._server: asyncio.Server | None = None
-
-    async def start(self, host: str, port: int) -> None:
-        loop = asyncio.get_running_loop()
-        server = self._runner.server
-        if server is None:
-            raise RuntimeError("the runner is not set up")
-        app = self._runner.app
-        server.request_handler = dispatch_directly(app, server.request_handler)
-        connection = partial(
-            GatewayProtocol,
-            server,
-            loop=loop,
-            **_CONNECTION_OPTIONS,
-        )
-        try:
-            self._server = await loop.create_server(
-                connection, host, port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            reason = error.strerror or error
-            raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Where the door is, port 0 resolved."""
-        sockets = self._server.sockets if self._server else ()
-        return [_host_and_port(listening) for listening in sockets]
-
-    def close(self) -> None:
-        """Stops accepting; what runs goes on."""
-        if self._server is not None:
-            self._server.close()
-
-    async def drain(self, runtime: Runtime, seconds: float) -> None:
-        """Lets running requests end; those that still run after `seconds` are ended in-band."""
-        runtime.draining = True
-        runtime.queue.reject_all(ServiceUnavailable())
-        self.close()
-        loop = asyncio.get_running_loop()
-        if await _wait_idle(runtime, loop.time() + seconds):
-            return
-        left = runtime.active_requests + len(runtime.background_drains)
-        _log.warning("%d requests still run after %g s: ending them", left, seconds)
-        abort_all(runtime)
-        await _wait_idle(runtime, loop.time() + ABORT_GRACE)
-
-
-async def _wait_idle(runtime: Runtime, deadline: float) -> bool:
-    """Whether the last request ended before the deadline, and the last reply that is heard to its
-    end for a client that has left."""
-    loop = asyncio.get_running_loop()
-    while (runtime.active_requests or runtime.background_drains) and loop.time() < deadline:
-        await asyncio.sleep(0.02)
-    return not (runtime.active_requests or runtime.background_drains)
-
-
-def _host_and_port(bound: socket.socket) -> tuple[str, int]:
-    host, port = bound.getsockname()[:2]
-    return str(host), int(port)
+        response.force_close()
+        return response

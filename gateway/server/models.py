@@ -1,7 +1,6 @@
-"""The model list: exactly what the calling key can use, in one body for every client library.
+"""The model list: exactly what the key can use, in one body for every client library.
 
-The body carries the fields of both families (Specification, "GET /v1/models"). It must not know
-channels.
+The body has the fields of both families (Specification, "GET /v1/models").
 """
 
 from __future__ import annotations
@@ -19,16 +18,14 @@ from gateway.server.exchange import EXCHANGE, RUNTIME
 
 CREATED: Final = 1767225600
 CREATED_AT: Final = "2026-01-01T00:00:00Z"
-"""Catalog entries have no birthday; libraries want one."""
+"""Catalog entries have no creation time; libraries require one."""
 
 MAX_PAGE: Final = 1000
 
 
 async def list_models(request: web.Request) -> web.Response:
     """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent."""
-    runtime = request.app[RUNTIME]
-    models = _available_models(request, runtime)
-    page, more = _page(request, models)
+    page, more = _page(request, _available_models(request, request.app[RUNTIME]))
     return _response(
         request,
         {
@@ -44,17 +41,17 @@ async def list_models(request: web.Request) -> web.Response:
 async def show_model(request: web.Request) -> web.Response:
     """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
     runtime = request.app[RUNTIME]
-    usable = _available_models(request, runtime)
-    sent = request.match_info["id"]
-    model = runtime.current.catalog.resolve(sent)
-    if model is None or model not in usable:
-        raise UnknownModelId(sent)
-    return _response(request, _entry(model) | {"id": sent})
+    available = _available_models(request, runtime)
+    id = request.match_info["id"]
+    model = runtime.current.catalog.resolve(id)
+    if model is None or model not in available:
+        raise UnknownModelId(id)
+    return _response(request, _entry(model) | {"id": id})
 
 
 def _available_models(request: web.Request, runtime: Runtime) -> list[Model]:
-    reach = authorize(request, "models").access
-    return [model for model in runtime.current.catalog if model.id in reach.model_ids]
+    model_ids = authorize(request, "models").access.model_ids
+    return [model for model in runtime.current.catalog if model.id in model_ids]
 
 
 def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]:

@@ -1,11 +1,7 @@
-"""Relays one streamed reply from the upstream to the client.
+"""Relays one reply from the upstream to the client: a stream as it arrives, or a complete body.
 
-Nothing of it leaves before the first real event, every write is one upstream chunk's whole frames,
-and an upstream that breaks off is never made to look complete. It must not know formats or lanes:
-the attempt does.
-
-Replies that are all there before anything of them leaves. It must not know formats or lanes:
-the attempt does.
+Nothing is sent before the first real event, each read of the upstream leads to one write of
+complete frames, and a reply that breaks off never looks complete.
 """
 
 from __future__ import annotations
@@ -32,23 +28,23 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
 EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
-used again; the client does not wait for it."""
+reused; the client does not wait for it."""
 
 _CHECK_INTERVAL: Final = 15.0
-"""Seconds after which the deadlines of a stream are checked at the latest."""
+"""Seconds between two checks of a stream's deadlines, at most."""
 
 _STALLED_INTERVAL: Final = 1.0
-"""The same while the client takes nothing."""
+"""The same while the client does not read."""
 
 _MAX_CHUNKS: Final = 16
-"""Chunks that are relayed before other work of the loop: one read gives one, unless what it gave
-has to be decompressed."""
+"""Chunks that are relayed before other tasks of the loop run: one read gives one, unless it has to
+be decompressed."""
 
 
 class StreamRelay:
-    """One streaming reply. Its clock starts when it is made, for the upstream is asked next.
+    """One streamed reply. Make it just before the request is sent: its time limits start then.
 
-    `first_event_at` is the loop's time of the reply's first event, or None.
+    `time_to_first_event` is in seconds, None before it.
     """
 
     def __init__(
@@ -72,48 +68,45 @@ class StreamRelay:
         self._draining_client: asyncio.Task[None] | None = None
         self._is_finished = False
         self._is_scheduled = False
-        self.first_event_at: float | None = None
+        self.time_to_first_event: float | None = None
         self.when = inf
-
-    @property
-    def time_to_first_event(self) -> float | None:
-        """In seconds."""
-        return None if self.first_event_at is None else self.first_event_at - self._started
 
     async def run(
         self, request: web.Request, sending: Awaitable[UpstreamResponse]
     ) -> web.StreamResponse:
         """Relays until the upstream or the client ends. Raises `GatewayError` or `AttemptFailed`
-        only while nothing of the reply has left."""
+        only while nothing of the reply was sent."""
+        exchange, limits = self._exchange, self._limits
         response: UpstreamResponse | None
-        response = await run_with_timeout(self._runtime, self._limits.first_event, sending)
-        self._exchange.meter.mark_accepted()
-        if check_content_type(response, self._attempt.content_types) == JSON:
+        response = await run_with_timeout(self._runtime, limits.first_event, sending)
+        exchange.meter.mark_accepted()
+        if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
             return await relay_body_as_stream(
-                request, self._client, self._attempt, self._limits, response
+                request, self._client, self._attempt, limits, response
             )
         try:
-            # Before the first read, not the first write: what the upstream says meanwhile waits in
-            # the connection.
-            await self._exchange.wait_for_intent()
-            self._headers = self._attempt.response_headers(response, frozenset())
-            self._last_activity = self._loop.time()
-            await self._relay(response)
-            self._finish(self._error())
-            await self._complete()
-            if not self._attempt.is_finished:
-                await _read_to_end(response)
-        except AttemptFailed as broken:
-            self._translator.failure = self._translator.failure or broken.failure
-            self._finish(self._error())
-            await self._complete()
-        except ServiceUnavailable as error:
+            error, has_ended = None, False
+            try:
+                # Before the first read, not the first write: what the upstream sends meanwhile is
+                # buffered by the connection.
+                await exchange.wait_for_intent()
+                self._headers = self._attempt.response_headers(response, frozenset())
+                self._last_activity = self._loop.time()
+                await self._relay(response)
+                has_ended = True
+            except AttemptFailed as failed:
+                self._translator.failure = self._translator.failure or failed.failure
+            except ServiceUnavailable as unavailable:
+                error = unavailable
             self._finish(error)
-            await self._complete()
+            await self._client.drained()
+            exchange.complete()
+            if has_ended and not (response.is_read or self._attempt.is_finished):
+                await _read_to_end(response)
         except (asyncio.CancelledError, ClientConnectionResetError):
             drains = self._drains and not self._runtime.aborting
             if drains and self._translator.end is None and self._translator.failure is None:
-                self._exchange.drain_in_background(self._drain_upstream(response))
+                exchange.drain_in_background(self._drain_upstream(response))
                 response = None
             raise
         finally:
@@ -126,11 +119,11 @@ class StreamRelay:
         """The gateway can wait no longer."""
         if self._client.write_started is not None:
             self._exchange.client_stalled()
-            self._client.abort()  # a client that takes nothing cannot be told anything
+            self._client.abort()  # a client that does not read would not read the error either
         self._end(ServiceUnavailable())
 
     async def _drain_upstream(self, response: UpstreamResponse) -> None:
-        """Reads on although the client has left: only its end says what the reply costs."""
+        """Reads on although the client has disconnected: only the end has the usage."""
         translator = self._translator
         try:
             with suppress(AttemptFailed, TimeoutError):
@@ -146,8 +139,8 @@ class StreamRelay:
             self._record_result()
 
     async def _relay(self, response: UpstreamResponse) -> None:
-        """Everything happens in `_on_data`, as it arrives: to wake a task for each read would cost
-        more than the rest. Returns at the end of the reply, or raises why there is none."""
+        """Returns at the end of the reply, or raises why it broke off. Everything happens in
+        `_on_data`, as it arrives: to wake a task for each read would cost more than the rest."""
         self._response = response
         self._ended = self._loop.create_future()
         self.when = self._next_check()
@@ -163,7 +156,7 @@ class StreamRelay:
             self._runtime.scheduler.discard(self)
             if self._draining_client is not None:
                 self._draining_client.cancel()
-                response.resume()  # who drains the upstream reads on
+                response.resume()  # a background drain reads on
 
     def _on_data(self) -> None:
         """The upstream has sent something, or will send nothing more."""
@@ -199,7 +192,7 @@ class StreamRelay:
         return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
-        """Whether the client takes more at once."""
+        """Whether the client can take more at once."""
         translator = self._translator
         out = translator.receive(chunk) if chunk else b""
         if not chunk and not broken:
@@ -207,13 +200,15 @@ class StreamRelay:
         self._last_activity = self._loop.time()
         if not out:
             return True
-        if self.first_event_at is None:
-            self._commit()
+        if self.time_to_first_event is None:  # from now on there is no other attempt
+            self.time_to_first_event = self._last_activity - self._started
+            self._exchange.commit()
+            self._client.ping = translator.ping
         self._is_finished = translator.end is not None
         return self._client.write(out, self._headers, last=self._is_finished)
 
     def _wait_for_client(self, response: UpstreamResponse) -> None:
-        """The upstream has to wait until the client has taken what was written."""
+        """Pauses the upstream until the client has read what was written."""
         response.pause()
         self.when = min(self.when, self._loop.time() + min(_STALLED_INTERVAL, self._limits.write))
         self._runtime.scheduler.add(self)
@@ -227,7 +222,7 @@ class StreamRelay:
         if (error := draining.exception()) is not None:
             self._end(error)
             return
-        self._last_activity = self._loop.time()  # until now it had to wait
+        self._last_activity = self._loop.time()  # the upstream was paused until now
         self._response.resume()
         self._on_data()
 
@@ -238,13 +233,7 @@ class StreamRelay:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(error)
-            self._ended.exception()  # whoever waits may be cancelled meanwhile
-
-    def _commit(self) -> None:
-        """From now on no other account can be asked."""
-        self.first_event_at = self._last_activity
-        self._exchange.commit()
-        self._client.ping = self._translator.ping
+            self._ended.exception()  # the waiting task may be cancelled meanwhile
 
     def _next_check(self) -> float:
         latest = self._loop.time() + _CHECK_INTERVAL
@@ -252,7 +241,8 @@ class StreamRelay:
         return min(latest, idle_until, self._started + self._time_limit())
 
     def on_deadline(self, now: float) -> None:
-        """Whether the upstream is silent or has taken too long, or the client takes nothing."""
+        """Ends the relay where the upstream is silent or takes too long, or the client does not
+        read."""
         write_started = self._client.write_started
         exceeded = self._exceeded_limit(now)
         if write_started is None and exceeded is not None:
@@ -267,58 +257,48 @@ class StreamRelay:
             self.when = now + min(_STALLED_INTERVAL, self._limits.write)
 
     def _time_limit(self) -> float:
-        """Seconds from the start within which something must have happened: the first event, then
-        the end."""
+        """Seconds from the start until the first event, or after that until the end."""
         limits = self._limits
-        begun = self._translator.started
-        return limits.total if begun else min(limits.first_event, limits.total)
+        return limits.total if self._translator.started else min(limits.first_event, limits.total)
 
     def _exceeded_limit(self, now: float) -> float | None:
         """The limit, in seconds, that has passed."""
-        if now >= self._started + self._time_limit():
-            return self._time_limit()
+        if now >= self._started + (limit := self._time_limit()):
+            return limit
         return self._limits.idle if now >= self._last_activity + self._limits.idle else None
 
-    def _error(self) -> GatewayError | None:
-        failure = self._translator.failure
-        if failure is None or self._translator.end is not None:
-            return None
-        if not self._exchange.committed:
-            raise AttemptFailed(failure)
-        self._exchange.set_failure(failure)
-        return self._attempt.client_error(failure)
-
     def _finish(self, error: GatewayError | None) -> None:
-        """Ends the client's body, with the error where there is one."""
-        if not self._exchange.committed:
+        """Ends the client's body, with an error where there is one or the reply has failed. Raises
+        that while nothing of the reply was sent."""
+        exchange, translator = self._exchange, self._translator
+        failure = translator.failure if translator.end is None else None
+        if error is None and failure is not None:
+            if not exchange.committed:
+                raise AttemptFailed(failure)
+            exchange.set_failure(failure)
+            error = self._attempt.client_error(failure)
+        if not exchange.committed:
             raise error or EmptyUpstreamReply()
         last = b""
         if error is not None:
-            self._exchange.set_error(error)
-            last = self._translator.abort(error)
+            exchange.set_error(error)
+            last = translator.abort(error)
         if not self._is_finished:
             self._is_finished = True
             self._client.write(last, self._headers, last=True)
 
-    async def _complete(self) -> None:
-        await self._client.drained()
-        self._exchange.complete()
-
     def _record_result(self) -> None:
-        translator = self._translator
-        self._exchange.upstream_note = translator.decode_error
-        self._exchange.add_dropped(translator.dropped)
-        end = translator.end
-        self._exchange.reply_id = translator.reply_id
-        self._exchange.set_stop_reason(end.stop if end else None)
-        self._exchange.meter.record_usage(
+        exchange, translator = self._exchange, self._translator
+        exchange.upstream_note = translator.decode_error
+        exchange.dropped |= translator.dropped
+        exchange.reply_id = translator.reply_id
+        exchange.stop_reason = translator.end.stop if translator.end else None
+        exchange.meter.record_usage(
             translator.usage, translator.chars, is_final=translator.usage_is_final
         )
 
 
 async def _read_to_end(response: UpstreamResponse) -> None:
-    if response.is_read:
-        return
     with suppress(AttemptFailed, TimeoutError):
         async with asyncio.timeout(EOF_GRACE):
             while await response.read_chunk():
@@ -331,12 +311,12 @@ async def relay_body(
     limits: Timeouts,
     sending: Awaitable[UpstreamResponse],
 ) -> web.StreamResponse:
-    """Passes a reply that was asked for in one piece. Raises `GatewayError` or `AttemptFailed`."""
+    """Relays a reply that was requested as one body. Raises `GatewayError` or `AttemptFailed`."""
     exchange = request[EXCHANGE]
     limit = exchange.snapshot.config.server.max_response
     reading = read_reply(sending, attempt, limit, exchange.meter.mark_accepted)
-    answer, reply = await run_with_timeout(exchange.runtime, limits.whole, reading)
-    return await send_reply(request, reply, attempt.response_headers(answer, reply.dropped))
+    response, reply = await run_with_timeout(exchange.runtime, limits.whole, reading)
+    return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
 
 
 async def relay_body_as_stream(
@@ -346,7 +326,7 @@ async def relay_body_as_stream(
     limits: Timeouts,
     response: UpstreamResponse,
 ) -> web.StreamResponse:
-    """The same for a client that wants a stream of an upstream that gives none."""
+    """The same for a client that requested a stream of an upstream that sends none."""
     exchange = request[EXCHANGE]
     async with response:
         reading = response.read_body(exchange.snapshot.config.server.max_response)
@@ -359,8 +339,8 @@ async def relay_body_as_stream(
 async def send_reply(
     request: web.Request, reply: CompleteReply, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Sends it once the exchange is on record. Written here and not by the framework, so that the
-    exchange lasts until the client has everything."""
+    """Sends it once the intent row is written. Not the framework sends it, so that the exchange
+    lasts until the client has received everything."""
     exchange = request[EXCHANGE]
     _record_reply(exchange, reply)
     await next_stage()
@@ -368,19 +348,18 @@ async def send_reply(
     exchange.commit()
     head = reply_head(request, exchange, headers)
     writer = ResponseWriter(request)
-    exchange.mark_headers_sent()
+    exchange.headers_sent = True
     exchange.bytes_out = len(reply.body)
-    answer = writer.send_body(head, JSON, reply.body)
+    response = writer.send_body(head, JSON, reply.body)
     if writer.is_full:
         await writer.drain()
     exchange.complete()
-    return answer
+    return response
 
 
 async def send_reply_as_stream(
     request: web.Request, client: ClientStream, reply: CompleteReply, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """The same where all of it is a stream."""
     exchange = request[EXCHANGE]
     _record_reply(exchange, reply)
     await exchange.wait_for_intent()
@@ -392,13 +371,13 @@ async def send_reply_as_stream(
 
 
 def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
-    exchange.upstream_note = reply.parse_error
-    exchange.add_dropped(reply.dropped)
-    exchange.set_stop_reason(reply.stop)
     usage = reply.usage
-    counted = usage is not None and usage.is_plausible(reply.output_chars, None)
-    exchange.meter.record_usage(usage, reply.output_chars, is_final=counted)
+    exchange.upstream_note = reply.parse_error
+    exchange.dropped |= reply.dropped
     exchange.reply_id = reply.id
+    exchange.stop_reason = reply.stop
+    is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
+    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
 
 
 async def read_reply(
@@ -407,44 +386,43 @@ async def read_reply(
     limit: int,
     on_accepted: Callable[[], None] | None = None,
 ) -> tuple[UpstreamResponse, CompleteReply]:
-    """All of a reply, at most `limit` bytes of it; `accepted` is called once it begins. Raises
-    `AttemptFailed`. Some upstreams stream whatever they were asked for, and some were asked to."""
-    answer = await sending
+    """The complete reply, of `limit` bytes at most; `on_accepted` is called when it begins. Raises
+    `AttemptFailed`. Some upstreams stream whatever was requested, and some were requested to."""
+    response = await sending
     if on_accepted is not None:
         on_accepted()
-    kind = check_content_type(answer, (JSON, EVENT_STREAM))
-    async with answer:
-        return answer, await _read_reply(answer, kind, attempt, limit)
+    content_type = check_content_type(response, (JSON, EVENT_STREAM))
+    async with response:
+        if content_type == JSON:
+            return response, attempt.parse_body(await response.read_body(limit))
+        return response, await _collect_stream(response, attempt, limit)
 
 
-async def _read_reply(
-    response: UpstreamResponse, content_type: str, attempt: Attempt, limit: int
+async def _collect_stream(
+    response: UpstreamResponse, attempt: Attempt, limit: int
 ) -> CompleteReply:
-    if content_type == JSON:
-        return attempt.parse_body(await response.read_body(limit))
-    folding = attempt.collector()
+    collector = attempt.collector()
     size = 0
     while chunk := await response.read_chunk():
         size += len(chunk)
         if size > limit:
             raise malformed_reply("the reply is too large")
-        folding.receive(chunk)
-        if folding.is_done:
+        collector.receive(chunk)
+        if collector.is_done:
             break
-    folding.close()
-    return folding.reply()
+    collector.close()
+    return collector.reply()
 
 
 def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:
-    """Which of the kinds of body that were expected this is; where the upstream names none, the
-    first. One that answers in another kind (a login page, say) has not answered: then raises
-    `AttemptFailed`."""
+    """Which of the expected content types the response has; the first where it names none. Another
+    one (a login page, say) is no reply: raises `AttemptFailed`."""
     named = response.header(b"content-type")
     if named is None:
         return expected[0]
-    for kind in expected:
-        if named.lower().startswith(kind):
-            return kind
+    for content_type in expected:
+        if named.lower().startswith(content_type):
+            return content_type
     response.close()
     raise malformed_reply(
         f"the upstream answered {named!r} instead of {' or '.join(expected)}", status=200

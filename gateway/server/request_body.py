@@ -1,4 +1,4 @@
-"""A request's body: read within its limits and parsed once. It must not know any wire format."""
+"""A request's body: read within its limits and parsed once."""
 
 from __future__ import annotations
 
@@ -20,74 +20,75 @@ from gateway.errors import (
 from gateway.server.exchange import EXCHANGE
 
 READ_TIMEOUT: Final = 30.0
-"""Seconds that a body may take at least; every further 64 KiB buys one more, up to two minutes."""
+"""Seconds to read a small body; every 64 KiB add one more, up to two minutes."""
 
 MAX_BRACKETS: Final = 2_000_000
-"""Braces and brackets that a body may have: more only serves to stall the parser."""
+"""Braces and brackets of a body: more would stall the parser."""
 
 MAX_IN_FLIGHT: Final = 256 * 1024 * 1024
-"""Bytes of bodies that running requests may have in all: each costs about four times its size."""
+"""Bytes of all bodies of running requests: each takes about four times its size in memory."""
 
 _LARGE_BODY: Final = 1024 * 1024
 _JSON: Final = "application/json"
 
 
 async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
-    """The body and the JSON object in it. The exchange notes its size.
+    """The body and the JSON object in it.
 
     Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`, or
-    `ServiceUnavailable` where running requests hold too much already.
+    `ServiceUnavailable` where running requests already have `MAX_IN_FLIGHT`.
     """
     exchange = request[EXCHANGE]
     runtime, content = exchange.runtime, request.content
-    size, most = request.content_length or 0, runtime.config.server.max_body
-    _check_head(request.headers, size, most)
+    size, max_body = request.content_length or 0, runtime.config.server.max_body
+    _check_head(request.headers, size, max_body)
     if runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
         raise ServiceUnavailable(detail="the bodies in flight are too large together")
-    if content.is_eof() and content.exception() is None:  # a small one came with its head
+    if content.is_eof() and content.exception() is None:  # a small body arrived with its head
         raw = content.read_nowait(-1)
-        if len(raw) > most:
+        if len(raw) > max_body:
             raise RequestTooLarge
         exchange.set_body_size(len(raw))
         return raw, parse_object(raw)
     exchange.set_body_size(size)
     try:
         async with asyncio.timeout(_read_timeout(size)):
-            raw = await _read_all(request.content, most)
+            raw = await _read_all(request.content, max_body)
     except TimeoutError:
         raise RequestTimeout from None
     exchange.set_body_size(len(raw))
     return raw, parse_object(raw)
 
 
-async def _read_all(content: StreamReader, most: int) -> bytes:
-    """As the request's own way to read, which keeps the body for as long as the request lives."""
+async def _read_all(content: StreamReader, max_body: int) -> bytes:
+    """Not with the request's own `read`, which keeps the body as long as the request exists."""
     chunks, size = [], 0
     async for chunk in content.iter_any():
         size += len(chunk)
-        if size > most:
+        if size > max_body:
             raise RequestTooLarge
         chunks.append(chunk)
     return b"".join(chunks)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`; of a key that stands twice, the last value counts."""
+    """The JSON object in `raw`; of a duplicate key, the last value counts."""
     if len(raw) > _LARGE_BODY and raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS:
         raise InvalidJson("The request body has too many elements")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        raise InvalidJson(f"The request body is not valid JSON: {error.msg} ({place})") from None
+        position = f"line {error.lineno} column {error.colno}"
+        message = f"The request body is not valid JSON: {error.msg} ({position})"
+        raise InvalidJson(message) from None
     if not isinstance(body, dict):
         raise InvalidRequest("body: Input should be a JSON object", param="body")
     return body
 
 
 def write_object(body: dict[str, Any]) -> bytes:
-    """The JSON text of a body that was parsed. Raises `InvalidRequest`: parsing allows deeper
-    nesting than writing."""
+    """The JSON text of a parsed body. Raises `InvalidRequest`: parsing allows deeper nesting than
+    writing."""
     try:
         return orjson.dumps(body)
     except TypeError:

@@ -1,8 +1,8 @@
-"""Writes one response as bytes to the client's connection: head, then a body of known length or in
-chunks.
+"""Writes one response as bytes to the client's connection: the head, then a body of known length or
+in chunks.
 
 The framework's own responses prepare a head in eight steps, which cost a quarter of a whole
-request's processor time. It must not know what is said.
+request's processor time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SentResponse(web.StreamResponse):
     """A response that has been written already: the framework has nothing left to do for it."""
 
     def __init__(self, status: int, *, keep_alive: bool) -> None:
-        # The framework's own beginning prepares what is never used.
+        # The framework's own constructor prepares what is never used.
         self._status = status
         self._keep_alive = keep_alive
         self._eof_sent = True
@@ -32,7 +32,7 @@ class SentResponse(web.StreamResponse):
 
 class ResponseWriter:
     """One response of status 200. Its methods raise `ClientConnectionResetError` where the client
-    has disconnected."""
+    has disconnected; `head_lines` are headers, each with its line end."""
 
     __slots__ = ("_chunked", "_keep_alive", "_protocol", "_request", "_writer")
 
@@ -46,7 +46,7 @@ class ResponseWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the client has not taken what was written, so that more should wait."""
+        """Whether the client has not read what was written, so that more should wait."""
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
@@ -54,7 +54,7 @@ class ResponseWriter:
         await self._writer.drain()
 
     def send_body(self, head_lines: str, content_type: str, body: bytes) -> SentResponse:
-        """The whole response; `head_lines` are its headers, each with its line end."""
+        """The complete response."""
         head = self._head(
             f"content-type: {content_type}\r\ncontent-length: {len(body)}", head_lines
         )
@@ -66,7 +66,7 @@ class ResponseWriter:
         return self.sent()
 
     def start(self, head_lines: str, content_type: str, data: bytes, *, last: bool) -> None:
-        """The head of a body of unknown length, and the first bytes of it."""
+        """The head of a body of unknown length, and its first bytes."""
         if self._request.version < HttpVersion11:
             self._chunked = self._keep_alive = False
         lines = f"content-type: {content_type}\r\ncache-control: no-cache\r\nx-accel-buffering: no"
@@ -75,13 +75,12 @@ class ResponseWriter:
         self._write(self._head(lines, head_lines) + self._frame(data, last=last))
 
     def send(self, data: bytes, *, last: bool = False) -> None:
-        """More of the body, in one write; with the `last` of it the response ends."""
-        framed = self._frame(data, last=last)
-        if framed:
+        """More of the body, in one write; the response ends with the `last` of it."""
+        if framed := self._frame(data, last=last):
             self._write(framed)
 
     def sent(self) -> SentResponse:
-        """What the framework is told after the last byte."""
+        """What the framework gets after the last byte."""
         return SentResponse(200, keep_alive=self._keep_alive)
 
     def abort(self) -> None:
@@ -117,7 +116,7 @@ class ResponseWriter:
 
 
 class _Clock:
-    """The time as a head has it, formatted once in a second."""
+    """The time as headers have it, formatted once per second."""
 
     __slots__ = ("_second", "_text")
 

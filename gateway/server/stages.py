@@ -1,10 +1,9 @@
-"""Lets the requests of one turn of the event loop go through the same code together.
+"""Lets the requests that are ready in one turn of the event loop run each stage together.
 
 A request is handled in stages, and between two of them the others get their turn. Under load some
 dozen requests are ready at once: then each stage runs for all of them before the next one begins,
-its code and data still in the processor's caches. That is worth more than it costs: a fifth of
-all processor time (docs/performance.md). A request that is alone pays about two microseconds a
-stage. It must not know what the stages do.
+its code and data still in the processor's caches. That saves a fifth of all processor time
+(docs/performance.md). A request that is alone pays about two microseconds per stage.
 """
 
 from __future__ import annotations

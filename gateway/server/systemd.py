@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon is; a no-op where nobody listens. It must not decide anything.
+"""Notifies systemd of the daemon's state, where it runs under systemd.
 
 Protocol: sd_notify(3), one datagram per message to the socket named in NOTIFY_SOCKET.
 """
@@ -25,7 +25,7 @@ def notify(*assignments: str) -> None:
 
 
 async def run_watchdog(healthy: Callable[[], bool]) -> None:
-    """Feeds the watchdog at a third of its interval for as long as `healthy` says so."""
+    """Notifies the watchdog at a third of its interval, as long as `healthy` is true."""
     interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
     if not interval:
         return

@@ -1,7 +1,4 @@
-"""One attempt: a request to a candidate's upstream, and its response or the failure.
-
-It must not decide what follows from a failure, and it never sees the client's connection.
-"""
+"""Requests to the upstream of a candidate: their heads, credentials, and error responses."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import orjson
 from yarl import URL
 
 from gateway import __version__
-from gateway.config import Account, Channel, Config, Server, Timeouts
+from gateway.config import Account, Channel, Config, Server
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
@@ -22,30 +19,28 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_f
 from gateway.wire.registry import CODECS
 from gateway.wire.upstream_errors import parse_http_error
 
-__all__ = ["AccountAtCapacity", "AttemptFailed", "UpstreamClient", "UpstreamResponse"]
-
 MAX_ERROR_BODY: Final = 64 * 1024
-"""Bytes of an upstream's error that are read."""
+"""Bytes of an error response that are read."""
 
 MAX_JSON_BODY: Final = 64 * 1024
-"""Bytes of a response that is no reply of a model."""
+"""Bytes of a response of another endpoint."""
 
 _OK: Final = 200
 
 _MAX_CACHED_HEADS: Final = 64
-"""Request heads that are cached for each account: clients send the same few headers."""
+"""Per account, as clients send the same few headers."""
 
 _MAX_CACHED_HEAD: Final = 4096
-"""Bytes of a head that is cached."""
+"""Bytes."""
 
 
 class AccountAtCapacity(Exception):
-    """The account already has as many requests in flight as it may have: nothing was sent."""
+    """The account has as many requests in flight as it may have: nothing was sent."""
 
 
 @dataclass(slots=True, eq=False)
 class _Endpoint:
-    """What every request to one account has in common. `override_headers` win over the client's,
+    """What all requests to one account share. `override_headers` win over the client's;
     `cached_heads` are request heads without their last lines."""
 
     channel: Channel
@@ -63,7 +58,6 @@ class _Endpoint:
         return self.max_concurrent is not None and self.in_flight >= self.max_concurrent
 
     def release(self) -> None:
-        """One request less."""
         self.in_flight -= 1
 
     def head(self, url: URL, forwarded: Mapping[str, str], query: str, length: int) -> bytes:
@@ -78,7 +72,7 @@ class _Endpoint:
 
     def _render_head(self, url: URL, forwarded: Mapping[str, str], query: str) -> bytes:
         url = url.with_query(query) if query else url
-        # A proxy that reads the request is told the whole address.
+        # A proxy that reads the request needs the absolute URL.
         is_absolute = self.origin.proxy is not None and not self.origin.tls
         target = str(url) if is_absolute else url.raw_path_qs
         host = url.host_port_subcomponent or ""
@@ -94,8 +88,8 @@ class _Endpoint:
 class UpstreamClient:
     """The upstream accounts of one configuration; make it inside the running loop.
 
-    Nothing of a client's connection is reused: no cookies, no redirects, no proxies from the
-    environment, no compression requested.
+    It stores no cookies, follows no redirects, uses no proxies of the environment and requests no
+    compression.
     """
 
     def __init__(self, config: Config) -> None:
@@ -107,19 +101,15 @@ class UpstreamClient:
         self._pool = ConnectionPool()
 
     def channel(self, candidate: Candidate) -> Channel:
-        """The candidate's channel with its options."""
         return self._endpoints[candidate.account_ref].channel
 
-    def timeouts(self, candidate: Candidate) -> Timeouts:
-        return self.channel(candidate).timeouts
-
-    def at_capacity(self, place: AccountRef) -> bool:
+    def at_capacity(self, ref: AccountRef) -> bool:
         """Whether the account has as many requests in flight as it may have."""
-        return self._endpoints[place].at_capacity
+        return self._endpoints[ref].at_capacity
 
-    def in_flight(self, place: AccountRef) -> int:
-        """How many requests the account has."""
-        return self._endpoints[place].in_flight
+    def in_flight(self, ref: AccountRef) -> int:
+        """How many requests the account has in flight."""
+        return self._endpoints[ref].in_flight
 
     @property
     def is_closed(self) -> bool:
@@ -131,10 +121,10 @@ class UpstreamClient:
     async def send(
         self, candidate: Candidate, body: bytes, forwarded: Mapping[str, str], query: str
     ) -> UpstreamResponse:
-        """The upstream's response of status 200, its body still unread; the caller closes it.
+        """The upstream's response of status 200, its body unread; the caller closes it.
 
-        `forwarded` are the client's headers that may go upstream. Raises `AttemptFailed`, or
-        `AccountAtCapacity`; the request counts there until the response is complete or closed.
+        `forwarded` are the client's headers. Raises `AttemptFailed` or `AccountAtCapacity`; the
+        request is in flight until the response is complete or closed.
         """
         endpoint = self._endpoints[candidate.account_ref]
         if endpoint.at_capacity:
@@ -154,7 +144,7 @@ class UpstreamClient:
     async def post_json(
         self, candidate: Candidate, path: str, body: bytes, forwarded: Mapping[str, str], query: str
     ) -> dict[str, Any]:
-        """The JSON object of another endpoint of the upstream; `path` is relative to the channel's
+        """The JSON object that another endpoint responds with; `path` is relative to the channel's
         `base_url`. Raises `AttemptFailed`."""
         endpoint = self._endpoints[candidate.account_ref]
         url = endpoint.base / path.lstrip("/")
@@ -196,14 +186,14 @@ async def _read_error(response: UpstreamResponse) -> Failure:
         while len(body) < MAX_ERROR_BODY and (chunk := await response.read_chunk()):
             body += chunk
     except AttemptFailed:
-        pass  # whatever breaks while it is read, the status alone says enough
+        pass  # the status is enough
     finally:
         response.close()
     return parse_http_error(response.status, response.headers, body)
 
 
 def _one_line(value: str) -> str:
-    """A header's value cannot begin another header."""
+    """Raises `AttemptFailed` where a header's value would begin another header."""
     if "\r" in value or "\n" in value or "\0" in value:
         raise attempt_failed(FailureKind.MALFORMED, "a header value has a line break")
     return value
@@ -239,10 +229,8 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
 
 
 def _origin(url: URL, proxy: str | None) -> Origin:
-    via = URL(proxy) if proxy is not None else None
-    return Origin(
-        url.raw_host or "",
-        url.port or 0,
-        url.scheme == "https",
-        (via.raw_host or "", via.port or 80) if via is not None else None,
-    )
+    host, port, tls = url.raw_host or "", url.port or 0, url.scheme == "https"
+    if proxy is None:
+        return Origin(host, port, tls)
+    proxy_url = URL(proxy)
+    return Origin(host, port, tls, (proxy_url.raw_host or "", proxy_url.port or 80))

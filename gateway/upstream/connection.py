@@ -1,9 +1,8 @@
 """One HTTP/1.1 connection to an upstream: requests and their responses, one at a time.
 
-A request is bytes, and a response is what arrived: the general HTTP client builds a request, a
-response and a stream object for each, which cost three times as much processor time as everything
-else that a request needs of its connection. llhttp parses. It must not know formats or accounts,
-nor what follows from a failure.
+llhttp parses. aiohttp's client builds a request, a response and a stream object for each request,
+which cost three times as much processor time as everything else that a request needs of its
+connection.
 """
 
 from __future__ import annotations
@@ -22,19 +21,18 @@ from gateway.upstream.response import (
 )
 
 MAX_OVERHEAD: Final = 256 * 1024
-"""Bytes that an upstream may send without one of a body among them: interim responses, the head,
-trailers."""
+"""Bytes without any of a body: interim responses, the head, trailers."""
 
 MAX_HEADER: Final = 64 * 1024
 MAX_HEADERS: Final = 256
 
 WRITE_SIZE: Final = 256 * 1024
-"""Bytes of a request that are written at once: other work goes on between two writes."""
+"""Bytes of a request per write: other tasks run between two writes."""
 
 _FIRST_STATUS: Final = 100
 STALE_WINDOW: Final = 0.5
 """Seconds after a request was sent in which the end of its connection means that the upstream had
-closed it before: one that ends later may have served the request."""
+closed it before; a connection that ends later may have served the request."""
 
 _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
@@ -49,8 +47,8 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """`is_reused` says whether a request was answered on it before, and `idle_since` is the loop's
-    time at which it became idle. `origin` is the owner's key for it."""
+    """`is_reused`: it has served a request before. `idle_since` is a time of the loop, `origin` the
+    owner's key of the connection."""
 
     __slots__ = (
         *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_is_ended"),
@@ -84,7 +82,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def send(self, head: bytes, body: bytes) -> UpstreamResponse:
-        """The response, once its head is there. Raises `AttemptFailed`, and of its kinds
+        """The response, once its head has arrived. Raises `AttemptFailed`, in particular
         `StaleConnection` where the upstream had closed a reused connection."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._sent_at = self.loop.time()
@@ -106,8 +104,8 @@ class Connection(asyncio.Protocol):
         return response
 
     async def _write_in_pieces(self, body: bytes, response: UpstreamResponse) -> None:
-        """An upstream that answers already does not want the rest: what it gets next over this
-        connection, it would take for that."""
+        """Stops where the upstream responds early. It would read the next request as the rest of
+        this one, so the connection is not reused then."""
         view = memoryview(body)
         self._not_reusable = True
         for start in range(0, len(body), WRITE_SIZE):
@@ -157,7 +155,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self._is_ended = True
-        self.close()  # to close it the gentle way waits until the upstream has read everything
+        self.close()  # a graceful close would wait until the upstream has read everything
 
     def pause_writing(self) -> None:
         self._can_write = self.loop.create_future()
@@ -169,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         response = self._response
-        if response is None:  # a server that speaks unasked cannot be trusted with the next request
+        if response is None:  # bytes without a request: the next request cannot trust it
             self.close()
             return
         self._has_received = True
@@ -188,7 +186,7 @@ class Connection(asyncio.Protocol):
                 self._has_body = self._has_body or len(self._chunks) > known
                 self._parse_failed(response, error)
                 return
-            self._not_reusable = True  # what follows the response belongs to no request
+            self._not_reusable = True  # bytes after the response belong to no request
         if response.is_complete:
             self._response_ended(response)
         response.notify()
@@ -208,12 +206,12 @@ class Connection(asyncio.Protocol):
         if len(head) > MAX_HEADERS or max(map(len, head.values()), default=0) > MAX_HEADER:
             raise ValueError("the head is too large")
         if status >= _FIRST_FINAL_STATUS:
-            # From the back, so that of names that differ in case alone the first counts too.
+            # Reversed, so that the first of names counts that differ only in case.
             headers = {name.lower(): value for name, value in reversed(head.items())}
             response.start(status, headers, self._chunks)
         elif status < _FIRST_STATUS or _announces_body(head):
             raise ValueError("no interim response has a body")
-        head.clear()  # of an interim response nothing is kept
+        head.clear()
 
     def on_message_complete(self) -> None:
         response = self._response
@@ -237,7 +235,7 @@ class Connection(asyncio.Protocol):
         self._response = None
         self.close()
         kind = FailureKind.TRUNCATED if self._has_body else FailureKind.MALFORMED
-        reason = error.__context__ or error  # llhttp's own error wraps one of a callback of ours
+        reason = error.__context__ or error  # llhttp wraps the error of a callback
         response.fail(attempt_failed(kind, f"no valid HTTP response: {reason}"))
 
     def _connection_ended(self, exc: Exception | None) -> None:
@@ -245,8 +243,8 @@ class Connection(asyncio.Protocol):
         if response is None:
             return
         reason = exc or "the connection was closed"
-        # Without a delimiter whatever the upstream does is the end, but not what is done here, nor
-        # a connection cut within TLS.
+        # Without a delimiter the end of the connection is the end of the body, but only if the
+        # upstream ended it, and within TLS properly.
         if response.status and self._is_ended and not _is_delimited(response):
             response.is_complete = True
             response.detach(list(self._chunks))
@@ -264,9 +262,8 @@ class Connection(asyncio.Protocol):
 
 
 class _ParserCallbacks:
-    """What the parser calls. Headers and pieces of the body go straight into a dict and a list, as
-    a Python function called for each would cost more than parsing it does; of a header's values the
-    first counts."""
+    """What the parser calls. Headers and pieces of the body go directly into a dict and a list, as
+    a Python function for each would cost more than the parsing; a header's first value counts."""
 
     __slots__ = (
         *("on_body", "on_header", "on_headers_complete", "on_message_begin"),
@@ -284,7 +281,7 @@ class _ParserCallbacks:
 
 
 def _is_delimited(response: UpstreamResponse) -> bool:
-    """Whether the body says itself where it ends; else the end of the connection is its end."""
+    """Whether the head or the body itself says where the body ends."""
     headers = (b"content-length", b"transfer-encoding")
     return any(response.header(name) is not None for name in headers)
 

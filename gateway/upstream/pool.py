@@ -1,7 +1,4 @@
-"""The connections to upstreams: opened, kept while idle, and used again.
-
-It must not know what is sent over them.
-"""
+"""The connections to upstreams: opened, kept while idle, reused."""
 
 from __future__ import annotations
 
@@ -18,18 +15,17 @@ from gateway.upstream.proxy_tunnel import ProxyTunnel
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
 
 IDLE_TIMEOUT: Final = 10.0
-"""Seconds that an idle connection is kept: below the 15 to 60 s after which servers close it."""
+"""Seconds that an idle connection is kept: servers close it after 15 to 60 s."""
 
 DNS_CACHE_SECONDS: Final = 60.0
 MAX_DNS_ENTRIES: Final = 1024
 
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
-"""Seconds after which the next address of a host is tried in parallel."""
+"""Seconds after which the next address of a host is tried in parallel (RFC 8305)."""
 
 
 class Origin(NamedTuple):
-    """Where connections lead: a host and its port, with TLS or without. `proxy` is the host and
-    port of an http proxy between."""
+    """`proxy` is the host and port of an http proxy."""
 
     host: str
     port: int
@@ -38,7 +34,7 @@ class Origin(NamedTuple):
 
 
 class ConnectionPool:
-    """Make it inside the running loop. As many connections are open at once as are needed."""
+    """Make it inside the running loop. The number of connections is not limited."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,10 +52,9 @@ class ConnectionPool:
         body: bytes,
         connect_timeout: float,
     ) -> UpstreamResponse:
-        """The response, once its head is there; `connect_timeout` is in seconds.
+        """The response, once its head has arrived; `connect_timeout` is in seconds.
 
-        Raises `AttemptFailed`. An idle connection that turns out to be stale is replaced by a fresh
-        one, once.
+        Raises `AttemptFailed`. A stale idle connection is replaced by a new one, once.
         """
         connection = self._take_idle(origin)
         if connection is not None:
@@ -76,7 +71,7 @@ class ConnectionPool:
             self._expiry_timer.cancel()
         for connection in tuple(self._open):
             connection.close()
-        while self._open:  # the loop reports the end of each in its next turn
+        while self._open:  # each is discarded in the next turn of the loop
             await asyncio.sleep(0)
 
     # Called by connections:
@@ -102,7 +97,7 @@ class ConnectionPool:
             idle.remove(connection)
 
     def _take_idle(self, origin: Origin) -> Connection | None:
-        """The connection that was used last; those that are too old are closed."""
+        """The connection that was used last; expired ones are closed."""
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
@@ -112,7 +107,6 @@ class ConnectionPool:
         return None
 
     def _close_expired(self) -> None:
-        """The longest idle stand first."""
         oldest = self._loop.time() - IDLE_TIMEOUT
         for idle in self._idle.values():
             expired = 0
@@ -142,14 +136,14 @@ class ConnectionPool:
             raise attempt_failed(FailureKind.TLS, message) from error
         except ssl.SSLError as error:
             raise attempt_failed(FailureKind.TLS, f"the TLS handshake failed: {error}") from error
-        except (OSError, UnicodeError) as error:  # the latter where a name cannot be looked up
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise attempt_failed(FailureKind.CONNECT, f"no connection: {error}") from error
         except BaseException:
             connection.close()
             raise
         if self.is_closed:
             connection.close()
-        if connection.is_open:  # one that was lost meanwhile will never be discarded
+        if connection.is_open:  # a connection that was lost meanwhile is never discarded
             self._open.add(connection)
         return connection
 
@@ -170,8 +164,7 @@ class ConnectionPool:
     async def _connect_through(
         self, origin: Origin, proxy: tuple[str, int], connection: Connection
     ) -> None:
-        """The proxy is asked for a tunnel where TLS hides the requests from it; else it reads them,
-        and finds the upstream itself."""
+        """With TLS through a tunnel; without, the proxy reads the requests and connects itself."""
         if not origin.tls:
             await self._connect_to(*proxy, connection, tls=False)
             return

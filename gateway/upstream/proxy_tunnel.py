@@ -1,5 +1,4 @@
-"""Asks an http proxy for a tunnel (CONNECT, RFC 9110 section 9.3.6). It must not know what goes
-through the tunnel."""
+"""Opens a tunnel through an http proxy (CONNECT, RFC 9110 section 9.3.6)."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import asyncio
 from typing import Final, cast
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes that a proxy may answer."""
+"""Bytes of the proxy's response."""
 
 
 class ProxyTunnel(asyncio.Protocol):
@@ -19,7 +18,7 @@ class ProxyTunnel(asyncio.Protocol):
         self._opened: asyncio.Future[None] = loop.create_future()
 
     async def open(self, host: str, port: int) -> asyncio.Transport:
-        """The transport to the host behind the proxy. Raises OSError where it opens none."""
+        """The transport to the host behind the proxy. Raises OSError where the proxy refuses."""
         transport = self._transport
         if transport is None:
             raise OSError("the proxy closed the connection")
@@ -42,14 +41,14 @@ class ProxyTunnel(asyncio.Protocol):
         if len(self._head) > MAX_HEAD:
             self._fail(OSError("the proxy's answer is too large"))
             return
-        head, end, behind = self._head.partition(b"\r\n\r\n")
+        head, end, rest = self._head.partition(b"\r\n\r\n")
         if not end:
             return
         status_line = head.partition(b"\r\n")[0].decode("latin-1")
         version, _, status = status_line.partition(" ")
         if not version.startswith("HTTP/1.") or status.split(" ")[0] != "200":
             self._fail(OSError(f"the proxy answered {status_line[:200]!r}"))
-        elif behind:  # no server speaks first in TLS
+        elif rest:  # in TLS the client sends first
             self._fail(OSError("the proxy sent bytes behind its answer"))
         else:
             self._opened.set_result(None)
@@ -61,4 +60,4 @@ class ProxyTunnel(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         self._opened.set_exception(error)
-        self._opened.exception()  # nobody may be waiting yet
+        self._opened.exception()  # `open` may not wait yet

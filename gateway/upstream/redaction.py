@@ -1,13 +1,12 @@
-"""Takes secrets and addresses out of texts that upstreams send. It must not know where they go.
+"""Removes secrets, addresses and account names from the texts of upstreams.
 
-Two strengths: `secrets` for what the operator reads in the log row, `everything` for what a client
-reads (no address, account name or key of ours may reach it).
+Operators read the text without secrets; clients must not see an address, an account or a key.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,7 +20,7 @@ _ADDRESS_PATTERN = (
     r"|(?<!\w)\[(?=[\da-f:.]*::|(?:[\da-f]+:){6})[\da-f:.]+\](?::\d+)?"
 )
 _MIN_SECRET: Final = 8
-"""Characters of a header's value from which it may be a secret and not `true` or `eu-west`."""
+"""Characters of a header's value; shorter ones, such as `true` or `eu-west`, are no secrets."""
 _MAX_WORD: Final = 11
 """Letters that an ordinary word may have."""
 
@@ -29,32 +28,28 @@ _MAX_WORD: Final = 11
 class Redactor:
     """Built once from a configuration: its secrets, the names of its `hosts`, its `accounts`.
 
-    A host or an account may be called `model` or `main`. Such an ordinary word (nothing but up to
-    11 letters, or no letter at all) says nothing about us and stands in many an error that must
-    stay readable, so it is taken out only where it can be nothing but a host: behind `http://` or
-    before a port.
+    A host or an account may be called `model` or `main`. Such an ordinary word (up to 11 letters,
+    or no letter at all) reveals nothing and occurs in many errors that must stay readable, so it is
+    removed only where it must be a host: after `http://` or before a port.
     """
 
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
         secrets = [*map(re.escape, _longest_first(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
         self._secrets = re.compile("|".join(secrets))
-        places = [
-            *map(_host_pattern, _longest_first(hosts)),
-            rf"(?:https?://)?(?:{_ADDRESS_PATTERN})",
-        ]
-        self._hosts = re.compile(rf"(?i:{'|'.join(places)})[^\s\"',;)\\]*")
-        names = _alternatives(filter(_is_specific, _longest_first(accounts)))
-        self._names = re.compile(rf"(?<![\w-]){names}(?![\w-])")
+        host_patterns = map(_host_pattern, _longest_first(hosts))
+        addresses = "|".join([*host_patterns, rf"(?:https?://)?(?:{_ADDRESS_PATTERN})"])
+        self._addresses = re.compile(rf"(?i:{addresses})[^\s\"',;)\\]*")
+        accounts = map(re.escape, filter(_is_specific, _longest_first(accounts)))
+        self._accounts = re.compile(rf"(?<![\w-])(?:{'|'.join(accounts) or '(?!)'})(?![\w-])")
 
     @classmethod
     def from_config(cls, config: Config) -> Redactor:
-        """The redactor that knows every secret and address of a configuration."""
         accounts = [account for channel in config.channels for account in channel.accounts]
+        headers = [value for channel in config.channels for value in channel.headers.values()]
+        secrets = [account.key for account in accounts]
+        secrets += [value for value in headers if len(value) >= _MIN_SECRET]
         return cls(
-            keys=[
-                *(account.key.get_secret_value() for account in accounts),
-                *_secret_headers(config),
-            ],
+            keys=(secret.get_secret_value() for secret in secrets),
             hosts=(
                 urlsplit(address).hostname or ""
                 for channel in config.channels
@@ -64,20 +59,13 @@ class Redactor:
         )
 
     def redact_secrets(self, text: str) -> str:
-        """`text` without anything that opens a door."""
+        """`text` for operators."""
         return self._secrets.sub("[redacted]", text)
 
     def redact_all(self, text: str) -> str:
-        """`text` as a client may read it."""
-        text = self._hosts.sub("[address]", self.redact_secrets(text))
-        return self._names.sub("[account]", text)
-
-
-def _secret_headers(config: Config) -> Iterator[str]:
-    for channel in config.channels:
-        for header in channel.headers.values():
-            if len(header) >= _MIN_SECRET:
-                yield header.get_secret_value()
+        """`text` for clients."""
+        text = self._addresses.sub("[address]", self.redact_secrets(text))
+        return self._accounts.sub("[account]", text)
 
 
 def _host_pattern(host: str) -> str:
@@ -91,13 +79,9 @@ def _host_pattern(host: str) -> str:
 
 
 def _is_specific(name: str) -> bool:
-    """Whether a name is more than an ordinary word or a number."""
+    """Whether a name is neither an ordinary word nor a number."""
     has_letters = any(map(str.isalpha, name))
     return has_letters and (len(name) > _MAX_WORD or not name.isalpha())
-
-
-def _alternatives(words: Iterable[str]) -> str:
-    return rf"(?:{'|'.join(map(re.escape, words)) or '(?!)'})"
 
 
 def _longest_first(words: Iterable[str]) -> list[str]:

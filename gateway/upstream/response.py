@@ -1,7 +1,4 @@
-"""An upstream's response as it arrives, and the failures that stand in for one.
-
-It must not know formats or accounts, nor what follows from a failure.
-"""
+"""An upstream's response as it arrives, or the failure of the attempt."""
 
 from __future__ import annotations
 
@@ -13,20 +10,20 @@ from typing import Any, Final, Protocol
 from gateway.core.events import Failure, FailureKind
 
 MAX_BUFFERED: Final = 256 * 1024
-"""Bytes that wait for a reader before the upstream is made to wait."""
+"""Unread bytes above which the upstream is paused."""
 
 MAX_INFLATED: Final = 256 * 1024
-"""Bytes that one read decompresses at most."""
+"""Bytes that one read decompresses, at most."""
 
 MAX_MESSAGE: Final = 2000
-"""Characters of an error message that are kept."""
+"""Characters of an error message."""
 
 _IDENTITY: Final = (b"", b"identity")
 _DEFLATE: Final = (b"gzip", b"x-gzip", b"deflate")
 
 
 class AttemptFailed(Exception):
-    """The attempt gave no reply."""
+    """The attempt has no reply."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -34,8 +31,8 @@ class AttemptFailed(Exception):
 
 
 class StaleConnection(AttemptFailed):
-    """A reused connection broke at once and before a byte of the response came: the upstream had
-    closed it before the request arrived, so that to send it again does not have it served twice."""
+    """A reused connection broke at once, before a byte of the response: the upstream had closed it
+    before the request arrived, so the request can be sent again without being served twice."""
 
 
 def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:
@@ -50,17 +47,17 @@ class Source(Protocol):
     def resume_reading(self) -> None: ...
 
     def release(self, response: UpstreamResponse) -> None:
-        """Nobody reads the rest of the response."""
+        """The rest of the response will not be read."""
         ...
 
 
 class UpstreamResponse:
-    """Status, headers and the body. Read the body with `read_chunk` or `read_body`, or `subscribe`
-    and `take` what has arrived at each call.
+    """Status, headers and body. Read the body with `read_chunk` or `read_body`, or `subscribe` and
+    `take` what has arrived at each call.
 
-    `on_done` is called once, when nothing more will arrive: the response is complete, broken or
-    closed. `is_complete` says that the whole body has arrived, `head_received` is done once the
-    status is known. Header names are in lower case.
+    `on_done` is called once: when the response is complete, broken or closed. `is_complete`: the
+    whole body has arrived. `head_received` is done once the status is known. Header names are in
+    lower case.
     """
 
     __slots__ = (
@@ -87,27 +84,27 @@ class UpstreamResponse:
         return {_decoded(name): _decoded(value) for name, value in self._headers.items()}
 
     def header(self, name: bytes) -> str | None:
-        """The first value of a name in lower case."""
+        """The first value; `name` is in lower case."""
         value = self._headers.get(name)
         return None if value is None else _decoded(value)
 
     @property
     def is_read(self) -> bool:
-        """Whether the whole body has arrived and was read."""
+        """Whether the whole body was read."""
         return self.is_complete and not self._chunks and self._inflater is None
 
     @property
     def is_done(self) -> bool:
-        """Whether the connection is no longer used for it."""
+        """Whether it no longer uses the connection."""
         return self._source is None
 
     @property
     def error(self) -> AttemptFailed | None:
-        """Why nothing more arrives, once everything before that was read."""
+        """Why the body broke off, once everything before that was read."""
         return None if self._chunks else self._error
 
     def take(self) -> bytes:
-        """What has arrived and was not read yet, without waiting."""
+        """What has arrived and was not read yet; does not wait."""
         chunks = self._chunks
         if not chunks:
             return b""
@@ -120,8 +117,8 @@ class UpstreamResponse:
         return data
 
     async def read_chunk(self) -> bytes:
-        """What has arrived, as soon as there is some; empty at the end. Raises `AttemptFailed`
-        where the body broke off, after everything before that was read."""
+        """Waits for the next bytes; empty at the end. Raises `AttemptFailed` where the body broke
+        off, after everything before that was read."""
         while True:
             if self._chunks and (data := self.take()):
                 return data
@@ -138,7 +135,7 @@ class UpstreamResponse:
                 self._waiter = None
 
     async def read_body(self, limit: int) -> bytes:
-        """All of it, at most `limit` bytes after decompression. Raises `AttemptFailed`."""
+        """The whole body, `limit` bytes at most after decompression. Raises `AttemptFailed`."""
         chunk = await self.read_chunk()
         if len(chunk) <= limit and self.is_read:
             return chunk
@@ -152,12 +149,11 @@ class UpstreamResponse:
         raise attempt_failed(FailureKind.TOO_LARGE, f"the body has more than {limit} bytes")
 
     def subscribe(self, subscriber: Callable[[], None] | None) -> None:
-        """`subscriber` is called after each read of the connection, and at the end. It takes over
-        the flow control: nothing pauses the upstream but `pause`, and what is not inflated yet."""
+        """`subscriber` is called after each read of the connection, and at the end. It controls the
+        flow: only `pause` and bytes that are still compressed pause the upstream."""
         self._subscriber = subscriber
 
     def pause(self) -> None:
-        """Makes the upstream wait."""
         if self._source is not None:
             self._paused = True
             self._source.pause_reading()
@@ -168,7 +164,7 @@ class UpstreamResponse:
             self._source.resume_reading()
 
     def close(self) -> None:
-        """Nobody reads the rest: a connection on which more would come is closed."""
+        """The rest will not be read: a connection on which more would arrive is closed."""
         source, self._source = self._source, None
         self._subscriber = None
         if source is not None:
@@ -186,8 +182,8 @@ class UpstreamResponse:
     # Called by the connection:
 
     def start(self, status: int, headers: Mapping[bytes, bytes], chunks: list[bytes]) -> None:
-        """The head is complete; the connection adds the body to `chunks` as it arrives. Raises
-        ValueError where the body's coding is unknown."""
+        """The head has arrived; the connection adds the body to `chunks`. Raises ValueError where
+        the body's coding is unknown."""
         coding = headers.get(b"transfer-encoding")
         if coding is not None and coding.strip().lower() != b"chunked":
             raise ValueError("an unknown transfer-encoding")
@@ -195,13 +191,14 @@ class UpstreamResponse:
         if coding is not None and (coding := coding.strip().lower()) not in _IDENTITY:
             if coding not in _DEFLATE:
                 raise ValueError("an unknown content-encoding")
-            self._inflater = zlib.decompressobj(wbits=47)  # finds out whether gzip or zlib
+            self._inflater = zlib.decompressobj(wbits=47)  # detects gzip or zlib
         self.status = status
         self._headers = headers
         self._chunks = chunks
 
     def detach(self, unread: list[bytes]) -> None:
-        """The connection is free for the next request, or closed; `unread` is what it had."""
+        """The connection is free for the next request, or closed; `unread` is the rest of the
+        body."""
         self._chunks = unread
         if self._paused and self._source is not None:
             self._source.resume_reading()
@@ -212,7 +209,7 @@ class UpstreamResponse:
             self._finish()
 
     def notify(self) -> None:
-        """After each read of the connection: wakes whoever waits."""
+        """After each read of the connection."""
         if not self.head_received.done():
             if not self.status:
                 return
@@ -227,15 +224,14 @@ class UpstreamResponse:
             self.pause()
 
     def fail(self, error: AttemptFailed) -> None:
-        """Nothing more arrives: before the head, the request has failed; after it, the body ends
-        with the error."""
+        """Before the head, the request has failed; after it, the body ends with the error."""
         self._error = error
         self._source = None
         if self.status or self.head_received.done():
             self.notify()
         else:
             self.head_received.set_exception(error)
-            self.head_received.exception()  # whoever waited may have been cancelled meanwhile
+            self.head_received.exception()  # the waiting task may be cancelled meanwhile
         self._finish()
 
     def _wake(self) -> None:
@@ -259,7 +255,7 @@ class UpstreamResponse:
         if inflater.unused_data:
             self._inflating_failed("bytes follow its end")
         elif inflater.unconsumed_tail or (len(data) == MAX_INFLATED and not inflater.eof):
-            self._chunks.append(inflater.unconsumed_tail)  # it may hold back more even without one
+            self._chunks.append(inflater.unconsumed_tail)  # even if empty: more may be buffered
         elif self.is_complete:
             self._end_inflating()
         if self._paused and not self._chunks:
@@ -279,4 +275,4 @@ class UpstreamResponse:
 
 
 def _decoded(value: bytes) -> str:
-    return value.strip().decode("utf-8", "surrogateescape")  # the parser leaves spaces behind it
+    return value.strip().decode("utf-8", "surrogateescape")  # the parser leaves trailing spaces

@@ -185,4 +185,4 @@ async def test_what_an_earlier_upstream_told_does_not_count(stage: Stage) -> Non
 
 async def test_before_anything_is_known_nothing_is_billed(stage: Stage) -> None:
     assert stage.meter.final_bill(committed=False, failed=True) == NOTHING
-    assert stage.meter.cost(COUNTED) == 0
+    assert stage.meter.final_bill(committed=True, failed=False).cost_micro == 0

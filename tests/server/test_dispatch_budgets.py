@@ -131,13 +131,13 @@ async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_pa
     upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
         limit_key(house, budget=165 * MICRO_PER_UNIT)
-        statuses = [(await house.ask(Format.CHAT, max_tokens=4)).status for _ in range(12)]
+        statuses = [(await house.post(Format.CHAT, max_tokens=4)).status for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
         rows = await house.rows(12)
         assert [row.cost_micro for row in rows] == [16 * MICRO_PER_UNIT] * 10 + [0] * 2
         purse = house.daemon.runtime.quota.purse(HolderKind.KEY, house.token.id)
         assert (purse.total, purse.reserved) == (160 * MICRO_PER_UNIT, 0)
-        assert (await house.desk.key(house.token.id)).cost_micro == 160 * MICRO_PER_UNIT
+        assert (await house.operations.get_key(house.token.id)).cost_micro == 160 * MICRO_PER_UNIT
     assert len(upstream.requests) == 10
 
 
@@ -151,14 +151,14 @@ async def test_what_runs_counts_before_it_is_spent(
         await upstream.wait_for_request()
         (_, reserved), *_ = in_use(house)
         assert 1_024 * MICRO_PER_UNIT < reserved < 1_050 * MICRO_PER_UNIT
-        told = await read_error(await house.ask(Format.CHAT))
+        told = await read_error(await house.post(Format.CHAT))
         units = f"{reserved // MICRO_PER_UNIT:,}"
         assert f"0 spent, {units} reserved by running requests" in told.message
         assert wanted(told) == units
-        assert (await house.ask(Format.CHAT, max_tokens=20)).status == 200
+        assert (await house.post(Format.CHAT, max_tokens=20)).status == 200
         await cancel(running)
         await wait_all_released(house)
-        assert (await house.ask(Format.CHAT)).status == 200
+        assert (await house.post(Format.CHAT)).status == 200
 
 
 async def test_at_once_no_more_is_let_in_than_fits(
@@ -168,7 +168,7 @@ async def test_at_once_no_more_is_let_in_than_fits(
     async with plain_house(upstream, tmp_path) as house:
         limit_key(house, budget=100 * MICRO_PER_UNIT)
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(house.ask(Format.CHAT, max_tokens=10)) for _ in range(20)]
+            asked = [group.create_task(house.post(Format.CHAT, max_tokens=10)) for _ in range(20)]
         statuses = [task.result().status for task in asked]
         spent = sum(row.cost_micro for row in await house.rows(20))
     assert set(statuses) == {200, 429}
@@ -185,8 +185,8 @@ async def test_only_who_was_let_in_may_go_beyond(
     upstream.respond_with(json_response(body))
     async with plain_house(upstream, tmp_path) as house:
         limit_key(house, budget=1_100 * MICRO_PER_UNIT)
-        assert (await house.ask(Format.CHAT)).status == 200
-        told = await read_error(await house.ask(Format.CHAT, max_tokens=1))
+        assert (await house.post(Format.CHAT)).status == 200
+        told = await read_error(await house.post(Format.CHAT, max_tokens=1))
         assert "total budget of 1,100 units: 5,012 spent" in told.message
         assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
 
@@ -198,34 +198,34 @@ async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: P
         tomorrow = now.replace(hour=0, minute=0, second=1) + timedelta(days=1)
         month = (now.replace(day=1, hour=0, minute=0, second=1) + timedelta(days=32)).replace(day=1)
         limit_key(house, budget_day=20 * MICRO_PER_UNIT)
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
         shift_clock(house, (tomorrow - now).total_seconds())
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
         limit_key(house, budget_month=20 * MICRO_PER_UNIT)
         if tomorrow.month == now.month:
-            assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+            assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
         shift_clock(house, (month - now).total_seconds())
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 200
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
         limit_key(house, budget=20 * MICRO_PER_UNIT)
-        assert (await house.ask(Format.CHAT, max_tokens=4)).status == 429
+        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
 
 
 async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, key = await house.desk.mint_key(
+        token, key = await house.operations.create_key(
             "lasting", "default", limits={"budget": 50 * MICRO_PER_UNIT}
         )
-        statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
+        statuses = [(await house.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
         assert statuses == [200, 200]
     async with plain_house(upstream, tmp_path) as house:
-        statuses = [(await house.ask(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)]
+        statuses = [(await house.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)]
         assert statuses == [200, 429, 429]
         await house.rows(5)
-        assert (await house.desk.key(token.id)).cost_micro == 48 * MICRO_PER_UNIT
-        assert (await house.desk.check()).clean
+        assert (await house.operations.get_key(token.id)).cost_micro == 48 * MICRO_PER_UNIT
+        assert (await house.operations.check_integrity()).ok
 
 
 async def test_a_rotated_key_goes_on_with_its_budget(
@@ -233,13 +233,13 @@ async def test_a_rotated_key_goes_on_with_its_budget(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_house(upstream, tmp_path) as house:
-        token, old = await house.desk.mint_key(
+        token, old = await house.operations.create_key(
             "lasting", "default", limits={"budget": 40 * MICRO_PER_UNIT}
         )
-        assert (await house.ask(Format.CHAT, key=old, max_tokens=4)).status == 200
-        _, new = await house.desk.rotate_key(token.id, 60 * MICRO_PER_UNIT)
+        assert (await house.post(Format.CHAT, key=old, max_tokens=4)).status == 200
+        _, new = await house.operations.rotate_key(token.id, 60 * MICRO_PER_UNIT)
         statuses = [
-            (await house.ask(Format.CHAT, key=key, max_tokens=4)).status for key in (new, old, new)
+            (await house.post(Format.CHAT, key=key, max_tokens=4)).status for key in (new, old, new)
         ]
         assert statuses == [200, 429, 429]
 
@@ -254,7 +254,7 @@ async def test_every_choice_is_expected_to_cost(upstream: ScriptedUpstream, tmp_
     async with plain_house(upstream, tmp_path) as house:
         limit_key(house, budget=1)
         one, four = [
-            wanted(await read_error(await house.ask(Format.CHAT, max_tokens=20, **choices)))
+            wanted(await read_error(await house.post(Format.CHAT, max_tokens=20, **choices)))
             for choices in ({}, {"n": 4})
         ]
     assert int(four) - int(one) == 3 * 20

@@ -16,7 +16,8 @@ from gateway.config import Config, parse_config
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate
-from gateway.upstream.client import AttemptFailed, UpstreamClient
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.response import AttemptFailed
 from tests.support.gateway import ACCOUNT, BETA, UPSTREAM_MODEL, channel
 
 CANDIDATE = Candidate(

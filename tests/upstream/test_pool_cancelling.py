@@ -140,7 +140,10 @@ async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
 
         for moment in (*range(MOMENTS), None):
             reading = asyncio.ensure_future(read())
-            await run_loop(moment)
+            if moment is None:
+                await upstream.wait_for_request()
+            else:
+                await run_loop(moment)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
