@@ -166,9 +166,7 @@ async def test_for_a_chat_upstream_the_gateway_estimates(
 
 async def test_an_estimate_follows_what_requests_really_cost(chat: RunningGateway) -> None:
     before = await counted(await ask(chat))
-    long = parse_count_tokens(
-        BODY | {"messages": [{"role": "user", "content": "word " * 9000}]}
-    )
+    long = parse_count_tokens(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
     runtime = chat.daemon.runtime
     for _ in range(20):
         runtime.input_estimates.record(

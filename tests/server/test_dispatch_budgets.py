@@ -135,7 +135,7 @@ async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_pa
         assert statuses == [200] * 10 + [429] * 2
         rows = await house.rows(12)
         assert [row.cost_micro for row in rows] == [16 * MICRO_PER_UNIT] * 10 + [0] * 2
-        purse = house.daemon.runtime.quota.purse(HolderKind.KEY, house.token.id)
+        purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
         assert (purse.total, purse.reserved) == (160 * MICRO_PER_UNIT, 0)
         assert (await house.operations.get_key(house.token.id)).cost_micro == 160 * MICRO_PER_UNIT
     assert len(upstream.requests) == 10

@@ -163,7 +163,9 @@ async def test_the_limit_that_takes_longest_is_told(
     use_quota(house, ago=20, tokens=4900, token=other)
     answer = await house.post(Format.CHAT)
     assert answer.headers["retry-after"] == "40"
-    assert "group default: 4,900 of 5,000 tokens per minute used" in (await read_error(answer)).message
+    assert (
+        "group default: 4,900 of 5,000 tokens per minute used" in (await read_error(answer)).message
+    )
     assert not upstream.requests
 
 

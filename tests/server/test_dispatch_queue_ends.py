@@ -121,7 +121,7 @@ async def test_a_loop_that_stalls_refuses_who_has_waited_too_long(
         time.sleep(1.6)
         told = await read_error(await waits)
         assert (told.status, told.code) == (429, "rate_limit_exceeded")
-        assert "1 request at once" in told.message
+        assert "1 of 1 concurrent request" in told.message
         await cancel(running)
 
 
