@@ -1,7 +1,4 @@
-"""How hard to think, in words and in tokens. It must not know which format asks.
-
-The words are those of `gateway.core.target.EFFORTS`; a budget is in tokens.
-"""
+"""Reasoning effort as a word of `gateway.core.target.EFFORTS`, and as a budget in tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _MODE_EFFORTS: Final = {"adaptive": "high", "between_tools": "medium"}
 
 
 def effort_of(reasoning: Reasoning | None) -> str | None:
-    """The word for what was asked, however it was asked; None where nothing was."""
+    """The requested effort, in whatever way it is requested; None where it is not."""
     if reasoning is None:
         return None
     if reasoning.enabled is False:
@@ -38,16 +35,12 @@ def effort_of(reasoning: Reasoning | None) -> str | None:
 
 
 def _budget_effort(budget: int) -> str:
-    for word in ("low", "medium", "high"):
-        if budget <= _BUDGETS[word]:
-            return word
-    return "xhigh"
+    return next((word for word in ("low", "medium", "high") if budget <= _BUDGETS[word]), "xhigh")
 
 
 def nearest_effort(effort: str, supported: Sequence[str]) -> str | None:
-    """The word that comes closest to `effort` among those that are known, and of two as close the
-    lesser; None where nothing is known. `none` is only taken for `none` while there are others.
-    All are words of `EFFORTS`."""
+    """The supported effort closest to `effort`, the lower one of two; None where none is supported.
+    `none` only replaces other efforts where it is the only one. All are words of `EFFORTS`."""
     rank = EFFORTS.index(effort)
     words = [word for word in supported if effort == "none" or word != "none"] or list(supported)
     return min(
@@ -56,9 +49,9 @@ def nearest_effort(effort: str, supported: Sequence[str]) -> str | None:
 
 
 def budget_of(reasoning: Reasoning, maximum: int) -> int:
-    """Tokens to think with, between `LEAST_BUDGET` and `most`, which must leave room for it: the
-    budget as asked, else the one of the effort; `max` is all there is."""
-    asked = reasoning.budget
-    if asked is None:
-        asked = _BUDGETS.get(effort_of(reasoning) or "medium", maximum)
-    return min(max(asked, MIN_BUDGET), maximum)
+    """Tokens for reasoning, between `MIN_BUDGET` and `maximum`: the requested budget, else that of
+    the effort; `max` is the maximum. `maximum` is at least `MIN_BUDGET`."""
+    budget = reasoning.budget
+    if budget is None:
+        budget = _BUDGETS.get(effort_of(reasoning) or "medium", maximum)
+    return min(max(budget, MIN_BUDGET), maximum)

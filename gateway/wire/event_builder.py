@@ -1,7 +1,6 @@
-"""Keeps a decoder's events within the grammar of `core.events`, whatever order frames come in.
+"""Builds a decoder's events in the grammar of `core.events`, whatever the order of the frames.
 
-Decoders name their parts by keys of their own; indexes are given out here. This room must not know
-any wire format.
+Decoders name parts by keys of their own; the builder assigns indexes.
 """
 
 from __future__ import annotations
@@ -35,11 +34,8 @@ class _OpenPart:
 
 
 class EventBuilder:
-    """One reply while it arrives. Every method adds to the events that `take` hands over; what the
-    grammar does not allow is left out.
-
-    `begun` and `over` say which phase the reply is in; `called`: a tool was called.
-    """
+    """One reply. Every method adds to the events that `take` returns; what the grammar does not
+    allow is left out. `tool_called`: a tool call was opened."""
 
     __slots__ = ("_events", "_next", "_open", "finished", "started", "tool_called")
 
@@ -52,6 +48,7 @@ class EventBuilder:
         self.finished = False
 
     def take(self) -> list[Event]:
+        """The events since the last call."""
         events, self._events = self._events, []
         return events
 
@@ -65,14 +62,14 @@ class EventBuilder:
             self._events.append(Ping())
 
     def open(self, key: Hashable, part: Part, default_text: str = "") -> None:
-        """Opens a part and closes what may not stay open beside it. `unsaid` is the text that the
-        part gets at its close if no piece came before."""
+        """Opens a part and closes those that may not be open at the same time. `default_text` is
+        the part's text if it gets no delta."""
         if self.finished:
             return
         self.begin(Begin("", ""))
         is_call = isinstance(part, ToolCall)
-        for other, slot in list(self._open.items()):
-            if other == key or not (is_call and isinstance(slot.part, ToolCall)):
+        for other, opened in list(self._open.items()):
+            if other == key or not (is_call and isinstance(opened.part, ToolCall)):
                 self.close(other)
         self.tool_called = self.tool_called or is_call
         self._open[key] = _OpenPart(self._next, part, default_text)
@@ -81,30 +78,30 @@ class EventBuilder:
 
     def open_part(self, key: Hashable) -> Part | None:
         """The part that is open under the key."""
-        slot = self._open.get(key)
-        return slot.part if slot else None
+        opened = self._open.get(key)
+        return opened.part if opened else None
 
     def tool_call_open(self) -> bool:
-        """Whether tool calls are open; nothing else is open beside them."""
-        for slot in self._open.values():
-            return isinstance(slot.part, ToolCall)
+        """Whether tool calls are open, and so nothing else."""
+        for opened in self._open.values():
+            return isinstance(opened.part, ToolCall)
         return False
 
     def add(self, key: Hashable, piece: str | Signature | Citation) -> None:
-        """A piece of an open part; empty strings and pieces of parts not open are left out."""
-        slot = self._open.get(key)
-        if slot is None or piece == "" or self.finished:
+        """A delta of an open part; empty texts and deltas of other parts are left out."""
+        opened = self._open.get(key)
+        if opened is None or piece == "" or self.finished:
             return
         if isinstance(piece, str):
-            slot.default_text = ""
-        self._events.append(Delta(slot.index, piece))
+            opened.default_text = ""
+        self._events.append(Delta(opened.index, piece))
 
     def close(self, key: Hashable, extra: ProviderData | None = None) -> None:
-        if self.finished or (slot := self._open.get(key)) is None:
+        if self.finished or (opened := self._open.get(key)) is None:
             return
-        self.add(key, slot.default_text)
+        self.add(key, opened.default_text)
         del self._open[key]
-        self._events.append(Close(slot.index, extra))
+        self._events.append(Close(opened.index, extra))
 
     def close_all(self) -> None:
         for key in list(self._open):
@@ -123,9 +120,8 @@ class EventBuilder:
         self.begin(Begin("", ""))
         self.close_all()
         self.finished = True
-        self._events.append(
-            End(normalize_stop(stop, self.tool_called), usage, stop_sequence, extra)
-        )
+        stop = normalize_stop(stop, self.tool_called)
+        self._events.append(End(stop, usage, stop_sequence, extra))
 
     def fail(self, failure: Failure, usage: Usage | None) -> None:
         if not self.finished:
@@ -138,8 +134,8 @@ class EventBuilder:
 
 
 def normalize_stop(stop: StopReason, tool_called: bool) -> StopReason:
-    """Agents go on by the stop reason alone, so a call makes an ordinary end a tool call, and no
-    call makes a tool call an ordinary end."""
+    """Agents continue by the stop reason alone: a call turns an ordinary end into a tool call, and
+    no call a tool call into an ordinary end."""
     if tool_called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
         return StopReason.TOOL_CALL
     if not tool_called and stop is StopReason.TOOL_CALL:

@@ -1,6 +1,6 @@
-"""Puts a conversation into an order that every format accepts. It must not know any of them.
+"""Reorders a conversation into what every format accepts.
 
-Clients trim, reorder and interrupt their histories; upstreams refuse calls without results, results
+Clients trim, reorder and interrupt their histories; upstreams reject calls without results, results
 without calls, and anything between the two.
 """
 
@@ -18,32 +18,32 @@ from gateway.wire.dropped import Dropped
 
 NO_RESULT: Final = "No result was provided."
 
-_SYSTEM: Final = (Role.SYSTEM, Role.DEVELOPER)
+_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
 def split_leading_system(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
-    """The system's and developer's turns that open the conversation, and the rest."""
+    """The system and developer turns at the beginning, and the other turns."""
     count = 0
     for turn in turns:
-        if turn.role not in _SYSTEM:
+        if turn.role not in _SYSTEM_ROLES:
             break
         count += 1
     return tuple(turns[:count]), tuple(turns[count:])
 
 
 class PlainDialogue(NamedTuple):
-    """`system` are the system's and developer's texts that open the conversation, `said` who says
-    what after them."""
+    """`system` are the texts of the leading system and developer turns, `messages` role and text of
+    the others."""
 
     system: list[str]
     messages: list[tuple[Role, str]]
 
 
 def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
-    """A conversation whose every turn is one text and nothing else: nothing of it has to be put in
-    order. None of any other."""
+    """A conversation whose every turn is one text, so that nothing has to be reordered; else
+    None."""
     system: list[str] = []
-    said: list[tuple[Role, str]] = []
+    messages: list[tuple[Role, str]] = []
     for turn in turns:
         parts, role = turn.parts, turn.role
         if len(parts) != 1 or turn.name is not None or turn.extra is not None:
@@ -55,27 +55,27 @@ def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
         if not text or text.isspace():
             return None
         if role is Role.USER or role is Role.ASSISTANT:
-            said.append((role, text))
-        elif said:
+            messages.append((role, text))
+        elif messages:
             return None
         else:
             system.append(text)
-    return PlainDialogue(system, said) if said else None
+    return PlainDialogue(system, messages) if messages else None
 
 
 def inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterable[Turn]:
-    """The turns without names, for formats that have none. Where several people speak, each is
-    introduced; else a name tells nothing and is left out. A tool's name is told by its call."""
+    """The turns without names, for formats that have none. Where there are several users, each
+    text begins with its user's name; other names are dropped. A tool's name is that of its call."""
     return _inline_names(turns, dropped) if any([turn.name for turn in turns]) else turns
 
 
 def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
-    crowd = {turn.name for turn in turns if turn.role is Role.USER and turn.name}
+    users = {turn.name for turn in turns if turn.role is Role.USER and turn.name}
     for turn in turns:
         first = turn.parts[0] if turn.parts else None
         if not turn.name or isinstance(first, ToolResult):
             yield turn
-        elif turn.role is Role.USER and len(crowd) > 1 and isinstance(first, Text):
+        elif turn.role is Role.USER and len(users) > 1 and isinstance(first, Text):
             first = replace(first, text=f"{turn.name}: {first.text}")
             yield replace(turn, parts=(first, *turn.parts[1:]))
         else:
@@ -84,20 +84,19 @@ def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
 
 
 def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns with every call answered by the turn that follows the assistant's, which then holds
-    results alone, in the order of the calls and of their kinds. Assistant's turns that are
-    neighbours count as one. Whatever stood between comes after; a call that nobody answered gets an
-    error for a result, and a result that nobody asked for becomes text. A call whose id an earlier
-    one has gets another, as does its result."""
+    """The turns with the results of all calls in the turn after the assistant's, alone and in the
+    order of the calls. Adjacent assistant turns count as one. What stood between comes after; a
+    call without a result gets an error as its result, a result without a call becomes text. A
+    repeated call id is replaced, in the call and its result."""
     ordered: list[Turn] = []
     calls: list[_SentCall] = []
     ids: dict[str, int] = {}
-    for speaking, group in groupby(turns, key=lambda turn: turn.role is Role.ASSISTANT):
-        if speaking:
+    for is_assistant, group in groupby(turns, key=lambda turn: turn.role is Role.ASSISTANT):
+        if is_assistant:
             for turn in group:
-                turn, made = _dedupe_call_ids(turn, ids)
+                turn, new_calls = _dedupe_call_ids(turn, ids)
                 ordered.append(turn)
-                calls += made
+                calls += new_calls
         else:
             ordered += _results_for(calls, group)
             calls = []
@@ -111,17 +110,16 @@ class _SentCall(NamedTuple):
 
 
 def _dedupe_call_ids(turn: Turn, ids: dict[str, int]) -> tuple[Turn, list[_SentCall]]:
-    """The turn with calls whose ids are new, and the calls. `ids` are those that were seen, and how
-    often."""
+    """The turn with unique call ids, and its calls. `ids` counts the uses of each id."""
     parts: list[Part] = []
     calls: list[_SentCall] = []
     for part in turn.parts:
         if isinstance(part, ToolCall):
-            asked_as, part = part.id, _with_new_id(part, ids)
-            calls.append(_SentCall(asked_as, part))
+            original_id, part = part.id, _with_new_id(part, ids)
+            calls.append(_SentCall(original_id, part))
         parts.append(part)
-    renamed = any(asked_as != call.id for asked_as, call in calls)
-    return (replace(turn, parts=tuple(parts)) if renamed else turn), calls
+    changed = any(original_id != call.id for original_id, call in calls)
+    return (replace(turn, parts=tuple(parts)) if changed else turn), calls
 
 
 def _with_new_id(call: ToolCall, ids: dict[str, int]) -> ToolCall:
@@ -134,10 +132,10 @@ def _with_new_id(call: ToolCall, ids: dict[str, int]) -> ToolCall:
 
 
 def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[Turn]:
-    """What follows an assistant's calls."""
-    awaited: dict[str, deque[ToolCall]] = {}
-    for asked_as, call in calls:
-        awaited.setdefault(asked_as, deque()).append(call)
+    """What follows an assistant's calls: their results, then everything else."""
+    pending: dict[str, deque[ToolCall]] = {}
+    for original_id, call in calls:
+        pending.setdefault(original_id, deque()).append(call)
     results: dict[str, ToolResult] = {}
     others: list[Turn] = []
     for turn in turns:
@@ -148,11 +146,11 @@ def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[
         for part in turn.parts:
             if not isinstance(part, ToolResult):
                 parts.append(part)
-            elif waiting := awaited.get(part.call_id):
+            elif waiting := pending.get(part.call_id):
                 call = waiting.popleft()
                 results[call.id] = _bind_result(call, part)
             else:
-                parts += _unmatched_result(part)
+                parts += (Text(f"[tool result for {part.call_id}]"), *part.parts)
         if parts:
             others.append(replace(turn, parts=tuple(parts)))
     if calls:
@@ -162,8 +160,7 @@ def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[
 
 
 def _bind_result(call: ToolCall, result: ToolResult) -> ToolResult:
-    """The result as an answer to the call; nearly always it is one already."""
-    if result.call_id == call.id and result.kind is call.kind:
+    if result.call_id == call.id and result.kind is call.kind:  # nearly always
         return result
     return replace(result, call_id=call.id, kind=call.kind)
 
@@ -172,20 +169,14 @@ def _missing_result(call: ToolCall) -> ToolResult:
     return ToolResult(call.id, (Text(NO_RESULT),), is_error=True, kind=call.kind)
 
 
-def _unmatched_result(result: ToolResult) -> Iterator[Part]:
-    yield Text(f"[tool result for {result.call_id}]")
-    yield from result.parts
-
-
 def merge_adjacent(turns: Iterable[Turn], *roles: Role) -> list[Turn]:
-    """The turns with neighbours of the same one of `roles` made into one."""
-    together: list[Turn] = []
+    """The turns with adjacent ones of the same role, one of `roles`, merged."""
+    merged: list[Turn] = []
     for turn in turns:
-        if together and turn.role in roles and together[-1].role is turn.role:
-            last = together[-1]
-            together[-1] = replace(
-                last, parts=last.parts + turn.parts, extra=last.extra or turn.extra
-            )
+        if merged and turn.role in roles and merged[-1].role is turn.role:
+            last = merged[-1]
+            parts, extra = last.parts + turn.parts, last.extra or turn.extra
+            merged[-1] = replace(last, parts=parts, extra=extra)
         else:
-            together.append(turn)
-    return together
+            merged.append(turn)
+    return merged

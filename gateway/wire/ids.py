@@ -1,7 +1,6 @@
-"""Names that travel between formats: of calls, of people and of conversations.
+"""Names of tools, calls, users and conversations in the form that every upstream accepts.
 
-Every function is a pure one of the name alone, so that both ends of a conversation and every turn
-of it agree without anything being remembered. It must not know any format.
+Each is a function of the name alone, so that all turns of a conversation agree without state.
 """
 
 from __future__ import annotations
@@ -17,23 +16,22 @@ _MAX_LENGTH: Final = 64
 
 
 def sanitize_name(name: str, max_length: int = _MAX_LENGTH) -> str:
-    """The name where it has at most `longest` characters of `[a-zA-Z0-9_-]`; else one like it that
-    has, and that no other name is likely to lead to."""
+    """The name where it has at most `max_length` characters of `[a-zA-Z0-9_-]`; else a similar one
+    with a digest, so that different names stay different."""
     if len(name) <= max_length and name and not _ILLEGAL.search(name):
         return name
     return f"{_ILLEGAL.sub('_', name)[: max_length - 9]}_{_digest(name, 8)}"
 
 
 def shorten_user(user: str) -> str:
-    """Who asks, in at most 64 characters and without what looks like personal data: coding agents
-    send a JSON text that names device and account."""
-    plain = len(user) <= _MAX_LENGTH and not user.startswith("{") and "@" not in user
-    return user if plain else _digest(user, 32)
+    """The user in at most 64 characters; a digest of what looks like personal data. Coding agents
+    send a JSON text with device and account."""
+    is_plain = len(user) <= _MAX_LENGTH and not user.startswith("{") and "@" not in user
+    return user if is_plain else _digest(user, 32)
 
 
 def conversation_key(user: str | None) -> str | None:
-    """The name of the conversation that coding agents hide in their user: in a JSON text, or at the
-    end of `user_…_account_…_session_…`."""
+    """A key for the session id that coding agents put into the user field."""
     session = agent_session_id(user) if user else None
     return _digest(session, 32) if session else None
 

@@ -1,6 +1,4 @@
-"""Where the bytes of images and files are. It must not look into them, nor fetch any.
-
-Width and height of a picture, read from the first bytes of its file. It must not decode it.
+"""Sources of images and documents, and the size of an image in its file's first bytes.
 
 The layouts are those of the public file formats PNG, GIF, JPEG and WebP.
 """
@@ -9,15 +7,23 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
-from struct import error as Short
+from struct import error as StructError
 from struct import unpack_from
 from typing import Final
 
 from gateway.core.parts import Source
 
+_HEAD: Final = 64
+_JPEG_HEAD: Final = 128 * 1024
+"""Base64 characters that are decoded; a photograph may begin with a preview and metadata."""
+
+_JPEG_SIZE_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+Size = tuple[int, int]
+
 
 def parse_source(url: str) -> Source:
-    """A web address, or the payload of a data URL; a data URL that is not base64 stays one."""
+    """A web address, or the payload of a data URL; a data URL that is not base64 stays a URL."""
     if not url.startswith("data:"):
         return Source(url=url)
     head, comma, data = url.partition(",")
@@ -27,25 +33,15 @@ def parse_source(url: str) -> Source:
     return Source(data=data, media_type=media_type.partition(";")[0] or None)
 
 
-_HEAD: Final = 64
-_JPEG_HEAD: Final = 128 * 1024
-"""Base64 characters that are looked at; a photograph may begin with its preview and its camera."""
-
-_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""The JPEG markers behind which the size stands."""
-
-Size = tuple[int, int]
-
-
 def image_size(data: str) -> Size | None:
-    """Pixels across and down of a picture in base64; None where they cannot be read."""
+    """Width and height in pixels of an image in base64; None where they cannot be read."""
     head = _decode(data[:_HEAD])
     read = next((read for magic, read in _READERS if head.startswith(magic)), None)
     if read is None:
         return None
     try:
         return read(_decode(data[:_JPEG_HEAD]) if read is _jpeg else head)
-    except Short:
+    except StructError:  # the file ends before its size
         return None
 
 
@@ -73,8 +69,8 @@ def _webp(head: bytes) -> Size | None:
             (bits,) = unpack_from("<I", head, 21)
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X":
-            width, across, height, down = unpack_from("<HBHB", head, 24)
-            return (across << 16 | width) + 1, (down << 16 | height) + 1
+            width, width_high, height, height_high = unpack_from("<HBHB", head, 24)
+            return (width_high << 16 | width) + 1, (height_high << 16 | height) + 1
         case _:
             return None
 
@@ -85,7 +81,7 @@ def _jpeg(head: bytes) -> Size | None:
         fill, marker, length = unpack_from(">BBH", head, at)
         if fill != 0xFF:
             return None
-        if marker in _FRAMES:
+        if marker in _JPEG_SIZE_MARKERS:
             height, width = unpack_from(">HH", head, at + 5)
             return width, height
         at += 2 + length

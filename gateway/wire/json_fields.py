@@ -1,27 +1,23 @@
-"""Reads fields of a request body and names the one that is wrong. It must not know any format.
+"""Reads fields of JSON bodies: strictly from clients, leniently from upstreams.
 
-A path is dotted, with list positions as numbers: `messages.0.content.1.text`. A field that is
-absent and one that is null read alike, as in every client library.
-
-Reads fields of what upstreams send, which may be anything: nothing here raises.
-
-It must not know any format. Clients' requests are read strictly, by `gateway.wire.json_fields`.
+A path is dotted, with list positions as numbers: `messages.0.content.1.text`. Absent and null
+fields read alike. What is strict raises `InvalidRequest` with the path; what is lenient never
+raises.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from gateway.errors import InvalidRequest, MissingField
 
 Payload = dict[str, Any]
-"""A JSON object as it stands on the wire; it never leaves `gateway.wire`."""
+"""A JSON object of the wire; it never leaves `gateway.wire`."""
 
-
-MAX_MODEL_LENGTH = 256  # the id goes into rows and messages
-MAX_TOKEN_COUNT = 10**12  # sums of counts must fit the ledger's 64 bits
+MAX_MODEL_LENGTH: Final = 256  # the id goes into rows and messages
+MAX_TOKEN_COUNT: Final = 10**12  # sums of counts must fit the ledger's 64 bits
 
 
 def join_path(path: str, name: str | int) -> str:
@@ -29,7 +25,6 @@ def join_path(path: str, name: str | int) -> str:
 
 
 def invalid_field(path: str, reason: str) -> InvalidRequest:
-    """The error for a field that is there and wrong."""
     return InvalidRequest(f"{path}: {reason}", param=path)
 
 
@@ -55,8 +50,16 @@ def as_str(value: object, path: str) -> str:
     return value
 
 
+def as_json(value: object, path: str) -> str:
+    """The JSON text of a parsed value."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:  # parsing allows deeper nesting than writing
+        raise invalid_field(path, "Input is nested too deeply") from error
+
+
 def required(body: Payload, name: str, path: str = "") -> Any:
-    """The field's value, whatever its type. Raises `MissingField`."""
+    """The field's value, of any type. Raises `MissingField`."""
     value = body.get(name)
     if value is None:
         raise missing_field(join_path(path, name))
@@ -65,13 +68,13 @@ def required(body: Payload, name: str, path: str = "") -> Any:
 
 def required_str(body: Payload, name: str, path: str = "") -> str:
     value = body.get(name)
-    if isinstance(value, str):  # the path is only spelled where something is wrong
+    if isinstance(value, str):  # the path is only formatted for an error
         return value
     return as_str(required(body, name, path), join_path(path, name))
 
 
 def parse_model(body: Payload) -> str:
-    """The id of the model that is asked for: every format has it in the same place."""
+    """The requested model: a field that all formats share."""
     model = required_str(body, "model")
     if len(model) > MAX_MODEL_LENGTH:
         raise invalid_field("model", f"String should have at most {MAX_MODEL_LENGTH} characters")
@@ -101,9 +104,8 @@ def optional_int(
     if isinstance(value, bool) or not isinstance(value, int):
         raise invalid_field(join_path(path, name), "Input should be an integer")
     if minimum is not None and value < minimum:
-        raise invalid_field(
-            join_path(path, name), f"Input should be greater than or equal to {minimum}"
-        )
+        reason = f"Input should be greater than or equal to {minimum}"
+        raise invalid_field(join_path(path, name), reason)
     return value
 
 
@@ -126,22 +128,6 @@ def optional_list(body: Payload, name: str, path: str = "") -> list[Any] | None:
     return None if value is None else as_list(value, join_path(path, name))
 
 
-def token_count(counts: object, name: str) -> int:
-    """A token count of an upstream's usage object: 0 where it is absent or nonsense."""
-    if not isinstance(counts, dict):
-        return 0
-    value = counts.get(name)
-    return value if type(value) is int and 0 < value < MAX_TOKEN_COUNT else 0
-
-
-def as_json(value: object, path: str) -> str:
-    """The JSON text of a value that was parsed from JSON."""
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError as error:  # parsing allows deeper nesting than writing
-        raise invalid_field(path, "Input is nested too deeply") from error
-
-
 def lenient_str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -151,13 +137,20 @@ def lenient_object(value: Any) -> Payload:
 
 
 def lenient_objects(value: Any) -> list[Payload]:
-    """The list's objects, with an empty one for whatever else stands in it."""
+    """The list's objects, with an empty one for every other item."""
     return [lenient_object(item) for item in value] if isinstance(value, list) else []
 
 
+def token_count(counts: object, name: str) -> int:
+    """A count of an upstream's usage object: 0 where it is absent or invalid."""
+    if not isinstance(counts, dict):
+        return 0
+    value = counts.get(name)
+    return value if type(value) is int and 0 < value < MAX_TOKEN_COUNT else 0
+
+
 def dump_json(value: Any) -> str:
-    """The JSON text of what was parsed from JSON, or `null` where it is nested too deeply: parsing
-    goes deeper than writing."""
+    """The JSON text of a parsed value, or `null` where it is nested too deeply to be written."""
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:

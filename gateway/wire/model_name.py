@@ -1,7 +1,4 @@
-"""Writes the client's model id over the upstream's in JSON bytes, leaving every other byte alone.
-
-It must not know where a format keeps the name: the caller says which object holds it.
-"""
+"""Replaces the upstream's model name by the client's in JSON bytes; every other byte stays."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ _VALUE = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")?')
 
 
 class ModelNamePatcher:
-    """The client's id for one exchange. `parent` is the key of the object that holds `model`
-    (`message`, `response`), or empty for the top level."""
+    """For one request. `parent` is the key of the object that has `model` (`message`, `response`),
+    or empty for the top level."""
 
     __slots__ = ("_cached_edit", "_client_model", "_parent")
 
@@ -26,30 +23,28 @@ class ModelNamePatcher:
         self._cached_edit: tuple[str, bytes, bytes] | None = None
 
     def patch(self, payload: bytes, current: object) -> bytes:
-        """`payload` is one JSON object in which the parent's `model` parses to `named`."""
+        """`payload` is one JSON object in which the parent's `model` parses to `current`."""
         if current == self._client_model or not isinstance(current, str):
             return payload
         if self._cached_edit and self._cached_edit[0] == current:
-            _, found, instead = self._cached_edit
-            # A quote inside a JSON string is escaped, so this can only be a member; but the same
-            # member may stand in another object too.
-            if payload.count(found) == 1:
-                return payload.replace(found, instead)
-        written = orjson.dumps(
-            self._client_model
-        )  # not kept: the shortest that it makes holds 4 KiB
-        # One member of that name in all can only be the one that was parsed.
-        only = _MEMBER.search(payload) if payload.count(b'"model"') == 1 else None
-        spans = [(only.start(), only.end(), only.start(1))] if only else self._find_values(payload)
-        for start, end, value in reversed(spans):
+            _, old, new = self._cached_edit
+            # A quote inside a JSON string is escaped, so this can only be a member; but another
+            # object may have the same member.
+            if payload.count(old) == 1:
+                return payload.replace(old, new)
+        value = orjson.dumps(self._client_model)  # not kept: orjson's shortest bytes hold 4 KiB
+        # A single member of that name can only be the one that was parsed.
+        single = _MEMBER.search(payload) if payload.count(b'"model"') == 1 else None
+        spans = [single.span() + single.span(1)[:1]] if single else self._find_values(payload)
+        for start, end, value_start in reversed(spans):
             if len(spans) == 1:
-                found = payload[start:end]
-                self._cached_edit = (current, found, payload[start:value] + written)
-            payload = payload[:value] + written + payload[end:]
+                new = payload[start:value_start] + value
+                self._cached_edit = (current, payload[start:end], new)
+            payload = payload[:value_start] + value + payload[end:]
         return payload
 
     def _find_values(self, payload: bytes) -> list[tuple[int, int, int]]:
-        """Where the parent's `model` stands: start of the key, end and start of the value."""
+        """The parent's `model` members: start of the key, end and start of the value."""
         spans: list[tuple[int, int, int]] = []
         keys: list[bytes] = []
         position = 0
@@ -68,5 +63,5 @@ class ModelNamePatcher:
                         spans.append((token.start(), value.end(1), value.start(1)))
         return spans
 
-    def _is_parent(self, above: list[bytes]) -> bool:
-        return above == ([self._parent] if self._parent else [])
+    def _is_parent(self, path: list[bytes]) -> bool:
+        return path == ([self._parent] if self._parent else [])

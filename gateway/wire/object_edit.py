@@ -1,7 +1,7 @@
-"""Changes members of a JSON object in its bytes, leaving every other byte alone.
+"""Changes members of a JSON object in its bytes; every other byte stays.
 
-What is not parsed and written again costs nothing, and stays as the client wrote it: numbers beyond
-64 bits, the order and spelling of everything. It must not know what the members mean.
+What is not parsed and written again costs nothing and stays as the client wrote it: numbers beyond
+64 bits, the order and notation of everything.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import orjson
 from gateway.wire.json_fields import Payload
 
 MAX_SCANNED: Final = 128 * 1024
-"""Bytes of a body that are looked through token by token; of a larger one every key that is edited
-must stand only once in it."""
+"""Bytes of a body that is searched token by token; in a larger one every edited key must occur only
+once."""
 
 _PLAIN_KEY: Final = re.compile(r"[a-z_]+")
 _ESCAPED_KEY: Final = re.compile(rb"\\u00[4-7]")
-"""With such an escape a letter of a key can be spelled in another way."""
+"""Such an escape may be a letter of a key."""
 
 _SIMPLE_MEMBER: Final = rb'"%b"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][0-9.eE+-]*)'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]')
@@ -29,7 +29,7 @@ _SIMPLE: Final = (str, int, float, bool, type(None))
 
 
 class _Span(NamedTuple):
-    """Where a value stands."""
+    """The place of a value."""
 
     start: int
     end: int
@@ -38,13 +38,12 @@ class _Span(NamedTuple):
 def edit_object(
     raw: bytes, before: Payload, after: Payload, checked: Iterable[str] = ()
 ) -> bytes | None:
-    """`raw`, which parses to `before`, with the members that `after` has changed or added; None
-    where it cannot be told for certain which bytes these are, or where one of the `checked` members
-    may stand there more than once: then `after` has to be written whole. A member that was not
-    changed is the same object in both."""
+    """`raw`, which parses to `before`, with the members that `after` changed or added; None where
+    it is uncertain which bytes these are, or where one of the `checked` members may occur more
+    than once: then `after` has to be serialised. An unchanged member is the same object in both."""
     if not before or not before.keys() <= after.keys() or _has_escaped_key(raw):
         return None
-    if not all(_stands_once(raw, key) for key in checked if key in before):
+    if not all(_occurs_once(raw, key) for key in checked if key in before):
         return None
     try:
         return _edit(raw, before, after)
@@ -63,26 +62,26 @@ def _edit(raw: bytes, before: Payload, after: Payload) -> bytes | None:
             if span is None:
                 return None
             edits.append((span, orjson.dumps(value)))
-    return _spliced(raw, added, edits) if added or edits else raw
+    return _splice(raw, added, edits) if added or edits else raw
 
 
-def _is_same(value: Any, known: Any) -> bool:
-    if value is known:
+def _is_same(value: Any, other: Any) -> bool:
+    if value is other:
         return True
-    if type(value) is not type(known):
+    if type(value) is not type(other):
         return False
     if type(value) in _SIMPLE:
-        return bool(value == known)
-    is_small = type(value) is dict and len(value) == len(known) <= 1
-    return is_small and orjson.dumps(value) == orjson.dumps(known)
+        return bool(value == other)
+    is_small = type(value) is dict and len(value) == len(other) <= 1
+    return is_small and orjson.dumps(value) == orjson.dumps(other)
 
 
 def _has_escaped_key(raw: bytes) -> bool:
-    # From the back, as that search costs half as much in a large body.
+    # From the back: that search costs half as much in a large body.
     return raw.rfind(b"\\u00") >= 0 and _ESCAPED_KEY.search(raw) is not None
 
 
-def _stands_once(raw: bytes, key: str) -> bool:
+def _occurs_once(raw: bytes, key: str) -> bool:
     quoted = b'"%b"' % key.encode()
     if raw.find(quoted) == raw.rfind(quoted):
         return True
@@ -96,7 +95,7 @@ def _find(raw: bytes, key: str, value: Any) -> _Span | None:
     quoted = b'"%b"' % key.encode()
     at = raw.find(quoted)
     if type(value) in _SIMPLE and at >= 0 and raw.rfind(quoted) == at:
-        # The object has such a key, and no other place spells it.
+        # The object has such a key, and these bytes occur nowhere else.
         member = re.compile(_SIMPLE_MEMBER % key.encode()).match(raw, at)
         return None if member is None else _Span(*member.span(1))
     if len(raw) > MAX_SCANNED:
@@ -129,14 +128,14 @@ def _top_level(raw: bytes, quoted: bytes) -> Iterator[_Span]:
                 start = colon.end()
 
 
-def _spliced(raw: bytes, added: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
+def _splice(raw: bytes, added: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
     pieces: list[bytes] = []
     position = 0
     if added:
         position = raw.index(b"{") + 1
         pieces += raw[:position], added
-    for span, written in sorted(edits):
-        pieces += raw[position : span.start], written
+    for span, new in sorted(edits):
+        pieces += raw[position : span.start], new
         position = span.end
     pieces.append(raw[position:])
     return b"".join(pieces)

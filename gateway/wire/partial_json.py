@@ -1,7 +1,6 @@
-r"""Takes free text out of the JSON that wraps it, while it arrives: `{"input":"…"}`.
+r"""Reads the free text of a custom tool from the JSON around it, as it arrives: `{"input":"…"}`.
 
-Models write such JSON themselves, so other names for the one property and faulty escapes are met
-with patience. It must not know which tool the text is for.
+Models write this JSON themselves, so other names of the property and invalid escapes are accepted.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from gateway.wire.tool_names import CUSTOM_TOOL_ARG
 
 _HEAD: Final = re.compile(rf'\s*\{{\s*"(?:{CUSTOM_TOOL_ARG}|content|patch)"\s*:\s*"')
 _MAX_HEAD: Final = 256
-_NOTHING: Final = re.compile(r"\s*(?:\{\s*\}\s*)?")
-_WHOLE_UNITS: Final = re.compile(
+_EMPTY: Final = re.compile(r"\s*(?:\{\s*\}\s*)?")
+_COMPLETE_CHARACTERS: Final = re.compile(
     r"""(?: [^"\\]++
           | \\u [dD][89abAB][0-9a-fA-F]{2} (?! \\?\Z | \\u[0-9a-fA-F]{0,3}\Z )
           | \\u (?![dD][89abAB]) [0-9a-fA-F]{4}
@@ -24,7 +23,7 @@ _WHOLE_UNITS: Final = re.compile(
         )*+""",
     re.VERBOSE,
 )
-"""Characters and escapes of which nothing is missing, not even the other half of a pair."""
+"""Characters and escapes that are complete, the second half of a surrogate pair included."""
 
 _ESCAPE: Final = re.compile(
     r"""\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})
@@ -43,51 +42,51 @@ class _Position(Enum):
 
 
 class CustomToolArgReader:
-    """One text. What is not wrapped like that is given out as it stands, at the end."""
+    """One text. What is not wrapped like that is returned as it is, at the end."""
 
-    __slots__ = ("_at", "_held", "_pieces")
+    __slots__ = ("_held", "_pieces", "_position")
 
     def __init__(self) -> None:
-        self._at = _Position.HEAD
+        self._position = _Position.HEAD
         self._held = ""
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> str:
-        """The text that a piece of the JSON brings, maybe none."""
-        if self._at is _Position.TEXT:
+        """The text in a piece of the JSON, maybe none."""
+        if self._position is _Position.TEXT:
             return self._read(self._held + piece)
-        if self._at is _Position.UNWRAPPED:
+        if self._position is _Position.UNWRAPPED:
             self._pieces.append(piece)
-        elif self._at is _Position.HEAD:
+        elif self._position is _Position.HEAD:
             self._held += piece
             if head := _HEAD.match(self._held):
-                self._at = _Position.TEXT
+                self._position = _Position.TEXT
                 return self._read(self._held[head.end() :])
             if len(self._held) > _MAX_HEAD:
-                self._at = _Position.UNWRAPPED
+                self._position = _Position.UNWRAPPED
         return ""
 
     def close(self) -> str:
-        """What there is left to say at the end of the JSON."""
-        if self._at in (_Position.TEXT, _Position.TAIL):
-            return ""  # half an escape says nothing
-        whole = self._held + "".join(self._pieces)
-        return "" if _NOTHING.fullmatch(whole) else whole
+        """The rest of the text, at the end of the JSON."""
+        if self._position in (_Position.TEXT, _Position.TAIL):
+            return ""  # half an escape is no character
+        text = self._held + "".join(self._pieces)
+        return "" if _EMPTY.fullmatch(text) else text
 
     def _read(self, raw: str) -> str:
-        units = _WHOLE_UNITS.match(raw)
-        end = units.end() if units else 0
+        match = _COMPLETE_CHARACTERS.match(raw)
+        end = match.end() if match else 0
         self._held = raw[end:]
         if self._held.startswith('"'):
-            self._at = _Position.TAIL
-        return _ESCAPE.sub(_character, raw[:end])
+            self._position = _Position.TAIL
+        return _ESCAPE.sub(_unescape, raw[:end])
 
 
-def _character(escape: re.Match[str]) -> str:
-    first, second, alone, letter = escape.groups()
+def _unescape(escape: re.Match[str]) -> str:
+    first, second, single, letter = escape.groups()
     if first:
         return chr(0x10000 + ((int(first, 16) - 0xD800) << 10) + (int(second, 16) - 0xDC00))
-    if alone:
-        code = int(alone, 16)
+    if single:
+        code = int(single, 16)
         return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
     return _LETTERS.get(letter, letter)

@@ -1,9 +1,9 @@
-"""How reasoning travels through clients of another format. It must not judge who may have it back.
+"""Carries signed reasoning through clients of another format.
 
-Clients echo what signs their history byte by byte and look into none of it. So a signature that is
-foreign to the client's format goes out as one string, which names the format and the origin that it
-belongs to, and is taken apart when it returns: `gw1.` and base64url of a JSON object. Nothing in it
-is secret or trusted: it reaches nobody but the upstream that could always be told it directly.
+Clients return the signature of reasoning unchanged. One that is foreign to the client's format is
+wrapped in a string with its format and origin, and unwrapped when it returns: `gw1.` and base64url
+of a JSON object. Nothing in it is secret, and nothing is trusted: it only goes to upstreams that
+the client could send the same content to.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _UNKNOWN_ORIGIN: Final = "?"
 
 
 def wrap(signature: ProviderData | None, origin: str, *, redacted: bool = False) -> str:
-    """One string that stands for the signature; None is reasoning that nobody signed."""
-    carried: dict[str, Any] = {"o": origin}
+    """One string for the signature; None is unsigned reasoning."""
+    fields: dict[str, Any] = {"o": origin}
     if signature is not None:
-        carried |= {"f": signature.format, "p": signature.data}
+        fields |= {"f": signature.format, "p": signature.data}
     if redacted:
-        carried["r"] = 1
-    return _PREFIX + urlsafe_b64encode(orjson.dumps(carried)).decode().rstrip("=")
+        fields["r"] = 1
+    return _PREFIX + urlsafe_b64encode(orjson.dumps(fields)).decode().rstrip("=")
 
 
 def is_wrapped(text: str) -> bool:
@@ -37,21 +37,21 @@ def is_wrapped(text: str) -> bool:
 
 
 def unwrap(wrapped: str, text: str) -> Thinking:
-    """The reasoning that a packed string and the readable text beside it stand for. What cannot be
-    read belongs to nobody."""
+    """The reasoning of a wrapped string and the text that came with it; what cannot be read gets an
+    unknown origin."""
     try:
         code = wrapped.removeprefix(_PREFIX)
-        carried = orjson.loads(urlsafe_b64decode(code + "=" * (-len(code) % 4)))
-        signature = ProviderData(Format(carried["f"]), carried["p"]) if "f" in carried else None
-        origin = str(carried["o"])
+        fields = orjson.loads(urlsafe_b64decode(code + "=" * (-len(code) % 4)))
+        signature = ProviderData(Format(fields["f"]), fields["p"]) if "f" in fields else None
+        origin = str(fields["o"])
     except (ValueError, KeyError, TypeError):
         return Thinking(text, origin=_UNKNOWN_ORIGIN)
-    return Thinking(text, signature, redacted="r" in carried, origin=origin)
+    return Thinking(text, signature, redacted="r" in fields, origin=origin)
 
 
 def signature_for(thinking: Thinking, format: Format, target: Target) -> Any | None:
-    """The signature as the target's own format has it, where this reasoning may go back there;
-    else None. Reasoning that never left its format is not asked where it came from."""
+    """The signature as the target's format has it, where this reasoning may go to the target; else
+    None. Reasoning without an origin never left its format."""
     signature = thinking.signature
     if signature is None or signature.format is not format:
         return None

@@ -1,8 +1,8 @@
-"""Server-sent events: bytes to frames and back. It must not know what a frame's data means.
+"""Server-sent events: bytes to frames and back.
 
 Grammar: the WHATWG "Server-sent events" stream format. Lines end in LF, CRLF or CR, in any mixture;
-a blank line ends a frame. Every frame keeps its own bytes, so that what was not edited can be
-relayed as it came, and the frames of a stream are the same however its bytes were cut.
+a blank line ends a frame. Every frame keeps its own bytes, so that it can be relayed unchanged, and
+the frames of a stream do not depend on how its bytes are split.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 MAX_FRAME: Final = 16 * 1024 * 1024
-"""Bytes that one frame may have before the stream is given up."""
+"""Bytes of one frame, beyond which the stream fails."""
 
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"  # the look-ahead keeps a CRLF from counting as two ends
 _BLANK_LINE = re.compile(_EOL + _EOL)
@@ -40,8 +40,8 @@ def write_frame(name: bytes, data: bytes) -> bytes:
 
 
 def replace_data(frame: Frame, data: bytes) -> bytes:
-    """The frame's bytes with other JSON for its data; everything else stays as it came, unless the
-    data was spread over several lines: then the block is written anew."""
+    """The frame's bytes with other JSON as its data; everything else stays, unless the data was
+    spread over several lines: then the block is rebuilt."""
     before, found, after = frame.raw.rpartition(frame.data or b"\n\n")
     if found:
         return before + data + after
@@ -49,7 +49,7 @@ def replace_data(frame: Frame, data: bytes) -> bytes:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames; `pending` are those of a frame that is not whole yet."""
+    """Splits a stream of bytes into frames; `pending` are those of an incomplete frame."""
 
     __slots__ = ("_lf_only", "_limit", "_searched", "pending")
 
@@ -57,30 +57,30 @@ class Framer:
         self._limit = limit
         self.pending = bytearray()
         self._searched = 0
-        self._lf_only = True  # no CR seen: the two-byte search for LF LF is exact
+        self._lf_only = True  # no CR so far: the two-byte search for LF LF is exact
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes. Raises `FrameTooLarge`."""
         return [read_frame(raw) for raw in self.split(chunk)]
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """The bytes of these frames, still unread. Raises `FrameTooLarge`."""
+        """The bytes of each of these frames. Raises `FrameTooLarge`."""
         if self._lf_only and b"\r" in chunk:
             self._lf_only = False
         if self._lf_only and not self.pending:
             *blocks, rest = chunk.split(b"\n\n")
             self.pending += rest
             self._searched = len(rest)
-            cut = [block + b"\n\n" for block in blocks]
+            blocks = [block + b"\n\n" for block in blocks]
         else:
             self.pending += chunk
-            cut = self._split_lf() if self._lf_only else self._split_mixed()
+            blocks = self._split_lf() if self._lf_only else self._split_mixed()
         if len(self.pending) > self._limit:
             raise FrameTooLarge
-        return cut
+        return blocks
 
     def complete_frames(self, chunk: bytes) -> bytes:
-        """The bytes of these frames, still joined. Raises `FrameTooLarge`."""
+        """The bytes of these frames, joined. Raises `FrameTooLarge`."""
         if not self._lf_only or b"\r" in chunk:
             return b"".join(self.split(chunk))
         if self.pending:
@@ -99,41 +99,41 @@ class Framer:
         return chunk[:end]
 
     def end_of(self, frames: bytes, start: int) -> int:
-        """Where the frame that begins at `start` ends, in what `gather` gave."""
+        """Where the frame at `start` ends, in the bytes from `complete_frames`."""
         if self._lf_only:
             return frames.find(b"\n\n", start) + 2
         match = _BLANK_LINE.search(frames, start)
         return match.end() if match else len(frames)
 
     def close(self) -> list[Frame]:
-        """At the end of the stream: the block that no blank line ended, if it holds anything."""
+        """At the end of the stream: the block without a blank line after it, unless it is empty."""
         rest = bytes(self.pending)
         self.pending.clear()
         return [read_frame(rest)] if rest.strip(b"\r\n") else []
 
     def _split_lf(self) -> list[bytes]:
-        cut: list[bytes] = []
+        blocks: list[bytes] = []
         start = 0
         end = self.pending.find(b"\n\n", max(0, self._searched - 1))
         while end >= 0:
-            cut.append(bytes(self.pending[start : end + 2]))
+            blocks.append(bytes(self.pending[start : end + 2]))
             start = end + 2
             end = self.pending.find(b"\n\n", start)
         self._discard_before(start)
-        return cut
+        return blocks
 
     def _split_mixed(self) -> list[bytes]:
-        cut: list[bytes] = []
+        blocks: list[bytes] = []
         start = 0
-        # A CR at the very end may be half of a CRLF: it is not looked at before its neighbour came.
+        # A CR at the very end may be half of a CRLF: it waits for the next byte.
         stop = len(self.pending) - self.pending.endswith(b"\r")
         match = _BLANK_LINE.search(self.pending, max(0, self._searched - 3), stop)
         while match:
-            cut.append(bytes(self.pending[start : match.end()]))
+            blocks.append(bytes(self.pending[start : match.end()]))
             start = match.end()
             match = _BLANK_LINE.search(self.pending, start, stop)
         self._discard_before(start)
-        return cut
+        return blocks
 
     def _discard_before(self, start: int) -> None:
         del self.pending[:start]
@@ -146,9 +146,8 @@ def read_frame(raw: bytes) -> Frame:
 
 
 def read_fields(raw: bytes) -> tuple[bytes, bytes | None]:
-    """Name and data of one block, as `Frame` has them. A byte order mark at its head is passed
-    over."""
-    # The two shapes that models send, told apart without looking at every line.
+    """Name and data of one block, as in `Frame`; a byte order mark at its start is skipped."""
+    # The two usual shapes, recognised without a loop over the lines.
     end = len(raw) - 2
     if raw.startswith(b"data: "):
         if raw.find(b"\n") == end and b"\r" not in raw:

@@ -1,29 +1,31 @@
-"""Passes a reply's texts through something that may hold back the end of each.
+"""Filters of a reply's texts that may hold back the end of each: code fences, stop sequences.
 
-It must not know what is looked for. Only what the model says aloud is text here: neither its
-thinking nor what it says to tools.
-
-Takes the code fence off an answer that is JSON. It must not know what the JSON should be.
-
-Models that were asked for JSON in words like to fence it all the same. No line within JSON begins
-with a fence, so the first one that does is the end of the answer.
-
-Ends a reply at a stop sequence that its upstream could not watch for.
-
-It must not know why, nor whether the upstream goes on talking.
+Only the model's answer is text here, neither its reasoning nor the arguments of its calls.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason, Usage
 from gateway.core.parts import Text
 from gateway.core.value import replace
+
+_OPENING_FENCE: Final = re.compile(r"\s*```[A-Za-z]*[ \t\r]*(?:\n\s*(?=\S)|(?=[^\sA-Za-z`]))")
+_MAYBE_OPENING_FENCE: Final = re.compile(r"\s*(?:`{1,2}|```[A-Za-z]*[ \t\r]*(?:\n\s*)?)?")
+_MAX_OPENING_FENCE: Final = 256
+_CLOSING_FENCE: Final = re.compile(r"\n[ \t]*```")
+_MAX_CLOSING_FENCE: Final = 4096
+"""Characters held back at most: models that must write JSON may write blanks without end."""
+
+
+def text_delta(index: int, text: str) -> tuple[Delta, ...]:
+    """One delta, or none for an empty text."""
+    return (Delta(index, text),) if text else ()
 
 
 class TextFilter(ABC):
@@ -40,11 +42,11 @@ class TextFilter(ABC):
 
     @abstractmethod
     def add(self, piece: str) -> str:
-        """What may be said of the text that came so far, and was not yet."""
+        """What can be sent now of the text so far."""
 
     @abstractmethod
     def flush(self) -> str:
-        """What is left to say at the text's end."""
+        """The rest, at the text's end."""
 
     def transforms(self, index: int) -> bool:
         return index == self._index
@@ -53,29 +55,16 @@ class TextFilter(ABC):
         if type(event) is Delta:
             if event.index != self._index or not isinstance(event.piece, str):
                 return (event,)
-            return [*_piece(event.index, self.add(event.piece))]
+            return text_delta(event.index, self.add(event.piece))
         if type(event) is Open and type(event.part) is Text:
             self._index = event.index
             self.begin()
             opening = Open(event.index, replace(event.part, text=""))
-            return [opening, *_piece(event.index, self.add(event.part.text))]
+            return (opening, *text_delta(event.index, self.add(event.part.text)))
         if type(event) is Close and event.index == self._index:
             self._index = None
-            return [*_piece(event.index, self.flush()), event]
+            return (*text_delta(event.index, self.flush()), event)
         return (event,)
-
-
-def _piece(index: int, text: str) -> Iterator[Event]:
-    if text:
-        yield Delta(index, text)
-
-
-_HEAD: Final = re.compile(r"\s*```[A-Za-z]*[ \t\r]*(?:\n\s*(?=\S)|(?=[^\sA-Za-z`]))")
-_MAYBE_HEAD: Final = re.compile(r"\s*(?:`{1,2}|```[A-Za-z]*[ \t\r]*(?:\n\s*)?)?")
-_MAX_HEAD: Final = 256
-_FOOT: Final = re.compile(r"\n[ \t]*```")
-_MAX_FOOT: Final = 4096
-"""Characters that are held back at most: models get lost in blanks where they must write JSON."""
 
 
 class _Position(Enum):
@@ -86,68 +75,72 @@ class _Position(Enum):
 
 
 class CodeFenceStripper(TextFilter):
-    """Whatever may be the fence, at either end, is held back until it is told apart."""
+    """Removes the code fence around a JSON text: models add one even when told not to.
 
-    __slots__ = ("_at", "_held")
+    What may be a fence is held back until it is certain. No line of JSON begins with a fence, so
+    the first one inside ends the text.
+    """
+
+    __slots__ = ("_held", "_position")
 
     def __init__(self) -> None:
         super().__init__()
         self.begin()
 
     def begin(self) -> None:
-        self._at = _Position.BEFORE
+        self._position = _Position.BEFORE
         self._held = ""
 
     def add(self, piece: str) -> str:
-        if self._at is _Position.UNFENCED:
+        if self._position is _Position.UNFENCED:
             return piece
-        if self._at is _Position.AFTER:
+        if self._position is _Position.AFTER:
             return ""
         text = self._held + piece
-        if self._at is _Position.BEFORE:
-            head = _HEAD.match(text)
-            if head is None:
+        if self._position is _Position.BEFORE:
+            fence = _OPENING_FENCE.match(text)
+            if fence is None:
                 return self._undecided(text)
-            self._at = _Position.INSIDE
-            text = text[head.end() :]
-        return self._within(text)
+            self._position = _Position.INSIDE
+            text = text[fence.end() :]
+        return self._inside(text)
 
     def flush(self) -> str:
-        if self._at is _Position.INSIDE and self._held.strip() == "```":
+        if self._position is _Position.INSIDE and self._held.strip() == "```":
             return ""
         return self._held
 
     def _undecided(self, text: str) -> str:
-        if len(text) <= _MAX_HEAD and _MAYBE_HEAD.fullmatch(text):
+        if len(text) <= _MAX_OPENING_FENCE and _MAYBE_OPENING_FENCE.fullmatch(text):
             self._held = text
             return ""
-        self._at = _Position.UNFENCED
+        self._position = _Position.UNFENCED
         self._held = ""
         return text
 
-    def _within(self, text: str) -> str:
-        if foot := _FOOT.search(text):
-            self._at = _Position.AFTER
+    def _inside(self, text: str) -> str:
+        if fence := _CLOSING_FENCE.search(text):
+            self._position = _Position.AFTER
             self._held = ""
-            return text[: foot.start()].rstrip()
-        said = text.rstrip().rstrip("`").rstrip()
-        free = max(len(said), len(text) - _MAX_FOOT)
-        self._held = text[free:]
-        return text[:free]
+            return text[: fence.start()].rstrip()
+        certain = text.rstrip().rstrip("`").rstrip()
+        end = max(len(certain), len(text) - _MAX_CLOSING_FENCE)
+        self._held = text[end:]
+        return text[:end]
 
 
 class StopSequenceFilter(TextFilter):
-    """The sequence that is complete first ends the reply, wherever the pieces were cut. As many
-    characters are held back as may belong to one that is not complete yet."""
+    """Ends the reply at the stop sequence that is complete first, wherever the pieces are cut: as
+    many characters are held back as an incomplete one can have."""
 
-    __slots__ = ("_back", "_held", "_hit", "_stops", "_usage", "finished")
+    __slots__ = ("_held", "_match", "_max_held", "_stops", "_usage", "finished")
 
     def __init__(self, stops: Sequence[str]) -> None:
         super().__init__()
         self._stops = stops
-        self._back = max(map(len, stops)) - 1
+        self._max_held = max(map(len, stops)) - 1
         self._held = ""
-        self._hit: str | None = None
+        self._match: str | None = None
         self._usage: Usage | None = None
         self.finished = False
 
@@ -160,11 +153,11 @@ class StopSequenceFilter(TextFilter):
         if type(event) is Begin:
             self._usage = event.usage
         events = super().apply(event)
-        if self._hit is None or self._index is None:
+        if self._match is None or self._index is None:
             return events
         self.finished = True
-        end = End(StopReason.STOP_SEQUENCE, self._usage, self._hit)
-        return [*events, Close(self._index), end]
+        end = End(StopReason.STOP_SEQUENCE, self._usage, self._match)
+        return (*events, Close(self._index), end)
 
     def begin(self) -> None:
         self._held = ""
@@ -173,11 +166,11 @@ class StopSequenceFilter(TextFilter):
         text = self._held + piece
         hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if hits:
-            _, at, self._hit = min(hits)
+            _, at, self._match = min(hits)
             return text[:at]
-        free = max(0, len(text) - self._back)
-        self._held = text[free:]
-        return text[:free]
+        end = max(0, len(text) - self._max_held)
+        self._held = text[end:]
+        return text[:end]
 
     def flush(self) -> str:
         return self._held

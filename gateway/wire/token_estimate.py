@@ -1,8 +1,8 @@
-"""How many input tokens a prompt will cost, guessed from its letters. It must not know any model.
+"""Estimates a prompt's input tokens from its characters.
 
-No tokenizer: each character has a price by its class, and the prices are a fit against the
-vocabularies of three vendors over prose, code, markup, listings and two dozen languages. How a
-certain model differs from them is learned elsewhere, from finished requests.
+No tokenizer: each character has a price by its class, fitted to the vocabularies of three vendors
+over prose, code, markup, listings and two dozen languages. `quota.estimates` learns from finished
+requests how a model differs.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from gateway.wire.images import image_size
 PER_TURN: Final = 4
 PER_CALL: Final = 8
 PER_TOOL: Final = 8
-"""Tokens that hold a turn, a call or its result, and a tool's definition together."""
+"""Tokens around a turn, a call or its result, and a tool's definition."""
 
 MAX_IMAGE: Final = 1600
 PIXELS_PER_TOKEN: Final = 750
-"""Larger images are made smaller first; one of unknown size counts as large."""
+"""Larger images are scaled down first; one of unknown size counts as large."""
 
 CHAT_IMAGE: Final = 765
 LOW_DETAIL_IMAGE: Final = 85
-"""Images in the other formats, which count tiles: at high and at low detail."""
+"""Images in the other formats, which count tiles, at high and at low detail."""
 
 PAGE: Final = 2000
 BYTES_PER_PAGE: Final = 50_000
 DEFAULT_PAGES: Final = 5
-"""Documents are read page by page; this many are assumed where the file is not at hand."""
+"""Documents are read page by page; this many are assumed where the request has no file."""
 
 AUDIO_BYTES_PER_TOKEN: Final = 1600
 ENCRYPTED_BYTES_PER_TOKEN: Final = 6
-"""Reasoning that only its writer can read is longer than its text was."""
+"""Encrypted reasoning is longer than its text."""
 
 
 def _bytes(first: int, last: int) -> bytes:
@@ -67,18 +67,18 @@ _PRICES: Final = (
     (47, string.punctuation.encode()),
     (12, b" "),
     (130, b"\t\n\r"),
-    (170, _bytes(0xC2, 0xCD)),  # Latin with accents, which tears words apart
+    (170, _bytes(0xC2, 0xCD)),  # Latin with accents, which split words
     (60, b"\xce\xcf"),  # Greek
     (42, _bytes(0xD0, 0xD3)),  # Cyrillic
     (55, _bytes(0xD4, 0xDF)),  # Armenian, Hebrew, Arabic
-    (65, b"\xe0\xe1"),  # India and its neighbours, Georgia, Vietnam
-    (140, b"\xe2"),  # dashes, quotes, arrows, frames
+    (65, b"\xe0\xe1"),  # Indic, Georgian, Vietnamese
+    (140, b"\xe2"),  # dashes, quotes, arrows, box drawing
     (80, b"\xe3"),  # kana
     (85, _bytes(0xE4, 0xE9)),  # Chinese characters
     (90, _bytes(0xEA, 0xED)),  # Hangul
-    (100, b"\xee\xef"),  # full width and private
+    (100, b"\xee\xef"),  # full width and private use
     (250, _bytes(0xF0, 0xF4)),  # emoji
-    (0, _bytes(0x80, 0xBF)),  # the rest of a character whose first byte has told its price
+    (0, _bytes(0x80, 0xBF)),  # continuation bytes
 )
 """Hundredths of a token for a character, by its first byte in UTF-8."""
 
@@ -89,18 +89,18 @@ _PRICE_OF: Final = bytes(
 )
 _LETTERS: Final = string.ascii_lowercase.encode()
 _PRICE_OF_LETTER: Final = _PRICE_OF[_LETTERS[0]]
-"""Half of most texts: these are counted instead of summed up."""
+"""Half of most texts: counted instead of summed."""
 
 _MODULUS: Final = 65521
 _SUMMED: Final = (_MODULUS - 1) // max(_PRICE_OF)
 _SUMMED_ASCII: Final = (_MODULUS - 1) // max(_PRICE_OF[:128])
-"""Bytes whose sum Adler-32 tells exactly: its lower half is one more than that, by this modulus."""
+"""Bytes whose sum is exact in Adler-32: its lower half is the sum plus one, by this modulus."""
 
 _SHORT: Final = 4096
-"""Characters of a text that is not priced by itself."""
+"""Characters of a text that is priced together with others."""
 
 _PIECE: Final = 16 * 1024
-"""Characters that are priced at once: they stay in the processor's cache."""
+"""Characters that are priced in one step, as they fit the processor's cache."""
 
 
 def estimate_tokens(prompt: Prompt) -> int:
@@ -114,11 +114,6 @@ def estimate_tokens(prompt: Prompt) -> int:
     if prompt.output is not None:
         count.output(prompt.output)
     return max(1, count.tokens + -(-count.total() // 100))
-
-
-def text_tokens(text: str) -> int:
-    """Tokens of a text, rounded up."""
-    return -(-_price(text) // 100)
 
 
 def _price(text: str) -> int:
@@ -137,19 +132,18 @@ def _price_of_bytes(text: bytes) -> int:
 
 
 class _Counter:
-    """Adds up what is text, in hundredths of a token, and what is not."""
+    """Adds up texts, in hundredths of a token, and everything else, in tokens."""
 
     __slots__ = ("_format", "_hundredths", "_short", "tokens")
 
-    def __init__(self, spoken: Format) -> None:
-        self._format = spoken
+    def __init__(self, format: Format) -> None:
+        self._format = format
         self._hundredths = 0
         self._short: list[str] = []
         self.tokens = 0
 
     def total(self) -> int:
-        """Of all texts. The short ones are priced together: each by itself would cost more to look
-        at than to add up."""
+        """Of all texts. The short ones are priced together, which is faster than one by one."""
         return self._hundredths + _price("".join(self._short))
 
     def text(self, text: str | None) -> None:
@@ -169,7 +163,7 @@ class _Counter:
             else:
                 _COUNTS[type(part)](self, part)
 
-    def words(self, part: Text | Refusal) -> None:
+    def plain_text(self, part: Text | Refusal) -> None:
         self.text(part.text)
 
     def thinking(self, part: Thinking) -> None:
@@ -186,13 +180,13 @@ class _Counter:
         self.tokens += PER_CALL
         self.parts(part.parts)
 
-    def found(self, part: ServerToolResult) -> None:
+    def server_result(self, part: ServerToolResult) -> None:
         self.tokens += PER_CALL
         self.json(part.content.data)
 
     def image(self, part: Image) -> None:
         if self._format is Format.MESSAGES:
-            self.tokens += _by_pixels(part.source)
+            self.tokens += _image_tokens(part.source)
         else:
             self.tokens += LOW_DETAIL_IMAGE if part.detail == "low" else CHAT_IMAGE
 
@@ -200,12 +194,12 @@ class _Counter:
         for text in (part.title, part.context, part.text):
             self.text(text)
         if part.source is not None:
-            self.tokens += _by_pages(part.source)
+            self.tokens += _document_tokens(part.source)
 
     def audio(self, part: Audio) -> None:
         self.tokens += 1 + _size(part.source) // AUDIO_BYTES_PER_TOKEN
 
-    def opaque(self, part: UnknownPart) -> None:
+    def unknown(self, part: UnknownPart) -> None:
         self.json(part.data.data)
 
     def tool(self, tool: Tool) -> None:
@@ -226,11 +220,11 @@ class _Counter:
 def _json(data: object) -> bytes:
     try:
         return orjson.dumps(data)
-    except orjson.JSONEncodeError:  # nested too deeply to be sent to anyone
+    except orjson.JSONEncodeError:  # nested too deeply to be sent
         return b""
 
 
-def _by_pixels(source: Source) -> int:
+def _image_tokens(source: Source) -> int:
     size = image_size(source.data) if source.data else None
     if size is None:
         return MAX_IMAGE
@@ -238,7 +232,7 @@ def _by_pixels(source: Source) -> int:
     return min(MAX_IMAGE, max(1, width * height // PIXELS_PER_TOKEN))
 
 
-def _by_pages(source: Source) -> int:
+def _document_tokens(source: Source) -> int:
     if source.data is None:
         return DEFAULT_PAGES * PAGE
     if (source.media_type or "").startswith("text/"):
@@ -247,20 +241,20 @@ def _by_pages(source: Source) -> int:
 
 
 def _size(source: Source) -> int:
-    """Bytes behind base64."""
+    """Bytes of a base64 text."""
     return len(source.data or "") * 3 // 4
 
 
 _COUNTS: Final[Mapping[type[Part], Callable[[_Counter, Any], None]]] = {
-    Text: _Counter.words,
-    Refusal: _Counter.words,
+    Text: _Counter.plain_text,
+    Refusal: _Counter.plain_text,
     Thinking: _Counter.thinking,
     ToolCall: _Counter.call,
     ToolResult: _Counter.result,
     ServerToolCall: _Counter.call,
-    ServerToolResult: _Counter.found,
+    ServerToolResult: _Counter.server_result,
     Image: _Counter.image,
     Document: _Counter.document,
     Audio: _Counter.audio,
-    UnknownPart: _Counter.opaque,
+    UnknownPart: _Counter.unknown,
 }

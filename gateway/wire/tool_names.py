@@ -1,6 +1,6 @@
-"""A prompt's tools as any upstream can take them, and the way back from a call to its tool.
+"""A prompt's tools under names that every upstream accepts, and the way back to the tools.
 
-Upstreams want short plain names and know no namespaces. It must not know any format.
+Upstreams want short plain names and have no namespaces.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from gateway.errors import UnsupportedField
 from gateway.wire.ids import sanitize_name
 
 JSON_OUTPUT_TOOL: Final = "json_output"
-"""The tool that stands in for a schema of the answer; see `Rendering.json_tool`."""
+"""The tool that replaces a schema of the reply; see `Rendering.json_tool`."""
 CUSTOM_TOOL_ARG: Final = "input"
-"""The one property of the function that a custom tool becomes where free text is not known."""
+"""The one property of the function that replaces a custom tool."""
 
 
 def upstream_name(name: str, namespace: str | None = None) -> str:
-    """The name under which a tool, or a call of it in the history, goes upstream."""
+    """The name of a tool, or of a call in the history, for upstreams."""
     return sanitize_name(f"{namespace}__{name}" if namespace else name)
 
 
 def tool_type_name(tool: Tool) -> str:
-    """What a client calls a tool that has no other word: the type of its definition. Every kind of
-    search of the web is one and the same."""
+    """The name for a server tool in messages to clients: its type. All kinds of web search share
+    one name."""
     if tool.search is not None:
         return "web_search"
     data = tool.definition.data if tool.definition else None
@@ -36,12 +36,12 @@ def tool_type_name(tool: Tool) -> str:
 
 
 class UpstreamTools:
-    """`tools` are those to be sent, each by its sent name: the prompt's own but for repeated names,
-    narrowed to what the choice allows unless `keep_all`; and a stub for every tool that the history
-    calls where there would be none at all, for upstreams refuse such a history. `choice` is the
-    prompt's, its name as sent; None where there is nothing to choose from.
+    """`tools` are those to send, by upstream name: the prompt's without repeated names, narrowed to
+    the allowed ones unless `keep_all`; where there are none, placeholders for the tools that the
+    history calls, as upstreams reject such a history. `choice` is the prompt's, with the upstream
+    name; None where there are no tools.
 
-    Raises `CannotConvert` where the choice forces a tool that is not there.
+    Raises `UnsupportedField` where the choice forces a tool that does not exist.
     """
 
     __slots__ = ("choice", "tools")
@@ -52,18 +52,18 @@ class UpstreamTools:
         if choice and choice.allowed is not None and not keep_all:
             allowed = set(choice.allowed)
             tools = {
-                sent: tool
-                for sent, tool in tools.items()
-                if tool.name in allowed or sent in allowed
+                name: tool
+                for name, tool in tools.items()
+                if tool.name in allowed or name in allowed
             }
         self.choice = _upstream_choice(choice, tools)
-        if not tools and (stubs := _placeholder_tools(prompt)):
-            tools, self.choice = stubs, ToolChoice(ChoiceMode.NONE)
+        if not tools and (placeholders := _placeholder_tools(prompt)):
+            tools, self.choice = placeholders, ToolChoice(ChoiceMode.NONE)
         self.tools = tools
 
 
 def has_tool_calls(turns: Iterable[Turn]) -> bool:
-    """Whether the history holds a call of the client's tools."""
+    """Whether the history has a call of the client's tools."""
     for turn in turns:
         for part in turn.parts:
             if type(part) is ToolCall:
@@ -72,8 +72,8 @@ def has_tool_calls(turns: Iterable[Turn]) -> bool:
 
 
 def tools_by_upstream_name(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """The client's tools by the names that an upstream's calls have."""
-    return {sent: tool for sent, tool in _unique(tools).items() if tool.kind is not ToolKind.SERVER}
+    """The client's tools by the names in an upstream's calls."""
+    return {name: tool for name, tool in _unique(tools).items() if tool.kind is not ToolKind.SERVER}
 
 
 def _unique(tools: Iterable[Tool]) -> dict[str, Tool]:
@@ -84,13 +84,12 @@ def _unique(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 
 def _upstream_choice(choice: ToolChoice | None, tools: dict[str, Tool]) -> ToolChoice | None:
-    """The choice by sent name."""
     if choice is None or choice.mode is ChoiceMode.PROVIDER_SPECIFIC:
         return choice
     if choice.mode is ChoiceMode.NAMED:
-        for sent, tool in tools.items():
-            if choice.name in (tool.name, sent):
-                return replace(choice, name=sent, kind=tool.kind)
+        for name, tool in tools.items():
+            if choice.name in (tool.name, name):
+                return replace(choice, name=name, kind=tool.kind)
         raise UnsupportedField("tool_choice", f"there is no tool '{choice.name}'")
     if choice.mode is ChoiceMode.REQUIRED and not tools:
         raise UnsupportedField("tool_choice", "there is no tool to call")
@@ -98,10 +97,10 @@ def _upstream_choice(choice: ToolChoice | None, tools: dict[str, Tool]) -> ToolC
 
 
 def _placeholder_tools(prompt: Prompt) -> dict[str, Tool]:
-    called = (part for turn in prompt.turns for part in turn.parts if isinstance(part, ToolCall))
+    calls = (part for turn in prompt.turns for part in turn.parts if isinstance(part, ToolCall))
     return {
         upstream_name(call.name, call.namespace): Tool(
             kind=ToolKind(call.kind), name=call.name, namespace=call.namespace
         )
-        for call in called
+        for call in calls
     }

@@ -1,18 +1,8 @@
-"""Upstream bytes in, client bytes out. It must not know sockets, clocks or what follows a failure.
+"""Translates one reply: upstream bytes in, client bytes out, rewritten or in another format.
 
-The decoder always runs: it is the meter, the stop-reason watcher and the error detector. Which
-bytes leave is the lane's affair. Nothing leaves before the first real event is in hand (`begun`),
-so that an attempt can still be given up unseen; and a clean end of the bytes proves nothing: only
-the format's terminal event does.
-
-The translated lane: what an upstream says in one format is said to the client in another.
-
-Every frame is decoded and every event is encoded; no byte of the upstream's own leaves. It must not
-know which formats these are.
-
-Takes events where an encoder is expected, and keeps them: a stream becomes a whole reply.
-
-It must not know any format: nothing is spoken.
+A decoder reads every reply: for usage, stop reason and errors. Nothing is sent before the first
+real event (`started`), so that the attempt can be given up unnoticed until then. Only the format's
+terminal event completes a reply: the end of the bytes alone does not.
 """
 
 from __future__ import annotations
@@ -49,36 +39,27 @@ from gateway.wire.json_fields import Payload, as_object
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_fields, read_frame, replace_data
 from gateway.wire.upstream_errors import truncated_failure
 
-_NO_USAGE: Final = (None, Usage())
-
 MAX_HELD: Final = 4 * 1024 * 1024
-"""Bytes of opening frames that are held back; beyond it the reply counts as begun."""
+"""Bytes of frames held back before the reply has started; beyond it the reply counts as started."""
+
+_MAX_DELTA: Final = 3000
+"""Characters of a delta where a complete reply is sent as a stream."""
+
+_NO_USAGE: Final = (None, Usage())
 
 
 class Translator(ABC):
-    """One stream, whatever its lane.
+    """One stream in either lane.
 
-    `begun`: the first real event is in hand, so bytes leave from now on. `end`: the terminal event,
-    once seen. `failure`: why the reply broke off, once it did. `fault`: what of the upstream's
-    could not be digested. `reply_id` is what the upstream calls the reply. `usage` is what it has
-    told of it so far, which is all only where it has `counted`; `said` is how many characters the
-    reply had, or about so many.
+    `started`: the first real event has come, so bytes are sent from now on. `end`: the terminal
+    event, once it has come. `failure`: why the reply broke off. `decode_error`: what the decoder
+    could not read. `reply_id` is the upstream's. `usage` is the upstream's latest count, complete
+    only where `usage_is_final`; `chars` is the number of characters of the reply, exact or nearly.
     """
 
     __slots__ = (
-        "_decoder",
-        "_finished",
-        "_framer",
-        "_held",
-        "_held_size",
-        "_template",
-        "chars",
-        "decode_error",
-        "end",
-        "failure",
-        "reply_id",
-        "started",
-        "usage",
+        *("_decoder", "_finished", "_framer", "_held", "_held_size", "_template"),
+        *("chars", "decode_error", "end", "failure", "reply_id", "started", "usage"),
         "usage_is_final",
     )
 
@@ -101,16 +82,16 @@ class Translator(ABC):
     @property
     @abstractmethod
     def dropped(self) -> Set[str]:
-        """Names of what was lost of the reply."""
+        """Names of what the client's format could not express."""
 
     def receive(self, chunk: bytes) -> bytes:
-        """The bytes that may leave now: whole frames, maybe none."""
+        """The bytes to send now: complete frames, maybe none."""
         if self._finished:
             return b""
         if self.started and not self._held and not self._framer.pending:
-            text = self._template.match_chunk(chunk)  # many upstreams send every frame by itself
-            if text is not None and (repeated := self._handle_chunk(chunk, text)) is not None:
-                return repeated
+            text = self._template.match_chunk(chunk)  # many upstreams send each frame by itself
+            if text is not None and (edited := self._handle_chunk(chunk, text)) is not None:
+                return edited
         try:
             out = self._process(chunk)
         except FrameTooLarge:
@@ -120,14 +101,14 @@ class Translator(ABC):
         return self._flush(out) if out else b""
 
     def close(self) -> bytes:
-        """At the end of the upstream's bytes; sets `failure` where the reply was not complete."""
+        """At the end of the upstream's bytes; sets `failure` where the reply is incomplete."""
         if self._finished:
             return b""
         rest = self._framer.close()
-        whole = [frame for frame in rest if _is_complete(frame)]
-        out = self._process(b"".join(_with_blank_line(frame.raw) for frame in whole))
+        complete = [frame for frame in rest if _is_complete(frame)]
+        out = self._process(b"".join(frame.raw.rstrip(b"\r\n") + b"\n\n" for frame in complete))
         if not self._finished:
-            out += self._finish(clean_eof=whole == rest)
+            out += self._finish(clean_eof=complete == rest)
         return self._flush(out)
 
     @abstractmethod
@@ -136,53 +117,53 @@ class Translator(ABC):
 
     @abstractmethod
     def ping(self) -> bytes:
-        """A sign of life for the client."""
+        """A keep-alive for the client."""
 
     @abstractmethod
     def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
-        """One frame the ordinary way; what may leave for it is added to `out`."""
+        """Decodes one frame; adds to `out` what may be sent for it."""
 
     @abstractmethod
     def _handle_run(
-        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+        self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
     ) -> bool:
-        """The same for a run of frames that were recognised, and for their texts as JSON spells
-        them; False where they must go the ordinary way after all."""
+        """The same for a run of frames that match the template, with their texts as the insides of
+        JSON strings; False where they have to be decoded."""
 
     @abstractmethod
     def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
-        """What leaves for one frame that was recognised, with its text, which JSON spells as it is;
-        None where it must go the ordinary way after all."""
+        """What to send for one frame that matches the template, with its unescaped text; None where
+        it has to be decoded."""
 
     @abstractmethod
     def _finish(self, *, clean_eof: bool) -> list[bytes]:
-        """The same at the end of the bytes; `tidy`: they ended after a whole frame."""
+        """What to send at the end of the bytes; `clean_eof`: they ended after a complete frame."""
 
     def _process(self, chunk: bytes) -> list[bytes]:
-        """What becomes of the frames that the chunk completes. Raises `FrameTooLarge`."""
+        """What to send for the frames that the chunk completes. Raises `FrameTooLarge`."""
         out: list[bytes] = []
         frames = self._framer.complete_frames(chunk)
-        likeness = self._template
+        template = self._template
         in_runs = True
         start, stop = 0, len(frames)
         while start < stop and not self._finished:  # nothing may follow an error
-            alike = None
-            if likeness.matches(frames, start):
-                alike = likeness.match_run(frames, start) if in_runs else None
-                if alike is None:  # no run as far as one can see: frame by frame from here on
+            match = None
+            if template.matches(frames, start):
+                match = template.match_run(frames, start) if in_runs else None
+                if match is None:  # no run is left: frame by frame from here on
                     in_runs = False
-                    alike = likeness.match_one(frames, start)
-            if alike is not None and self._handle_run(frames, start, *alike, out):
-                start = alike[0]
+                    match = template.match_one(frames, start)
+            if match is not None and self._handle_run(frames, start, *match, out):
+                start = match[0]
                 continue
-            in_runs = in_runs and alike is None
+            in_runs = in_runs and match is None
             end = self._framer.end_of(frames, start)
             self._handle_frame(frames[start:end], out)
             start = end
         return out
 
     def _flush(self, out: list[bytes]) -> bytes:
-        """What may leave now; all of it is held until the reply has begun."""
+        """What to send now; everything is held until the reply has started."""
         if self._held or not self.started:
             self._held += out
             self._held_size += sum(map(len, out))
@@ -209,12 +190,12 @@ class Translator(ABC):
                 )
                 self.usage = usage or self.usage
                 if not self.started and stop is StopReason.END_TURN and self.usage in _NO_USAGE:
-                    self._fail(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
+                    self._fail(Failure(kind=FailureKind.EMPTY, message="an empty reply"))
                     return
                 self.started = True
                 self.end = event
             case Fail(failure, usage):
-                # What is told at the beginning is not what the reply has come to.
+                # A count that has not grown since the beginning is not that of the reply.
                 self.usage_is_final = _output_tokens(usage) > _output_tokens(self.usage)
                 self.usage = usage or self.usage
                 self._fail(failure)
@@ -225,20 +206,21 @@ class Translator(ABC):
         self.failure = failure
         self._finished = True
 
-    def _record_error(self, fault: Exception) -> None:
-        self.decode_error = self.decode_error or f"{type(fault).__name__}: {fault}"[:500]
+    def _record_error(self, error: Exception) -> None:
+        self.decode_error = self.decode_error or f"{type(error).__name__}: {error}"[:500]
 
 
 class NativeTranslator(Translator):
-    """Client and upstream share the format: frames pass rewritten in place.
+    """Client and upstream share the format: frames are rewritten in place.
 
-    The decoder is only the tap here, and the tap may never break the pipe: the relay goes on after
-    a `fault`. Hence a decoder that has stumbled is not believed when it misses the end of a reply
-    that had begun and whose bytes ended after a whole frame: then neither `end` nor `failure` is
-    set, for nobody can know.
+    The relay goes on where the decoder fails. Such a decoder is not trusted when it then misses the
+    end of a reply that had started and whose bytes ended after a complete frame: neither `end` nor
+    `failure` is set, as the outcome is unknown.
     """
 
     __slots__ = ("_error_forwarded", "_may_forward", "_redact", "_rewriter")
+
+    dropped: Set[str] = frozenset()
 
     def __init__(
         self,
@@ -247,20 +229,16 @@ class NativeTranslator(Translator):
         redact: Callable[[str], str],
         may_forward: Callable[[Failure], bool] = lambda _: True,
     ) -> None:
-        """`clean` takes secrets out of the text of an upstream's error; `tells` says whether the
-        upstream's own error frame may leave at all."""
+        """`redact` removes secrets from an upstream's error; `may_forward` decides whether its own
+        error frame is sent."""
         super().__init__(decoder)
         self._redact = redact
         self._may_forward = may_forward
         self._error_forwarded = False
         self._rewriter = rewriter
 
-    @property
-    def dropped(self) -> Set[str]:
-        return frozenset()
-
     def abort(self, error: GatewayError) -> bytes:
-        """Nothing where the upstream's own error frame has left already."""
+        """Nothing where the upstream's own error frame was sent."""
         self._finished = True
         return b"" if self._error_forwarded else self._rewriter.encode_error(error)
 
@@ -277,24 +255,24 @@ class NativeTranslator(Translator):
             elif frame.data:
                 data = as_object(loads(frame.data), "data")
                 events = self._decoder.decode(frame.name, data)
-        except Exception as fault:  # whatever an upstream sends, the relay goes on
-            self._record_error(fault)
+        except Exception as error:  # whatever an upstream sends, the relay goes on
+            self._record_error(error)
         self._observe_all(events)
         if self._finished:
             out.append(self._final_frame(frame, data))
             return
         edited = self._rewriter.rewrite(frame, data)
-        if piece := single_text_delta(events):
-            self._template.learn(raw, edited, piece[1])
+        if delta := single_text_delta(events):
+            self._template.learn(raw, edited, delta[1])
         elif events:
             self._template.reset()
         out.append(edited)
 
     def _handle_run(
-        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+        self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
     ) -> bool:
-        self.chars += count_json_characters(texts)
-        run = self._template.apply(frames, start, end, texts)
+        self.chars += count_json_characters(json_texts)
+        run = self._template.apply(frames, start, end, json_texts)
         self._rewriter.skip(run)
         out.append(run)
         return True
@@ -306,24 +284,29 @@ class NativeTranslator(Translator):
         return edited
 
     def _final_frame(self, frame: Frame, data: Payload | None) -> bytes:
-        """What leaves of the frame that ended the reply with a failure. One that may not leave is
-        kept from the rewriter too, which would remember what it says."""
+        """What to send of the frame that ended the reply with a failure. One that is not sent is
+        not given to the rewriter either, which would remember it."""
         failure = self.failure
         if data is None or failure is None or failure.kind is not FailureKind.RESPONSE:
             return b""
         if not (self.started and self._may_forward(failure)):
             return b""
-        cleaned = _redacted(data, self._redact)
-        if cleaned != data:
-            frame = read_frame(replace_data(frame, dumps(cleaned)))
-        rewritten = self._rewriter.rewrite(frame, cleaned)
+        redacted = _redacted(data, self._redact)
+        if redacted != data:
+            frame = read_frame(replace_data(frame, dumps(redacted)))
+        rewritten = self._rewriter.rewrite(frame, redacted)
         self._error_forwarded = bool(rewritten)
         return rewritten
 
     def _finish(self, *, clean_eof: bool) -> list[bytes]:
-        self._observe_all(self._last_events())
-        missed = self.failure is not None and self.failure.kind is FailureKind.TRUNCATED
-        if missed and self.decode_error and self.started and clean_eof:
+        try:
+            events = self._decoder.close()
+        except Exception as error:
+            self._record_error(error)
+            events = [Fail(truncated_failure(self.started), None)]
+        self._observe_all(events)
+        truncated = self.failure is not None and self.failure.kind is FailureKind.TRUNCATED
+        if truncated and self.decode_error and self.started and clean_eof:
             self.failure = None
         return []
 
@@ -331,61 +314,12 @@ class NativeTranslator(Translator):
         for event in events:
             self._observe(event)
 
-    def _last_events(self) -> Sequence[Event]:
-        try:
-            return self._decoder.close()
-        except Exception as fault:
-            self._record_error(fault)
-            return [Fail(truncated_failure(self.started), None)]
-
-
-def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:
-    """The piece of text, and of which part, that is all that a frame was read as."""
-    event = events[0] if len(events) == 1 else None
-    if type(event) is Delta and isinstance(event.piece, str):
-        return event.index, event.piece
-    return None
-
-
-def _output_tokens(usage: Usage | None) -> int:
-    return usage.output_tokens if usage is not None else 0
-
-
-def _is_complete(frame: Frame) -> bool:
-    """Whether a block that no blank line ended is all there."""
-    if not frame.data or frame.data == b"[DONE]":
-        return bool(frame.data)
-    try:
-        loads(frame.data)
-    except JSONDecodeError:
-        return False
-    return True
-
-
-def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
-    """A JSON value with every text in it cleaned."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_redacted(item, clean) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): _redacted(item, clean) for key, item in value.items()}
-    return value
-
-
-def _with_blank_line(raw: bytes) -> bytes:
-    return raw.rstrip(b"\r\n") + b"\n\n"
-
-
-_MAX_DELTA: Final = 3000
-"""Characters of a piece where a whole reply is told as a stream."""
-
 
 class CrossFormatTranslator(Translator):
-    """Decoder, restorer and encoder in a row.
+    """Decoder, transformer and encoder in a row; no byte of the upstream's own is sent.
 
-    There are no bytes to fall back on: what the decoder cannot digest ends the reply. A failure of
-    the upstream's is never spoken by itself: nothing more leaves until `abort` says how.
+    What the decoder cannot read ends the reply. A failure of the upstream sends nothing by itself:
+    `abort` does.
     """
 
     __slots__ = ("_encoder", "_index", "_input_tokens", "_transformer")
@@ -398,8 +332,8 @@ class CrossFormatTranslator(Translator):
         *,
         input_tokens: int = 0,
     ) -> None:
-        """`input_tokens` is the estimate that the client is told where the upstream counts
-        nothing; `usage` stays None then."""
+        """`input_tokens` is the estimate for the client where the upstream counts nothing; `usage`
+        stays None then."""
         super().__init__(decoder)
         self._encoder = encoder
         self._transformer = transformer
@@ -411,7 +345,7 @@ class CrossFormatTranslator(Translator):
         return self._encoder.dropped
 
     def abort(self, error: GatewayError) -> bytes:
-        """What was held comes first: the error may refer to it. Nothing where the reply is
+        """What is held comes first, as the error may refer to it. Nothing where the reply is
         complete."""
         self._finished = True
         if self.end is not None:
@@ -429,41 +363,42 @@ class CrossFormatTranslator(Translator):
         try:
             events = self._decode(name, data)
             self._encode_events(events, out)
-        except Exception as fault:
-            self._fail_unreadable(fault)
+        except Exception as error:
+            self._fail_unreadable(error)
             return
-        if piece := single_text_delta(events):
-            if self._template.learn(raw, raw, piece[1]):
-                self._index = piece[0]
+        if delta := single_text_delta(events):
+            if self._template.learn(raw, raw, delta[1]):
+                self._index = delta[0]
         elif events:
             self._template.reset()
 
     def _decode(self, name: bytes, data: bytes) -> Sequence[Event]:
-        """JSON that is no object says nothing in any of the formats; what is no JSON raises."""
+        """JSON that is no object is ignored in every format; what is no JSON raises."""
         if data == b"[DONE]":
             return self._decoder.done()
-        said = loads(data)
-        return self._decoder.decode(name, said) if type(said) is dict else ()
+        fields = loads(data)
+        return self._decoder.decode(name, fields) if type(fields) is dict else ()
 
     def _handle_run(
-        self, frames: bytes, start: int, end: int, texts: list[bytes], out: list[bytes]
+        self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
     ) -> bool:
-        """Recognised frames need not be decoded: they are further pieces of the same part."""
-        spelled = [text for text in texts if text] if b"" in texts else texts
-        if not spelled:
+        """Deltas of the same part, which need no decoding."""
+        if b"" in json_texts:
+            json_texts = [text for text in json_texts if text]
+        if not json_texts:
             return True
-        pieces = parse_json_texts(spelled)
-        if pieces is None:
+        texts = parse_json_texts(json_texts)
+        if texts is None:
             return False
         try:
             if self._transformer is not None and self._transformer.transforms(self._index):
-                self._encode_events([Delta(self._index, piece) for piece in pieces], out)
+                self._encode_events([Delta(self._index, text) for text in texts], out)
             else:
                 self.started = True
-                self.chars += sum(map(len, pieces))
-                out.append(self._encoder.encode_text_run(self._index, pieces, spelled))
-        except Exception as fault:
-            self._fail_unreadable(fault)
+                self.chars += sum(map(len, texts))
+                out.append(self._encoder.encode_text_run(self._index, texts, json_texts))
+        except Exception as error:
+            self._fail_unreadable(error)
         return True
 
     def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
@@ -478,16 +413,16 @@ class CrossFormatTranslator(Translator):
         self.chars += len(piece)
         try:
             return self._encoder.encode(Delta(self._index, piece))
-        except Exception as fault:
-            self._fail_unreadable(fault)
+        except Exception as error:
+            self._fail_unreadable(error)
             return b""
 
     def _finish(self, *, clean_eof: bool) -> list[bytes]:
         out: list[bytes] = []
         try:
             self._encode_events(self._decoder.close(), out)
-        except Exception as fault:
-            self._fail_unreadable(fault)
+        except Exception as error:
+            self._fail_unreadable(error)
         return out
 
     def _encode_events(self, events: Sequence[Event], out: list[bytes]) -> None:
@@ -503,46 +438,21 @@ class CrossFormatTranslator(Translator):
                     return
                 if type(event) is End:
                     self._finished = True
-                    event = _with_usage(event, self._input_tokens, self.chars)
+                    if event.usage is None:
+                        usage = Usage.estimated(self._input_tokens, self.chars)
+                        event = replace(event, usage=usage)
             out.append(self._encoder.encode(event))
 
-    def _fail_unreadable(self, fault: Exception) -> None:
-        """Not even an end counts that could not be told."""
+    def _fail_unreadable(self, error: Exception) -> None:
+        """An end that could not be encoded does not count either."""
         self.end = None
-        self._record_error(fault)
-        self._fail(Failure(kind=FailureKind.MALFORMED, message=f"unreadable: {self.decode_error}"))
-
-
-def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
-    """A whole reply as the stream that a client asked for."""
-    return b"".join(encoder.encode(event) for event in _split_deltas(reply_events(reply)))
-
-
-def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:
-    """The reply with an estimate where the upstream counted nothing: the same as a stream gets."""
-    if reply.usage is not None:
-        return reply
-    return replace(reply, usage=Usage.estimated(input_tokens, count_output_chars(reply)))
-
-
-def _split_deltas(events: Iterable[Event]) -> Iterator[Event]:
-    for event in events:
-        if type(event) is Delta and isinstance(event.piece, str):
-            for start in range(0, len(event.piece), _MAX_DELTA):
-                yield Delta(event.index, event.piece[start : start + _MAX_DELTA])
-        else:
-            yield event
-
-
-def _with_usage(end: End, input_tokens: int, heard: int) -> End:
-    """The end with an estimate where the upstream counted nothing; `heard` is in characters."""
-    return (
-        end if end.usage is not None else replace(end, usage=Usage.estimated(input_tokens, heard))
-    )
+        self._record_error(error)
+        message = f"unreadable: {self.decode_error}"
+        self._fail(Failure(kind=FailureKind.MALFORMED, message=message))
 
 
 class ReplyCollector:
-    """See `gateway.wire.codec.Encoder`."""
+    """An `Encoder` that keeps the events: a stream becomes a complete reply."""
 
     __slots__ = ("_events",)
 
@@ -553,7 +463,7 @@ class ReplyCollector:
 
     @property
     def reply(self) -> Reply:
-        """Of a stream that has ended well."""
+        """Of a stream that is complete."""
         return collect_reply(self._events)
 
     def encode(self, event: Event) -> bytes:
@@ -571,3 +481,58 @@ class ReplyCollector:
 
     def encode_error(self, error: GatewayError) -> bytes:
         return b""
+
+
+def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
+    """A complete reply as a stream."""
+    return b"".join(encoder.encode(event) for event in _split_deltas(reply_events(reply)))
+
+
+def _split_deltas(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        if type(event) is Delta and isinstance(event.piece, str):
+            for start in range(0, len(event.piece), _MAX_DELTA):
+                yield Delta(event.index, event.piece[start : start + _MAX_DELTA])
+        else:
+            yield event
+
+
+def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:
+    """The reply with an estimate where the upstream counted nothing, as in a stream."""
+    if reply.usage is not None:
+        return reply
+    return replace(reply, usage=Usage.estimated(input_tokens, count_output_chars(reply)))
+
+
+def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:
+    """Part index and text of a frame that is one text delta and nothing else."""
+    event = events[0] if len(events) == 1 else None
+    if type(event) is Delta and isinstance(event.piece, str):
+        return event.index, event.piece
+    return None
+
+
+def _output_tokens(usage: Usage | None) -> int:
+    return usage.output_tokens if usage is not None else 0
+
+
+def _is_complete(frame: Frame) -> bool:
+    """Whether a block without a blank line at its end has all of its data."""
+    if not frame.data or frame.data == b"[DONE]":
+        return bool(frame.data)
+    try:
+        loads(frame.data)
+    except JSONDecodeError:
+        return False
+    return True
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_redacted(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(key): _redacted(item, redact) for key, item in value.items()}
+    return value

@@ -1,11 +1,8 @@
-"""What an upstream says when it fails, read from whatever body it chose. It must not judge it.
+"""Reads an upstream's failure from its error, whatever the body looks like, and from its headers.
 
-Bodies met: both vendors' envelopes, `{"detail": …}`, `{"message": …}`, plain text, HTML pages.
-
-When an upstream wants to be asked again, as the headers of its refusal tell it.
-
-It must not know the time: what is told as a date is measured from the answer's own `date` header,
-so that no clock need be right. Header names are in lower case.
+Bodies seen: both vendors' envelopes, `{"detail": …}`, `{"message": …}`, plain text, HTML pages.
+Header names are in lower case. A date in a header is compared with the response's own `date`, so no
+clock is needed.
 """
 
 from __future__ import annotations
@@ -49,60 +46,99 @@ _STATUS_OF_TYPE: Final = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+_MAX_SECONDS: Final = 10**9
+_MIN_UNIX_TIME: Final = 10**8
+"""Bare numbers from here on are not durations but Unix times, in seconds or milliseconds."""
+_MIN_UNIX_MILLISECONDS: Final = 10**11
+
+_RESET: Final = re.compile(r"[a-z-]*ratelimit[a-z-]*reset[a-z-]*|x-[a-z-]+-reset-after-seconds")
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
+_DURATION_PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """The failure behind an HTTP status of 400 and above. Header names are in lower case."""
+    """The failure of a response with an HTTP status of 400 and above."""
     text = body[: MAX_BODY * 4].decode("utf-8", "replace")
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         data = None
-    said = _error_object(data)
-    message = _message(said, data) or _strip_markup(text) or f"HTTP status {status}"
+    error = _error_object(data)
+    message = _message(error, data) or _strip_markup(text) or f"HTTP status {status}"
     return Failure(
         kind=FailureKind.RESPONSE,
         status=status,
         message=message,
-        type=_text(said.get("type")),
-        code=_text(said.get("code")),
-        param=_text(said.get("param")),
+        type=_text(error.get("type")),
+        code=_text(error.get("code")),
+        param=_text(error.get("param")),
         body=text[:MAX_BODY],
-        retry_after=_retry_hint(status, headers, said),
+        retry_after=_retry_hint(status, headers, error),
     )
 
 
 def parse_stream_error(data: Mapping[str, Any]) -> Failure:
-    """The failure that an error event speaks of: nested under `error`, or flat."""
-    said = _error_object(data) or data
-    kind, code = _text(said.get("type")), _text(said.get("code"))
+    """The failure in an error event: nested under `error`, or flat."""
+    error = _error_object(data) or data
+    kind, code = _text(error.get("type")), _text(error.get("code"))
     return Failure(
         kind=FailureKind.RESPONSE,
-        status=_status(said.get("code"))
+        status=_status(error.get("code"))
         or _STATUS_OF_TYPE.get(code or "")
         or _STATUS_OF_TYPE.get(kind or "", 500),
-        message=_message(said, data) or "the upstream reported an error",
+        message=_message(error, data) or "the upstream reported an error",
         type=kind,
         code=code,
-        param=_text(said.get("param")),
+        param=_text(error.get("param")),
         body=dump_json(data)[:MAX_BODY],
-        retry_after=parse_seconds(said.get("resets_in_seconds")),
+        retry_after=parse_seconds(error.get("resets_in_seconds")),
     )
 
 
 def truncated_failure(started: bool) -> Failure:
-    """The failure of a stream whose bytes ended without its terminal event; `begun` tells whether
-    any event of the reply had come."""
+    """The failure of a stream without its terminal event; `started`: some event has come."""
     if started:
         return Failure(kind=FailureKind.TRUNCATED, message="the stream ended before the reply did")
     return Failure(kind=FailureKind.EMPTY, message="the stream ended before a reply began")
 
 
-def _retry_hint(status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
-    """Seconds. Rate limits are told with every answer, but speak of this one only at a 429."""
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds in `retry-after-ms`, else in `retry-after`, which may be a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        if (seconds := parse_seconds(headers.get(name))) is not None:
+            return seconds * scale
+    return _from_now(_http_date(headers.get("retry-after")), headers)
+
+
+def reset_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds until every exhausted limit resets, by the rate limit headers: each `reset` has a
+    `remaining` beside it; a limit without one counts as exhausted."""
+    times = [
+        _seconds_until(headers[name], headers)
+        for name in headers
+        if _RESET.fullmatch(name) and _is_exhausted(name, headers)
+    ]
+    return max((time for time in times if time is not None and time > 0), default=None)
+
+
+def parse_seconds(value: object) -> float | None:
+    """A plausible duration from a number or its text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < _MAX_SECONDS else None
+
+
+def _retry_hint(status: int, headers: Mapping[str, str], error: Mapping[str, Any]) -> float | None:
+    """Seconds. Rate limit headers come with every response, but only explain a 429."""
     if (hint := retry_after(headers)) is None:
-        hint = parse_seconds(said.get("resets_in_seconds"))
+        hint = parse_seconds(error.get("resets_in_seconds"))
     return reset_after(headers) if hint is None and status == 429 else hint
 
 
@@ -120,13 +156,13 @@ def _error_object(data: object) -> dict[str, Any]:
 
 
 def _status(code: object) -> int | None:
-    """Some upstreams put the HTTP status where the code belongs, as a number or as text."""
+    """Some upstreams send the HTTP status as the code, as a number or as text."""
     text = str(code)
     return int(text) if len(text) == 3 and text.isdecimal() and text[0] in "45" else None
 
 
-def _message(said: Mapping[str, Any], data: object) -> str | None:
-    message = said.get("message")
+def _message(error: Mapping[str, Any], data: object) -> str | None:
+    message = error.get("message")
     if not message and isinstance(data, dict):
         message = data.get("message") or data.get("detail")
     if isinstance(message, str):
@@ -144,49 +180,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-_MAX_SECONDS: Final = 10**9
-_MIN_UNIX_TIME: Final = 10**8
-"""Bare numbers from here on are no lengths of time but Unix times, in seconds or milliseconds."""
-_MIN_UNIX_MILLISECONDS: Final = 10**11
-
-_RESET: Final = re.compile(r"[a-z-]*ratelimit[a-z-]*reset[a-z-]*|x-[a-z-]+-reset-after-seconds")
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
-_PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the upstream names outright: `retry-after-ms`, else `retry-after` in seconds or
-    as a date."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        if (seconds := parse_seconds(headers.get(name))) is not None:
-            return seconds * scale
-    return _from_now(_http_date(headers.get("retry-after")), headers)
-
-
-def reset_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds until every limit that is used up has room again, by the rate limit headers: of each
-    that says `reset`, its twin says how much remains; one without a twin counts as used up."""
-    times = [
-        _seconds_until(headers[name], headers)
-        for name in headers
-        if _RESET.fullmatch(name) and _is_used_up(name, headers)
-    ]
-    return max((time for time in times if time is not None and time > 0), default=None)
-
-
-def parse_seconds(value: object) -> float | None:
-    """A length of time as a bare number or its text; None where it is none that makes sense."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        seconds = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return seconds if 0 <= seconds < _MAX_SECONDS else None
-
-
-def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
+def _is_exhausted(name: str, headers: Mapping[str, str]) -> bool:
     window, found, _ = name.rpartition("reset-after-seconds")
     if found:
         used = parse_seconds(headers.get(f"{window}used-percent"))
@@ -196,9 +190,10 @@ def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
 
 
 def _seconds_until(value: str, headers: Mapping[str, str]) -> float | None:
-    """Seconds, however they are spelled: `6m0s`, `20ms`, `1.5`, a Unix time, a date."""
+    """Seconds from any notation: `6m0s`, `20ms`, `1.5`, a Unix time, a date."""
     if _DURATION.fullmatch(value):
-        return sum(float(number) * _SECONDS[unit] for number, unit in _PIECE.findall(value))
+        pieces = _DURATION_PIECE.findall(value)
+        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in pieces)
     try:
         number = float(value)
     except ValueError:
@@ -219,15 +214,17 @@ def _from_now(then: datetime | None, headers: Mapping[str, str]) -> float | None
 
 def _date(value: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(value)
+        return _with_zone(datetime.fromisoformat(value))
     except ValueError:
         return _http_date(value)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _http_date(value: str | None) -> datetime | None:
     try:
-        found = parsedate_to_datetime(value or "")
+        return _with_zone(parsedate_to_datetime(value or ""))
     except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _with_zone(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

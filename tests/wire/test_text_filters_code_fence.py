@@ -83,7 +83,7 @@ def test_unfenced_text_is_not_held_back() -> None:
     for event in (BEGIN, Open(0, Text())):
         fence.apply(event)
     for piece in ("  ", '{"a"', ": `", "```", "}"):
-        out = fence.apply(Delta(0, piece))
+        out = [*fence.apply(Delta(0, piece))]
         assert out == (
             [] if piece == "  " else [Delta(0, "  " + piece if '"a"' in piece else piece)]
         )

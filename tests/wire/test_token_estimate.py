@@ -36,8 +36,8 @@ from gateway.wire.token_estimate import (
     PER_CALL,
     PER_TOOL,
     PER_TURN,
+    _price,
     estimate_tokens,
-    text_tokens,
 )
 from tests.simulator.images import PNG
 from tests.support.cases import in_one_test
@@ -86,6 +86,10 @@ def prompt(*parts: Part, spoken: Format = Format.MESSAGES, **fields: Any) -> Pro
 def tokens(*parts: Part, spoken: Format = Format.MESSAGES) -> int:
     """What the parts cost beside the turn that they stand in."""
     return estimate_tokens(prompt(*parts, spoken=spoken)) - PER_TURN
+
+
+def text_tokens(text: str) -> int:
+    return -(-_price(text) // 100)
 
 
 @pytest.mark.parametrize(
