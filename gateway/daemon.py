@@ -87,7 +87,7 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
             registry, partial(record_origin, database), unix_microseconds
         )
         stack.push_async_callback(key_origins.close)
-        runtime = Runtime(Snapshot.from_config(config), registry, recorder, key_origins)
+        runtime = Runtime(Snapshot(config), registry, recorder, key_origins)
         runtime.affinity_index.set_headers(config.affinity.headers)
         await load_budgets(runtime.quota, database, unix_microseconds())
         stack.push_async_callback(runtime.close)

@@ -43,41 +43,27 @@ def new_request_id(now: int) -> str:
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # not a secret
 
 
-@dataclass(slots=True, eq=False)
 class Snapshot:
     """What is built from one configuration. A request keeps the snapshot with which it started;
     connections of a replaced one are closed after the last of its requests."""
 
-    config: Config
-    catalog: Catalog
-    router: Router
-    failure_policy: FailurePolicy
-    upstream: UpstreamClient
-    redactor: Redactor
-    hash: str
-    gateway_holder: Holder
-    active_requests: int = 0
-
-    @classmethod
-    def from_config(cls, config: Config) -> Snapshot:
+    def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
-        catalog = Catalog(config.models)
+        self.config = config
+        self.catalog = Catalog(config.models)
+        self.router = Router(self.catalog, config.channels, config.families)
+        self.failure_policy = FailurePolicy(config.rules)
+        self.upstream = UpstreamClient(config)
+        self.redactor = Redactor.from_config(config)
+        self.hash = blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest()
         limits = config.limits
         shared = Limits(
             requests_per_minute=limits.requests_per_minute,
             tokens_per_minute=limits.tokens_per_minute,
             concurrent=limits.concurrent,
         )
-        return cls(
-            config=config,
-            catalog=catalog,
-            router=Router(catalog, config.channels, config.families),
-            failure_policy=FailurePolicy(config.rules),
-            upstream=UpstreamClient(config),
-            redactor=Redactor.from_config(config),
-            hash=blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest(),
-            gateway_holder=Holder(HolderKind.GATEWAY, "", "the gateway", shared or UNLIMITED),
-        )
+        self.gateway_holder = Holder(HolderKind.GATEWAY, "", "the gateway", shared or UNLIMITED)
+        self.active_requests = 0
 
 
 @dataclass(slots=True)
@@ -134,7 +120,7 @@ class Runtime:
         Accounts with the same identity keep their state; one with another key or address is reset,
         except that it stays disabled.
         """
-        old, new = self.current, Snapshot.from_config(config)
+        old, new = self.current, Snapshot(config)
         self.current = new
         before, now = _account_identities(old.config), _account_identities(config)
         self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from typing import Self
 
 from gateway.admission.client_address import Network, in_networks
-from gateway.config import REGEX_PREFIX, CompiledPattern, Model, UserAgents, compile_agent_pattern
+from gateway.config import REGEX_PREFIX, CompiledPattern, UserAgents, compile_agent_pattern
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
@@ -142,16 +142,12 @@ class Permit:
         limit = self.tokens_per_minute
         return output_tokens if limit is None else min(output_tokens, max(0, limit - input_tokens))
 
-    def model_price(self, model: Model) -> Price:
-        """The price for the key's group."""
-        price = self._prices.get(model.id)
-        if price is None:
-            price = self._prices[model.id] = Price.for_model(model, self.multiplier)
+    def price(self, catalog: Catalog, model_id: str) -> Price | None:
+        """The price for the key's group; None for an unknown model."""
+        price = self._prices.get(model_id)
+        if price is None and (model := catalog.resolve(model_id)) is not None:
+            price = self._prices[model_id] = Price.for_model(model, self.multiplier)
         return price
-
-    def price_by_id(self, catalog: Catalog, model_id: str) -> Price | None:
-        model = catalog.resolve(model_id)
-        return None if model is None else self.model_price(model)
 
 
 def _holder(kind: HolderKind, id: str, record: Token | Group) -> Holder:

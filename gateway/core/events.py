@@ -171,18 +171,3 @@ class Fail:
 
 
 Event = Begin | Open | Delta | Close | Ping | End | Fail
-
-
-class Phase(FastStrEnum):
-    BEFORE = "before"
-    WITHIN = "within"
-    AFTER = "after"
-
-
-TRANSITIONS: dict[Phase, dict[type[Event], Phase]] = {
-    Phase.BEFORE: {Begin: Phase.WITHIN, Fail: Phase.AFTER},
-    Phase.WITHIN: dict.fromkeys((Open, Delta, Close, Ping), Phase.WITHIN)
-    | dict.fromkeys((End, Fail), Phase.AFTER),
-    Phase.AFTER: {},
-}
-"""The events that are valid in a phase, and the phase after them."""

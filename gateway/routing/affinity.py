@@ -79,18 +79,6 @@ class Affinity:
             self._key_source = source = _digest(token_id, model, *texts)
         return source
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Affinity) and self._as_tuple() == other._as_tuple()
-
-    def __hash__(self) -> int:
-        return hash(self._as_tuple())
-
-    def __repr__(self) -> str:
-        return f"Affinity{self._as_tuple()}"
-
-    def _as_tuple(self) -> tuple[bytes, AffinitySource, AccountRef | None]:
-        return self.key, self.source, self.account_ref
-
 
 class AffinityIndex:
     """Identifies conversations; `headers` are header names with a conversation id.

@@ -57,7 +57,7 @@ class UsageMeter:
     def demand(self, permit: Permit, model: str, expected: Usage) -> ResourceRequest:
         """The same with an expected usage."""
         self.model, self._input_tokens = model, expected.input_tokens
-        self.price = price = permit.price_by_id(self._snapshot.catalog, model)
+        self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
             self.estimated_tokens = self._input_tokens
             self.estimated_micro = price.input_cost(self._input_tokens) if price else 0

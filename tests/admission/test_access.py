@@ -208,9 +208,10 @@ def test_expected_output_leaves_room_for_every_prompt_that_fits() -> None:
 
 def test_prices_are_those_of_the_group() -> None:
     own = permit(replace(GROUP, multiplier="0.1"))
-    (model,) = (each for each in CATALOG if each.id == "alpha-one")
-    assert own.model_price(model).description == "model 3, group 0.1"
-    assert own.model_price(model) is own.price_by_id(CATALOG, "first")
-    assert own.model_price(model).cost(Usage(input_tokens=10)) == 3_000_000
-    assert own.price_by_id(CATALOG, "gamma") is None
-    assert permit(None).model_price(model).description == "model 3, group 1"
+    price = own.price(CATALOG, "alpha-one")
+    assert price is not None and price.description == "model 3, group 0.1"
+    assert own.price(CATALOG, "alpha-one") is price
+    assert price.cost(Usage(input_tokens=10)) == 3_000_000
+    assert own.price(CATALOG, "gamma") is None
+    of_no_group = permit(None).price(CATALOG, "alpha-one")
+    assert of_no_group is not None and of_no_group.description == "model 3, group 1"

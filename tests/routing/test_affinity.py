@@ -258,8 +258,10 @@ def test_with_another_source_the_chain_still_has_the_account() -> None:
     assert first is not None
     affinities.record(first, "t", "id", ("main", "b"))
     asked = prompt(cache_key="k", previous_response_id="id")
-    expected = Affinity(key(prompt(cache_key="k")), AffinitySource.CACHE_KEY, ("main", "b"))
-    assert affinities.for_prompt(asked, {}, "t", MODEL) == expected
+    affinity = affinities.for_prompt(asked, {}, "t", MODEL)
+    assert affinity is not None
+    assert affinity.key == key(prompt(cache_key="k"))
+    assert (affinity.source, affinity.account_ref) == (AffinitySource.CACHE_KEY, ("main", "b"))
 
 
 def test_only_the_newest_replies_are_remembered() -> None:

@@ -46,7 +46,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(money: str = "{}") -> AsyncIterator[Stage]:
-    snapshot = Snapshot.from_config(parse_config(f"{CONFIG}money: {money}\n"))
+    snapshot = Snapshot(parse_config(f"{CONFIG}money: {money}\n"))
     try:
         yield Stage(snapshot)
     finally:

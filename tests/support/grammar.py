@@ -1,14 +1,12 @@
-"""The grammar of replies, as an assertion. It must not know who made the events.
-
-`FOLLOWS` says which event may come when; the rules for indexes are those that `gateway.core.events`
-gives in words.
-"""
+"""The grammar of `gateway.core.events` as an assertion."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
+from typing import Final
 
-from gateway.core.events import TRANSITIONS, Close, Delta, End, Event, Open, Phase, Signature
+from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, Signature
 from gateway.core.parts import (
     Citation,
     Part,
@@ -20,6 +18,21 @@ from gateway.core.parts import (
     ToolResult,
 )
 
+
+class Phase(Enum):
+    BEFORE = "before"
+    WITHIN = "within"
+    AFTER = "after"
+
+
+TRANSITIONS: Final[dict[Phase, dict[type[Event], Phase]]] = {
+    Phase.BEFORE: {Begin: Phase.WITHIN, Fail: Phase.AFTER},
+    Phase.WITHIN: dict.fromkeys((Open, Delta, Close, Ping), Phase.WITHIN)
+    | dict.fromkeys((End, Fail), Phase.AFTER),
+    Phase.AFTER: {},
+}
+"""The events that are valid in a phase, and the phase after them."""
+
 _TAKES_TEXT = Text | Refusal | Thinking | ToolCall | ServerToolCall
 
 
@@ -30,7 +43,7 @@ def assert_grammar(events: Sequence[Event], *, complete: bool = True) -> None:
     open_now: set[int] = set()
     for position, event in enumerate(events):
         at = f"event {position}, {event}"
-        assert type(event) in TRANSITIONS[phase], f"{at}: not allowed {phase} a reply"
+        assert type(event) in TRANSITIONS[phase], f"{at}: not allowed {phase.value} a reply"
         phase = TRANSITIONS[phase][type(event)]
         match event:
             case Open(index, part):

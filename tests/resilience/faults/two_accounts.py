@@ -180,7 +180,7 @@ async def _renew(house: RunningGateway, accounts: list[dict[str, Any]]) -> None:
     runtime = house.daemon.runtime
     before, runtime.current = (
         runtime.current,
-        Snapshot.from_config(parse_config(orjson.dumps(written).decode())),
+        Snapshot(parse_config(orjson.dumps(written).decode())),
     )
     await before.upstream.close()
     runtime.health, runtime.retry_budget, runtime.latency = (
