@@ -204,16 +204,12 @@ class ResponsesEncoder:
 
 def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]:
     """The tools that the client knows by their type, by name."""
-    return {
-        tool.name: client_tool
-        for tool in tools
-        if tool.namespace is None
-        and (
-            client_tool := client_tools.find(
-                ProviderData.native_fields(tool.definition, Format.RESPONSES)
-            )
-        )
-    }
+    found: dict[str, client_tools.ClientTool] = {}
+    for tool in tools:
+        definition = ProviderData.native_fields(tool.definition, Format.RESPONSES)
+        if tool.namespace is None and (client_tool := client_tools.find(definition)):
+            found[tool.name] = client_tool
+    return found
 
 
 def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:

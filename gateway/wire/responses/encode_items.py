@@ -431,10 +431,9 @@ class SearchItemEncoder(ItemEncoder):
     __slots__ = ("_call_id", "_sources")
 
     def __init__(self, reply: ReplyContext, index: int, part: ServerToolCall) -> None:
+        native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         body = {
-            "id": reply.ids.item_id(
-                "ws", ProviderData.native_fields(part.extra, Format.RESPONSES).get("id") or part.id
-            ),
+            "id": reply.ids.item_id("ws", native.get("id") or part.id),
             "type": "web_search_call",
             "status": "in_progress",
             "action": {"type": "search", "query": ""},
@@ -519,9 +518,8 @@ def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
 
 
 def _text_fields(part: Part) -> Payload:
-    return (
-        ProviderData.native_fields(part.extra, Format.RESPONSES) if isinstance(part, Text) else {}
-    )
+    extra = part.extra if isinstance(part, Text) else None
+    return ProviderData.native_fields(extra, Format.RESPONSES)
 
 
 def _signature_item_id(signature: ProviderData | None) -> str:

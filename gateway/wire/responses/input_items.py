@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -93,7 +93,7 @@ def _parse_call(item: Payload, path: str) -> Turn:
         arguments=required_str(item, "input" if custom else "arguments", path),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         namespace=optional_str(item, "namespace", path),
-        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _CALL_FIELDS),
+        extra=_unknown_fields(item, _CALL_FIELDS),
     )
     return Turn(Role.ASSISTANT, (call,))
 
@@ -104,7 +104,7 @@ def _parse_output(item: Payload, path: str) -> Turn:
         call_id=required_str(item, "call_id", path),
         parts=parse_content(required(item, "output", path), join_path(path, "output")),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
-        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _RESULT_FIELDS),
+        extra=_unknown_fields(item, _RESULT_FIELDS),
     )
     return Turn(Role.USER, (result,))
 
@@ -122,10 +122,8 @@ def _parse_client_call(item: Payload, name: str, path: str) -> Turn:
 
 def _parse_client_output(item: Payload, path: str) -> Turn:
     text = Text(client_tools.output_text(item, path))
-    failed = item.get("status") == "failed"
-    result = ToolResult(
-        _call_id(item, path), (text,), is_error=failed, extra=ProviderData(Format.RESPONSES, item)
-    )
+    failed, extra = item.get("status") == "failed", ProviderData(Format.RESPONSES, item)
+    result = ToolResult(_call_id(item, path), (text,), is_error=failed, extra=extra)
     return Turn(Role.USER, (result,))
 
 
@@ -139,12 +137,10 @@ def _parse_reasoning(item: Payload, path: str) -> Turn:
     encrypted = optional_str(item, "encrypted_content", path)
     if encrypted and signatures.is_wrapped(encrypted):
         return Turn(Role.ASSISTANT, (signatures.unwrap(encrypted, text),))
-    signature = ProviderData(
-        Format.RESPONSES, {"id": item.get("id"), "encrypted_content": encrypted}
-    )
+    signature = {"id": item.get("id"), "encrypted_content": encrypted}
     thinking = Thinking(
         text,
-        signature=signature if encrypted else None,
+        signature=ProviderData(Format.RESPONSES, signature) if encrypted else None,
         redacted=bool(encrypted and not text),
         extra=ProviderData(Format.RESPONSES, item),
     )
@@ -163,10 +159,15 @@ def _parse_web_search(item: Payload, path: str) -> Turn:
     action = optional_object(item, "action", path) or {}
     arguments = as_json(action, join_path(path, "action"))
     call_id = optional_str(item, "id", path) or ""
-    call = ServerToolCall(
-        call_id, "web_search", arguments, extra=ProviderData(Format.RESPONSES, item)
-    )
+    extra = ProviderData(Format.RESPONSES, item)
+    call = ServerToolCall(call_id, "web_search", arguments, extra=extra)
     return Turn(Role.ASSISTANT, (call,))
+
+
+def _unknown_fields(item: Payload, known: Set[str]) -> ProviderData | None:
+    if item.keys() <= known:  # as for most items
+        return None
+    return ProviderData.unknown_fields(Format.RESPONSES, item, known)
 
 
 _ITEM_PARSERS: Final[dict[str, Callable[[Payload, str], Turn]]] = {
@@ -243,9 +244,7 @@ class InputItemRenderer:
         """None for parts of a message. An unknown item of this format is a turn of its own; the
         parser marks messages that have an unknown part."""
         if isinstance(part, UnknownPart):
-            is_item = self._same_format and "type" not in ProviderData.native_fields(
-                turn.extra, Format.RESPONSES
-            )
+            is_item = self._same_format and "type" not in _native_fields(turn.extra)
             return InputItemRenderer._render_unknown if is_item else None
         return self._RENDERERS.get(type(part))
 
@@ -262,14 +261,12 @@ class InputItemRenderer:
             elif role is Role.USER and not content:
                 content = [_EMPTY_TEXT]
         if content or self._same_format:
-            yield _message_item(role, content) | _without_generated_id(
-                ProviderData.native_fields(turn.extra, Format.RESPONSES)
-            )
+            yield _message_item(role, content) | _native_fields(turn.extra)
 
     def _render_thinking(self, part: Thinking) -> Payload | None:
-        native = ProviderData.native_fields(part.extra, Format.RESPONSES)
+        native = _native_fields(part.extra)
         if part.origin is None and native.get("type") == "reasoning":
-            return _without_generated_id(native)
+            return native
         if (item := restore_reasoning(part, self._target)) is None:
             self._dropped.drop("thinking")
         return item
@@ -277,7 +274,7 @@ class InputItemRenderer:
     def _render_call(self, part: ToolCall) -> Payload:
         self._dropped.remaining_fields(part.extra)
         self._content.drop_cache(part.cache)
-        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
+        native = _native_fields(part.extra)
         call_id = self._call_id(part.id)
         if "type" in native:
             return native
@@ -304,7 +301,7 @@ class InputItemRenderer:
             call_id = pending.popleft()
         else:
             call_id = sanitize_name(part.call_id)
-        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
+        native = _native_fields(part.extra)
         if "type" in native:
             return native
         custom = part.kind is CallKind.CUSTOM and self._target.custom_tools
@@ -323,7 +320,7 @@ class InputItemRenderer:
         return unique
 
     def _render_server_call(self, part: ServerToolCall) -> Payload | None:
-        native = _without_generated_id(ProviderData.native_fields(part.extra, Format.RESPONSES))
+        native = _native_fields(part.extra)
         if "type" in native:
             return native
         self._dropped.drop(part.name)
@@ -335,7 +332,7 @@ class InputItemRenderer:
             self._dropped.drop(part.name)
 
     def _render_unknown(self, part: UnknownPart) -> Payload:
-        return _without_generated_id(part.data.data)
+        return _native_fields(part.data)
 
     _RENDERERS: ClassVar[dict[type[Part], Callable[[InputItemRenderer, Any], Payload | None]]] = {
         Thinking: _render_thinking,
@@ -354,7 +351,11 @@ def _message_item(role: Role, content: Sequence[Payload]) -> Payload:
     return {"type": "message", "role": role.value, "content": content}
 
 
-def _without_generated_id(item: Payload) -> Payload:
-    if is_generated(item.get("id")):
-        return {name: value for name, value in item.items() if name != "id"}
-    return item
+def _native_fields(extra: ProviderData | None) -> Payload:
+    """The fields in `extra` of this format, without a generated id."""
+    if extra is None:
+        return {}
+    fields = ProviderData.native_fields(extra, Format.RESPONSES)
+    if is_generated(fields.get("id")):
+        return {name: value for name, value in fields.items() if name != "id"}
+    return fields

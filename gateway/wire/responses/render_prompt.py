@@ -29,7 +29,7 @@ from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
 from gateway.wire.json_fields import Payload, as_json
 from gateway.wire.render_rules import check_supported, limit_max_tokens, render_sampling
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
-from gateway.wire.responses.settings import echo_settings, extra_fields, render_text_field
+from gateway.wire.responses.settings import echo_settings, render_text_field
 from gateway.wire.responses.tools import render_tools
 
 MIN_OUTPUT_TOKENS: Final = 16
@@ -80,14 +80,14 @@ def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payloa
     return {
         "max_output_tokens": limit_max_tokens(prompt, target, dropped, MIN_OUTPUT_TOKENS),
         **render_sampling(prompt, Format.RESPONSES, target, dropped),
-        "text": (render_text_field(prompt, dropped) or None) if has_text_field else None,
+        "text": render_text_field(prompt, dropped) if has_text_field else None,
         "reasoning": prompt.reasoning and _render_reasoning(prompt.reasoning, target, dropped),
         "store": False,
         "metadata": prompt.metadata,
         "safety_identifier": None if prompt.user is None else shorten_user(prompt.user),
         "service_tier": _SERVICE_TIERS.get(tier, tier) if tier else None,
         "prompt_cache_key": _cache_key(prompt),
-        **(_shared_fields(prompt, dropped) if prompt.extra is not None else {}),
+        **_shared_fields(prompt, dropped),
     }
 
 
@@ -114,11 +114,13 @@ def _cache_key(prompt: Prompt) -> str | None:
     return sanitize_name(key) if key and len(key) > _MAX_CACHE_KEY else key
 
 
-def _shared_fields(prompt: Prompt, losses: Dropped) -> Payload:
-    """The fields of another format that are the same here; the others are named."""
-    losses.request_fields(prompt, _SHARED_FIELDS)
-    more = extra_fields(prompt.extra)
-    return {name: more[name] for name in _SHARED_FIELDS if name in more}
+def _shared_fields(prompt: Prompt, dropped: Dropped) -> Payload:
+    """The fields of another format that are the same here; the others are dropped."""
+    if prompt.extra is None:
+        return {}
+    dropped.request_fields(prompt, _SHARED_FIELDS)
+    extra = prompt.extra.data
+    return {name: extra[name] for name in _SHARED_FIELDS if name in extra}
 
 
 def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:

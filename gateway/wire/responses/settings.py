@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import ProviderData
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.wire.dropped import Dropped
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
 from gateway.wire.render_rules import enforces_schema
 
-_DEFAULT_NAME: Final = "output"
+_DEFAULT_SCHEMA_NAME: Final = "output"
 
 
 def echo_settings(prompt: Prompt) -> Payload:
     """The fields that a client of this format has set, those in `extra` included."""
-    extra = extra_fields(prompt.extra)
+    extra: Payload = prompt.extra.data if prompt.extra is not None else {}
     is_safety_identifier = extra.get("safety_identifier") == prompt.user
     has_text_field = prompt.output is not None or prompt.verbosity is not None
     sampling, reasoning = prompt.sampling, prompt.reasoning
@@ -59,16 +58,11 @@ def render_text_field(prompt: Prompt, dropped: Dropped) -> Payload:
 
 
 def _render_schema(output: OutputFormat, dropped: Dropped, *, same_format: bool) -> Payload:
-    """Strict only where the schema is one that upstreams can enforce."""
-    name = output.name or _DEFAULT_NAME
+    """Schemas of other formats are strict where they can be enforced."""
+    name = output.name or _DEFAULT_SCHEMA_NAME
     form: Payload = {"type": "json_schema", "name": name if same_format else sanitize_name(name)}
     if output.description is not None:
         form["description"] = output.description
     form["schema"] = {"type": "object"} if output.schema is None else output.schema
     strict = output.strict if same_format else enforces_schema(output, dropped)
     return form if strict is None else form | {"strict": strict}
-
-
-def extra_fields(extra: ProviderData | None) -> Payload:
-    """The fields in a side pocket, of whatever format."""
-    return extra.data if extra is not None and isinstance(extra.data, dict) else {}

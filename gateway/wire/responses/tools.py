@@ -301,14 +301,8 @@ def _render_tool_choice(
         return None
     if choice.allowed is not None:
         allowed = {*choice.allowed}
-        return _allowed_tools(
-            choice.mode,
-            [
-                tool
-                for name, tool in tools.items()
-                if name in allowed or upstream.tools[name].name in allowed
-            ],
-        )
+        names = [name for name in tools if {name, upstream.tools[name].name} & allowed]
+        return _allowed_tools(choice.mode, [tools[name] for name in names])
     check_choice(choice, tools)
     if choice.mode is not ChoiceMode.NAMED:
         return choice.mode.value
