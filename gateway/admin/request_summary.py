@@ -145,7 +145,8 @@ def _cost(row: RowFields, money: Money) -> str:
     hour = row["cache_write_1h_tokens"]
     kept = f", {format_count(hour)} of them for an hour" if hour else ""
     return (
-        f"It cost {format_cost(row['cost_micro'], money)}: {format_count(row['input_tokens'])} input tokens"
+        f"It cost {format_cost(row['cost_micro'], money)}:"
+        f" {format_count(row['input_tokens'])} input tokens"
         f" ({format_count(read)} read from the cache, {format_count(written)} written to it{kept})"
         f" and {format_count(row['output_tokens'])} output tokens"
         f" ({format_count(row['reasoning_tokens'])} of reasoning)."

@@ -556,9 +556,7 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),
     ],
-    "unknown fields": [
-        make(a_field_of_tomorrow=1) for make in (chat, messages, responses)
-    ],
+    "unknown fields": [make(a_field_of_tomorrow=1) for make in (chat, messages, responses)],
 }
 
 
