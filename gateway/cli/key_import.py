@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +25,8 @@ from typing import Any, Final, NoReturn, TextIO
 
 import click
 
-from gateway.admin.units import parse_count, parse_time, parse_units
+from gateway.admin.text_fields import parse_field, short_name
+from gateway.admin.units import NONE_WORDS
 from gateway.cli.client import Client, CommandRefused, connect
 from gateway.cli.key_options import warn_unknown_models
 from gateway.cli.option_types import now_us
@@ -33,10 +34,6 @@ from gateway.cli.options import Location, with_json, with_location
 from gateway.cli.output import print_json, print_note
 from gateway.core.limits import LIMIT_NAMES
 
-_SEPARATOR: Final = ";"
-_ABSENT: Final = ("", "none", "never")
-_YES: Final = ("yes", "true", "1")
-_NO: Final = ("no", "false", "0")
 _TITLE: Final = re.compile(r"[a-z_ ]{1,20}", re.ASCII)
 
 
@@ -61,62 +58,20 @@ class CellError:
         return f"line {self.line}{where}: {self.message}"
 
 
-def _text(cell: str, now: int) -> str:
-    return cell
-
-
-def _words(cell: str, now: int) -> list[str]:
-    return cell.replace(_SEPARATOR, " ").split()
-
-
-def _agents(cell: str, now: int) -> list[str]:
-    """A user agent may have blanks in it, so that they only part where nothing else does."""
-    if _SEPARATOR not in cell:
-        return cell.split()
-    return [agent for each in cell.split(_SEPARATOR) if (agent := each.strip())]
-
-
-def _expiry(cell: str, now: int) -> int:
-    return parse_time(cell, now, 1)
-
-
-def _probe(cell: str, now: int) -> bool:
-    if cell.lower() in (*_YES, *_NO):
-        return cell.lower() in _YES
-    raise ValueError("must be yes or no")
-
-
-def _count(cell: str, now: int) -> int:
-    return parse_count(cell)
-
-
-def _units(cell: str, now: int) -> int:
-    return parse_units(cell)
-
-
-_COLUMNS: Final[Mapping[str, tuple[str, Callable[[str, int], Any]]]] = {
-    "name": ("name", _text),
-    "group": ("group", _text),
-    "expires": ("expires_at", _expiry),
-    "note": ("note", _text),
-    "models": ("models", _words),
-    "addresses": ("addresses", _words),
-    "user_agents": ("user_agents", _agents),
-    "rpm": ("requests_per_minute", _count),
-    "tpm": ("tokens_per_minute", _count),
-    "concurrent": ("concurrent", _count),
-    "budget": ("budget", _units),
-    "budget_day": ("budget_day", _units),
-    "budget_month": ("budget_month", _units),
-    "probe": ("probe", _probe),
-    "key": ("key", _text),
-}
-"""Column → the field of the desk that it fills, and how a cell is read."""
-
 _VERBATIM: Final = ("name", "key")
 """Columns in which `none` is a word like any other."""
 
-COLUMNS: Final = tuple(_COLUMNS)
+_FIELDS: Final = {
+    short_name(name): name
+    for name in (
+        *("name", "group", "expires_at", "note", "models", "addresses", "user_agents"),
+        *LIMIT_NAMES,
+        *("probe", "key"),
+    )
+}
+"""The field that each column fills."""
+
+COLUMNS: Final = tuple(_FIELDS)
 
 
 def parse_key_csv(lines: Iterable[str], now: int) -> tuple[list[KeyRow], list[CellError]]:
@@ -145,7 +100,7 @@ def column_of(path: str) -> str:
     """The column that fills a field of the desk, by the path of a mistake in it."""
     steps = path.split(".")
     name = steps[1] if steps[0] == "limits" and len(steps) > 1 else steps[0]
-    return next((column for column, (filled, _) in _COLUMNS.items() if filled == name), path)
+    return short_name(name) if name in _FIELDS.values() else path
 
 
 def _titles(columns: list[str]) -> Iterator[CellError]:
@@ -173,16 +128,21 @@ def _row(
     fields: dict[str, Any] = {"name": "", "limits": {}}
     for column, cell in zip(columns, cells, strict=False):
         cell = cell.strip()
-        if not cell or (cell in _ABSENT and column not in _VERBATIM):
+        if not cell or (cell in NONE_WORDS and column not in _VERBATIM):
             continue
-        name, read = _COLUMNS[column]
+        name = _FIELDS[column]
         try:
-            value = read(cell, now)
+            value = parse_field(name, _agent_lines(cell) if name == "user_agents" else cell, now)
         except ValueError as error:
             slips.append(CellError(line, column, str(error)))
             continue
         (fields["limits"] if name in LIMIT_NAMES else fields)[name] = value
     return KeyRow(line, fields)
+
+
+def _agent_lines(cell: str) -> str:
+    """Semicolons separate user agents; spaces do where there is no semicolon."""
+    return "\n".join(cell.split(";") if ";" in cell else cell.split())
 
 
 def _repeated(rows: list[KeyRow]) -> Iterator[CellError]:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import click
 
+from gateway.admin.text_fields import short_name
 from gateway.cli.client import CommandRefused
-from gateway.cli.option_types import CLEARED, COUNT, FUTURE_TIME, TEXT, UNITS
+from gateway.cli.option_types import CLEARED, TEXT, field_type
 from gateway.cli.options import Location
 from gateway.cli.output import print_note
 from gateway.core.limits import LIMIT_NAMES
@@ -20,12 +21,12 @@ from gateway.core.limits import LIMIT_NAMES
 Command = Callable[..., None]
 
 _LIMITS: Final = {
-    "requests_per_minute": ("--rpm", "N", COUNT, "Requests in any minute."),
-    "tokens_per_minute": ("--tpm", "N", COUNT, "Input and output tokens in any minute."),
-    "concurrent": ("--concurrent", "N", COUNT, "Requests at any moment."),
-    "budget": ("--budget", "UNITS", UNITS, "Units in all, such as 5M."),
-    "budget_day": ("--budget-day", "UNITS", UNITS, "Units in a day of UTC."),
-    "budget_month": ("--budget-month", "UNITS", UNITS, "Units in a month of UTC."),
+    "requests_per_minute": ("N", "Requests in any minute."),
+    "tokens_per_minute": ("N", "Input and output tokens in any minute."),
+    "concurrent": ("N", "Requests at any moment."),
+    "budget": ("UNITS", "Units in all, such as 5M."),
+    "budget_day": ("UNITS", "Units in a day of UTC."),
+    "budget_month": ("UNITS", "Units in a month of UTC."),
 }
 _PARAMETERS: Final = {"patterns": "models"}
 """Field of the desk → the parameter that fills it, where their names differ."""
@@ -45,8 +46,9 @@ def with_limits(command: Command) -> Command:
             raise _as_typed(refused) from None
 
     decorated: Command = limited
-    for name, (flag, metavar, kind, help) in reversed(_LIMITS.items()):
-        option = click.option(flag, name, metavar=metavar, type=kind, help=help)
+    for name, (metavar, help) in reversed(_LIMITS.items()):
+        flag = f"--{short_name(name).replace('_', '-')}"
+        option = click.option(flag, name, metavar=metavar, type=field_type(name), help=help)
         decorated = option(decorated)
     return decorated
 
@@ -86,7 +88,7 @@ def with_key_options(command: Command) -> Command:
         "--expires",
         "expires_at",
         metavar="30d|DATE|never",
-        type=FUTURE_TIME,
+        type=field_type("expires_at"),
         help="When it ends: after a duration, or as that day of UTC begins.",
     )(decorated)
     return click.option(

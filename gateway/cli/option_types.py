@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.units import NONE_WORDS, parse_count, parse_duration, parse_time, parse_units
+from gateway.admin.text_fields import TEXT_FIELDS
+from gateway.admin.units import NONE_WORDS, parse_duration, parse_time
 
 
 class Cleared(Enum):
@@ -41,9 +42,11 @@ def option_type(read: Callable[[str], Any], *, optional: bool = True) -> Callabl
     return convert
 
 
-COUNT: Final = option_type(parse_count)
-UNITS: Final = option_type(parse_units)
+def field_type(name: str) -> Callable[[str], Any]:
+    """The type of the option that sets a field of a key or a group."""
+    return option_type(lambda text: TEXT_FIELDS[name].parse(text, now_us()))
+
+
 TEXT: Final = option_type(str)
-FUTURE_TIME: Final = option_type(lambda text: parse_time(text, now_us(), 1))
 PAST_TIME: Final = option_type(lambda text: parse_time(text, now_us(), -1), optional=False)
 DURATION: Final = option_type(parse_duration, optional=False)

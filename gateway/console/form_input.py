@@ -10,16 +10,15 @@ take. It must not know pages, nor how the ledger is searched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from gateway.admin.forms import Form, FormError, LogFilterForm, validate
-from gateway.admin.units import NONE_WORDS, parse_count, parse_duration, parse_time, parse_units
-from gateway.core.limits import LIMIT_NAMES, MICRO_PER_UNIT, Limits
-from gateway.quota.budgets import format_utc
+from gateway.admin.text_fields import format_fields, parse_field
+from gateway.admin.units import parse_duration, parse_time
+from gateway.core.limits import LIMIT_NAMES
 from gateway.store.logs import LogFilter
 from gateway.store.records import Group, Token
 
@@ -27,8 +26,12 @@ Texts = Mapping[str, str]
 
 F = TypeVar("F", bound=Form)
 
-CHECKED: Final = "yes"
-"""The text of a box that is ticked; one that is not has none."""
+_KEY_FIELDS: Final = (
+    *("name", "group", "note", "expires_at"),
+    *("probe", "models", "addresses", "user_agents"),
+)
+_GROUP_FIELDS: Final = ("name", "patterns", "multiplier", "user_agents", "user_agent_mode")
+_FIELDS: Final = (*dict.fromkeys((*_KEY_FIELDS, *_GROUP_FIELDS)), *LIMIT_NAMES)
 
 
 class FormInputError(Exception):
@@ -44,12 +47,12 @@ def parse_form(form: type[F], texts: Texts, shown: Texts, now: int) -> F:
     fields: dict[str, Any] = {}
     limits: dict[str, int | None] = {}
     mistakes: dict[str, str] = {}
-    for name, reader in _READERS.items():
-        text = _unified(texts.get(name, ""))
+    for name in _FIELDS:
+        text = texts.get(name, "").replace("\r\n", "\n").strip()
         if text == shown.get(name, ""):
             continue
         try:
-            value = reader(text, now)
+            value = parse_field(name, text, now)
         except ValueError as error:
             mistakes[name] = _sentence(str(error))
             continue
@@ -77,96 +80,13 @@ def parse_overlap(text: str) -> int:
 
 
 def key_to_texts(token: Token) -> dict[str, str]:
-    """What would have to be typed for the token to be as it is."""
-    return {
-        "name": token.name,
-        "group": token.group,
-        "note": token.note or "",
-        "expires_at": "" if token.expires_at is None else format_utc(token.expires_at),
-        "probe": CHECKED if token.probe else "",
-        "models": _lines(token.models),
-        "addresses": _lines(token.addresses),
-        "user_agents": _lines(token.user_agents),
-    } | _texts_of_limits(token.limits)
+    """The texts of a form that shows the token."""
+    return format_fields(token, _KEY_FIELDS) | format_fields(token.limits, LIMIT_NAMES)
 
 
 def group_to_texts(group: Group) -> dict[str, str]:
-    """What would have to be typed for the group to be as it is."""
-    return {
-        "name": group.name,
-        "patterns": _lines(group.patterns),
-        "multiplier": group.multiplier,
-        "user_agents": _lines(group.user_agents),
-        "user_agent_mode": group.user_agent_mode,
-    } | _texts_of_limits(group.limits)
-
-
-def _texts_of_limits(limits: Limits) -> dict[str, str]:
-    texts = {}
-    for name in LIMIT_NAMES:
-        value: int | None = getattr(limits, name)
-        scale = MICRO_PER_UNIT if name.startswith("budget") else 1
-        texts[name] = "" if value is None else _amount(Decimal(value) / scale)
-    return texts
-
-
-def _amount(number: Decimal) -> str:
-    """As short as it can be typed: 5M, 250k, 0.5."""
-    for thousands, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number and not number % thousands:
-            return f"{int(number // thousands)}{letter}"
-    return f"{number.normalize():f}"
-
-
-def _lines(patterns: tuple[str, ...] | None) -> str:
-    return "\n".join(patterns or ())
-
-
-def _unified(text: str) -> str:
-    """Browsers end lines in two characters."""
-    return text.replace("\r\n", "\n").strip()
-
-
-def _as_text(text: str, now: int) -> str:
-    return text
-
-
-def _as_bool(text: str, now: int) -> bool:
-    return text == CHECKED
-
-
-def _optional(read: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
-    return lambda text, now: None if not text or text in NONE_WORDS else read(text, now)
-
-
-def _some_words(text: str, now: int) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def _some_lines(text: str, now: int) -> list[str]:
-    """Agents may have blanks and commas in them."""
-    return [line for each in text.split("\n") if (line := each.strip())]
-
-
-_READERS: Final[Mapping[str, Callable[[str, int], Any]]] = {
-    "name": _as_text,
-    "group": _as_text,
-    "note": lambda text, now: text or None,
-    "expires_at": _optional(lambda text, now: parse_time(text, now, 1)),
-    "probe": _as_bool,
-    "models": _optional(_some_words),
-    "addresses": _optional(_some_words),
-    "patterns": _some_words,
-    "multiplier": _as_text,
-    "user_agents": _optional(_some_lines),
-    "user_agent_mode": _as_text,
-    "requests_per_minute": _optional(lambda text, now: parse_count(text)),
-    "tokens_per_minute": _optional(lambda text, now: parse_count(text)),
-    "concurrent": _optional(lambda text, now: parse_count(text)),
-    "budget": _optional(lambda text, now: parse_units(text)),
-    "budget_day": _optional(lambda text, now: parse_units(text)),
-    "budget_month": _optional(lambda text, now: parse_units(text)),
-}
+    """The texts of a form that shows the group."""
+    return format_fields(group, _GROUP_FIELDS) | format_fields(group.limits, LIMIT_NAMES)
 
 
 def _locate(path: tuple[str | int, ...], message: str) -> tuple[str, str]:
