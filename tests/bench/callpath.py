@@ -1,147 +1,106 @@
 """`python -m tests.bench.callpath`: how much of the gateway one streamed request passes through.
 
-A chat client asks a messages upstream for a stream. Counted are the source files and the functions
-of the gateway that the event loop enters from the request's first byte until its row is written,
-the calls, and how often execution goes from one file to another.
+A chat client requests a stream of a messages upstream, over real sockets. Counted are the source
+files and functions of the gateway that the event loop enters from the request's first byte until
+its row is written, the calls, and how often execution goes from one file to another. A coroutine
+that resumes counts as a call; comprehensions, generator expressions and lambdas belong to the
+function around them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import signal
+import os
+import sys
 import tempfile
-import threading
-import time
-import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import NamedTuple
 
-from tests.bench import gateway_server
-from tests.bench.gateway_server import Checkout, Size
-from tests.bench.samples import PATHS, request_body
-from tests.bench.servers import Server, free_port, model_of, running
+import gateway
+from gateway.core.formats import Format
+from tests.support.gateway import channel, run_gateway
+from tests.support.upstream import fixture_stream, scripted_upstream
 
-ENDPOINT = "burst-messages"
 WARM_UP = 5
 """Requests before the one that is counted: the first ones fill caches."""
 
-SETTLE_SECONDS = 0.5
-"""From the end of a reply until its row is written."""
+SETTLE_SECONDS = 0.3
+"""From the end of a reply until its row is written, at most."""
 
-STREAM = Path(__file__).parents[1] / "fixtures" / "streams" / "text" / "messages.sse"
-
-PROFILED = """
-import json, os, runpy, signal, sys
-
-calls, output = [], sys.argv[1]
-root = os.path.join(os.getcwd(), "gateway") + os.sep
-
-def profile(frame, event, argument):
-    if event == "call":
-        code = frame.f_code
-        if code.co_filename.startswith(root):
-            name = code.co_filename[len(root):]
-            calls.append((name, code.co_qualname, code.co_firstlineno))
-
-def start(*_):
-    calls.clear()
-    sys.setprofile(profile)
-
-def stop(*_):
-    sys.setprofile(None)
-    with open(output + ".part", "w") as file:
-        json.dump(calls, file)
-    os.rename(output + ".part", output)
-
-sys.argv = ["gateway", *sys.argv[2:]]
-signal.signal(signal.SIGUSR1, start)
-signal.signal(signal.SIGUSR2, stop)
-sys.path.insert(0, os.getcwd())
-runpy.run_module("gateway", run_name="__main__", alter_sys=True)
-"""
-"""The gateway's command line with a profile function that two signals switch on and off."""
+_SOURCE = str(Path(gateway.__file__).parent) + os.sep
 
 
-class Upstream:
-    """Answers every request with one stream of the messages format, in a thread of its own."""
+class Call(NamedTuple):
+    file: str
+    function: str
+    line: int
 
-    def __init__(self) -> None:
-        self.port = free_port()
-        self._reply = STREAM.read_bytes()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self._stopped = asyncio.Event()
 
-    def start(self) -> None:
-        self._thread.start()
+class CallPath:
+    """The calls of one request, in order."""
 
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join()
+    def __init__(self, calls: list[Call]) -> None:
+        self.calls = calls
+        self.functions = Counter(call.file for call in set(calls))
+        self.calls_by_file = Counter(call.file for call in calls)
 
-    async def _serve(self) -> None:
-        async with await asyncio.start_server(self._answer, "127.0.0.1", self.port):
-            await self._stopped.wait()
+    def totals(self) -> dict[str, int]:
+        return {
+            "files": len(self.functions),
+            "functions": self.functions.total(),
+            "calls": len(self.calls),
+            "switches": sum(one.file != other.file for one, other in pairwise(self.calls)),
+        }
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                request = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = request.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length))
-                writer.write(head % len(self._reply) + self._reply)
+    def by_file(self) -> dict[str, dict[str, int]]:
+        """Functions and calls of each file."""
+        return {
+            file: {"functions": self.functions[file], "calls": self.calls_by_file[file]}
+            for file in sorted(self.functions)
+        }
 
 
 @contextmanager
-def profiled(folder: Path, upstream: Upstream, checkout: Checkout) -> Iterator[Server]:
-    server = Server("upstream", None, upstream.port)  # type: ignore[arg-type]
-    prepared = gateway_server.prepare(folder / "gateway", server, checkout, Size((ENDPOINT,)))
-    command = gateway_server.serve_command(prepared)
-    command[1:3] = ["-c", PROFILED, str(folder / "calls.json")]
-    ready = f"http://127.0.0.1:{prepared.port}/readyz"
-    log = folder / "gateway.log"
-    with running(command, log, ready, None, cwd=checkout.folder) as process:
-        yield Server(checkout.name, process, prepared.port, prepared.key)
+def record_calls(calls: list[Call]) -> Iterator[None]:
+    """Of this thread."""
 
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_name.startswith("<"):
+            return
+        if code.co_filename.startswith(_SOURCE):
+            file = code.co_filename.removeprefix(_SOURCE)
+            calls.append(Call(file, code.co_qualname, code.co_firstlineno))
 
-def send(server: Server) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}{PATHS['chat']}",
-        request_body("chat", model_of(ENDPOINT), stream=True),
-        {"authorization": f"Bearer {server.key}", "content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as response:
-        assert b"[DONE]" in response.read()
-    time.sleep(SETTLE_SECONDS)
-
-
-def measure(checkout: Checkout) -> list[tuple[str, str, int]]:
-    """Every call of a function of the gateway in order: file, qualified name, line."""
-    upstream = Upstream()
-    upstream.start()
+    sys.setprofile(profile)
     try:
-        with tempfile.TemporaryDirectory(prefix="gateway-callpath-") as name:
-            folder = Path(name)
-            with profiled(folder, upstream, checkout) as server:
-                for _ in range(WARM_UP):
-                    send(server)
-                server.process.send_signal(signal.SIGUSR1)
-                send(server)
-                server.process.send_signal(signal.SIGUSR2)
-                output = folder / "calls.json"
-                while not output.exists():
-                    time.sleep(0.01)
-                calls: list[Any] = json.loads(output.read_text())
-                return [(file, function, line) for file, function, line in calls]
+        yield
     finally:
-        upstream.stop()
+        sys.setprofile(None)
+
+
+async def measure() -> CallPath:
+    calls: list[Call] = []
+    with tempfile.TemporaryDirectory(prefix="gateway-callpath-") as folder:
+        async with scripted_upstream() as upstream:
+            upstream.respond_with(fixture_stream("messages"))
+            channels = [channel(Format.MESSAGES, upstream.address)]
+            async with run_gateway(Path(folder), channels) as running:
+                for _ in range(WARM_UP):
+                    await running.post(Format.CHAT, stream=True)
+                await asyncio.sleep(SETTLE_SECONDS)
+                with record_calls(calls):
+                    response = await running.post(Format.CHAT, stream=True)
+                    await asyncio.sleep(SETTLE_SECONDS)
+                assert (await response.read()).endswith(b"[DONE]\n\n")
+    return CallPath(calls)
 
 
 def main() -> None:
@@ -149,20 +108,20 @@ def main() -> None:
         prog="python -m tests.bench.callpath",
         description="Counts the files and functions that one streamed request passes through.",
     )
-    parser.add_argument("--checkout", type=Path, metavar="DIR", help="another source tree")
+    parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     parser.add_argument("--list", action="store_true", help="name each call")
     arguments = parser.parse_args()
-    checkout = Checkout("other", arguments.checkout.resolve()) if arguments.checkout else Checkout()
-    calls = measure(checkout)
-    files = [file for file, _, _ in calls]
+    path = asyncio.run(measure())
+    if arguments.json:
+        print(json.dumps(path.totals() | {"by_file": path.by_file()}))
+        return
     if arguments.list:
-        for file, function, line in calls:
+        for file, function, line in path.calls:
             print(f"{file}:{line} {function}")
-    switches = sum(one != other for one, other in pairwise(files))
-    print(
-        f"{len(set(files))} files, {len(set(calls))} functions, {len(calls)} calls, "
-        f"{switches} switches of file"
-    )
+    print("functions  calls  file")
+    for file, counts in path.by_file().items():
+        print(f"{counts['functions']:9}  {counts['calls']:5}  {file}")
+    print(", ".join(f"{count} {name}" for name, count in path.totals().items()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,14 @@
+"""The path of one streamed request stays short; see `tests.bench.callpath`."""
+
+from __future__ import annotations
+
+from tests.bench.callpath import measure
+
+MOST_FILES = 66
+MOST_FUNCTIONS = 335
+
+
+async def test_a_streamed_request_passes_few_files_and_functions() -> None:
+    totals = (await measure()).totals()
+    assert totals["files"] <= MOST_FILES
+    assert totals["functions"] <= MOST_FUNCTIONS
