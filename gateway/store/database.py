@@ -1,4 +1,4 @@
-"""The ledger's database: opened, checked, migrated, closed.
+"""Opens, checks, migrates and closes the database.
 
 Everything is written by `write` and `write_rows`, one transaction after the other, through one
 connection; `reader` cannot write. If both could, readers would fail with "database is locked".
@@ -11,11 +11,12 @@ import logging
 import os
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
@@ -50,42 +51,30 @@ sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(ExchangeState, str.__str__)
 
 
-class Writer(Protocol):
-    """The writing connection to one kind of database."""
+class Database(ABC):
+    """One database. `reader` cannot write; each of its statements sees complete commits."""
 
-    @property
-    def dialect(self) -> Dialect: ...
-    async def write(self, work: Callable[[Connection], T]) -> T: ...
-    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T: ...
-    async def check(self) -> None: ...
-    async def copy(self, version: int) -> None: ...
-    async def close(self) -> None: ...
+    dialect: Dialect
+    reader: AsyncEngine
 
-
-class Database:
-    """One ledger. `reader` cannot write; each of its statements sees complete commits."""
-
-    def __init__(self, writer: Writer, reader: AsyncEngine) -> None:
-        self._writer = writer
-        self.reader = reader
-
-    @classmethod
+    @staticmethod
     async def open(
-        cls, path_or_url: str | Path, *, clock_ns: Callable[[], int] = time.time_ns
+        path_or_url: str | Path, *, clock_ns: Callable[[], int] = time.time_ns
     ) -> Database:
-        """Open a ledger and bring its schema up to date; a missing file is created, mode 0600.
+        """Open a database and bring its schema up to date; a missing file is created, mode 0600.
 
         `path_or_url` is a path, or the URL of a server (`postgresql+asyncpg://…`). Raises
         StoreError with what to do: a damaged file, a newer schema, a migration that failed, a
         URL that cannot be used. On any error nothing stays open.
         """
+        database: Database
         if isinstance(path_or_url, str) and "://" in path_or_url:
-            database = _open_server(path_or_url)
+            database = ServerDatabase(path_or_url)
         else:
-            database = _open_file(Path(path_or_url))
+            database = SqliteDatabase(Path(path_or_url))
         try:
-            await database._writer.check()
-            await migrate(database._writer, clock_ns() // 1000)
+            await database.check()
+            await migrate(database, clock_ns() // 1000)
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):
@@ -93,26 +82,29 @@ class Database:
             raise
         return database
 
-    @property
-    def dialect(self) -> Dialect:
-        return self._writer.dialect
-
+    @abstractmethod
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction and return its result; if it raises, nothing is changed.
 
         It may run in another thread, so it must not touch what belongs to the event loop. If the
         caller is cancelled, it may happen or not, as a whole in either case.
         """
-        return await self._writer.write(work)
 
+    @abstractmethod
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
         """The same for compiled statements, through the driver's own cursor."""
-        return await self._writer.write_rows(work)
 
+    @abstractmethod
+    async def check(self) -> None:
+        """Raises DamagedDatabase for a file that is no database or has inconsistent pages."""
+
+    @abstractmethod
+    async def copy(self, version: int) -> None:
+        """Copy a file next to it, named after its schema; an older copy is replaced."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Close all connections; a file is left complete, without a write-ahead log."""
-        await self.reader.dispose()
-        await self._writer.close()
 
 
 @contextmanager
@@ -130,12 +122,22 @@ def driver_cursor(connection: Connection) -> Iterator[DBAPICursor]:
         cursor.close()
 
 
-class _ServerWriter:
-    """A writer over a database server's asynchronous driver."""
+class ServerDatabase(Database):
+    """A database server, through an asynchronous driver."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self.dialect = engine.dialect
+    def __init__(self, url: str) -> None:
+        try:
+            self._engine = create_async_engine(
+                url, pool_size=1, max_overflow=0, hide_parameters=True
+            )
+            if self._engine.dialect.name == "sqlite":
+                raise StoreError("an SQLite database is named by its path, not by a URL")
+            self.reader = create_async_engine(
+                url, hide_parameters=True, execution_options={"postgresql_readonly": True}
+            )
+        except (SQLAlchemyError, ImportError) as error:
+            raise StoreError(f"the database URL cannot be used: {error}") from error
+        self.dialect = self._engine.dialect
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         async with self._engine.begin() as connection:
@@ -155,32 +157,29 @@ class _ServerWriter:
         """Nothing to copy: a server's operator makes its backups."""
 
     async def close(self) -> None:
+        await self.reader.dispose()
         await self._engine.dispose()
 
 
-def _open_server(url: str) -> Database:
-    try:
-        engine = create_async_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
-        if engine.dialect.name == "sqlite":
-            raise StoreError("an SQLite database is named by its path, not by a URL")
-        reader = create_async_engine(
-            url, hide_parameters=True, execution_options={"postgresql_readonly": True}
-        )
-    except (SQLAlchemyError, ImportError) as error:
-        raise StoreError(f"the database URL cannot be used: {error}") from error
-    return Database(_ServerWriter(engine), reader)
-
-
-class SqliteWriter:
-    """The writing connection to one file, in a thread of its own.
-
-    It does every write and every checkpoint: SQLite before 3.51.3 can corrupt a write-ahead log
-    that two connections checkpoint. Every method is one call in the thread, as each further one
-    would cost more than a row.
+class SqliteDatabase(Database):
+    """One file. A single connection, in a thread of its own, does every write and every checkpoint:
+    SQLite before 3.51.3 can corrupt a write-ahead log that two connections checkpoint. Every method
+    is one call in the thread, as each further one would cost more than a row.
     """
 
     def __init__(self, path: Path) -> None:
+        try:
+            create_file(path)
+        except OSError as error:
+            raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
         self.path = path
+        self.reader = create_async_engine(
+            _file_url("sqlite+aiosqlite", path, "ro"),
+            pool_size=_READERS,
+            max_overflow=0,
+            **_engine_options(_READER_TIMEOUT),
+        )
+        self.reader.dialect.statement_compiler = _Compiler
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._engine = create_engine(
@@ -202,23 +201,36 @@ class SqliteWriter:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """One transaction, which has its lock from the start. Cancelled, it may still happen."""
-        return await self._run_in_thread(lambda: self._write(work))
+        def run() -> T:
+            connection = self._connect()
+            with connection.begin():
+                return work(connection)
+
+        return await self._run_in_thread(run)
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        """The same for compiled statements, without SQLAlchemy's part of it."""
-        return await self._run_in_thread(lambda: self._write_rows(work))
+        def run() -> T:
+            with driver_cursor(self._connect()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    result = work(cursor)
+                    cursor.execute("COMMIT")
+                finally:
+                    # After some errors SQLite has rolled back by itself.
+                    if cursor.connection.in_transaction:
+                        cursor.execute("ROLLBACK")
+                return result
+
+        return await self._run_in_thread(run)
 
     async def check(self) -> None:
-        """Raises DamagedDatabase for a file that is no database or has inconsistent pages."""
         await self._run_in_thread(self._check)
 
     async def copy(self, version: int) -> None:
-        """A compact copy next to the file, named after its schema; an older one is replaced."""
         await self._run_in_thread(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
 
     async def close(self) -> None:
-        """Leave the file complete, without a write-ahead log. A second call does nothing."""
+        await self.reader.dispose()
         if not self._closed:
             self._closed = True
             await self._run_in_thread(self._close)
@@ -226,23 +238,6 @@ class SqliteWriter:
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def _write(self, work: Callable[[Connection], T]) -> T:
-        connection = self._connect()
-        with connection.begin():
-            return work(connection)
-
-    def _write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        with driver_cursor(self._connect()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(cursor)
-                cursor.execute("COMMIT")
-            finally:
-                # After some errors SQLite has rolled back by itself.
-                if cursor.connection.in_transaction:
-                    cursor.execute("ROLLBACK")
-            return result
 
     def _connect(self) -> Connection:
         # Kept between transactions: fetching it from the pool costs as much as a small batch.
@@ -268,13 +263,13 @@ class SqliteWriter:
 
     def _restore_hint(self) -> str:
         copies = self.path.parent.glob(f"{self.path.name}.*.copy")
-        newest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
-        found = (
-            f"the newest copy next to it is {newest}" if newest else "there is no copy next to it"
+        latest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
+        hint = (
+            f"the newest copy next to it is {latest}" if latest else "there is no copy next to it"
         )
         return (
             "move it away, with its -wal and -shm files, and put a backup in its place"
-            f" ({found}); without a file there, the next start creates an empty one"
+            f" ({hint}); without a file there, the next start creates an empty one"
         )
 
     def _copy(self, name: str) -> None:
@@ -310,21 +305,6 @@ class _Compiler(SQLiteCompiler):
         return text
 
 
-def _open_file(path: Path) -> Database:
-    try:
-        create_file(path)
-    except OSError as error:
-        raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
-    reader = create_async_engine(
-        _file_url("sqlite+aiosqlite", path, "ro"),
-        pool_size=_READERS,
-        max_overflow=0,
-        **_engine_options(_READER_TIMEOUT),
-    )
-    reader.dialect.statement_compiler = _Compiler
-    return Database(SqliteWriter(path), reader)
-
-
 def _file_url(driver: str, path: Path, mode: str) -> URL:
     return URL.create(
         driver, database=path.absolute().as_uri(), query={"mode": mode, "uri": "true"}
@@ -332,8 +312,8 @@ def _file_url(driver: str, path: Path, mode: str) -> URL:
 
 
 def _engine_options(timeout: float) -> dict[str, Any]:
-    # Without an isolation level the driver sends no BEGIN of its own. That would be a deferred
-    # one, whose first write can fail at once, whatever the timeout.
+    # Without an isolation level the driver sends no BEGIN. Its BEGIN would be a deferred one: the
+    # first write can fail immediately, whatever the timeout.
     return {
         "connect_args": {"isolation_level": None, "timeout": timeout},
         "hide_parameters": True,

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
 from gateway.store import logs, tokens
-from gateway.store.database import Database, SqliteWriter, create_file
+from gateway.store.database import Database, SqliteDatabase
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.integrity import check
-from gateway.store.migrations import STEPS, migrate
+from gateway.store.migrations import MIGRATIONS, migrate
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState, Group
 from gateway.store.schema import metadata
@@ -105,9 +105,8 @@ FIRST = 1
 
 
 async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
-    create_file(path)
-    writer = SqliteWriter(path)
-    await migrate(writer, NOW, STEPS[:FIRST])
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, MIGRATIONS[:FIRST])
     with raw_connection(path) as connection:
         for state in ("ok", "open"):
             connection.execute(
@@ -156,9 +155,8 @@ FOURTH_HOUR = 4 * HOUR_US
 
 async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> None:
     """And a ledger that was migrated agrees with itself, whatever it holds."""
-    create_file(path)
-    writer = SqliteWriter(path)
-    await migrate(writer, NOW, STEPS[:2])
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, MIGRATIONS[:2])
     rows = (
         ("ok", 0, "main", "alpha-x", 10, 1, 100),
         ("error", 1, "main", "alpha-x", 20, 2, 50),
@@ -210,9 +208,8 @@ async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> No
 
 async def test_open_rows_become_running(path: Path) -> None:
     """Those of a gateway that ended without settling them; the next start settles them."""
-    create_file(path)
-    writer = SqliteWriter(path)
-    await migrate(writer, NOW, STEPS[:4])
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, MIGRATIONS[:4])
     states = ("ok", "open", "error", "open", "interrupted")
     with raw_connection(path) as connection:
         for number, state in enumerate(states):
@@ -254,27 +251,21 @@ async def test_attempts_go_with_their_request(
     assert len(await logs.attempts(database, request_id(2))) == 2
 
 
-def add_column(connection: Connection, _now: int) -> None:
-    connection.exec_driver_sql("ALTER TABLE groups ADD COLUMN remark TEXT")
+ADD_COLUMN = "ALTER TABLE groups ADD COLUMN remark TEXT;\n"
 
 
 def has_remark(connection: sqlite3.Connection) -> bool:
     return "remark" in {row[1] for row in connection.execute("PRAGMA table_info(groups)")}
 
 
-def fail_half_way(connection: Connection, now: int) -> None:
-    add_column(connection, now)
-    connection.exec_driver_sql("ALTER TABLE nowhere ADD COLUMN remark TEXT")
-
-
 async def test_a_copy_is_made_before_a_file_with_content_changes(
     database: Database, path: Path
 ) -> None:
     await database.close()
-    writer = SqliteWriter(path)
-    await migrate(writer, NOW, (*STEPS, add_column))
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, (*MIGRATIONS, ADD_COLUMN))
     await writer.close()
-    copy = path.with_name(f"ledger.db.schema-{len(STEPS)}.copy")
+    copy = path.with_name(f"ledger.db.schema-{len(MIGRATIONS)}.copy")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert integrity_check(copy) == "ok"
     with raw_connection(copy) as connection:
@@ -286,9 +277,13 @@ async def test_a_copy_is_made_before_a_file_with_content_changes(
 
 async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: Path) -> None:
     await database.close()
-    writer = SqliteWriter(path)
-    with pytest.raises(MigrationFailed, match=f"from schema {len(STEPS)} to {len(STEPS) + 1}"):
-        await migrate(writer, NOW, (*STEPS, fail_half_way))
+    writer = SqliteDatabase(path)
+    with pytest.raises(
+        MigrationFailed, match=f"from schema {len(MIGRATIONS)} to {len(MIGRATIONS) + 1}"
+    ):
+        await migrate(
+            writer, NOW, (*MIGRATIONS, f"{ADD_COLUMN}ALTER TABLE nowhere ADD COLUMN x TEXT")
+        )
     await writer.close()
     with raw_connection(path) as connection:
         assert not has_remark(connection)

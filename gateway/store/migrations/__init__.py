@@ -1,43 +1,35 @@
-"""The migrations in order, and how a database gets from its schema to this release's.
+"""Brings a database from its schema to this release's, by the SQL files of this folder in order.
 
-Each step is one transaction, the new version number included: a step that fails leaves the
-database as it was. Steps are added at the end and never edited; they describe what they create
-themselves, not by the tables of `gateway.store.schema`.
+A migration is one transaction, the new version number included: one that fails leaves the database
+as it was. Migrations are added at the end and never edited. The text between braces is what
+dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
-from gateway.store.migrations import (
-    m001_ledger,
-    m002_attempts,
-    m003_quota,
-    m004_console,
-    m005_running,
-)
 from gateway.store.schema import settings
 
-Step = Callable[[Connection, int], None]
-"""Changes the schema by one version; the number is the present time in Unix µs."""
-
-STEPS: tuple[Step, ...] = (
-    m001_ledger.upgrade,
-    m002_attempts.upgrade,
-    m003_quota.upgrade,
-    m004_console.upgrade,
-    m005_running.upgrade,
+MIGRATIONS: Final = tuple(
+    file.read_text() for file in sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 )
 
-T = TypeVar("T")
+_DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "sqlite": {"binary": "BLOB", "false": "0", "without_rowid": "WITHOUT ROWID"},
+    "postgresql": {"binary": "BYTEA", "false": "false", "without_rowid": ""},
+}
 
 _VERSION = "schema_version"
+
+T = TypeVar("T")
 
 
 class MigrationTarget(Protocol):
@@ -47,22 +39,25 @@ class MigrationTarget(Protocol):
     async def copy(self, version: int) -> None: ...
 
 
-async def migrate(database: MigrationTarget, now: int, steps: Sequence[Step] = STEPS) -> None:
-    """Bring the database to version `len(steps)`, after a copy of one that is not empty.
+async def migrate(
+    database: MigrationTarget, now: int, migrations: Sequence[str] = MIGRATIONS
+) -> None:
+    """Bring the database to version `len(migrations)`, after a copy of one that is not empty.
 
     Raises NewerSchema, MigrationFailed, or StoreError for a database that is not ours.
     """
     version = await database.write(_version)
-    if version > len(steps):
+    newest = len(migrations)
+    if version > newest:
         raise NewerSchema(
-            f"the database has schema {version}, this release supports schemas up to {len(steps)}:"
+            f"the database has schema {version}, this release supports schemas up to {newest}:"
             " start the newer release, or restore the copy that it made before it migrated"
         )
-    if 0 < version < len(steps):
+    if 0 < version < newest:
         await database.copy(version)
-    for number, step in enumerate(steps[version:], version + 1):
+    for number, sql in enumerate(migrations[version:], version + 1):
         try:
-            await database.write(partial(_apply, step=step, number=number, now=now))
+            await database.write(partial(_apply, sql=sql, number=number, now=now))
         except SQLAlchemyError as error:
             raise MigrationFailed(
                 f"the migration from schema {number - 1} to {number} failed and was rolled back,"
@@ -82,7 +77,9 @@ def _version(connection: Connection) -> int:
     return int(value)
 
 
-def _apply(connection: Connection, step: Step, number: int, now: int) -> None:
-    step(connection, now)
+def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
+    statements = sql.format(**_DIALECTS[connection.dialect.name], now=now).split(";\n")
+    for statement in filter(None, statements):
+        connection.exec_driver_sql(statement)
     connection.execute(delete(settings).where(settings.c.name == _VERSION))
     connection.execute(insert(settings).values(name=_VERSION, value=str(number)))
