@@ -9,6 +9,7 @@ choice with index 0 is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
@@ -109,11 +110,12 @@ class ChatDecoder:
         if not isinstance(content, list):
             self._append_text("text", content)
             return
-        for is_thinking, run in groupby(lenient_objects(content), key=_is_thinking):
-            parts = list(run)
+        parts = lenient_objects(content)
+        for is_thinking, run in groupby(parts, key=lambda part: part.get("type") == "thinking"):
+            texts = list(run)
             if is_thinking:
-                parts = [text for part in parts for text in lenient_objects(part.get("thinking"))]
-            piece = "".join(lenient_str(part.get("text")) for part in parts)
+                texts = [text for part in texts for text in lenient_objects(part.get("thinking"))]
+            piece = "".join(lenient_str(text.get("text")) for text in texts)
             self._append_text("thinking" if is_thinking else "text", piece)
 
     def _append_text(self, kind: str, piece: object) -> None:
@@ -150,15 +152,9 @@ class ChatDecoder:
         return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop
 
 
-def _is_thinking(part: Payload) -> bool:
-    return part.get("type") == "thinking"
-
-
 def _parse_finish_reason(name: object) -> StopReason:
     """The stop reason of a reply without calls."""
-    if not isinstance(name, str):
-        return StopReason.END_TURN
-    return _STOP_REASONS.get(name, StopReason.END_TURN)
+    return _STOP_REASONS.get(lenient_str(name), StopReason.END_TURN)
 
 
 def _parse_begin(data: Payload) -> Begin:
@@ -170,18 +166,16 @@ def _parse_begin(data: Payload) -> Begin:
     )
 
 
+@dataclass(slots=True, eq=False)
 class _PendingCall:
     """A call and its arguments until it has a name."""
 
-    __slots__ = ("buffered", "extra", "id", "index", "is_open", "kind")
-
-    def __init__(self, index: int | None, id: str, kind: CallKind, entry: Payload) -> None:
-        self.extra = ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS)
-        self.index = index
-        self.id = id
-        self.kind = kind
-        self.is_open = False
-        self.buffered: list[str] = []
+    index: int | None
+    id: str
+    kind: CallKind
+    extra: ProviderData | None
+    is_open: bool = False
+    buffered: list[str] = field(default_factory=list)
 
 
 class ToolCallAssembler:
@@ -199,7 +193,9 @@ class ToolCallAssembler:
         index = entry.get("index")
         call = self._find(index, id, name)
         if call is None:
-            call = _PendingCall(index if isinstance(index, int) else None, id, kind, entry)
+            index = index if isinstance(index, int) else None
+            extra = ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS)
+            call = _PendingCall(index, id, kind, extra)
             self._calls.append(call)
         if call.is_open:
             self._builder.add(call, arguments)
@@ -244,26 +240,9 @@ def _parse_entry(entry: Payload) -> tuple[CallKind, str, str, str]:
     return kind, lenient_str(entry.get("id")), lenient_str(call.get("name")), text
 
 
-def _parse_call(entry: object) -> ToolCall | None:
-    """A complete call; None without a name, which only `ToolCallAssembler` can handle."""
-    if not isinstance(entry, dict):
-        return None
-    kind, id, name, arguments = _parse_entry(entry)
-    if not name:
-        return None
-    return ToolCall(
-        id,
-        name,
-        arguments,
-        kind,
-        extra=ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS),
-    )
-
-
 def parse_reply(body: Payload) -> Reply:
     """Raises `ReplyFailed` where the body is an error or has no choice."""
-    message = _simple_message(body)
-    parts = _simple_parts(message) if message is not None else None
+    parts = _simple_parts(body)
     if parts is None:
         return _parse_with_decoder(body)
     has_calls = any([type(part) is ToolCall for part in parts])
@@ -279,63 +258,51 @@ def parse_reply(body: Payload) -> Reply:
 
 def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
     """Stop reason and usage. Raises `ReplyFailed` like `parse_reply`."""
-    message = _simple_message(body)
-    if message is not None and message.get("content") and not message.get("tool_calls"):
-        stop = _parse_finish_reason(body["choices"][0].get("finish_reason"))
-        return stop, parse_usage(body.get("usage") or None)
     reply = parse_reply(body)
     return reply.stop, reply.usage
+
+
+def _simple_parts(body: Payload) -> list[Part] | None:
+    """The parts that the decoder would produce, for a body with one choice of only reasoning, text
+    and complete calls; None for any other body."""
+    choices = body.get("choices")
+    if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+        return None
+    message = choices[0].get("message")
+    if body.get("error") or body.get("object") == "error" or choices[0].get("index"):
+        return None
+    if type(message) is not dict or any(map(message.get, _RARE_FIELDS)):
+        return None
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    if isinstance(content, list) or not isinstance(calls, list):
+        return None
+    parts: list[Part] = []
+    if reasoning := lenient_str(message.get("reasoning_content") or message.get("reasoning")):
+        parts.append(Thinking(reasoning))
+    if content and isinstance(content, str):
+        parts.append(Text(content))
+    for entry in calls:
+        kind, id, name, arguments = _parse_entry(lenient_object(entry))
+        if not name:  # the decoder decides whether it is a call
+            return None
+        extra = ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS)
+        parts.append(ToolCall(id, name, arguments, kind, extra=extra))
+    return parts
 
 
 def _parse_with_decoder(body: Payload) -> Reply:
     """Decodes an unusual body as one chunk."""
     choices = body.get("choices")
-    chunk = body
     if isinstance(choices, list):
-        chunk = body | {"choices": [_as_delta(choice) for choice in choices]}
+        body = body | {"choices": [_as_delta(choice) for choice in choices]}
     decoder = ChatDecoder()
-    return collect_reply([*decoder.decode(b"", chunk), *decoder.done()])
-
-
-def _simple_message(body: Payload) -> Payload | None:
-    """The message of a body with one choice of only reasoning, text and calls; else None."""
-    choices = body.get("choices")
-    if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
-        return None
-    if body.get("error") or body.get("object") == "error" or choices[0].get("index"):
-        return None
-    message = choices[0].get("message")
-    return message if type(message) is dict and not any(map(message.get, _RARE_FIELDS)) else None
-
-
-def _simple_parts(message: Payload) -> list[Part] | None:
-    """The parts that the decoder would produce; None where only the decoder can."""
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
-    content, calls = message.get("content"), message.get("tool_calls")
-    parts: list[Part] = []
-    if reasoning and isinstance(reasoning, str):
-        parts.append(Thinking(reasoning))
-    if isinstance(content, list):
-        return None
-    if content and isinstance(content, str):
-        parts.append(Text(content))
-    if not calls:
-        return parts
-    parsed = [_parse_call(call) for call in calls] if isinstance(calls, list) else [None]
-    named = [call for call in parsed if call is not None]
-    return [*parts, *named] if len(named) == len(parsed) else None
+    return collect_reply([*decoder.decode(b"", body), *decoder.done()])
 
 
 def _as_delta(choice: Any) -> Any:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
         return choice
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        message = message | {
-            "tool_calls": [
-                call | {"index": index} if isinstance(call, dict) else call
-                for index, call in enumerate(calls)
-            ]
-        }
-    return choice | {"delta": message}
+    calls = enumerate(lenient_objects(message.get("tool_calls")))
+    indexed = [call | {"index": index} for index, call in calls]
+    return choice | {"delta": message | {"tool_calls": indexed}}

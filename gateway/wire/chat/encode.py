@@ -8,6 +8,7 @@ delta at the end, and usage last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -18,7 +19,6 @@ from gateway.core.events import (
     Delta,
     End,
     Event,
-    Fail,
     Open,
     Ping,
     Signature,
@@ -39,7 +39,7 @@ from gateway.core.parts import (
     ToolCall,
     UnknownPart,
 )
-from gateway.core.prompt import Prompt, ToolKind
+from gateway.core.prompt import Prompt, Tool, ToolKind
 from gateway.core.reply import Reply
 from gateway.errors import GatewayError
 from gateway.wire.chat.content import render_citation
@@ -63,16 +63,15 @@ _dumps: Final = orjson.dumps
 
 def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, set[str]]:
     """The body, and the names of what the format cannot express."""
-    message = _MessageBuilder(prompt, metadata)
-    for part in reply.parts:
-        message.add(part)
-    usage = reply.usage or Usage(input_tokens=metadata.input_tokens)
+    encoder = ChatEncoder(prompt, metadata)
+    message = encoder.render_message(reply.parts)
+    choice = {"index": 0, "message": message, "logprobs": None}
     body = _reply_fields("chat.completion", prompt, metadata) | {
-        "choices": [message.choice(reply.stop)],
-        "usage": render_usage(usage),
+        "choices": [choice | {"finish_reason": encoder.finish_reason(reply.stop)}],
+        "usage": _render_usage(reply.usage, metadata),
         "system_fingerprint": None,
     }
-    return body, message.dropped
+    return body, encoder.dropped
 
 
 def _reply_fields(kind: str, prompt: Prompt, metadata: ReplyMetadata) -> Payload:
@@ -84,163 +83,57 @@ def _reply_fields(kind: str, prompt: Prompt, metadata: ReplyMetadata) -> Payload
     }
 
 
-class _ReplyState:
-    """What streamed and complete replies keep of their parts. `dropped` names what the format
-    cannot express; `_legacy_functions`: the client declared its tools in the deprecated way, which
-    allows one call."""
-
-    __slots__ = (
-        *("_annotations", "_call_ids", "_content_length", "_has_refusal", "_legacy_functions"),
-        *("_metadata", "_reasoning_details", "dropped"),
-    )
-
-    def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
-        functions = [tool.definition for tool in prompt.tools if tool.kind is ToolKind.FUNCTION]
-        self._legacy_functions = bool(functions) and all(map(_is_legacy_function, functions))
-        self._metadata = metadata
-        self._call_ids: set[str] = set()
-        self._reasoning_details = ReasoningDetails(metadata.origin)
-        self._annotations: list[Payload] = []
-        self._content_length = 0
-        self._has_refusal = False
-        self.dropped: set[str] = set()
-
-    def _add_citations(self, citations: Iterable[Citation], length: int) -> None:
-        """Annotates the next text of the content, `length` characters long."""
-        start, self._content_length = self._content_length, self._content_length + length
-        for citation in citations:
-            annotation = render_citation(citation, start, self._content_length)
-            if annotation is None:
-                self.dropped.add("citations")
-            else:
-                self._annotations.append(annotation)
-
-    def _render_call(self, call: ToolCall, arguments: str) -> Payload | None:
-        """The next entry of `tool_calls`, its id valid and unique; None where the client takes no
-        further call."""
-        if self._legacy_functions and self._call_ids:
-            self.dropped.add("tool_calls")
-            return None
-        id = sanitize_name(call.id) if call.id else ""
-        if not id or id in self._call_ids:
-            id = sanitize_name(f"call_{self._metadata.reply_id}_{len(self._call_ids)}")
-        self._call_ids.add(id)
-        # A name without a namespace is the client's own already.
-        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
-        kind = str(call.kind)
-        entry: Payload = {"id": id, "type": kind}
-        entry[kind] = {"name": name, _ARGUMENT_FIELDS[call.kind]: arguments}
-        if call.extra is not None and call.extra.format is Format.CHAT:
-            entry |= call.extra.data
-        return entry
-
-    def _drop(self, part: Part) -> None:
-        match part:
-            case UnknownPart(name) | ServerToolCall(name=name) | ServerToolResult(name=name):
-                self.dropped.add(name)
-            case _:
-                self.dropped.add(type(part).__name__.lower())
-
-    def _finish_reason(self, stop: StopReason) -> str:
-        """Calls decide, because agents continue by this field."""
-        only_refusal = stop is StopReason.REFUSAL and self._has_refusal and not self._call_ids
-        if stop in _FINISH_REASONS and not only_refusal:
-            return _FINISH_REASONS[stop]
-        if not self._call_ids:
-            return "stop"
-        return "function_call" if self._legacy_functions else "tool_calls"
+def _render_usage(usage: Usage | None, metadata: ReplyMetadata) -> Payload:
+    """The counts, or the estimate where there are none."""
+    return render_usage(usage or Usage(input_tokens=metadata.input_tokens))
 
 
-def _is_legacy_function(definition: ProviderData | None) -> bool:
-    if definition is None or definition.format is not Format.CHAT:
-        return False
-    return "function" not in definition.data
+def _is_legacy_function(tool: Tool) -> bool:
+    definition = ProviderData.native_fields(tool.definition, Format.CHAT)
+    return bool(definition) and "function" not in definition
 
 
-class _MessageBuilder(_ReplyState):
-    """The one choice of a complete reply."""
-
-    __slots__ = ("_content", "_reasoning", "_refusals", "_tool_calls")
-
-    def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
-        super().__init__(prompt, metadata)
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._refusals: list[str] = []
-        self._tool_calls: list[Payload] = []
-
-    def add(self, part: Part) -> None:
-        match part:
-            case Text(text, citations):
-                self._content.append(text)
-                self._add_citations(citations, len(text))
-            case Thinking(text, signature, redacted):
-                self._reasoning.append(text)
-                self._reasoning_details.add(text, signature, redacted=redacted)
-            case Refusal(text):
-                self._refusals.append(text)
-            case ToolCall(arguments=arguments, kind=kind):
-                if kind is CallKind.FUNCTION:
-                    arguments = arguments or "{}"
-                if entry := self._render_call(part, arguments):
-                    self._tool_calls.append(entry)
-            case _:
-                self._drop(part)
-
-    def choice(self, stop: StopReason) -> Payload:
-        content, refusal = "".join(self._content), "".join(self._refusals)
-        self._has_refusal = bool(refusal)
-        no_content = bool(self._tool_calls or refusal) and not content
-        message: Payload = {
-            "role": "assistant",
-            "content": None if no_content else content,
-            "refusal": refusal or None,
-            "annotations": self._annotations,
-        }
-        if reasoning := "\n\n".join(filter(None, self._reasoning)):
-            message["reasoning_content"] = reasoning
-        if details := self._reasoning_details.entries:
-            message["reasoning_details"] = details
-        if self._tool_calls and self._legacy_functions:
-            message["function_call"] = self._tool_calls[0]["function"]
-        elif self._tool_calls:
-            message["tool_calls"] = self._tool_calls
-        finish_reason = self._finish_reason(stop)
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-
-
+@dataclass(slots=True)
 class _OpenPart:
     """One open part and the bytes around each of its pieces. `separator` precedes the first piece;
     `length` counts characters; `pieces` keeps those that are needed when the part closes."""
 
+    part: Part
+    prefix: bytes
+    suffix: bytes
+    separator: bytes = b""
+    length: int = 0
+    pieces: list[str] | None = None
+    citations: list[Citation] = field(default_factory=list)
+    signature: ProviderData | None = None
+
+
+class ChatEncoder:
+    """See `gateway.wire.codec.Encoder`. `_legacy_functions`: the client declared its tools in the
+    deprecated way, which allows one call."""
+
     __slots__ = (
-        *("citations", "length", "part", "pieces", "prefix", "separator", "signature", "suffix"),
+        *("_annotations", "_call_ids", "_chunk_head", "_chunk_tail", "_content_length", "dropped"),
+        *("_has_reasoning", "_has_refusal", "_include_usage", "_legacy_functions", "_metadata"),
+        *("_open_parts", "_reasoning_details"),
     )
 
-    def __init__(self, part: Part, prefix: bytes, suffix: bytes, separator: bytes = b"") -> None:
-        self.part = part
-        self.prefix = prefix
-        self.suffix = suffix
-        self.separator = separator
-        self.length = 0
-        self.pieces: list[str] | None = None
-        self.citations: list[Citation] = []
-        self.signature: Signature | None = None
-
-
-class ChatEncoder(_ReplyState):
-    """See `gateway.wire.codec.Encoder`."""
-
-    __slots__ = ("_chunk_head", "_chunk_tail", "_has_reasoning", "_include_usage", "_open_parts")
-
     def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
-        super().__init__(prompt, metadata)
         fields = _reply_fields("chat.completion.chunk", prompt, metadata)
         self._chunk_head = b'data: %b,"choices":[' % _dumps(fields)[:-1]
         self._include_usage = prompt.include_usage
         self._chunk_tail = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
+        functions = [tool for tool in prompt.tools if tool.kind is ToolKind.FUNCTION]
+        self._legacy_functions = bool(functions) and all(map(_is_legacy_function, functions))
+        self._metadata = metadata
         self._open_parts: dict[int, _OpenPart] = {}
+        self._call_ids: set[str] = set()
+        self._reasoning_details = ReasoningDetails(metadata.origin)
+        self._annotations: list[Payload] = []
+        self._content_length = 0
         self._has_reasoning = False
+        self._has_refusal = False
+        self.dropped: set[str] = set()
 
     def encode(self, event: Event) -> bytes:
         if type(event) is Delta:
@@ -248,14 +141,19 @@ class ChatEncoder(_ReplyState):
             if opened is None:
                 return b""
             piece = event.piece
-            if not isinstance(piece, str):
-                return self._keep(opened, piece)
+            if not isinstance(piece, str):  # sent when the reply ends
+                if isinstance(piece, Signature):
+                    opened.signature = piece.value
+                else:
+                    opened.citations.append(piece)
+                return b""
             separator = b"" if opened.length else opened.separator
             opened.length += len(piece)
             if opened.pieces is not None:
                 opened.pieces.append(piece)
             return separator + opened.prefix + _dumps(piece) + opened.suffix
-        return _HANDLERS[type(event)](self, event)
+        handler = _HANDLERS.get(type(event))
+        return handler(self, event) if handler else b""
 
     def encode_text_run(
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
@@ -277,14 +175,56 @@ class ChatEncoder(_ReplyState):
         """Nothing has to be closed: a missing finish reason marks an incomplete reply."""
         return error_frame(error)
 
+    def render_message(self, parts: Iterable[Part]) -> Payload:
+        """The message of a complete reply."""
+        texts: dict[type[Part], list[str]] = {Text: [], Thinking: [], Refusal: []}
+        calls: list[Payload] = []
+        for part in parts:
+            match part:
+                case Text(text) | Thinking(text) | Refusal(text):
+                    texts[type(part)].append(text)
+                    self._complete(part, len(text))
+                case ToolCall(arguments=arguments, kind=kind):
+                    if not arguments and kind is CallKind.FUNCTION:
+                        arguments = "{}"
+                    if call := self._render_call(part, arguments):
+                        calls.append(call)
+                case _:
+                    self._drop(part)
+        content, refusal = "".join(texts[Text]), "".join(texts[Refusal])
+        message: Payload = {
+            "role": "assistant",
+            "content": None if (calls or refusal) and not content else content,
+            "refusal": refusal or None,
+            "annotations": self._annotations,
+        }
+        if reasoning := "\n\n".join(filter(None, texts[Thinking])):
+            message["reasoning_content"] = reasoning
+        if details := self._reasoning_details.entries:
+            message["reasoning_details"] = details
+        if calls and self._legacy_functions:
+            message["function_call"] = calls[0]["function"]
+        elif calls:
+            message["tool_calls"] = calls
+        return message
+
+    def finish_reason(self, stop: StopReason) -> str:
+        """Calls decide, because agents continue by this field."""
+        only_refusal = stop is StopReason.REFUSAL and self._has_refusal and not self._call_ids
+        if stop in _FINISH_REASONS and not only_refusal:
+            return _FINISH_REASONS[stop]
+        if not self._call_ids:
+            return "stop"
+        return "function_call" if self._legacy_functions else "tool_calls"
+
     def _chunk(self, delta: bytes, finish_reason: bytes = b"null") -> bytes:
         chunk = b'%b{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]%b'
         return chunk % (self._chunk_head, delta, finish_reason, self._chunk_tail)
 
-    def _around(self, field: bytes, end: bytes = b"}") -> tuple[bytes, bytes]:
-        """The bytes before and after a piece in a field of the delta."""
+    def _open_part(self, part: Part, field: bytes, end: bytes = b"}") -> _OpenPart:
+        """A part whose pieces are sent between `field` and `end` of a delta."""
         prefix, suffix = self._chunk(b"%b\0%b" % (field, end)).split(b"\0")
-        return prefix, suffix
+        return _OpenPart(part, prefix, suffix)
 
     def _on_begin(self, event: Begin) -> bytes:
         return self._chunk(b'{"role":"assistant","content":""}')
@@ -292,23 +232,20 @@ class ChatEncoder(_ReplyState):
     def _on_ping(self, event: Ping) -> bytes:
         return PING
 
-    def _on_fail(self, event: Fail) -> bytes:
-        return b""
-
     def _on_open(self, event: Open) -> bytes:
         part = event.part
         out = b""
         match part:
             case Text(text):
-                opened = _OpenPart(part, *self._around(b'{"content":'))
+                opened = self._open_part(part, b'{"content":')
                 opened.citations += part.citations
-            case Thinking(text):
-                blank_line = self._chunk(b'{"reasoning_content":"\\n\\n"}')
-                separator = blank_line if self._has_reasoning else b""
-                opened = _OpenPart(part, *self._around(b'{"reasoning_content":'), separator)
-                opened.pieces = []
+            case Thinking(text, signature):
+                opened = self._open_part(part, b'{"reasoning_content":')
+                opened.pieces, opened.signature = [], signature
+                if self._has_reasoning:
+                    opened.separator = self._chunk(b'{"reasoning_content":"\\n\\n"}')
             case Refusal(text):
-                opened = _OpenPart(part, *self._around(b'{"refusal":'))
+                opened = self._open_part(part, b'{"refusal":')
             case ToolCall(arguments=text):
                 index = len(self._call_ids)
                 if (entry := self._render_call(part, "")) is None:
@@ -321,56 +258,85 @@ class ChatEncoder(_ReplyState):
         return out + self.encode(Delta(event.index, text)) if text else out
 
     def _open_call(self, call: ToolCall, index: int, entry: Payload) -> tuple[bytes, _OpenPart]:
-        kind = call.kind
         if self._legacy_functions:
             opening = _dumps({"function_call": entry["function"]})
             field, end = b'{"function_call":{"arguments":', b"}}"
         else:
             opening = _dumps({"tool_calls": [{"index": index} | entry]})
-            name = _ARGUMENT_FIELDS[kind]
-            field = f'{{"tool_calls":[{{"index":{index},"{kind}":{{"{name}":'.encode()
+            name = _ARGUMENT_FIELDS[call.kind]
+            field = f'{{"tool_calls":[{{"index":{index},"{call.kind}":{{"{name}":'.encode()
             end = b"}}]}"
-        return self._chunk(opening), _OpenPart(call, *self._around(field, end))
-
-    def _keep(self, opened: _OpenPart, piece: Citation | Signature) -> bytes:
-        """Keeps what is sent at the end of the reply."""
-        if isinstance(piece, Signature):
-            opened.signature = piece
-        else:
-            opened.citations.append(piece)
-        return b""
+        return self._chunk(opening), self._open_part(call, field, end)
 
     def _on_close(self, event: Close) -> bytes:
         opened = self._open_parts.pop(event.index, None)
         if opened is None:
             return b""
-        match opened.part:
-            case Text():
-                self._add_citations(opened.citations, opened.length)
-            case Thinking(signature=signature, redacted=redacted):
-                self._has_reasoning = self._has_reasoning or opened.length > 0
-                if opened.signature:
-                    signature = opened.signature.value
-                text = "".join(opened.pieces or ())
-                self._reasoning_details.add(text, signature, redacted=redacted)
-            case Refusal():
-                self._has_refusal = self._has_refusal or opened.length > 0
-            case ToolCall(kind=CallKind.FUNCTION) if not opened.length:
-                return b'%b"{}"%b' % (opened.prefix, opened.suffix)
+        part = opened.part
+        if isinstance(part, Thinking):
+            part = Thinking("".join(opened.pieces or ()), opened.signature, part.redacted)
+        elif isinstance(part, Text):
+            part = Text(citations=tuple(opened.citations))
+        elif isinstance(part, ToolCall) and part.kind is CallKind.FUNCTION and not opened.length:
+            return b'%b"{}"%b' % (opened.prefix, opened.suffix)
+        self._complete(part, opened.length)
         return b""
 
     def _on_end(self, event: End) -> bytes:
-        out = [self._chunk(b"{}", _dumps(self._finish_reason(event.stop))), _DONE]
+        out = [self._chunk(b"{}", _dumps(self.finish_reason(event.stop))), _DONE]
         # Client libraries merge the lists of several deltas by the index of the entries.
         annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
         lists = {"annotations": annotations, "reasoning_details": self._reasoning_details.entries}
         if lists := {name: entries for name, entries in lists.items() if entries}:
             out.insert(0, self._chunk(_dumps(lists)))
         if self._include_usage:
-            usage = event.usage or Usage(input_tokens=self._metadata.input_tokens)
-            usage_chunk = b'%b],"usage":%b}\n\n' % (self._chunk_head, _dumps(render_usage(usage)))
-            out.insert(-1, usage_chunk)
+            usage = _dumps(_render_usage(event.usage, self._metadata))
+            out.insert(-1, b'%b],"usage":%b}\n\n' % (self._chunk_head, usage))
         return b"".join(out)
+
+    def _complete(self, part: Part, length: int) -> None:
+        """Records what the end of the reply needs of a part with `length` characters."""
+        if isinstance(part, Text):
+            start, self._content_length = self._content_length, self._content_length + length
+            for citation in part.citations:
+                self._annotate(citation, start)
+        elif isinstance(part, Thinking):
+            self._has_reasoning = self._has_reasoning or length > 0
+            self._reasoning_details.add(part.text, part.signature, redacted=part.redacted)
+        elif isinstance(part, Refusal):
+            self._has_refusal = self._has_refusal or length > 0
+
+    def _annotate(self, citation: Citation, start: int) -> None:
+        """Annotates the last text of the content, which begins at `start`."""
+        annotation = render_citation(citation, start, self._content_length)
+        if annotation is None:
+            self.dropped.add("citations")
+        else:
+            self._annotations.append(annotation)
+
+    def _render_call(self, call: ToolCall, arguments: str) -> Payload | None:
+        """The next entry of `tool_calls`, its id valid and unique; None where the client takes no
+        further call."""
+        if self._legacy_functions and self._call_ids:
+            self.dropped.add("tool_calls")
+            return None
+        id = sanitize_name(call.id) if call.id else ""
+        if not id or id in self._call_ids:
+            id = sanitize_name(f"call_{self._metadata.reply_id}_{len(self._call_ids)}")
+        self._call_ids.add(id)
+        # A name without a namespace is the client's own already.
+        name = upstream_name(call.name, call.namespace) if call.namespace else call.name
+        kind = str(call.kind)
+        entry: Payload = {"id": id, "type": kind}
+        entry[kind] = {"name": name, _ARGUMENT_FIELDS[call.kind]: arguments}
+        return entry | ProviderData.native_fields(call.extra, Format.CHAT)
+
+    def _drop(self, part: Part) -> None:
+        match part:
+            case UnknownPart(name) | ServerToolCall(name=name) | ServerToolResult(name=name):
+                self.dropped.add(name)
+            case _:
+                self.dropped.add(type(part).__name__.lower())
 
 
 _HANDLERS: Final[dict[type[Event], Callable[[ChatEncoder, Any], bytes]]] = {
@@ -379,5 +345,4 @@ _HANDLERS: Final[dict[type[Event], Callable[[ChatEncoder, Any], bytes]]] = {
     Close: ChatEncoder._on_close,
     Ping: ChatEncoder._on_ping,
     End: ChatEncoder._on_end,
-    Fail: ChatEncoder._on_fail,
 }
