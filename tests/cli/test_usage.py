@@ -14,7 +14,8 @@ from gateway.cli import usage
 from gateway.cli.option_types import now_us
 from gateway.cli.output import format_time
 from gateway.store.lock import DATABASE_NAME
-from gateway.store.usage import COUNTS, Dimension
+from gateway.store.records import USAGE_COUNTS
+from gateway.store.usage import Dimension
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.store.sample_rows import intent, settlement
 
@@ -55,7 +56,7 @@ def ids(shell: CommandRunner) -> list[str]:
 
 def test_the_fields_are_those_of_the_ledger() -> None:
     assert tuple(Dimension) == usage.DIMENSIONS
-    assert usage.COUNTS == COUNTS
+    assert usage.USAGE_COUNTS == USAGE_COUNTS
 
 
 def test_this_month_by_key(shell: CommandRunner, ids: list[str]) -> None:
@@ -94,15 +95,15 @@ def test_the_shapes_for_scripts(shell: CommandRunner, ids: list[str]) -> None:
     assert set(told) == {"since", "until", "by", "usage", "total"}
     assert (told["by"], told["until"]) == (["day", "key"], None)
     (row,) = told["usage"]
-    assert set(row) == {"day", "key", *COUNTS}
-    assert told["total"] == {name: row[name] for name in COUNTS}
+    assert set(row) == {"day", "key", *USAGE_COUNTS}
+    assert told["total"] == {name: row[name] for name in USAGE_COUNTS}
     assert (row["requests"], row["estimated"], row["cost_micro"]) == (2, 1, 10**10)
 
 
 def test_comma_separated_values(shell: CommandRunner, ids: list[str]) -> None:
     text = shell("usage", "--by", "key", "--by", "hour", "--since", "60d", "--csv").stdout
     rows: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
-    counts = [name for name in COUNTS if name != "cost_micro"]
+    counts = [name for name in USAGE_COUNTS if name != "cost_micro"]
     assert list(rows[0]) == ["key", "name", "hour", *counts, "units"]
     assert {(row["key"], row["name"]) for row in rows} == set(
         zip(ids, ("alice", "bob"), strict=True)
@@ -145,7 +146,7 @@ def test_a_price_beside_the_units(shell: CommandRunner, ids: list[str], tmp_path
 def test_nothing_yet(shell: CommandRunner) -> None:
     shell.mint("alice")
     assert [line[0] for line in lines(shell("usage", "--by", "model").stdout)] == ["Model", "Total"]
-    assert shell.json("usage")["total"] == dict.fromkeys(COUNTS, 0)
+    assert shell.json("usage")["total"] == dict.fromkeys(USAGE_COUNTS, 0)
 
 
 @pytest.mark.parametrize(
