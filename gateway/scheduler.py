@@ -1,4 +1,4 @@
-"""Many deadlines on one timer of the event loop.
+"""When work runs on the event loop: many deadlines on one timer, and the stages of requests.
 
 Most deadlines are discarded long before they are due, so a timer for each would be expensive; an
 entry in a dict is cheap.
@@ -7,12 +7,25 @@ entry in a dict is cheap.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf
+from types import coroutine
 from typing import Final, Protocol
 
 MIN_INTERVAL: Final = 0.01
 """Seconds between two checks of all entries, so an entry can be called this late."""
+
+
+@coroutine
+def next_stage() -> Generator[None, None, None]:
+    """`await next_stage()` between two stages of a request: the others get their turn.
+
+    Under load some dozen requests are ready at once: then each stage runs for all of them before
+    the next one begins, its code and data still in the processor's caches. That saves a fifth of
+    all processor time (docs/performance.md); alone, a request pays about two microseconds. It does
+    what `asyncio.sleep(0)` does, in one call instead of two.
+    """
+    yield
 
 
 class Entry(Protocol):

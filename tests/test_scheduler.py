@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.scheduler import MIN_INTERVAL, DeadlineScheduler
+from gateway.scheduler import MIN_INTERVAL, DeadlineScheduler, next_stage
 
 LATE = 0.15
 """Seconds that a call can be late on a busy machine."""
@@ -241,3 +241,31 @@ async def test_thousands_of_entries_use_one_timer(scheduler: DeadlineScheduler) 
     await asyncio.sleep(LATE)
     assert all(len(entry.called) == 1 for entry in entries[:1000])
     assert len(scheduler) == timers(scheduler) == 0
+
+
+async def test_each_stage_runs_for_all_before_the_next_begins() -> None:
+    order: list[str] = []
+
+    async def handle(name: str) -> None:
+        for stage in "123":
+            order.append(stage + name)
+            await next_stage()
+
+    await asyncio.gather(*(handle(name) for name in "abc"))
+    assert order == ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c"]
+
+
+async def test_a_request_that_is_cancelled_ends_at_its_stage() -> None:
+    reached: list[int] = []
+
+    async def handle() -> None:
+        for stage in range(3):
+            reached.append(stage)
+            await next_stage()
+
+    task = asyncio.ensure_future(handle())
+    await next_stage()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert reached == [0]

@@ -88,6 +88,10 @@ class ClientRequest:
     query: str
     input_tokens: int
 
+    def ping(self) -> bytes:
+        """A keep-alive for the client before its reply has begun."""
+        return self.codec.rewriter(self.prompt).ping()
+
 
 class StreamCollector:
     """A stream that becomes one body, for upstreams that only stream: `receive` its bytes until

@@ -29,6 +29,7 @@ from gateway.routing.failure_policy import requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import GIVE_UP, Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
+from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
@@ -37,7 +38,6 @@ from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay, relay_body
-from gateway.server.stages import next_stage
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 
@@ -77,14 +77,13 @@ class Dispatch:
         """Raises `GatewayError` only while nothing was sent to the client."""
         client_request = self._client_request
         if client_request.prompt.stream:
-            ping = client_request.codec.rewriter(client_request.prompt).ping
             first_ping = client_request.snapshot.config.server.commit_after
-            self._client = ClientStream(self._request, self._exchange, ping, first_ping)
+            self._client = ClientStream(self._request, client_request.ping, first_ping)
         try:
             await self._acquire_quota()
             return await self._try_candidates()
         except GatewayError as error:
-            if self._client is None or not self._client.headers_sent:
+            if self._client is None or not self._exchange.headers_sent:
                 raise
             return await self._send_stream_error(self._client, error)
         finally:

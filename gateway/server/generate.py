@@ -16,6 +16,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.errors import InvalidUrl, ServiceUnavailable
 from gateway.routing.router import Candidate
+from gateway.scheduler import next_stage
 from gateway.server.attempt import ClientRequest, render_body, render_stream, reply_metadata
 from gateway.server.auth import authorize
 from gateway.server.client_stream import ClientStream
@@ -24,7 +25,6 @@ from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
 from gateway.server.relay import send_reply, send_reply_as_stream
 from gateway.server.request_body import read_json
-from gateway.server.stages import next_stage
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
@@ -98,8 +98,7 @@ async def answer_prewarm(
     reply = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
     if not client_request.prompt.stream:
         return await send_reply(request, render_body(client_request, metadata, reply, None), {})
-    ping = client_request.codec.rewriter(client_request.prompt).ping
-    client = ClientStream(request, request[EXCHANGE], ping, _NO_PING)
+    client = ClientStream(request, client_request.ping, _NO_PING)
     try:
         frames = render_stream(client_request, metadata, reply, None)
         return await send_reply_as_stream(request, client, frames, {})

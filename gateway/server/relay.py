@@ -17,13 +17,12 @@ from aiohttp import ClientConnectionResetError, web
 from gateway.config import Channel, Timeouts
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.runtime import Runtime
+from gateway.scheduler import next_stage
 from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, CompleteReply, malformed_reply
-from gateway.server.client_stream import ClientStream
+from gateway.server.client_stream import ClientStream, ResponseWriter
 from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
-from gateway.server.response_writer import ResponseWriter
-from gateway.server.stages import next_stage
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
 EOF_GRACE: Final = 0.5

@@ -11,7 +11,7 @@ from time import time
 import pytest
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.server.response_writer import ResponseWriter
+from gateway.server.client_stream import ResponseWriter
 
 Handler = Callable[[web.Request, ResponseWriter], Awaitable[web.StreamResponse]]
 
