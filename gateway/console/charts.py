@@ -1,60 +1,37 @@
-"""Draws a chart as an SVG that is shown as an image: no script, nothing from elsewhere, light or
-dark as the reader's system is. It must not know what the figures mean.
-
-Which figures of the overview are drawn, and how. It must not know pages, nor where figures come
-from.
+"""Charts of metrics over time: where everything is that `templates/chart.svg` draws, and the charts
+of the overview.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from gateway.admin.units import format_count, format_duration, format_units
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.overview import DAY_US, Overview, TimeBucket
 from gateway.store.usage import Metrics
 
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-
 WIDTH: Final = 480
 HEIGHT: Final = 220
-"""Of the view box: the page gives the size."""
+"""Of the view box: the page scales it."""
 
-_MOST_LABELS: Final = 7
-"""On the time axis: more would run into each other."""
+_TOP: Final = 8
+_BASELINE: Final = 166
+_RIGHT: Final = WIDTH - 6
+_CHARACTER_WIDTH: Final = 6.5
+_BAR_SHARE: Final = 0.7  # of the width of a column
 
-_STEPS: Final = 4
-"""On the axis of values."""
-
-_FONT: Final = "system-ui, sans-serif"
-
-_LOOK: Final = """
-:root { --ink: #566173; --line: #d5dae2;
-  --main: #3b74c4; --second: #c07a1a; --third: #3d8f5f; --bad: #b5484a; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #a3aebd; --line: #38424f;
-    --main: #6ba0ea; --second: #e0a04a; --third: #6cc18e; --bad: #e67f80; }
-}
-text { fill: var(--ink); }
-text.no_data, .axis.x text { text-anchor: middle; }
-.axis.y text { text-anchor: end; }
-.background { fill: none; }
-.line { fill: none; stroke: var(--line); stroke-width: 1; }
-.axis.x .guide { display: none; }
-"""
+_MAX_X_LABELS: Final = 7
+_MAX_Y_STEPS: Final = 4
 
 
 class Colour(StrEnum):
-    """What a series looks like; the colours are those of the style sheet."""
+    """A class of the template's style sheet."""
 
     MAIN = "main"
     SECOND = "second"
@@ -62,273 +39,252 @@ class Colour(StrEnum):
     BAD = "bad"
 
 
+class Kind(StrEnum):
+    """Bars are stacked; lines have gaps where there is no value."""
+
+    BARS = "bars"
+    LINES = "lines"
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One figure over time, a value for each label; None where there is none."""
+    """A value for each label, None where there is none."""
 
     name: str
     colour: Colour
     values: Sequence[float | None]
 
 
-def stacked_bars(
-    title: str,
-    labels: Sequence[str],
-    series: Sequence[Series],
-    format_value: Callable[[float], str],
-) -> bytes:
-    """Bars that add up, of whole numbers. `told` spells a value for the axis."""
-    return _draw_with_pygal("StackedBar", title, labels, series, format_value, 1, spacing=4)
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text of an axis or of the legend, and its coordinate."""
+
+    at: float
+    text: str
 
 
-def line_chart(
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A bar, from its upper left corner, or a dot around its centre; the text is the tooltip."""
+
+    x: float
+    y: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A series as it is drawn; `path` goes through the dots of lines."""
+
+    colour: Colour
+    legend: Label
+    marks: Sequence[Mark]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Everything that the template draws."""
+
+    title: str
+    kind: Kind
+    left: float
+    right: float
+    bar_width: float
+    x_axis: Sequence[Label]
+    y_axis: Sequence[Label]
+    curves: Sequence[Curve]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(curve.marks for curve in self.curves)
+
+
+def build_chart(
     title: str,
     labels: Sequence[str],
     series: Sequence[Series],
     format_value: Callable[[float], str],
     *,
-    min_step: float = 0.001,
-) -> bytes:
-    """Lines from nought upwards, with gaps where there is no value; `least` is how far apart the
-    figures of the axis are at least."""
-    return _draw_with_pygal(
-        "Line",
-        title,
-        labels,
-        series,
-        format_value,
-        min_step,
-        include_x_axis=True,
-        allow_interruptions=True,
-        dots_size=3,
-        stroke_style={"width": 2},
+    kind: Kind = Kind.BARS,
+    min_step: float = 1,
+) -> Chart:
+    """A chart whose y axis begins at 0 and has steps of `min_step` or more."""
+    steps = axis_steps(_highest(series, kind), min_step)
+    names = [format_value(step) for step in steps]
+    left = 10 + _CHARACTER_WIDTH * max(map(len, names))
+    column = (_RIGHT - left) / max(1, len(labels))
+    scale = (_BASELINE - _TOP) / steps[-1]
+    is_bars = kind is Kind.BARS
+    first_x = left + column * ((1 - _BAR_SHARE) / 2 if is_bars else 0.5)
+    bases = [0.0] * len(labels)
+    legend_at = left
+    curves = []
+    for one in series:
+        marks: list[Mark | None] = []
+        for number, value in enumerate(one.values):
+            if value is None or (is_bars and not value):
+                marks.append(None)
+                continue
+            top = _BASELINE - (bases[number] + value) * scale
+            text = f"{labels[number]}, {one.name}: {format_value(value)}"
+            marks.append(_mark(first_x + number * column, top, value * scale, text))
+            bases[number] += value if is_bars else 0
+        legend = Label(round(legend_at, 1), one.name)
+        drawn = [mark for mark in marks if mark is not None]
+        curves.append(Curve(one.colour, legend, drawn, "" if is_bars else _path(marks)))
+        legend_at += 32 + _CHARACTER_WIDTH * len(one.name)
+    every = ceil(len(labels) / _MAX_X_LABELS) or 1
+    return Chart(
+        title=title,
+        kind=kind,
+        left=round(left, 1),
+        right=_RIGHT,
+        bar_width=round(column * _BAR_SHARE, 1),
+        x_axis=[
+            Label(round(left + column * (number + 0.5), 1), labels[number])
+            for number in range(0, len(labels), every)
+        ],
+        y_axis=[
+            Label(round(_BASELINE - step * scale, 1), name)
+            for step, name in zip(steps, names, strict=True)
+        ],
+        curves=curves,
     )
 
 
-def _draw_with_pygal(
-    kind: str,
-    title: str,
-    labels: Sequence[str],
-    series: Sequence[Series],
-    told: Callable[[float], str],
-    least: float,
-    **look: Any,
-) -> bytes:
-    pygal = _library()
-    chart = getattr(pygal, kind)(
-        width=WIDTH,
-        height=HEIGHT,
-        margin=6,
-        style=_style(pygal),
-        css=(f"inline:{_LOOK}{_colours(series)}",),
-        js=(),
-        no_prefix=True,
-        legend_at_bottom=True,
-        legend_box_size=10,
-        truncate_legend=-1,
-        truncate_label=-1,
-        show_minor_x_labels=False,
-        x_labels_major_every=-(-len(labels) // _MOST_LABELS) or 1,
-        value_formatter=told,
-        **look,
-    )
-    chart.title = None
-    chart.x_labels = list(labels)
-    chart.y_labels = _axis(_highest(series, kind == "StackedBar"), least)
-    for each in series:
-        chart.add(each.name, list(each.values))
-    chart.add_xml_filter(lambda root: _plain(root, title))
-    drawn: bytes = chart.render()
-    return drawn
+def _highest(series: Sequence[Series], kind: Kind) -> float:
+    columns = zip(*(one.values for one in series), strict=True)
+    combine = sum if kind is Kind.BARS else max
+    return max((combine(value or 0 for value in column) for column in columns), default=0)
 
 
-def _library() -> Any:
-    """Imported for the first chart: most gateways that start will draw none soon."""
-    import pygal  # type: ignore[import-untyped]  # it ships no types
-
-    # It leaves a finder for its maps behind, which every import that fails would ask in a way that
-    # Python warns of.
-    sys.meta_path[:] = [
-        finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)
-    ]
-    return pygal
-
-
-def _highest(series: Sequence[Series], added: bool) -> float:
-    """Of all values or, where they are added up, of the sums."""
-    columns = zip(*(each.values for each in series), strict=True)
-    heights = ([value or 0 for value in column] for column in columns)
-    return max((sum(each) if added else max(each) for each in heights), default=0)
-
-
-def _axis(top: float, least: float) -> list[float]:
-    """Round figures from nought to above the top, `_STEPS` or fewer and none of them closer than
-    the least."""
-    rough = max(top / _STEPS, least)
+def axis_steps(highest: float, min_step: float) -> list[float]:
+    """Round numbers from 0 to at least the highest value."""
+    rough = max(highest / _MAX_Y_STEPS, min_step)
     magnitude = 10 ** floor(log10(rough))
-    step = next(each for each in (1, 2, 2.5, 5, 10) if each * magnitude >= rough) * magnitude
-    if step < 5 * least:
-        step = ceil(step / least) * least
-    return [step * number for number in range(max(1, ceil(top / step)) + 1)]
+    step = next(n for n in (1, 2, 2.5, 5, 10) if n * magnitude >= rough) * magnitude
+    if step < 5 * min_step:
+        step = ceil(step / min_step) * min_step
+    return [step * number for number in range(max(1, ceil(highest / step)) + 1)]
 
 
-def _style(pygal: Any) -> Any:
-    return pygal.style.Style(
-        font_family=_FONT,
-        label_font_size=11,
-        major_label_font_size=11,
-        legend_font_size=12,
-        no_data_font_size=16,
-    )
+def _mark(x: float, y: float, height: float, text: str) -> Mark:
+    return Mark(round(x, 1), round(y, 1), round(height, 1), text)
 
 
-def _colours(series: Sequence[Series]) -> str:
+def _path(marks: Sequence[Mark | None]) -> str:
+    """`M` begins a line, `L` continues it."""
+    previous = [None, *marks]
     return "".join(
-        f".color-{number} .line {{ stroke: var(--{each.colour}); stroke-width: 2; }}\n"
-        f".color-{number} .rect, .color-{number} .dot, rect.color-{number}"
-        f" {{ fill: var(--{each.colour}); }}\n"
-        for number, each in enumerate(series)
+        f"{'L' if before else 'M'}{mark.x} {mark.y}"
+        for before, mark in zip(previous, marks, strict=False)
+        if mark is not None
     )
-
-
-def _plain(root: Element, title: str) -> Element:
-    """Without remarks and what only a script would use; its title is the chart's."""
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if (
-                not isinstance(child.tag, str)
-                or child.tag in ("script", "desc")
-                or _is_overlay(child)
-            ):
-                parent.remove(child)
-    named = root.find("title")
-    if named is not None:
-        named.text = title
-    return root
-
-
-def _is_overlay(element: Element) -> bool:
-    """The box that a script would fill when the reader points at a value."""
-    return "tooltip-overlay" in element.get("class", "").split()
-
-
-_MILLION: Final = 1_000_000
-_THOUSAND: Final = 1000
-
-Draw = Callable[[str, Sequence[str], Sequence[Series], Callable[[float], str]], bytes]
-Value = Callable[[Metrics], float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart over time: its curves with their values, and in words what comes of it in all."""
+class MetricChart:
+    """A chart of the overview; `summary` describes it in words."""
 
     title: str
-    draw: Draw
-    curves: Sequence[tuple[str, Colour, Value]]
+    curves: Sequence[tuple[str, Colour, Callable[[Metrics], float | None]]]
+    summary: Callable[[Metrics], str]
     format_value: Callable[[float], str]
-    total: Callable[[Metrics], str]
+    kind: Kind = Kind.BARS
+    min_step: float = 1
 
-    def render(self, overview: Overview) -> bytes:
-        """As an SVG."""
-        labels = [bucket_label(overview.step, each) for each in overview.series]
-        series = [
-            Series(name, tone, [value(each) for each in overview.series])
-            for name, tone, value in self.curves
-        ]
-        return self.draw(self.title, labels, series, self.format_value)
+    def build(self, overview: Overview) -> Chart:
+        buckets = overview.series
+        return build_chart(
+            self.title,
+            [bucket_label(overview.step, bucket) for bucket in buckets],
+            [
+                Series(name, colour, [value(bucket) for bucket in buckets])
+                for name, colour, value in self.curves
+            ],
+            self.format_value,
+            kind=self.kind,
+            min_step=self.min_step,
+        )
 
 
-def bucket_label(step: int, each: TimeBucket) -> str:
-    """When it began: its hour, or its day."""
-    moment = datetime.fromtimestamp(each.at // _MILLION, UTC)
+def bucket_label(step: int, bucket: TimeBucket) -> str:
+    """The hour or the day at which it begins."""
+    moment = datetime.fromtimestamp(bucket.at // 1_000_000, UTC)
     return f"{moment:%b} {moment.day}" if step >= DAY_US else f"{moment:%H:%M}"
 
 
-def _requests(figures: Metrics) -> str:
-    return f"{format_count(figures.requests)}, {format_count(figures.errors)} of them failed"
-
-
-def _tokens(figures: Metrics) -> str:
-    return f"{format_count(figures.input_tokens)} in, {format_count(figures.output_tokens)} out"
-
-
-def _times(figures: Metrics) -> str:
-    first, whole = (
-        format_duration(figures.mean_first_event_us),
-        format_duration(figures.mean_total_us),
-    )
-    if first is None:
-        return "no reply"
-    return f"the first event after {first}, the whole reply after {whole}, on average"
-
-
-def _cached(figures: Metrics) -> str:
-    share = figures.cached_share
-    return "no input" if share is None else f"{share * 100:.0f} % of the input"
-
-
-def _seconds(microseconds: int | None) -> float | None:
-    return None if microseconds is None else microseconds / _MILLION
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else share * 100
-
-
-def _axis_value(number: float) -> str:
-    """`950`, `1.5k`, `20M`: for an axis."""
-    for scale, letter in ((_MILLION * _THOUSAND, "G"), (_MILLION, "M"), (_THOUSAND, "k")):
+def short_number(number: float) -> str:
+    """`950`, `1.5k`, `20M`."""
+    for scale, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= scale:
             return f"{number / scale:g}{letter}"
     return f"{number:g}"
 
 
-CHARTS: Final[Mapping[str, Chart]] = {
-    "requests": Chart(
+def _latency_summary(metrics: Metrics) -> str:
+    first = format_duration(metrics.mean_first_event_us)
+    duration = format_duration(metrics.mean_total_us)
+    if first is None:
+        return "no reply"
+    return f"mean time to first token {first}, mean duration {duration}"
+
+
+def _cache_summary(metrics: Metrics) -> str:
+    share = metrics.cached_share
+    return "no input" if share is None else f"{share * 100:.0f} % of the input"
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+CHARTS: Final[Mapping[str, MetricChart]] = {
+    "requests": MetricChart(
         "Requests",
-        stacked_bars,
         (
-            ("Succeeded", Colour.MAIN, lambda each: each.requests - each.errors),
-            ("Failed", Colour.BAD, lambda each: each.errors),
+            ("Succeeded", Colour.MAIN, lambda m: m.requests - m.errors),
+            ("Failed", Colour.BAD, lambda m: m.errors),
         ),
-        _axis_value,
-        _requests,
+        lambda m: f"{format_count(m.requests)}, {format_count(m.errors)} of them failed",
+        short_number,
     ),
-    "tokens": Chart(
+    "tokens": MetricChart(
         "Tokens",
-        stacked_bars,
         (
-            ("Input", Colour.MAIN, lambda each: each.input_tokens - each.cache_read_tokens),
-            ("Input from the cache", Colour.THIRD, lambda each: each.cache_read_tokens),
-            ("Output", Colour.SECOND, lambda each: each.output_tokens),
+            ("Input", Colour.MAIN, lambda m: m.input_tokens - m.cache_read_tokens),
+            ("Cached input", Colour.THIRD, lambda m: m.cache_read_tokens),
+            ("Output", Colour.SECOND, lambda m: m.output_tokens),
         ),
-        _axis_value,
-        _tokens,
+        lambda m: f"{format_count(m.input_tokens)} in, {format_count(m.output_tokens)} out",
+        short_number,
     ),
-    "units": Chart(
+    "units": MetricChart(
         "Units",
-        stacked_bars,
-        (("Units", Colour.MAIN, lambda each: each.cost_micro / MICRO_PER_UNIT),),
-        _axis_value,
-        lambda figures: format_units(figures.cost_micro),
+        (("Units", Colour.MAIN, lambda m: m.cost_micro / MICRO_PER_UNIT),),
+        lambda m: format_units(m.cost_micro),
+        short_number,
     ),
-    "times": Chart(
-        "Time",
-        line_chart,
+    "times": MetricChart(
+        "Latency",
         (
-            ("First event", Colour.MAIN, lambda each: _seconds(each.mean_first_event_us)),
-            ("Whole reply", Colour.SECOND, lambda each: _seconds(each.mean_total_us)),
+            ("Time to first token", Colour.MAIN, lambda m: _times(m.mean_first_event_us, 1e-6)),
+            ("Duration", Colour.SECOND, lambda m: _times(m.mean_total_us, 1e-6)),
         ),
-        lambda seconds: format_duration(round(seconds * _MILLION)) or "",
-        _times,
+        _latency_summary,
+        lambda seconds: format_duration(round(seconds * 1e6)) or "",
+        kind=Kind.LINES,
+        min_step=0.001,
     ),
-    "cache": Chart(
-        "Input read from the cache",
-        partial(line_chart, min_step=25),
-        (("Share of the input", Colour.THIRD, lambda each: _percent(each.cached_share)),),
-        lambda percent: f"{percent:g} %",
-        _cached,
+    "cache": MetricChart(
+        "Cached input",
+        (("Share of the input", Colour.THIRD, lambda m: _times(m.cached_share, 100)),),
+        _cache_summary,
+        lambda percent: f"{percent:.3g} %",
+        kind=Kind.LINES,
+        min_step=25,
     ),
 }
-"""By the name that its address has."""
+"""By the name in the path of the image."""

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from gateway import __version__
 from gateway.admin import units
 from gateway.config import Money
+from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SESSION, STATIC
 from gateway.core.text import escape_unprintable
@@ -166,11 +167,12 @@ def _assets(folder: Path) -> dict[str, str]:
     }
 
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""A drawing is a document of its own, with its colours in it."""
+_CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""A chart is a document with a style sheet of its own."""
 
 
-def svg_response(image: bytes) -> web.Response:
-    """The drawing for an `<img>`; looked at by itself it can do nothing either."""
-    headers = {"Content-Security-Policy": _POLICY}
-    return web.Response(body=image, content_type="image/svg+xml", headers=headers)
+def render_chart(request: web.Request, chart: Chart) -> web.Response:
+    """The chart as an SVG, for an `<img>`."""
+    image = request.app[TEMPLATES].render("chart.svg", chart=chart, width=WIDTH, height=HEIGHT)
+    headers = {"Content-Security-Policy": _CHART_POLICY}
+    return web.Response(text=image, content_type="image/svg+xml", headers=headers)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gateway.admin.operations import AdminOperations
-from gateway.console.charts import Colour, Series, stacked_bars
+from gateway.console.charts import Chart, Colour, Series, build_chart, short_number
 from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.quota.limits import HolderKind, Quota
 from gateway.store.usage import Dimension, UsageRow
@@ -109,13 +109,11 @@ async def usage_by_model(desk: AdminOperations, now: int, token_id: str) -> list
     return await desk.get_usage((Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id)
 
 
-def draw_daily_usage(days: Sequence[DailyUsage]) -> bytes:
-    """The units of each day, as an SVG."""
+def daily_chart(days: Sequence[DailyUsage]) -> Chart:
+    """The units of each day."""
     units = Series("Units", Colour.MAIN, [day.cost_micro / MICRO_PER_UNIT for day in days])
     labels = [day.date[5:] for day in days]
-    return stacked_bars(
-        f"Units by day, last {len(days)} days", labels, [units], lambda n: f"{n:,.0f}"
-    )
+    return build_chart(f"Units by day, last {len(days)} days", labels, [units], short_number)
 
 
 def _first(now: int) -> datetime:

@@ -195,5 +195,5 @@ def test_it_starts_without_what_few_need(tmp_path: Path) -> None:
         lines = gateway.stderr.splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
     assert "gateway.console.app" in imported
-    rare = {"gateway.simulator", "jinja2", "pygal", "rich", "sqlalchemy.dialects.postgresql"}
+    rare = {"gateway.simulator", "jinja2", "rich", "sqlalchemy.dialects.postgresql"}
     assert imported.isdisjoint(rare), imported & rare

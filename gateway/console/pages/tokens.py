@@ -6,7 +6,6 @@ A new key is shown on the first page after it was made, and never again.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +13,14 @@ from aiohttp import web
 
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import FormInputError, parse_overlap
-from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once, svg_response
+from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
 from gateway.console.usage_view import (
     DAYS,
     BudgetRow,
     Spend,
     budget_rows,
+    daily_chart,
     daily_usage,
-    draw_daily_usage,
     limit_rows,
     spend_of,
     usage_by_model,
@@ -105,11 +104,10 @@ async def show_token(request: web.Request) -> web.Response:
 
 
 async def draw_usage(request: web.Request) -> web.Response:
-    """Beside the loop: drawing takes a while."""
     office = request.app[CONTEXT]
     token = await requested_token(request)
     days = await daily_usage(office.operations, office.now(), token.id)
-    return svg_response(await asyncio.to_thread(draw_daily_usage, days))
+    return render_chart(request, daily_chart(days))
 
 
 async def disable(request: web.Request) -> web.Response:
