@@ -100,7 +100,7 @@ class Accounts:
         for channel, account in self._all():
             if (channel.name, account.name) == place:
                 return channel, account
-        raise UnknownAccount("/".join(place))
+        raise UnknownAccount(*place)
 
     def _describe(self, report: HealthReport, account: Account, now: float) -> AccountView:
         standing = report.status

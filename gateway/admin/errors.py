@@ -1,32 +1,57 @@
-"""What the desk will not do, in words for the operator and a code for scripts.
-
-This room must not know HTTP, nor who asks.
-"""
+"""Errors of admin operations: a message for people, a code for scripts, an HTTP status."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.store.records import Token
 
 
 class AdminError(Exception):
-    """What the desk will not do; the message is for the operator, `code` for scripts."""
+    """`details` are further fields of the error's JSON."""
 
+    status = 400
     code = "refused"
+    details: Mapping[str, Any] = {}
 
 
-class UnknownKey(AdminError):
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """`path` leads to the field from the form inwards; it is empty for the form as a whole."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    def __str__(self) -> str:
+        path = ".".join(map(str, self.path))
+        return f"{path}: {self.message}" if path else self.message
+
+
+class FormError(AdminError):
+    """The message has every invalid field."""
+
+    code = "invalid_request"
+
+    def __init__(self, *field_errors: FieldError) -> None:
+        super().__init__("; ".join(map(str, field_errors)))
+        self.field_errors = field_errors
+        self.details = {"mistakes": field_errors}
+
+
+class NotFound(AdminError):
+    status = 404
+
+
+class UnknownKey(NotFound):
     code = "key_not_found"
 
     def __init__(self, token_id: str) -> None:
         super().__init__(f"No key has the id {token_id}.")
 
 
-class UnknownGroup(AdminError):
-    """`known` are the names of the groups that exist."""
-
+class UnknownGroup(NotFound):
     code = "group_not_found"
 
     def __init__(self, name: str, existing: Sequence[str]) -> None:
@@ -35,69 +60,72 @@ class UnknownGroup(AdminError):
         )
 
 
-class UnknownRequest(AdminError):
+class UnknownRequest(NotFound):
     code = "request_not_found"
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(f"The ledger has no request {request_id}.")
+        super().__init__(f"The request log has no request {request_id}.")
 
 
-class UnknownAccount(AdminError):
-    """`name` is channel/account."""
-
+class UnknownAccount(NotFound):
     code = "account_not_found"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The running configuration has no account {name}.")
+    def __init__(self, channel: str, account: str) -> None:
+        super().__init__(f"The running configuration has no account {channel}/{account}.")
 
 
-class UnknownModel(AdminError):
-    """`known` are the models that the channel has; `sent` is None where it was to be any."""
+class UnknownModel(NotFound):
+    """`requested` is None if any model of the channel would do."""
 
     code = "model_not_found"
 
     def __init__(self, channel: str, requested: str | None, existing: Sequence[str]) -> None:
-        what = f"no model {requested}" if requested is not None else "no model of the catalog"
-        super().__init__(f"Channel {channel} has {what}; it has: {', '.join(existing)}.")
+        missing = "no model of the catalog" if requested is None else f"no model {requested}"
+        super().__init__(f"Channel {channel} has {missing}; it has: {', '.join(existing)}.")
 
 
 class ReloadUnavailable(AdminError):
+    status = 409
     code = "nothing_to_reload"
 
     def __init__(self) -> None:
-        super().__init__("No gateway that was started with a configuration file serves here.")
+        super().__init__("No gateway with a configuration file is running.")
 
 
 class TooManySubscribers(AdminError):
+    status = 503
     code = "too_many_subscribers"
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"{limit} subscribers follow the feed already: try again later.")
+        super().__init__(f"The feed has {limit} subscribers, the maximum: try again later.")
 
 
 class GroupExists(AdminError):
+    status = 409
     code = "group_exists"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is a group {name} already.")
+        super().__init__(f"Group {name} already exists.")
 
 
 class GroupInUse(AdminError):
-    """Revoked keys count too: their token goes on naming the group."""
+    """Revoked keys count too: their rows still refer to the group."""
 
+    status = 409
     code = "group_in_use"
 
-    def __init__(self, name: str, users: Sequence[Token]) -> None:
-        shown = ", ".join(f"{token.name} ({token.id})" for token in users[:5])
-        more = f" and {len(users) - 5} more" if len(users) > 5 else ""
-        super().__init__(f"Group {name} is still named by keys: {shown}{more}.")
+    def __init__(self, name: str, tokens: Sequence[Token]) -> None:
+        listed = ", ".join(f"{token.name} ({token.id})" for token in tokens[:5])
+        more = f" and {len(tokens) - 5} more" if len(tokens) > 5 else ""
+        super().__init__(f"Group {name} still has keys: {listed}{more}.")
 
 
 class KeyRevoked(AdminError):
+    status = 409
     code = "key_revoked"
 
     def __init__(self, token: Token) -> None:
-        super().__init__(f"{token.name} ({token.id}) was revoked for good: mint another key.")
+        super().__init__(f"{token.name} ({token.id}) is revoked permanently: create another key.")
 
 
 class ExpiryPassed(AdminError):
@@ -111,8 +139,8 @@ class ExpiryPassed(AdminError):
 
 @dataclass(frozen=True, slots=True)
 class ImportRowError:
-    """What is wrong with one of many: `index` counts them from 0, `field` is a path such as
-    `limits.budget`, empty where it is all of it."""
+    """`index` counts the rows from 0, `field` is a path such as `limits.budget`, empty for the row
+    as a whole."""
 
     index: int
     field: str
@@ -120,10 +148,10 @@ class ImportRowError:
 
 
 class ImportRejected(AdminError):
-    """Nothing of it was made. `slips` are all that could be found."""
+    """No key was created; `row_errors` has everything that is wrong."""
 
     code = "import_refused"
 
-    def __init__(self, slips: Sequence[ImportRowError]) -> None:
-        super().__init__("; ".join(f"{each.index}.{each.field}: {each.message}" for each in slips))
-        self.row_errors = tuple(slips)
+    def __init__(self, row_errors: Sequence[ImportRowError]) -> None:
+        super().__init__("; ".join(f"{e.index}.{e.field}: {e.message}" for e in row_errors))
+        self.row_errors = tuple(row_errors)

@@ -16,6 +16,7 @@ from typing import Final
 
 from gateway.admin.errors import TooManySubscribers
 from gateway.admin.operations import AdminOperations
+from gateway.store import logs
 from gateway.store.logs import LogFilter
 from gateway.store.records import Entry, ExchangeState, RequestRow, Settlement
 
@@ -56,7 +57,7 @@ class Feed:
         max_subscribers: int = MAX_SUBSCRIBERS,
     ) -> None:
         self.closed = False
-        self._desk = operations
+        self._operations = operations
         self._capacity = capacity
         self._most = max_subscribers
         self._marks: deque[FeedEntry] = deque(maxlen=capacity)
@@ -104,7 +105,7 @@ class Feed:
             position = self._end
             if after is not None:
                 position = await self._behind(after)
-            yield Subscription(self, self._desk, log_filter, position, after, opened=opened)
+            yield Subscription(self, self._operations, log_filter, position, after, opened=opened)
         finally:
             self._subscribers -= 1
 
@@ -142,7 +143,9 @@ class Feed:
         """So that whoever followed the gateway before it was restarted can go on."""
         if self.start > 0:
             return  # some of this run are forgotten: there would be a gap between
-        ids = await self._desk.ids_ended_before(self._capacity)
+        ids = await logs.ended_in_earlier_runs(
+            self._operations.database, self._operations.boot_id, self._capacity
+        )
         if self._knows_earlier_runs or self.start > 0:
             return  # both may have changed meanwhile
         self._knows_earlier_runs = True
@@ -162,16 +165,16 @@ class Subscription:
     def __init__(
         self,
         feed: Feed,
-        desk: AdminOperations,
-        wanted: LogFilter,
+        operations: AdminOperations,
+        log_filter: LogFilter,
         position: int,
         after: str | None,
         *,
         opened: bool,
     ) -> None:
         self._feed = feed
-        self._desk = desk
-        self._wanted = wanted
+        self._operations = operations
+        self._log_filter = log_filter
         self._position = position
         self._after = after
         self._opened = opened
@@ -197,7 +200,7 @@ class Subscription:
         ids = [id_ for id_, ended in marks if ended or self._opened]
         if not ids:
             return []
-        found = await self._desk.get_requests(ids, self._wanted)
+        found = await logs.get_many(self._operations.database, ids, self._log_filter)
         # A request that has ended in the meantime comes with its end.
         return [
             found[id_]

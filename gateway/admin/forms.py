@@ -1,52 +1,41 @@
-"""What may be asked of the desk, checked: every field that is wrong is named, at once.
-
-This room must not know HTTP, nor whether what is named exists. Forms of keys and groups have files
-of their own.
-"""
+"""Queries and bodies of the admin API; an error names every invalid field at once."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from gateway.admin.errors import FieldError, FormError
 from gateway.admin.export import ExportFormat
 from gateway.admin.field_types import GroupName, QueryTimestamp
-from gateway.admin.operations import LogPage
 from gateway.core.formats import Format
-from gateway.store.logs import LogFilter
+from gateway.store.logs import MAX_PAGE, LogFilter
 from gateway.store.records import ExchangeState
 from gateway.store.usage import Dimension
 
-_PAGE_LIMIT = 1000
 _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """`path` leads to the field, from the form inwards; it is empty where all of it is wrong."""
-
-    path: tuple[str | int, ...]
-    message: str
-
-    def __str__(self) -> str:
-        path = ".".join(str(step) for step in self.path)
-        return f"{path}: {self.message}" if path else self.message
-
-
-class FormError(Exception):
-    """The form is wrong; the message names every field and what is wrong with it."""
-
-    def __init__(self, *mistakes: FieldError) -> None:
-        super().__init__("; ".join(str(mistake) for mistake in mistakes))
-        self.field_errors = mistakes
 
 
 class Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+F = TypeVar("F", bound=Form)
+
+
+def validate(form: type[F], content: Any) -> F:
+    """Raises FormError."""
+    if not isinstance(content, dict):
+        raise FormError(FieldError((), "The body must be a JSON object."))
+    try:
+        return form.model_validate(content)
+    except ValidationError as error:
+        errors = error.errors(include_input=False, include_context=False, include_url=False)
+        raise FormError(*(FieldError(each["loc"], each["msg"]) for each in errors)) from None
 
 
 def _parse_status(text: Any) -> range | None:
@@ -59,12 +48,8 @@ def _parse_status(text: Any) -> range | None:
     return range(int(text), int(text) + 1)
 
 
-StatusRange = Annotated[Any, BeforeValidator(_parse_status)]
-"""One status, or a class of them (`5xx`), as a range."""
-
-
 class LogFilterForm(Form):
-    """The query of rows; see `Wanted` for what its fields mean. Times are Unix microseconds."""
+    """The fields of `LogFilter`; `status` is one status or a class of them (`5xx`)."""
 
     since: QueryTimestamp | None = None
     until: QueryTimestamp | None = None
@@ -75,39 +60,34 @@ class LogFilterForm(Form):
     channel: str | None = None
     account: str | None = None
     state: ExchangeState | None = None
-    status: StatusRange = None
+    status: Annotated[Any, BeforeValidator(_parse_status)] = None
     error_code: str | None = None
     text: str | None = None
 
     def to_filter(self) -> LogFilter:
-        return LogFilter(**{name: getattr(self, name) for name in LogFilterForm.model_fields})
+        return LogFilter(**{field.name: getattr(self, field.name) for field in fields(LogFilter)})
 
 
 class LogPageForm(LogFilterForm):
-    """The query of a page of the ledger; see `Page`."""
+    """A page of the request log; `before` and `after` are ids."""
 
-    limit: int = Field(default=50, ge=1, le=_PAGE_LIMIT)
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE)
     before: str | None = None
     after: str | None = None
 
-    def to_page(self) -> LogPage:
-        return LogPage(**dict(self))
-
 
 class ExportForm(LogFilterForm):
-    """The query of all rows that are wanted."""
-
     format: ExportFormat = ExportFormat.JSONL
 
 
 class FeedForm(LogFilterForm):
-    """The query of requests as they end; with `opened` also as they begin."""
+    """Requests as they end; with `opened` also as they begin."""
 
     opened: bool = False
 
 
 class OverviewForm(Form):
-    """The query of an overview; without `until` up to now."""
+    """Without `until`, up to now."""
 
     since: QueryTimestamp
     until: QueryTimestamp | None = None
@@ -118,11 +98,8 @@ def _split_list(text: Any) -> Any:
 
 
 class UsageForm(Form):
-    """The query of what was used: by which dimensions, in this order, and of what.
-
-    Times are Unix microseconds; each means the beginning of the hour that it is in, so that spans
-    which meet have no hour in common.
-    """
+    """Usage by dimensions, in this order. `since` and `until` are Unix microseconds, rounded down
+    to the hour, so that adjacent spans have no hour in common."""
 
     by: Annotated[tuple[Dimension, ...], BeforeValidator(_split_list)] = (Dimension.KEY,)
     since: QueryTimestamp | None = None
@@ -133,28 +110,14 @@ class UsageForm(Form):
 
 
 class ProbeForm(Form):
-    """The query of a try: without a model the channel's first is asked for."""
+    """Without a model, the channel's first one is used."""
 
     model: str | None = None
 
 
 class RouteForm(Form):
-    """The query of a forecast; without a group every model is reached."""
+    """Without a group, all models are allowed."""
 
     group: GroupName | None = None
     model: str
     format: Format
-
-
-F = TypeVar("F", bound=Form)
-
-
-def validate(form: type[F], fields: Any) -> F:
-    """The form filled with what came over the wire. Raises FormError."""
-    if not isinstance(fields, dict):
-        raise FormError(FieldError((), "The body must be a JSON object."))
-    try:
-        return form.model_validate(fields)
-    except ValidationError as error:
-        mistakes = error.errors(include_input=False, include_context=False, include_url=False)
-        raise FormError(*(FieldError(each["loc"], each["msg"]) for each in mistakes)) from None

@@ -12,11 +12,10 @@ import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from gateway.admin import errors
 from gateway.admin.api import build_admin_app
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
-from gateway.admin.forms import FormError
+from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, add_guard
 from gateway.console.pages import PAGES
@@ -24,14 +23,6 @@ from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirec
 from gateway.store.errors import StoreError
 
 log = logging.getLogger(__name__)
-
-_UNKNOWN = (
-    errors.UnknownKey,
-    errors.UnknownGroup,
-    errors.UnknownRequest,
-    errors.UnknownAccount,
-    errors.UnknownModel,
-)
 
 
 def build_console_app(office: ConsoleContext) -> web.Application:
@@ -69,11 +60,9 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Whatever a page cannot do is a page too."""
     try:
         return await handler(request)
-    except FormError as error:
-        return _error(request, 400, str(error))
-    except _UNKNOWN as error:
-        return _error(request, 404, str(error))
-    except (errors.AdminError, StoreError) as error:
+    except AdminError as error:
+        return _error(request, error.status, str(error))
+    except StoreError as error:
         return _error(request, 409, str(error))
     except web.HTTPException as error:
         if error.status < 400:

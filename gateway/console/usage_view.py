@@ -20,7 +20,7 @@ from gateway.admin.operations import AdminOperations
 from gateway.console.charts import Chart, Colour, Series, build_chart, short_number
 from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.quota.limits import HolderKind, Quota
-from gateway.store.usage import Dimension, UsageRow
+from gateway.store.usage import Dimension, UsageRow, usage
 
 LIMIT_TITLES: Final[Mapping[str, str]] = {
     "requests_per_minute": "Requests a minute",
@@ -98,7 +98,7 @@ async def daily_usage(desk: AdminOperations, now: int, token_id: str) -> tuple[D
     """What a key has used on each of the last days, the earliest first; `now` is in Unix
     microseconds."""
     first = _first(now)
-    rows = await desk.get_usage((Dimension.DAY,), since=_hour(first), token_id=token_id)
+    rows = await usage(desk.database, (Dimension.DAY,), since=_hour(first), token_id=token_id)
     used = {row.day: DailyUsage(row.day or "", row.requests, row.cost_micro) for row in rows}
     dates = [(first + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
     return tuple(used.get(date, DailyUsage(date)) for date in dates)
@@ -106,7 +106,9 @@ async def daily_usage(desk: AdminOperations, now: int, token_id: str) -> tuple[D
 
 async def usage_by_model(desk: AdminOperations, now: int, token_id: str) -> list[UsageRow]:
     """What a key has used of each model in those days, the dearest first."""
-    return await desk.get_usage((Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id)
+    return await usage(
+        desk.database, (Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id
+    )
 
 
 def daily_chart(days: Sequence[DailyUsage]) -> Chart:

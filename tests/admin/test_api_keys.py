@@ -118,7 +118,7 @@ async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, office) -
     ):
         status, code, message = error_of(await call(client, method, change, body))
         assert (status, code) == (409, "key_revoked")
-        assert message == f"alice ({minted['id']}) was revoked for good: mint another key."
+        assert message == f"alice ({minted['id']}) is revoked permanently: create another key."
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ async def test_all_or_none_and_every_mistake(client, office) -> None:
             (7, "colour"),
             (8, "name"),
         ]
-        assert told[4][2] == f"This is the key of alice ({token.id}) already."
-        assert told[5][2] == "This is the key of one in the same import already."
+        assert told[4][2] == f"This is already the key of alice ({token.id})."
+        assert told[5][2] == "This is already the key of one in the same import."
         assert not any(secret in str(told) for secret in (key, SECRET, "sk-short"))
         assert await office.operations.list_keys() == [token]
 
@@ -222,7 +222,7 @@ async def test_an_old_key_cannot_be_taken_over(client, office) -> None:
     body = {"keys": [{"name": "thief", "key": key}]}
     _, answer = await call(client, "POST", "keys/import", body)
     (mistake,) = answer["mistakes"]
-    assert mistake["message"] == f"This is the key of alice ({token.id}) already."
+    assert mistake["message"] == f"This is already the key of alice ({token.id})."
 
 
 @pytest.mark.parametrize("keys", [[], [{"name": "a"}] * 201, ["a"], None])

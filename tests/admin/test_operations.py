@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from gateway.admin.errors import GroupExists, GroupInUse, ImportRejected, UnknownGroup, UnknownKey
-from gateway.admin.key_settings import KeyRequest
+from gateway.admin.key_forms import ImportedKeyForm
 from gateway.admin.operations import AdminOperations
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.core.limits import Limits
@@ -177,13 +177,13 @@ async def test_who_came_is_remembered_over_a_time_without_the_key(office) -> Non
 
 async def test_imported_keys_stay_in_their_order(office) -> None:
     names = [f"key {number}" for number in range(20)]
-    made = await office.operations.import_keys([KeyRequest(name, "default") for name in names])
+    made = await office.operations.import_keys([ImportedKeyForm(name=name) for name in names])
     assert [token.name for token, _ in made] == names
     assert [token.name for token in await office.operations.list_keys()] == names
 
 
 async def test_two_imports_of_one_key_at_once(office) -> None:
-    wish = KeyRequest("taken over", "default", "an-old-key-of-ours-4471")
+    wish = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(
         office.operations.import_keys([wish]),
         office.operations.import_keys([wish]),

@@ -15,7 +15,7 @@ from gateway.config import parse_config
 from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import DATABASE_NAME
-from gateway.store.usage import Dimension
+from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import raw_connection
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK
@@ -34,7 +34,7 @@ def at(house: RunningGateway, hours: float) -> None:
 
 
 async def clean(house: RunningGateway) -> int:
-    return await delete_old_rows(house.daemon.runtime, house.operations._database)
+    return await delete_old_rows(house.daemon.runtime, house.operations.database)
 
 
 async def asked(house: RunningGateway, hours: float, times: int = 2) -> None:
@@ -59,11 +59,11 @@ async def test_old_rows_go_and_what_they_came_to_stays(
     async with kept(upstream, tmp_path, keep="3h") as house:
         await asked(house, -5)
         await asked(house, -1.5, times=1)
-        before = await house.operations.get_usage([Dimension.HOUR, Dimension.KEY])
+        before = await usage(house.operations.database, [Dimension.HOUR, Dimension.KEY])
         spent = (await house.operations.get_key(house.token.id)).cost_micro
         assert await clean(house) == 2
         assert len(await house.rows()) == 1
-        assert await house.operations.get_usage([Dimension.HOUR, Dimension.KEY]) == before
+        assert await usage(house.operations.database, [Dimension.HOUR, Dimension.KEY]) == before
         assert (await house.operations.get_key(house.token.id)).cost_micro == spent
         assert (await house.operations.check_integrity()).ok
         assert await clean(house) == 0

@@ -6,27 +6,28 @@ import pytest
 
 from gateway.admin import token_lifecycle
 from gateway.admin.errors import ExpiryPassed, KeyRevoked
-from gateway.admin.key_settings import KeyRequest, merge_limits
+from gateway.admin.key_forms import ImportedKeyForm
+from gateway.admin.key_settings import KeySettings, apply_settings
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.store import keys
-from gateway.store.records import TokenState
+from gateway.store.records import Group, TokenState
 
 NOW = 1_700_000_000_000_000
 
 
 def test_a_key_that_exists_is_taken_over_as_it_is() -> None:
-    token, key = token_lifecycle.create(KeyRequest("a", "g", "an-old-key-of-ours-4471"), NOW)
+    token, key = token_lifecycle.create("a", "g", {}, NOW, "an-old-key-of-ours-4471")
     assert key == "an-old-key-of-ours-4471"
     assert token.digest == keys.digest(key)
     assert (token.name, token.group, token.created_at) == ("a", "g", NOW)
-    assert key not in repr(KeyRequest("a", "g", key))
+    assert key not in repr(ImportedKeyForm(name="a", key=key))
 
 
 def test_an_expiry_lies_ahead() -> None:
     for at in (0, NOW):
         with pytest.raises(ExpiryPassed):
-            token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": at}), NOW)
-    token, _ = token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": NOW + 1}), NOW)
+            token_lifecycle.create("a", "g", {"expires_at": at}, NOW)
+    token, _ = token_lifecycle.create("a", "g", {"expires_at": NOW + 1}, NOW)
     assert token.expires_at == NOW + 1
     later = NOW + 10
     assert (
@@ -37,8 +38,8 @@ def test_an_expiry_lies_ahead() -> None:
 
 
 def test_a_rotation_keeps_all_but_the_key() -> None:
-    wish = KeyRequest("a", "g", settings={"limits": {"budget": 5}, "models": ("*",)})
-    token, _ = token_lifecycle.create(wish, NOW)
+    settings: KeySettings = {"limits": {"budget": 5}, "models": ("*",)}
+    token, _ = token_lifecycle.create("a", "g", settings, NOW)
     rotated, key = token_lifecycle.rotate(token, 7, NOW)
     assert (rotated.digest, rotated.display) == (keys.digest(key), keys.display(key))
     assert (rotated.old_digest, rotated.old_display) == (token.digest, token.display)
@@ -49,7 +50,7 @@ def test_a_rotation_keeps_all_but_the_key() -> None:
 
 
 def test_the_key_of_before_does_not_outlive_its_token() -> None:
-    token, _ = token_lifecycle.create(KeyRequest("a", "g", settings={"expires_at": NOW + 5}), NOW)
+    token, _ = token_lifecycle.create("a", "g", {"expires_at": NOW + 5}, NOW)
     for overlap, until in ((3, NOW + 3), (7, NOW + 5)):
         assert token_lifecycle.rotate(token, overlap, NOW)[0].old_expires_at == until
     expired, _ = token_lifecycle.rotate(token, 7, NOW + 5)
@@ -57,7 +58,7 @@ def test_the_key_of_before_does_not_outlive_its_token() -> None:
 
 
 def test_what_is_revoked_stays_so() -> None:
-    token, _ = token_lifecycle.create(KeyRequest("a", "g"), NOW)
+    token, _ = token_lifecycle.create("a", "g", {}, NOW)
     gone = token_lifecycle.revoke(token, NOW + 1)
     assert (gone.state, gone.revoked_at) == (TokenState.REVOKED, NOW + 1)
     with pytest.raises(KeyRevoked):
@@ -67,9 +68,8 @@ def test_what_is_revoked_stays_so() -> None:
 
 
 def test_limits_change_one_by_one() -> None:
-    limits = Limits(concurrent=1, budget=2)
-    assert merge_limits(limits, {}) == limits
-    assert merge_limits(limits, {"budget": None, "budget_day": 3}) == Limits(
-        concurrent=1, budget_day=3
-    )
-    assert merge_limits(limits, None) == UNLIMITED
+    group = Group("g", ("*",), NOW, limits=Limits(concurrent=1, budget=2))
+    assert apply_settings(group, {"limits": {}}) == group
+    changed = apply_settings(group, {"limits": {"budget": None, "budget_day": 3}})
+    assert changed.limits == Limits(concurrent=1, budget_day=3)
+    assert apply_settings(group, {"limits": None}).limits == UNLIMITED

@@ -123,7 +123,7 @@ def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("add", "default", "--models", "*"), 1, "There is a group default already."),
+        (("add", "default", "--models", "*"), 1, "Group default already exists."),
         (("add", "a b", "--models", "*"), 1, "name: may have letters"),
         (("add", "team", "--models", "a,b", "family:x"), 1, "--models: must be one id"),
         (

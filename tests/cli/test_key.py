@@ -265,4 +265,4 @@ def test_a_revoked_key_is_not_changed(shell: CommandRunner) -> None:
     for command in (("set", "alice", "--rpm", "1"), ("enable", "alice"), ("rotate", "alice")):
         result = shell("key", *command)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "was revoked for good: mint another key." in result.stderr
+        assert "is revoked permanently: create another key." in result.stderr

@@ -122,7 +122,7 @@ def test_every_wrong_cell_is_named_before_a_key_is_made(
         "line 64, expires",
         "No key was made. Mistakes to put right",
     ]
-    assert told[6][1] == f"This is the key of owner ({minted['id']}) already."
+    assert told[6][1] == f"This is already the key of owner ({minted['id']})."
     assert minted["key"] not in result.stderr
     assert len(shell.json("key", "list")) == 1
     result = shell("key", "import", str(file), "--json")

@@ -99,4 +99,4 @@ def test_no_gateway_runs(shell: CommandRunner) -> None:
 def test_a_gateway_without_a_file(shell: CommandRunner, gateway: AdminGateway) -> None:
     done = shell("reload")
     assert done.exit_code == 1
-    assert "No gateway that was started with a configuration file serves here." in done.stderr
+    assert "No gateway with a configuration file is running." in done.stderr

@@ -15,7 +15,6 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from gateway.admin.operations import LogPage
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState, RequestRow
 from tests.conformance.clients.base import Talk
@@ -127,7 +126,7 @@ class Clients:
         """What the ledger says of the last exchanges, oldest first, once all of them are over."""
         async with asyncio.timeout(5):
             while True:
-                rows = await self.house.operations.list_requests(LogPage(limit=count))
+                rows = await self.house.operations.list_requests(limit=count)
                 if all(row.state is not ExchangeState.RUNNING for row in rows):
                     return rows[::-1]
                 await asyncio.sleep(0.002)

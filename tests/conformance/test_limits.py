@@ -19,9 +19,9 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.admin.operations import LogPage
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
+from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, Token
 from tests.conformance.pairs import Clients
 from tests.support.gateway import RunningGateway, request_body
@@ -122,7 +122,7 @@ async def statuses(house: RunningGateway, token: Token, count: int) -> list[int 
     """Of all requests with the key, in their order, once so many are settled."""
     async with asyncio.timeout(5):
         while True:
-            rows = await house.operations.list_requests(LogPage(token_id=token.id))
+            rows = await house.operations.list_requests(LogFilter(token_id=token.id))
             if sum(row.state is not ExchangeState.RUNNING for row in rows) >= count:
                 return [row.status for row in rows][::-1]
             await asyncio.sleep(0.005)

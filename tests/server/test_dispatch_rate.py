@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from gateway.store.usage import Dimension
+from gateway.store.usage import Dimension, usage
 from tests.server.key_limits import NOTHING_IN_USE, in_use, limit_key
 from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
@@ -76,7 +76,7 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
     async with asyncio.timeout(10):
         while (await house.operations.get_key(house.token.id)).requests < CALLERS * CALLS:
             await asyncio.sleep(0.05)
-    (used,) = await house.operations.get_usage([Dimension.KEY])
+    (used,) = await usage(house.operations.database, [Dimension.KEY])
     assert (used.requests, used.errors) == (CALLERS * CALLS, CALLERS * CALLS - LIMIT)
     assert (used.input_tokens, used.output_tokens) == (LIMIT * 12, LIMIT * 4)
     assert (await house.operations.check_integrity()).ok

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from aiohttp import ClientResponse, ClientSession
 
-from gateway.admin.operations import AdminOperations, LogPage
+from gateway.admin.operations import AdminOperations
 from gateway.config import parse_config
 from gateway.core.formats import Format
 from gateway.daemon import Daemon, run_daemon
@@ -103,7 +103,7 @@ class RunningGateway:
         """The ledger's newest rows, oldest first, once `count` of them are settled."""
         async with asyncio.timeout(15):
             while True:
-                rows = await self.operations.list_requests(LogPage(limit=100))
+                rows = await self.operations.list_requests(limit=100)
                 settled = [row for row in rows if row.state is not ExchangeState.RUNNING]
                 if len(settled) >= count and len(rows) == len(settled):
                     return rows[::-1]

@@ -6,7 +6,7 @@ It must not know how rows are found, nor what happened to one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -14,12 +14,11 @@ from aiohttp import web
 
 from gateway.admin import API_PATH
 from gateway.admin.export import ExportFormat
-from gateway.admin.operations import LogPage
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render
+from gateway.store import logs
 from gateway.store.errors import QueryTimeout
-from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Token
 
 LIST_PATH: Final = "/console/logs"
@@ -74,8 +73,11 @@ async def tail(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest
     watched = [each for each in request.query.get("watched", "").split(",") if each]
     try:
-        rows = await office.operations.tail(
-            sought.log_filter, after=request.query.get("after") or None, watched=watched
+        rows = await logs.tail(
+            office.operations.database,
+            sought.log_filter,
+            after=request.query.get("after") or None,
+            running_ids=watched,
         )
     except QueryTimeout as too_much:
         raise web.HTTPServiceUnavailable(reason="Too much to read") from too_much
@@ -87,10 +89,12 @@ async def _found(
 ) -> SearchResult:
     if sought.errors:
         return SearchResult(error="What is looked for cannot be read: see the fields above.")
-    wanted = {field.name: getattr(sought.log_filter, field.name) for field in fields(LogFilter)}
-    page = LogPage(**wanted, limit=_ROWS, before=before or None, after=after or None)
     try:
-        return SearchResult(await office.operations.list_requests(page))
+        return SearchResult(
+            await office.operations.list_requests(
+                sought.log_filter, limit=_ROWS, before=before or None, after=after or None
+            )
+        )
     except QueryTimeout as too_much:
         return SearchResult(error=str(too_much))
 

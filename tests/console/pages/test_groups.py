@@ -81,7 +81,7 @@ async def test_what_is_wrong_is_told(visitor: Visitor, house: RunningGateway) ->
     assert shown.value("multiplier") == "-1"
     taken = await visitor.post("/console/groups-new", name="default", patterns="*", multiplier="1")
     assert taken.status == 422
-    assert "There is a group default already." in taken.text
+    assert "Group default already exists." in taken.text
     assert len(house.operations.list_groups()) == 1
 
 

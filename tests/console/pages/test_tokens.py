@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.admin.key_settings import KeyRequest
+from gateway.admin.key_forms import ImportedKeyForm
 from gateway.console.usage_view import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState
@@ -270,7 +270,7 @@ async def test_many_keys_have_pages_and_can_be_looked_for(
 ) -> None:
     assert 'type="search"' not in (await visitor.get("/console/tokens")).html
     names = [f"key {number:03}" for number in range(150)]
-    await house.operations.import_keys([KeyRequest(name, "default") for name in names])
+    await house.operations.import_keys([ImportedKeyForm(name=name) for name in names])
     first = await visitor.get("/console/tokens")
     assert "key 099" in first.text
     assert "key 100" not in first.text

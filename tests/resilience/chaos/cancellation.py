@@ -18,12 +18,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.admin.operations import LogPage
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
+from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Token
 from tests.quota.holders import spent
 from tests.resilience.chaos.client import Leave, RawClient
@@ -189,7 +189,7 @@ class Stage:
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
         await self._settled(token)
-        (row,) = await self.house.operations.list_requests(LogPage(token_id=token.id))
+        (row,) = await self.house.operations.list_requests(LogFilter(token_id=token.id))
         assert row.state is not ExchangeState.RUNNING
         assert row.cost_micro == MULTIPLIER * MICRO_PER_UNIT * (
             row.input_tokens + row.output_tokens

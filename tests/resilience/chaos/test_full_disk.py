@@ -65,7 +65,7 @@ async def test_five_seconds_at_200_requests_a_second(
         upstream.respond_with(fixture_stream("chat"))
         line = [channel(Format.CHAT, upstream.address)]
         async with run_gateway(tmp_path, line, models=models) as house:
-            recorder, database = house.daemon.runtime.recorder, house.operations._database
+            recorder, database = house.daemon.runtime.recorder, house.operations.database
             load = Load(partial(be_answered, house), RATE)
             await load.go_on_for(0.5)
             await leave_room(database, 2)
