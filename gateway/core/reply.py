@@ -73,9 +73,8 @@ def reply_events(reply: Reply) -> Iterator[Event]:
     """The shortest stream of events of the reply."""
     yield Begin(id=reply.id, model=reply.model)
     for index, part in enumerate(reply.parts):
-        opening, pieces = _opening_part(part)
-        yield Open(index, opening)
-        for piece in pieces:
+        yield Open(index, opening_part(part))
+        for piece in initial_pieces(part):
             yield Delta(index, piece)
         yield Close(index)
     yield End(reply.stop, reply.usage, reply.stop_sequence)
@@ -102,25 +101,35 @@ def _part_length(part: Part) -> int:
 _TEXT: Final = Text()
 
 
-def _opening_part(part: Part) -> tuple[Part, Sequence[str | Signature | Citation]]:
-    """The opening form of a part, and the pieces that complete it."""
+def opening_part(part: Part) -> Part:
+    """The part without the content that `initial_pieces` has."""
+    match part:
+        case Text(cache=None, extra=None):
+            return _TEXT
+        case Text(_, _, cache, extra):
+            return Text("", (), cache, extra)
+        case Refusal():
+            return Refusal()
+        case Thinking(redacted=False):
+            return replace(part, text="", signature=None)
+        case ToolCall() | ServerToolCall():
+            return replace(part, arguments="")
+        case _:
+            return part
+
+
+def initial_pieces(part: Part) -> Sequence[str | Signature | Citation]:
+    """The content of a part as the pieces of its deltas."""
     match part:
         case Text(text, citations):
-            plain = part.cache is None and part.extra is None
-            opening = _TEXT if plain else Text("", (), part.cache, part.extra)
-            return opening, (text, *citations) if text else citations
-        case Refusal(text):
-            return Refusal(), (text,) if text else ()
+            return (text, *citations) if text else citations
+        case Refusal(text) | ToolCall(arguments=text) | ServerToolCall(arguments=text):
+            return (text,) if text else ()
         case Thinking(text, signature, redacted=False):
-            pieces: list[str | Signature | Citation] = [text] if text else []
-            return (
-                replace(part, text="", signature=None),
-                [*pieces, Signature(signature)] if signature else pieces,
-            )
-        case ToolCall() | ServerToolCall():
-            return replace(part, arguments=""), (part.arguments,) if part.arguments else ()
+            pieces = (text,) if text else ()
+            return (*pieces, Signature(signature)) if signature else pieces
         case _:
-            return part, ()
+            return ()
 
 
 class _PartAccumulator:

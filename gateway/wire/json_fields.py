@@ -7,6 +7,7 @@ raises.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -50,6 +51,19 @@ def as_str(value: object, path: str) -> str:
     return value
 
 
+def as_objects(value: object, path: str) -> Iterator[tuple[Payload, str]]:
+    """A list's objects, each with its path; none where the list is absent."""
+    for index, item in enumerate(() if value is None else as_list(value, path)):
+        at = f"{path}.{index}"
+        yield as_object(item, at), at
+
+
+def as_strs(value: object, path: str) -> tuple[str, ...]:
+    """A list's strings; none where the list is absent."""
+    items = () if value is None else as_list(value, path)
+    return tuple([as_str(item, f"{path}.{index}") for index, item in enumerate(items)])
+
+
 def as_json(value: object, path: str) -> str:
     """The JSON text of a parsed value."""
     try:
@@ -71,6 +85,13 @@ def required_str(body: Payload, name: str, path: str = "") -> str:
     if isinstance(value, str):  # the path is only formatted for an error
         return value
     return as_str(required(body, name, path), join_path(path, name))
+
+
+def required_object(body: Payload, name: str, path: str = "") -> Payload:
+    value = body.get(name)
+    if isinstance(value, dict):
+        return value
+    return as_object(required(body, name, path), join_path(path, name))
 
 
 def parse_model(body: Payload) -> str:
@@ -134,6 +155,14 @@ def lenient_str(value: Any) -> str:
 
 def lenient_object(value: Any) -> Payload:
     return value if isinstance(value, dict) else {}
+
+
+def load_object(text: str) -> Payload:
+    """The object of a JSON text; empty where it is not one."""
+    try:
+        return lenient_object(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return {}
 
 
 def lenient_objects(value: Any) -> list[Payload]:

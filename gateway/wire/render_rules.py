@@ -23,7 +23,7 @@ from gateway.core.prompt import (
 from gateway.core.target import SamplingStyle, Target
 from gateway.errors import PreviousResponseNotFound, ThreadUnsupported, UnsupportedField
 from gateway.wire.dropped import Dropped
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, optional_object
 from gateway.wire.json_schema import is_strict
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
 
@@ -58,6 +58,7 @@ SEARCH_OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
     Format.RESPONSES: frozenset({"allowed_domains", "user_location", "search_context_size"}),
 }
 """The options of a web search that the format has."""
+LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 CUSTOM_TOOL_SCHEMA: Final = {
     "type": "object",
@@ -166,6 +167,12 @@ def describe_custom_tool(
         kind = f"{grammar.get('syntax') or ''} grammar".strip()
         texts.append(f"It must {verb} this {kind}:\n{grammar['definition']}")
     return "\n\n".join(texts)
+
+
+def search_location(tool: Payload, path: str) -> Payload | None:
+    """The location for a web search that a client states in `user_location`."""
+    fields = optional_object(tool, "user_location", path) or {}
+    return {name: fields[name] for name in LOCATION_FIELDS if fields.get(name)} or None
 
 
 def search_options(search: WebSearch, format: Format, dropped: Dropped) -> Payload:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 from gateway.core.events import Begin, Event, Failure, FailureKind, Signature, StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.parts import (
-    Citation,
     Part,
     ProviderData,
     Refusal,
@@ -23,9 +22,15 @@ from gateway.core.parts import (
     ToolCall,
     UnknownPart,
 )
-from gateway.core.reply import Reply, ReplyFailed
+from gateway.core.reply import Reply, ReplyFailed, initial_pieces, opening_part
 from gateway.wire.event_builder import EventBuilder, normalize_stop
-from gateway.wire.json_fields import Payload, dump_json, lenient_object, lenient_str
+from gateway.wire.json_fields import (
+    Payload,
+    dump_json,
+    lenient_object,
+    lenient_objects,
+    lenient_str,
+)
 from gateway.wire.messages.content import parse_citation
 from gateway.wire.messages.usage import merge_usage, parse_usage
 from gateway.wire.upstream_errors import parse_stream_error
@@ -99,25 +104,15 @@ class MessagesDecoder:
         )
 
     def _on_block_start(self, data: Payload) -> None:
-        block = lenient_object(data.get("content_block"))
         index = data.get("index")
         self._index = index = index if isinstance(index, int) else self._index + 1
-        kind = lenient_str(block.get("type"))
-        if kind == _TOOL_USE:
-            self._builder.open(index, _parse_call(block), _arguments_text(block))
-        elif kind in _SERVER_TOOL_USES:
-            self._builder.open(index, _parse_server_call(block), _arguments_text(block))
-        else:
-            part = _parse_block(block)
-            pieces: Sequence[str | Citation | Signature] = ()
-            if isinstance(part, Text):
-                part, pieces = _EMPTY_TEXT, (part.text, *part.citations)
-            elif isinstance(part, Thinking) and not part.redacted:
-                pieces = (part.text, Signature(part.signature)) if part.signature else (part.text,)
-                part = _EMPTY_THINKING
-            self._builder.open(index, part)
-            for piece in pieces:
-                self._builder.add(index, piece)
+        part = _parse_block(lenient_object(data.get("content_block")))
+        if isinstance(part, ToolCall | ServerToolCall):
+            self._builder.open(index, opening_part(part), part.arguments)
+            return
+        self._builder.open(index, opening_part(part))
+        for piece in initial_pieces(part):
+            self._builder.add(index, piece)
 
     def _on_block_delta(self, data: Payload) -> None:
         delta = lenient_object(data.get("delta"))
@@ -242,48 +237,31 @@ def _parse_block(block: Payload) -> Part:
     kind = lenient_str(block.get("type"))
     if kind == "text":
         citations = block.get("citations")
-        if not citations or not isinstance(citations, list):
+        if not citations:
             return Text(lenient_str(block.get("text")))
-        parsed = [parse_citation(lenient_object(citation)) for citation in citations]
+        parsed = [parse_citation(citation) for citation in lenient_objects(citations)]
         return Text(lenient_str(block.get("text")), tuple(parsed))
     if kind == "thinking":
         value = lenient_str(block.get("signature"))
         signature = ProviderData(Format.MESSAGES, value) if value else None
         return Thinking(lenient_str(block.get("thinking")), signature)
     if kind == _TOOL_USE:
-        return _parse_call(block, _arguments_text(block))
+        extra = ProviderData.unknown_fields(Format.MESSAGES, block, _CALL_FIELDS)
+        return ToolCall(*_call_fields(block), extra=extra)
+    native = ProviderData(Format.MESSAGES, block)
     if kind in _SERVER_TOOL_USES:
-        return _parse_server_call(block, _arguments_text(block))
+        extra = ProviderData.unknown_fields(Format.MESSAGES, block, _SERVER_CALL_FIELDS)
+        return ServerToolCall(*_call_fields(block), extra=extra)
     if kind == "redacted_thinking":
         data = ProviderData(Format.MESSAGES, lenient_str(block.get("data")))
         return Thinking(signature=data, redacted=True)
-    native = ProviderData(Format.MESSAGES, block)
     if kind.endswith("_tool_result"):
         name = kind.removesuffix("_tool_result")
         return ServerToolResult(lenient_str(block.get("tool_use_id")), name, native)
     return UnknownPart(kind, native)
 
 
-def _parse_call(block: Payload, arguments: str = "") -> ToolCall:
-    """A call; as its block starts it has no arguments."""
-    return ToolCall(
-        id=lenient_str(block.get("id")),
-        name=lenient_str(block.get("name")),
-        arguments=arguments,
-        extra=ProviderData.unknown_fields(Format.MESSAGES, block, _CALL_FIELDS),
-    )
-
-
-def _parse_server_call(block: Payload, arguments: str = "") -> ServerToolCall:
-    """The same for a call that the upstream runs."""
-    extra = ProviderData.unknown_fields(Format.MESSAGES, block, _SERVER_CALL_FIELDS)
-    return ServerToolCall(
-        id=lenient_str(block.get("id")),
-        name=lenient_str(block.get("name")),
-        arguments=arguments,
-        extra=extra or ProviderData(Format.MESSAGES, {}),
-    )
-
-
-def _arguments_text(block: Payload) -> str:
-    return dump_json(block.get("input") or {})
+def _call_fields(block: Payload) -> tuple[str, str, str]:
+    """Id, name and arguments."""
+    arguments = dump_json(block.get("input") or {})
+    return lenient_str(block.get("id")), lenient_str(block.get("name")), arguments

@@ -17,7 +17,7 @@ from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, Sto
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Refusal, ToolCall
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply
+from gateway.core.reply import Reply, initial_pieces
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.event_builder import normalize_stop
@@ -27,12 +27,10 @@ from gateway.wire.messages.encode_blocks import (
     BlockRenderer,
     BlockWriter,
     CallBlock,
+    DeltaBlock,
     StreamBlock,
     TextBlock,
-    ThinkingBlock,
-    initial_pieces,
     open_block,
-    open_call,
 )
 from gateway.wire.messages.native import PING, error_frame
 from gateway.wire.messages.usage import render_usage
@@ -51,17 +49,13 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     renderer = BlockRenderer(metadata)
     body = _message(prompt, metadata, reply.usage)
     content = body["content"] = renderer.render(reply.parts)
-    refusal = next((part for part in reversed(reply.parts) if type(part) is Refusal), None)
-    stop = _client_stop(
-        reply.stop,
-        reply.stop_sequence,
-        has_calls=any([type(part) is ToolCall for part in reply.parts]),
-        has_refusal=refusal is not None,
-    )
+    called = any([type(part) is ToolCall for part in reply.parts])
+    refusals = [part.text for part in reply.parts if type(part) is Refusal]
+    refusal = refusals[-1] if refusals else None
+    stop = _client_stop(reply.stop, reply.stop_sequence, called, refusal)
     if not content and stop is StopReason.END_TURN:
         content.append(dict(_EMPTY_TEXT))
-    end = _end_fields(stop, reply.stop_sequence, refusal.text if refusal else "")
-    return body | end, renderer.dropped
+    return body | _end_fields(stop, reply.stop_sequence, refusal), renderer.dropped
 
 
 class MessagesEncoder:
@@ -91,7 +85,7 @@ class MessagesEncoder:
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
     ) -> bytes:
         block = self._blocks[index]
-        if isinstance(block, TextBlock | ThinkingBlock):
+        if isinstance(block, DeltaBlock):
             return block.add_texts(texts, json_texts)
         return b"".join(map(block.add, texts))
 
@@ -109,20 +103,16 @@ class MessagesEncoder:
 
     def _on_open(self, event: Open) -> bytes:
         part = event.part
+        block = self._blocks[event.index] = open_block(part, self._writer)
         out = b""
-        block: StreamBlock
-        if isinstance(part, ToolCall):
+        if isinstance(part, ToolCall) and isinstance(block, CallBlock):
             self._has_calls = True
-            block = call = open_call(part, self._writer)
-            self._calls.append(call)
-            out = call.start() if len(self._calls) == 1 else self._start_next_call()
-        else:
-            block = open_block(part, self._writer)
-            if isinstance(block, CallBlock):
-                out = block.start()
-            elif isinstance(part, Refusal) and isinstance(block, TextBlock):
-                self._refusal = block
-        self._blocks[event.index] = block
+            self._calls.append(block)
+            out = block.start() if len(self._calls) == 1 else self._start_next_call()
+        elif isinstance(block, CallBlock):
+            out = block.start()
+        elif isinstance(block, TextBlock) and isinstance(part, Refusal):
+            self._refusal = block
         return out + b"".join(map(block.add, initial_pieces(part)))
 
     def _on_close(self, event: Close) -> bytes:
@@ -151,20 +141,14 @@ class MessagesEncoder:
         return PING
 
     def _on_end(self, event: End) -> bytes:
-        refusal = self._refusal
-        stop = _client_stop(
-            event.stop,
-            event.stop_sequence,
-            has_calls=self._has_calls,
-            has_refusal=refusal is not None,
-        )
+        refusal = self._refusal.text if self._refusal else None
+        stop = _client_stop(event.stop, event.stop_sequence, self._has_calls, refusal)
         out = b""
         if self._writer.index < 0 and stop is StopReason.END_TURN:
-            out = self._writer.start(dict(_EMPTY_TEXT)) + self._writer.stop()
-        text = refusal.text if refusal else ""
+            out = self._writer.start(_EMPTY_TEXT) + self._writer.stop()
         data = {
             "type": "message_delta",
-            "delta": _end_fields(stop, event.stop_sequence, text, event.extra),
+            "delta": _end_fields(stop, event.stop_sequence, refusal, event.extra),
             "usage": _usage(event.usage, self._metadata),
         }
         return out + write_frame(b"message_delta", orjson.dumps(data)) + _MESSAGE_STOP
@@ -198,21 +182,24 @@ def _usage(usage: Usage | None, metadata: ReplyMetadata) -> Payload:
 
 
 def _client_stop(
-    stop: StopReason, stop_sequence: str | None, *, has_calls: bool, has_refusal: bool
+    stop: StopReason, stop_sequence: str | None, called: bool, refusal: str | None
 ) -> StopReason:
     """The stop reason that matches the content: agents decide by it alone how to continue."""
     if stop is StopReason.STOP_SEQUENCE and stop_sequence is None:
         stop = StopReason.END_TURN
-    stop = normalize_stop(stop, has_calls)
-    if has_refusal and stop is StopReason.END_TURN:
+    stop = normalize_stop(stop, called)
+    if refusal is not None and stop is StopReason.END_TURN:
         return StopReason.REFUSAL
     return stop
 
 
 def _end_fields(
-    stop: StopReason, stop_sequence: str | None, refusal: str, extra: ProviderData | None = None
+    stop: StopReason,
+    stop_sequence: str | None,
+    refusal: str | None,
+    extra: ProviderData | None = None,
 ) -> Payload:
-    """The fields known at the end, except the usage; `refusal` is the text of the refusal."""
+    """The fields of the end, except the usage; `refusal` is the text of the refusal, if any."""
     fields: Payload = {
         "stop_reason": _STOP_NAMES[stop],
         "stop_sequence": stop_sequence if stop is StopReason.STOP_SEQUENCE else None,
@@ -220,7 +207,7 @@ def _end_fields(
     if stop is StopReason.REFUSAL:
         details = {"type": "refusal", "category": None, "explanation": refusal or None}
         fields["stop_details"] = details
-    if native := ProviderData.native_data(extra, Format.MESSAGES):
-        delta = lenient_object(native.get("delta"))
-        fields |= {name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None}
-    return fields
+    delta = lenient_object(ProviderData.native_fields(extra, Format.MESSAGES).get("delta"))
+    return fields | {
+        name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None
+    }

@@ -6,7 +6,7 @@ Public grammar: Messages, "Streaming messages": one block at a time, indexes wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -29,7 +29,6 @@ from gateway.core.value import replace
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
-from gateway.wire.messages.content import render_citation
 from gateway.wire.messages.json_stream import (
     ArgumentStream,
     JsonObjectStream,
@@ -74,10 +73,22 @@ class BlockRenderer:
 
     def citation(self, citation: Citation, text: str) -> Payload | None:
         """A citation of `text`, None where the format cannot express it."""
-        rendered: Payload | None = render_citation(citation, text)
-        if rendered is None:
+        native: Payload | None = ProviderData.native_data(citation.extra, Format.MESSAGES)
+        if native is not None:
+            return native
+        if citation.url is None:
             self.dropped.add("citations")
-        return rendered
+            return None
+        cited_text = citation.cited_text
+        if not cited_text and citation.start is not None and citation.end is not None:
+            cited_text = text[citation.start : citation.end]
+        return {
+            "type": "web_search_result_location",
+            "url": citation.url,
+            "title": citation.title,
+            "cited_text": cited_text or "",
+            "encrypted_index": "",
+        }
 
     def call(self, call: ToolCall) -> Payload:
         """A call of a client's tool with an empty input. A name without a namespace is the
@@ -97,8 +108,9 @@ class BlockRenderer:
 
     def signature(self, value: ProviderData | None, *, redacted: bool = False) -> str:
         """This format's own signatures unchanged, others wrapped so that clients return them."""
-        if value and value.format is Format.MESSAGES and isinstance(value.data, str) and value.data:
-            return value.data
+        native = ProviderData.native_data(value, Format.MESSAGES)
+        if native and isinstance(native, str):
+            return native
         return wrap(value, self._metadata.origin, redacted=redacted)
 
     def _call_id(self, id: str, client_id: str | None = None) -> str:
@@ -135,11 +147,11 @@ class BlockRenderer:
         return {"type": "thinking", "thinking": part.text, "signature": signature}
 
     def _complete_call(self, part: ToolCall) -> Payload:
-        block = self.call(part)
         custom = part.kind is CallKind.CUSTOM
         arguments = part.arguments
-        block["input"] = {CUSTOM_TOOL_ARG: arguments} if custom else parse_arguments(arguments)
-        return block
+        return self.call(part) | {
+            "input": {CUSTOM_TOOL_ARG: arguments} if custom else parse_arguments(arguments)
+        }
 
     def _complete_server_call(self, part: ServerToolCall) -> Payload | None:
         if (block := self.server_call(part)) is not None:
@@ -212,17 +224,15 @@ class BlockWriter(BlockRenderer):
         return _BLOCK_STOP % self.index
 
 
-class StreamBlock(Protocol):
-    """One block of a stream. It starts with its first content, so an empty part has none; pieces
-    of other kinds are ignored."""
+class DeltaBlock:
+    """A block of a stream whose text comes in deltas. It starts with its first content, so an empty
+    part has none; pieces of other kinds are ignored."""
 
-    def add(self, piece: Piece) -> bytes: ...
-
-    def close(self) -> bytes: ...
-
-
-class TextBlock:
     __slots__ = ("_prefix", "_texts", "_writer")
+
+    OPENING: ClassVar[Payload]
+    DELTA: ClassVar[tuple[bytes, bytes]]
+    """Type and field of a delta."""
 
     def __init__(self, writer: BlockWriter) -> None:
         self._writer = writer
@@ -235,55 +245,62 @@ class TextBlock:
         return "".join(self._texts)
 
     def add(self, piece: Piece) -> bytes:
-        if type(piece) is str and self._prefix:
-            self._texts.append(piece)
+        if type(piece) is not str:
+            return self._add_other(piece)
+        self._texts.append(piece)
+        if self._prefix:
             return self._prefix + orjson.dumps(piece) + DELTA_SUFFIX
-        return self._add_first_or_citation(piece)
+        return self._start() + self._prefix + orjson.dumps(piece) + DELTA_SUFFIX
 
     def add_texts(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         """Several pieces, and the JSON of each without its quotes."""
-        start = b"" if self._prefix else self._add_first_or_citation("")
         self._texts += texts
-        return start + _delta_frames(self._prefix, json_texts)
+        start = self._start()
+        between = b'"%b%b"' % (DELTA_SUFFIX, self._prefix)
+        return b'%b%b"%b"%b' % (start, self._prefix, between.join(json_texts), DELTA_SUFFIX)
 
     def close(self) -> bytes:
         return self._writer.stop()
 
-    def _add_first_or_citation(self, piece: Piece) -> bytes:
-        start = b""
-        if not self._prefix:
-            start = self._writer.start({"type": "text", "text": ""})
-            self._prefix = self._writer.delta_prefix(b"text_delta", b"text")
-        if isinstance(piece, str):
-            return start + self.add(piece)
-        if isinstance(piece, Signature):
-            return start
+    def _add_other(self, piece: Piece) -> bytes:
+        return b""
+
+    def _start(self) -> bytes:
+        """Starts the block, if it has not started yet."""
+        if self._prefix:
+            return b""
+        start = self._writer.start(self.OPENING)
+        self._prefix = self._writer.delta_prefix(*self.DELTA)
+        return start
+
+
+class TextBlock(DeltaBlock):
+    __slots__ = ()
+
+    OPENING: ClassVar = {"type": "text", "text": ""}
+    DELTA = (b"text_delta", b"text")
+
+    def _add_other(self, piece: Piece) -> bytes:
+        if not isinstance(piece, Citation):
+            return b""
+        start = self._start()
         if (citation := self._writer.citation(piece, self.text)) is None:
             return start
         prefix = self._writer.delta_prefix(b"citations_delta", b"citation")
         return start + prefix + orjson.dumps(citation) + DELTA_SUFFIX
 
 
-class ThinkingBlock:
+class ThinkingBlock(DeltaBlock):
     """The signature is sent once and last: clients keep the last one."""
 
-    __slots__ = ("_prefix", "_signature", "_writer")
+    __slots__ = ("_signature",)
+
+    OPENING: ClassVar = {"type": "thinking", "thinking": "", "signature": ""}
+    DELTA = (b"thinking_delta", b"thinking")
 
     def __init__(self, writer: BlockWriter) -> None:
-        self._writer = writer
-        self._prefix = b""
+        super().__init__(writer)
         self._signature: ProviderData | None = None
-
-    def add(self, piece: Piece) -> bytes:
-        if type(piece) is str:
-            return self._start() + self._prefix + orjson.dumps(piece) + DELTA_SUFFIX
-        if isinstance(piece, Signature):
-            self._signature = piece.value
-        return b""
-
-    def add_texts(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces, and the JSON of each without its quotes."""
-        return self._start() + _delta_frames(self._prefix, json_texts)
 
     def close(self) -> bytes:
         if not self._prefix and self._signature is None:
@@ -293,12 +310,10 @@ class ThinkingBlock:
         prefix = self._writer.delta_prefix(b"signature_delta", b"signature")
         return start + prefix + signature + DELTA_SUFFIX + self._writer.stop()
 
-    def _start(self) -> bytes:
-        if self._prefix:
-            return b""
-        start = self._writer.start({"type": "thinking", "thinking": "", "signature": ""})
-        self._prefix = self._writer.delta_prefix(b"thinking_delta", b"thinking")
-        return start
+    def _add_other(self, piece: Piece) -> bytes:
+        if isinstance(piece, Signature):
+            self._signature = piece.value
+        return b""
 
 
 class CallBlock:
@@ -324,8 +339,7 @@ class CallBlock:
     def start(self) -> bytes:
         start = self._writer.start(self._block)
         self._prefix = self._writer.delta_prefix(b"input_json_delta", b"partial_json")
-        buffered, self._buffered = "".join(self._buffered), []
-        return start + self.add(buffered)
+        return start + self.add("".join(self._buffered))
 
     def add(self, piece: Piece) -> bytes:
         if not isinstance(piece, str) or self._finished:
@@ -339,9 +353,8 @@ class CallBlock:
         """To be called after `start`; a second call does nothing."""
         if self._finished:
             return b""
-        end = self._delta(self._arguments.finish()) + self._writer.stop()
         self._finished = True
-        return end
+        return self._delta(self._arguments.finish()) + self._writer.stop()
 
     def _delta(self, arguments: str) -> bytes:
         return self._prefix + orjson.dumps(arguments) + DELTA_SUFFIX if arguments else b""
@@ -350,72 +363,48 @@ class CallBlock:
 class DeferredBlock:
     """A block that is sent when its part is complete."""
 
-    __slots__ = ("_part", "_signature", "_texts", "_writer")
+    __slots__ = ("_part", "_texts", "_writer")
 
     def __init__(self, writer: BlockWriter, part: Part) -> None:
         self._writer = writer
         self._part = part
         self._texts: list[str] = []
-        self._signature: ProviderData | None = None
 
     def add(self, piece: Piece) -> bytes:
         if isinstance(piece, str):
             self._texts.append(piece)
-        elif isinstance(piece, Signature):
-            self._signature = piece.value
+        elif isinstance(piece, Signature) and isinstance(self._part, Thinking):
+            self._part = replace(self._part, signature=piece.value)
         return b""
 
     def close(self) -> bytes:
         part = self._part
-        if isinstance(part, Thinking):
-            part = replace(part, signature=self._signature)
-        elif isinstance(part, ServerToolCall):
-            part = replace(part, arguments="".join(self._texts))
-        block = self._writer.render_part(part)
+        if not isinstance(part, ServerToolCall):
+            block = self._writer.render_part(part)
+            return b"" if block is None else self._writer.start(block) + self._writer.stop()
+        block = self._writer.render_part(replace(part, arguments="".join(self._texts)))
         if block is None:
             return b""
-        if not isinstance(part, ServerToolCall):
-            return self._writer.start(block) + self._writer.stop()
         start = self._writer.start(block | {"input": {}})
         prefix = self._writer.delta_prefix(b"input_json_delta", b"partial_json")
         arguments = orjson.dumps(orjson.dumps(block["input"]).decode())
         return start + prefix + arguments + DELTA_SUFFIX + self._writer.stop()
 
 
-def open_call(call: ToolCall, writer: BlockWriter) -> CallBlock:
-    custom = call.kind is CallKind.CUSTOM
-    arguments = JsonStringStream() if custom else JsonObjectStream()
-    return CallBlock(writer, writer.call(call), arguments)
+StreamBlock = TextBlock | ThinkingBlock | CallBlock | DeferredBlock
 
 
 def open_block(part: Part, writer: BlockWriter) -> StreamBlock:
-    """The block of a part that is not a call of a client's tool."""
     match part:
         case Text() | Refusal():
             return TextBlock(writer)
         case Thinking(redacted=False):
             return ThinkingBlock(writer)
+        case ToolCall(kind=CallKind.CUSTOM):
+            return CallBlock(writer, writer.call(part), JsonStringStream())
+        case ToolCall():
+            return CallBlock(writer, writer.call(part), JsonObjectStream())
         case ServerToolCall() if (block := writer.server_call(part)) is not None:
             return CallBlock(writer, block, JsonObjectStream())
         case _:
             return DeferredBlock(writer, part)
-
-
-def initial_pieces(part: Part) -> Sequence[Piece]:
-    """The content of a part as it opens."""
-    match part:
-        case Text(text, citations):
-            return [text, *citations] if text else citations
-        case Refusal(text) | ToolCall(arguments=text) | ServerToolCall(arguments=text):
-            return [text] if text else []
-        case Thinking(text, signature):
-            pieces: list[Piece] = [text] if text else []
-            return [*pieces, Signature(signature)] if signature else pieces
-        case _:
-            return []
-
-
-def _delta_frames(prefix: bytes, json_texts: Sequence[bytes]) -> bytes:
-    """The frames of several pieces of a block; `json_texts` are their JSON without its quotes."""
-    between = b'"%b%b"' % (DELTA_SUFFIX, prefix)
-    return b'%b"%b"%b' % (prefix, between.join(json_texts), DELTA_SUFFIX)

@@ -1,8 +1,4 @@
-"""Reads messages requests into prompts. It must not know what any model or upstream allows.
-
-The public format is Messages (Specification, "Messages"); the texts of its errors name the field by
-its dotted path. Unknown fields are never refused.
-"""
+"""Messages requests to prompts (Specification, "Messages"). Unknown fields are accepted."""
 
 from __future__ import annotations
 
@@ -26,18 +22,17 @@ from gateway.wire.json_fields import (
     Payload,
     as_list,
     as_object,
-    as_str,
+    as_strs,
     invalid_field,
-    join_path,
     missing_field,
     optional_bool,
     optional_int,
-    optional_list,
     optional_number,
     optional_object,
     optional_str,
     parse_model,
     required,
+    required_object,
     required_str,
 )
 from gateway.wire.messages.content import parse_content
@@ -60,7 +55,7 @@ _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.
 
 
 def parse_prompt(body: object) -> Prompt:
-    """Raises `InvalidRequest` naming the field."""
+    """Raises `InvalidRequest` with the dotted path of the field."""
     prompt = parse_count_tokens(body)
     if prompt.max_tokens is None:
         raise missing_field("max_tokens")
@@ -68,7 +63,7 @@ def parse_prompt(body: object) -> Prompt:
 
 
 def parse_count_tokens(body: object) -> Prompt:
-    """The same for a request that only wants its tokens counted: `max_tokens` may be absent."""
+    """The same for a request that only counts tokens: `max_tokens` is optional."""
     body = as_object(body, "")
     model = parse_model(body)
     max_tokens = optional_int(body, "max_tokens", minimum=0)
@@ -80,18 +75,18 @@ def parse_count_tokens(body: object) -> Prompt:
         turns=(*_parse_system(body), *_parse_messages(body)),
         stream=optional_bool(body, "stream") or False,
         max_tokens=max_tokens,
-        stop=_parse_stop(body),
+        stop=as_strs(body.get("stop_sequences"), "stop_sequences"),
         tools=parse_tools(body),
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        reasoning=_parse_thinking_config(body, max_tokens),
-        output=_parse_output(body),
+        reasoning=_parse_reasoning(body, max_tokens),
+        output=_parse_output_format(body),
         sampling=DEFAULT_SAMPLING
         if body.keys().isdisjoint(_SAMPLING_FIELDS)
         else _parse_sampling(body),
         user=optional_str(metadata, "user_id", "metadata"),
         service_tier=optional_str(body, "service_tier"),
-        extra=_parse_extra(body),
+        extra=_unknown_fields(body),
     )
 
 
@@ -117,31 +112,21 @@ def _parse_messages(body: Payload) -> list[Turn]:
 
 
 def _parse_message(message: Any, index: int) -> Turn:
-    if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
-        role, said = message.get("role"), message.get("content")
-        if type(said) is str and type(role) is str and role in _ROLES:
-            return Turn(_ROLES[role], (Text(said),))
+    if type(message) is dict and len(message) == 2:  # most messages are a role and a text
+        role, text = message.get("role"), message.get("content")
+        if type(text) is str and type(role) is str and role in _ROLES:
+            return Turn(_ROLES[role], (Text(text),))
     path = f"messages.{index}"
     message = as_object(message, path)
     role = _ROLES.get(required_str(message, "role", path))
     if role is None:
-        raise invalid_field(
-            join_path(path, "role"), "Input should be 'user', 'assistant' or 'system'"
-        )
+        raise invalid_field(f"{path}.role", "Input should be 'user', 'assistant' or 'system'")
     parts = parse_content(required(message, "content", path), f"{path}.content")
-    return Turn(
-        role, parts, extra=ProviderData.unknown_fields(Format.MESSAGES, message, _MESSAGE_FIELDS)
-    )
+    extra = ProviderData.unknown_fields(Format.MESSAGES, message, _MESSAGE_FIELDS)
+    return Turn(role, parts, extra=extra)
 
 
-def _parse_stop(body: Payload) -> tuple[str, ...]:
-    sequences = optional_list(body, "stop_sequences")
-    if not sequences:
-        return ()
-    return tuple(as_str(text, f"stop_sequences.{index}") for index, text in enumerate(sequences))
-
-
-def _parse_thinking_config(body: Payload, max_tokens: int | None) -> Reasoning | None:
+def _parse_reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
     if "thinking" not in body and "output_config" not in body:
         return None
     thinking = optional_object(body, "thinking")
@@ -162,20 +147,17 @@ def _parse_thinking_config(body: Payload, max_tokens: int | None) -> Reasoning |
 
 
 def _check_budget(budget: int | None, max_tokens: int | None) -> None:
+    path = "thinking.budget_tokens"
     if budget is None:
-        raise missing_field("thinking.budget_tokens")
+        raise missing_field(path)
     if budget < MIN_BUDGET:
-        raise invalid_field(
-            "thinking.budget_tokens", f"Input should be greater than or equal to {MIN_BUDGET}"
-        )
+        raise invalid_field(path, f"Input should be greater than or equal to {MIN_BUDGET}")
     if max_tokens is not None and budget >= max_tokens:
-        raise InvalidRequest(
-            "max_tokens must be greater than thinking.budget_tokens", param="max_tokens"
-        )
+        raise InvalidRequest(f"max_tokens must be greater than {path}", param="max_tokens")
 
 
-def _parse_output(body: Payload) -> OutputFormat | None:
-    """`output_format` is what `output_config.format` was called at first."""
+def _parse_output_format(body: Payload) -> OutputFormat | None:
+    """`output_config.format`, else the deprecated `output_format`."""
     if "output_config" not in body and "output_format" not in body:
         return None
     form = optional_object(optional_object(body, "output_config") or {}, "format", "output_config")
@@ -184,16 +166,15 @@ def _parse_output(body: Payload) -> OutputFormat | None:
         form, path = optional_object(body, "output_format"), "output_format"
     if form is None or required_str(form, "type", path) != "json_schema":
         return None
-    schema = as_object(required(form, "schema", path), join_path(path, "schema"))
-    return OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=schema)
+    return OutputFormat(kind=OutputKind.JSON_SCHEMA, schema=required_object(form, "schema", path))
 
 
-def _parse_extra(body: Payload) -> ProviderData | None:
+def _unknown_fields(body: Payload) -> ProviderData | None:
     if body.keys() <= _FLAT_FIELDS:
         return None
     extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
     for name, known in _KNOWN_SUBFIELDS.items():
         inside = body.get(name) or {}
-        if rest := {inner: inside[inner] for inner in inside if inner not in known}:
-            extra[name] = rest
+        if unknown := {field: inside[field] for field in inside if field not in known}:
+            extra[name] = unknown
     return ProviderData(Format.MESSAGES, extra) if extra else None

@@ -1,17 +1,16 @@
 """The reasoning settings of a messages request: `thinking`, its budget, and an effort.
 
-The `ThinkingStyle` of a model tells which of them it takes; a budget is always below `max_tokens`
+A model's `ThinkingStyle` decides which of them it accepts; a budget is always below `max_tokens`
 (Messages, "Extended thinking", "Effort").
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
-from gateway.core.value import value
 from gateway.wire.dropped import Dropped
 from gateway.wire.effort import MIN_BUDGET, budget_of, effort_of, nearest_effort
 from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
@@ -23,9 +22,8 @@ _MAX_BUDGET: Final = 32768
 """Thinking tokens for a model of unknown output limit."""
 
 
-@value
-class ThinkingParams:
-    """`thinking` and `effort` for the body, and `max_tokens` with room for both."""
+class ThinkingParams(NamedTuple):
+    """`thinking` and `effort` for the body, and the `max_tokens` that include the budget."""
 
     thinking: Payload | None
     effort: str | None
@@ -74,7 +72,7 @@ def is_thinking(thinking: Payload | None, target: Target) -> bool:
 
 
 def remove_clear_thinking(body: Payload) -> None:
-    """Without thinking, upstreams refuse a request to clear it from the history."""
+    """Without thinking, upstreams reject a request to clear it from the history."""
     management = lenient_object(body.get("context_management"))
     edits = lenient_objects(management.get("edits"))
     kept = [edit for edit in edits if not lenient_str(edit.get("type")).startswith(_CLEAR_THINKING)]
