@@ -1,7 +1,6 @@
-"""A model to talk to before there is one: it answers in all three formats over real HTTP.
+"""A simulated model that replies in all three formats over HTTP, for the demo and for tests.
 
-It stands beside the house and must not know it: sharing a codec would repeat the codec's faults,
-and whoever tests against the simulator would not see them.
+It imports no code of the gateway: with a shared codec it would repeat the codec's bugs.
 """
 
 from __future__ import annotations

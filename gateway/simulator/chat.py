@@ -1,186 +1,127 @@
-"""The chat format: reads an ask from a chat completion request, writes answers as one.
-
-This room must not know how answers are decided, nor the other formats.
-"""
+"""The chat format: parses requests, renders replies as bodies and as streams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from gateway.simulator.reply import Call, Reply, Stop
+from gateway.simulator.json_fields import Body, field, objects, required, strings, token_limit
+from gateway.simulator.reply import Block, Reply, Stop
 from gateway.simulator.request import (
-    ANY_OBJECT,
-    Attachment,
-    Body,
-    Choice,
-    Image,
     ModelRequest,
     Part,
-    Schema,
-    Text,
-    Tool,
-    ToolUse,
     Turn,
-    join_texts,
-    limit,
-    mapping,
-    objects,
-    required,
-    strings,
+    join_instructions,
+    name_results,
+    tool_result,
 )
 from gateway.simulator.stream_text import new_id, split_text, sse_frame
+from gateway.simulator.tools import flatten, parse_output_schema, parse_tool_choice, parse_tools
 
-_FINISH = {
+_FINISH_REASONS = {
     Stop.END: "stop",
     Stop.SEQUENCE: "stop",
     Stop.LIMIT: "length",
     Stop.CALLS: "tool_calls",
 }
-_DONE = b"data: [DONE]\n\n"
+_ARGUMENTS = {"function": "arguments", "custom": "input"}
 
 
 def parse(body: Body) -> ModelRequest:
-    """What a request asks; a Refusal where model or messages are missing."""
+    """A RequestError if model or messages are missing."""
     model = required(body, "model", str)
     messages = objects(required(body, "messages", list))
-    effort = body.get("reasoning_effort")
     return ModelRequest(
         format="chat",
         model=model,
-        instructions=_instructions(messages),
-        turns=tuple(_turns(messages)),
-        tools=tuple(_tools(body)),
-        choice=_choice(body),
-        schema=_schema(body.get("response_format")),
-        effort=effort if isinstance(effort, str) and effort != "none" else None,
-        limit=limit(body, "max_completion_tokens", "max_tokens"),
+        instructions=join_instructions(None, messages, _parts),
+        turns=tuple(name_results(_turns(messages))),
+        tools=tuple(parse_tools(flatten(body.get("tools")))),
+        tool_choice=parse_tool_choice(flatten(body.get("tool_choice"))),
+        parallel_calls=body.get("parallel_tool_calls") is not False,
+        schema=parse_output_schema(flatten(body.get("response_format"))),
+        effort=field(body, str, "reasoning_effort"),
+        limit=token_limit(body, "max_completion_tokens", "max_tokens"),
         stops=strings(body.get("stop")),
     )
 
 
-def render_body(body: Body, answer: Reply, created: int) -> Body:
-    """The answer as one body."""
-    message: Body = {
-        "role": "assistant",
-        "content": None if answer.calls else answer.text,
-        "refusal": None,
-        "annotations": [],
-    }
-    if answer.thinking:
-        message["reasoning_content"] = answer.thinking
-    if answer.calls:
-        message["tool_calls"] = [_written(call) for call in answer.calls]
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": _FINISH[answer.stop],
-    }
-    head = _head(body, "chat.completion", created)
-    return {**head, "choices": [choice], "usage": _usage(answer)}
-
-
-def render_stream(body: Body, answer: Reply, created: int) -> Iterator[bytes]:
-    """The answer as a stream. Usage comes only to those who ask for it, as the last chunk."""
-    head = _head(body, "chat.completion.chunk", created)
-    counted = mapping(body.get("stream_options")).get("include_usage") is True
-    if counted:
-        head["usage"] = None
-    for delta in _deltas(answer):
-        yield sse_frame({**head, "choices": [_step(delta)]})
-    yield sse_frame({**head, "choices": [_step({}, _FINISH[answer.stop])]})
-    if counted:
-        yield sse_frame({**head, "choices": [], "usage": _usage(answer)})
-    yield _DONE
-
-
-def _instructions(messages: list[Body]) -> str:
-    told = [message for message in messages if message.get("role") in ("system", "developer")]
-    return "\n\n".join(join_texts(_parts(message.get("content"))) for message in told)
-
-
 def _turns(messages: list[Body]) -> Iterator[Turn]:
-    names: dict[str, str] = {}
     for message in messages:
+        parts = tuple(_parts(message.get("content")))
         match message:
             case {"role": "user"}:
-                yield Turn("user", tuple(_parts(message.get("content"))))
+                yield Turn("user", parts)
             case {"role": "tool"}:
-                name = names.get(str(message.get("tool_call_id")), "unknown")
-                yield Turn("user", (ToolUse(name, join_texts(_parts(message.get("content")))),))
+                texts = (part for part in parts if part.kind == "text")
+                yield Turn("user", tool_result(texts, message.get("tool_call_id")))
             case {"role": "assistant"}:
-                calls = [*_calls(message)]
-                names.update((call_id, use.name) for call_id, use in calls)
-                said = _parts(message.get("content"))
-                yield Turn("model", (*said, *(use for _, use in calls)))
+                yield Turn("assistant", (*parts, *_calls(message)))
             case _:
                 pass
 
 
-def _calls(message: Body) -> Iterator[tuple[str, ToolUse]]:
+def _calls(message: Body) -> Iterator[Part]:
     for call in objects(message.get("tool_calls")):
         match call:
-            case {"function": {"name": str(name), "arguments": str(arguments)}}:
-                yield str(call.get("id")), ToolUse(name, arguments)
-            case {"custom": {"name": str(name), "input": str(text)}}:
-                yield str(call.get("id")), ToolUse(name, text)
+            case {"function": {"name": str(name), "arguments": str(text)}} | {
+                "custom": {"name": str(name), "input": str(text)}
+            }:
+                yield Part("call", text, name, str(call.get("id")))
             case _:
                 pass
 
 
 def _parts(content: object) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield Part("text", content)
     for part in objects(content):
         match part:
             case {"type": "text", "text": str(text)}:
-                yield Text(text)
+                yield Part("text", text)
             case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
-                yield Image(url)
+                yield Part("image", url)
             case {"type": "file"}:
-                name = mapping(part.get("file")).get("filename")
-                yield Attachment(f"the file {name}" if name else "a file")
+                name = field(part, str, "file.filename")
+                yield Part("attachment", f"the file {name}" if name else "a file")
             case {"type": "input_audio"}:
-                yield Attachment("a sound")
+                yield Part("attachment", "a sound")
             case _:
                 pass
 
 
-def _tools(body: Body) -> Iterator[Tool]:
-    for tool in objects(body.get("tools")):
-        match tool:
-            case {"type": "function", "function": {"name": str(name)} as function}:
-                schema = mapping(function.get("parameters"))
-                yield Tool(name, schema, str(function.get("description") or ""))
-            case {"type": "custom", "custom": {"name": str(name)} as custom}:
-                yield Tool(name, None, str(custom.get("description") or ""))
-            case _:
-                pass
+def render_body(body: Body, reply: Reply, created: int) -> Body:
+    message: Body = {
+        "role": "assistant",
+        "content": None if reply.calls else reply.text,
+        "refusal": None,
+        "annotations": [],
+    }
+    if reply.thinking:
+        message["reasoning_content"] = reply.thinking
+    if reply.calls:
+        message["tool_calls"] = [_tool_call(block, block.text) for block in reply.calls]
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": _FINISH_REASONS[reply.stop],
+    }
+    head = _head(body, "chat.completion", created)
+    return {**head, "choices": [choice], "usage": _usage(reply)}
 
 
-def _choice(body: Body) -> Choice:
-    parallel = body.get("parallel_tool_calls") is not False
-    match body.get("tool_choice"):
-        case "none" | "required" as mode:
-            return Choice(mode, parallel=parallel)
-        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
-            return Choice("required", (name,), parallel)
-        case {"allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)}}:
-            allowed = _tools({"tools": tools})
-            return Choice(mode, tuple(tool.name for tool in allowed), parallel)
-        case _:
-            return Choice(parallel=parallel)
-
-
-def _schema(wish: object) -> Schema | None:
-    match wish:
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return schema
-        case {"type": "json_schema" | "json_object"}:
-            return ANY_OBJECT
-        case _:
-            return None
+def render_stream(body: Body, reply: Reply, created: int) -> Iterator[bytes]:
+    """The usage comes in a last chunk if the request includes it."""
+    head = _head(body, "chat.completion.chunk", created)
+    with_usage = field(body, bool, "stream_options.include_usage")
+    if with_usage:
+        head["usage"] = None
+    for delta in _deltas(reply):
+        yield sse_frame({**head, "choices": [_chunk_choice(delta)]})
+    yield sse_frame({**head, "choices": [_chunk_choice({}, _FINISH_REASONS[reply.stop])]})
+    if with_usage:
+        yield sse_frame({**head, "choices": [], "usage": _usage(reply)})
+    yield b"data: [DONE]\n\n"
 
 
 def _head(body: Body, kind: str, created: int) -> Body:
@@ -194,46 +135,38 @@ def _head(body: Body, kind: str, created: int) -> Body:
     }
 
 
-def _step(delta: Body, finish_reason: str | None = None) -> Body:
+def _chunk_choice(delta: Body, finish_reason: str | None = None) -> Body:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _deltas(answer: Reply) -> Iterator[Body]:
-    """Each name, type, id and role goes out once: client libraries add repeated ones up."""
-    opening = None if answer.calls else ""
-    yield {"role": "assistant", "content": opening, "refusal": None}
-    for piece in split_text(answer.thinking):
+def _deltas(reply: Reply) -> Iterator[Body]:
+    """Each role, id, type and name comes once, as client libraries concatenate repeated ones."""
+    yield {"role": "assistant", "content": None if reply.calls else "", "refusal": None}
+    for piece in split_text(reply.thinking):
         yield {"reasoning_content": piece}
-    for piece in split_text(answer.text):
+    for piece in split_text(reply.text):
         yield {"content": piece}
-    for index, call in enumerate(answer.calls):
-        written = _written(call)
-        kind, field = ("custom", "input") if written["type"] == "custom" else _FUNCTION
-        yield {"tool_calls": [{"index": index, **written, kind: {**written[kind], field: ""}}]}
-        for piece in split_text(call.text):
-            yield {"tool_calls": [{"index": index, kind: {field: piece}}]}
+    for index, block in enumerate(reply.calls):
+        yield {"tool_calls": [{"index": index, **_tool_call(block, "")}]}
+        for piece in split_text(block.text):
+            arguments = {_ARGUMENTS[block.kind]: piece}
+            yield {"tool_calls": [{"index": index, block.kind: arguments}]}
 
 
-_FUNCTION = ("function", "arguments")
+def _tool_call(block: Block, arguments: str) -> Body:
+    call = {"name": block.tool_name, _ARGUMENTS[block.kind]: arguments}
+    return {"id": new_id("call_"), "type": block.kind, block.kind: call}
 
 
-def _written(call: Call) -> Body:
-    if isinstance(call.arguments, str):
-        custom = {"name": call.tool.name, "input": call.text}
-        return {"id": new_id("call_"), "type": "custom", "custom": custom}
-    function = {"name": call.tool.name, "arguments": call.text}
-    return {"id": new_id("call_"), "type": "function", "function": function}
-
-
-def _usage(answer: Reply) -> dict[str, Any]:
-    usage = answer.usage
+def _usage(reply: Reply) -> Body:
+    request = reply.request
     return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "prompt_tokens": request.tokens,
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": request.tokens + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": request.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {
-            "reasoning_tokens": usage.thinking,
+            "reasoning_tokens": reply.thinking_tokens,
             "audio_tokens": 0,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,

@@ -1,7 +1,4 @@
-"""The simulator's door: HTTP in, an answer or a refusal out, at a model's pace.
-
-This room must not know what any format looks like inside.
-"""
+"""The simulator's HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -15,96 +12,85 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.simulator.errors import (
-    RequestError,
-    chat_error_body,
-    combined_error_body,
-    messages_error_body,
-)
+from gateway.simulator.errors import RequestError, error_body
+from gateway.simulator.json_fields import Body
 from gateway.simulator.reply import Reply, generate
-from gateway.simulator.request import Body, ModelRequest
+from gateway.simulator.request import ModelRequest
 from gateway.simulator.stream_text import new_id
 
 from . import chat, messages, responses
 
-_LARGEST_BODY = 64 * 1024 * 1024
+_MAX_BODY_SIZE = 64 * 1024 * 1024
 _MODELS = ("alpha-sonnet-4-6", "alpha-haiku-4-5-20251001", "beta-5.4", "beta-5.4-mini")
-_CREATED = (1_767_225_600, "2026-01-01T00:00:00Z")
 _REQUEST_ID = web.RequestKey("request_id", str)
-_ENVELOPES = {
-    "/v1/chat/": chat_error_body,
-    "/v1/messages": messages_error_body,
-    "/v1/responses": chat_error_body,
-}
 
 
 class FormatAdapter(Protocol):
-    """One format's room."""
+    """The module of a format."""
 
     def parse(self, body: Body, /) -> ModelRequest: ...
 
-    def render_body(self, body: Body, answer: Reply, created: int, /) -> Body: ...
+    def render_body(self, body: Body, reply: Reply, created: int, /) -> Body: ...
 
-    def render_stream(self, body: Body, answer: Reply, created: int, /) -> Iterator[bytes]: ...
+    def render_stream(self, body: Body, reply: Reply, created: int, /) -> Iterator[bytes]: ...
 
 
 def build_simulator(*, pace: float = 0.02) -> web.Application:
-    """An application that answers as a model on all three endpoints, under any key.
+    """A model for all three formats, which accepts any API key.
 
-    ``pace`` is the pause between two events of a stream, in seconds; 0 means none.
+    ``pace`` is the delay between two events of a stream, in seconds.
     """
-    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[_refuse_in_format])
-    app.on_response_prepare.append(_stamp)
+    app = web.Application(client_max_size=_MAX_BODY_SIZE, middlewares=[_error_middleware])
+    app.on_response_prepare.append(_add_request_id)
     app.router.add_post("/v1/chat/completions", _generator(chat, pace))
     app.router.add_post("/v1/messages", _generator(messages, pace))
     app.router.add_post("/v1/responses", _generator(responses, pace))
-    app.router.add_post("/v1/messages/count_tokens", _count_message)
-    app.router.add_post("/v1/responses/input_tokens", _count_response)
+    app.router.add_post("/v1/messages/count_tokens", _count_messages_tokens)
+    app.router.add_post("/v1/responses/input_tokens", _count_responses_tokens)
     app.router.add_get("/v1/models", _list_models)
     return app
 
 
-def _generator(tongue: FormatAdapter, pace: float) -> Handler:
+def _generator(adapter: FormatAdapter, pace: float) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await _read_body(request)
-        answer = generate(tongue.parse(body))
-        created = int(time.time())  # noqa: TID251 - the simulator has no runtime to ask
+        reply = generate(adapter.parse(body))
+        created = int(time.time())  # noqa: TID251 - the simulator has no runtime
         if body.get("stream") is not True:
-            return _json(tongue.render_body(body, answer, created))
-        return await _stream(request, tongue.render_stream(body, answer, created), pace)
+            return _json(adapter.render_body(body, reply, created))
+        return await _stream(request, adapter.render_stream(body, reply, created), pace)
 
     return handle
 
 
-async def _count_message(request: web.Request) -> web.Response:
-    ask = messages.parse_for_count(await _read_body(request))
-    return _json({"input_tokens": ask.tokens})
+async def _count_messages_tokens(request: web.Request) -> web.Response:
+    model_request = messages.parse_for_count(await _read_body(request))
+    return _json({"input_tokens": model_request.tokens})
 
 
-async def _count_response(request: web.Request) -> web.Response:
-    ask = responses.parse(await _read_body(request))
-    return _json({"object": "response.input_tokens", "input_tokens": ask.tokens})
+async def _count_responses_tokens(request: web.Request) -> web.Response:
+    model_request = responses.parse(await _read_body(request))
+    return _json({"object": "response.input_tokens", "input_tokens": model_request.tokens})
 
 
 async def _list_models(request: web.Request) -> web.Response:
-    """One list with the fields that clients of every format look for."""
+    """One list with the fields of every format."""
     del request
-    created, created_at = _CREATED
     models = [
         {
             "id": model,
             "object": "model",
             "type": "model",
-            "created": created,
-            "created_at": created_at,
+            "created": 1_767_225_600,
+            "created_at": "2026-01-01T00:00:00Z",
             "owned_by": "simulator",
             "display_name": f"Simulated {model}",
             "lifecycle": "active",
         }
         for model in _MODELS
     ]
-    ends = {"has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}
-    return _json({"object": "list", "data": models, **ends})
+    page = {"has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}
+    return _json({"object": "list", "data": models, **page})
 
 
 async def _read_body(request: web.Request) -> Body:
@@ -122,7 +108,7 @@ async def _stream(request: web.Request, frames: Iterator[bytes], pace: float) ->
     response.content_type = "text/event-stream"
     response.charset = "utf-8"
     await response.prepare(request)
-    with suppress(ConnectionError):  # the client has left; there is nobody to tell
+    with suppress(ConnectionError):  # the client has disconnected
         for frame in frames:
             await response.write(frame)
             if pace:
@@ -132,24 +118,20 @@ async def _stream(request: web.Request, frames: Iterator[bytes], pace: float) ->
 
 
 @web.middleware
-async def _refuse_in_format(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every refusal leaves in the envelope of the format whose endpoint was called."""
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[_REQUEST_ID] = new_id("req_")
     try:
         return await handler(request)
-    except RequestError as refused:
-        refusal = refused
-    except web.HTTPRequestEntityTooLarge as error:
-        refusal = RequestError("Request entity too large", status=error.status)
+    except RequestError as request_error:
+        error = request_error
+    except web.HTTPRequestEntityTooLarge as too_large:
+        error = RequestError("Request entity too large", status=too_large.status)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-        refusal = RequestError(f"Invalid URL ({request.method} {request.path})", status=404)
-    envelopes = (make for path, make in _ENVELOPES.items() if request.path.startswith(path))
-    envelope = next(envelopes, combined_error_body)
-    return _json(envelope(refusal, request[_REQUEST_ID]), status=refusal.status)
+        error = RequestError(f"Invalid URL ({request.method} {request.path})", status=404)
+    return _json(error_body(error, request.path, request[_REQUEST_ID]), status=error.status)
 
 
-async def _stamp(request: web.Request, response: web.StreamResponse) -> None:
-    """Names the request in both headers that client libraries look for."""
+async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
     for header in ("x-request-id", "request-id"):
         response.headers[header] = request[_REQUEST_ID]
 

@@ -1,7 +1,4 @@
-"""Why an ask was refused, and how each format words that.
-
-This room must not know what makes an ask wrong.
-"""
+"""Request errors and their bodies."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ _MESSAGES_TYPES = {404: "not_found_error", 413: "request_too_large"}
 
 
 class RequestError(Exception):
-    """An ask that the simulator will not answer.
-
-    ``details`` ride along in the messages envelope only, whose clients read them.
-    """
+    """A request that the simulator rejects. Only the messages format has ``details``."""
 
     def __init__(
         self,
@@ -33,32 +27,17 @@ class RequestError(Exception):
         self.details = details
 
 
-def chat_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
-    """The error body of the chat and responses formats; their request id is a header only."""
-    del request_id
-    return {
-        "error": {
-            "message": refusal.message,
-            "type": "invalid_request_error",
-            "param": refusal.param,
-            "code": refusal.code,
-        }
-    }
-
-
-def messages_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
-    """The error body of the messages format."""
-    error: dict[str, Any] = {
-        "type": _MESSAGES_TYPES.get(refusal.status, "invalid_request_error"),
-        "message": refusal.message,
-    }
-    if refusal.details is not None:
-        error["details"] = refusal.details
-    return {"type": "error", "error": error, "request_id": request_id}
-
-
-def combined_error_body(refusal: RequestError, request_id: str) -> dict[str, Any]:
-    """A body that clients of every format can read, for paths that belong to none."""
-    body = messages_error_body(refusal, request_id)
-    body["error"] |= {"param": refusal.param, "code": refusal.code}
-    return body
+def error_body(error: RequestError, path: str, request_id: str) -> dict[str, Any]:
+    """The body in the format of the path; on other paths a body for every client."""
+    fields: dict[str, Any]
+    details = {"param": error.param, "code": error.code}
+    if path.startswith(("/v1/chat/", "/v1/responses")):
+        fields = {"message": error.message, "type": "invalid_request_error", **details}
+        return {"error": fields}
+    error_type = _MESSAGES_TYPES.get(error.status, "invalid_request_error")
+    fields = {"type": error_type, "message": error.message}
+    if error.details is not None:
+        fields["details"] = error.details
+    if not path.startswith("/v1/messages"):
+        fields |= details
+    return {"type": "error", "error": fields, "request_id": request_id}

@@ -1,31 +1,27 @@
-"""Decides what the simulator says: thoughts, a text, or tool calls, and what it all costs.
-
-This room must not know which format the answer leaves in.
-"""
+"""Decides what the simulator replies: thinking, and a text or tool calls."""
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Literal
 
 import orjson
 
 from gateway.simulator.errors import RequestError
-from gateway.simulator.image import describe
-from gateway.simulator.request import Attachment, Image, ModelRequest, Tool, count_tokens
+from gateway.simulator.image import describe_image
+from gateway.simulator.request import ModelRequest, Tool, count_tokens
 from gateway.simulator.schema_sample import sample_object, sample_value
 
-MAX_ECHO = 1_000
-MAX_EXCERPT = 60
-MAX_TOOLS_SHOWN = 5
-_THOUGHTS = {"minimal": 1, "low": 1, "medium": 2, "high": 3}
+_MAX_QUOTE = 1_000
+_MAX_EXCERPT = 60
+_MAX_LISTED_TOOLS = 5
+_SENTENCES_BY_EFFORT = {"minimal": 1, "low": 1, "medium": 2}
 
 
 class Stop(StrEnum):
-    """Why an answer ends."""
+    """Why a reply ends."""
 
     END = "end"
     LIMIT = "limit"
@@ -34,210 +30,171 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call. A tool without a schema gets free text as its arguments."""
+class Block:
+    """A content block. The text of a call is its arguments: JSON, or free text if ``custom``."""
 
-    tool: Tool
-    arguments: dict[str, Any] | str
+    kind: Literal["thinking", "text", "function", "custom"]
+    text: str
+    tool_name: str = ""
+    namespace: str | None = None
 
     @property
-    def text(self) -> str:
-        """The arguments as they are streamed."""
-        if isinstance(self.arguments, str):
-            return self.arguments
-        return orjson.dumps(self.arguments).decode()
+    def is_call(self) -> bool:
+        return self.kind in ("function", "custom")
 
     @property
     def tokens(self) -> int:
-        return count_tokens(self.tool.name) + count_tokens(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the exchange cost, in tokens.
-
-    ``input`` is the whole ask. ``known`` of it came with an earlier request, so a cache would
-    have it; ``lasting`` of it will come again with the next one. ``output`` includes ``thinking``.
-    """
-
-    input: int
-    cached: int
-    cacheable: int
-    output: int
-    thinking: int
+        return count_tokens(self.tool_name) + count_tokens(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the simulator says; empty texts are not said at all."""
+    """The content blocks, none of them empty, and the end."""
 
-    thinking: str
-    text: str
-    calls: tuple[Call, ...]
+    request: ModelRequest
+    blocks: tuple[Block, ...]
     stop: Stop
-    sequence: str | None
-    usage: Usage
+    stop_sequence: str | None = None
+
+    @property
+    def thinking(self) -> str:
+        return "".join(block.text for block in self.blocks if block.kind == "thinking")
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if block.kind == "text")
+
+    @property
+    def calls(self) -> tuple[Block, ...]:
+        return tuple(block for block in self.blocks if block.is_call)
+
+    @property
+    def thinking_tokens(self) -> int:
+        return count_tokens(self.thinking)
+
+    @property
+    def output_tokens(self) -> int:
+        """Including thinking."""
+        return sum(block.tokens for block in self.blocks)
 
 
-def generate(ask: ModelRequest) -> Reply:
-    """The one answer to this ask, cut to its stop sequences and its token limit."""
-    calls = [_call(tool) for tool in _tools_to_call(ask)]
-    thinking = _reasoning(ask, calls) if ask.effort else ""
-    text, sequence = _stopped("" if calls else _text(ask), ask.stops)
-
-    left = math.inf if ask.limit is None else ask.limit
-    said_thinking = _cut(thinking, left)
-    left -= count_tokens(said_thinking)
-    said_text = _cut(text, left)
-    said_calls = _fitting(calls, left)
-
-    said = (said_thinking, said_text, len(said_calls))
-    if said != (thinking, text, len(calls)):
+def generate(request: ModelRequest) -> Reply:
+    """The reply, cut at a stop sequence and at the token limit."""
+    blocks = [_call(tool) for tool in _tools_to_call(request)]
+    stop, sequence = Stop.CALLS, None
+    if not blocks:
+        text, sequence = _cut_at_stop(_text(request), request.stops)
+        blocks = [Block("text", text)] if text else []
+        stop = Stop.END if sequence is None else Stop.SEQUENCE
+    if request.effort not in (None, "", "none"):
+        tool_names = [block.tool_name for block in blocks if block.is_call]
+        blocks.insert(0, Block("thinking", _thinking(request, tool_names)))
+    fitting = blocks if request.limit is None else _cut_at_limit(blocks, request.limit)
+    if fitting != blocks:
         stop, sequence = Stop.LIMIT, None
-    elif sequence is not None:
-        stop = Stop.SEQUENCE
-    else:
-        stop = Stop.CALLS if calls else Stop.END
-
-    spent = count_tokens(said_thinking)
-    output = spent + count_tokens(said_text) + sum(call.tokens for call in said_calls)
-    return Reply(
-        thinking=said_thinking,
-        text=said_text,
-        calls=said_calls,
-        stop=stop,
-        sequence=sequence,
-        usage=Usage(
-            input=ask.tokens,
-            cached=ask.cached_tokens,
-            cacheable=ask.cacheable_tokens,
-            output=output,
-            thinking=spent,
-        ),
-    )
+    return Reply(request=request, blocks=tuple(fitting), stop=stop, stop_sequence=sequence)
 
 
-def _tools_to_call(ask: ModelRequest) -> list[Tool]:
-    """The tools to call: those that must be, or those that the question names."""
-    tools = [tool for tool in ask.tools if not ask.choice.only or tool.name in ask.choice.only]
-    if ask.choice.mode == "required":
-        if not tools:
-            message = "A tool call is required, but none of the tools can be called."
-            raise RequestError(message, param="tool_choice")
-        return _with_parallel(ask, tools, _named(ask, tools) or _uncalled(ask, tools) or tools[:1])
-    # A result is there to be used: calling again would keep an agent in a loop.
-    if ask.choice.mode == "none" or ask.results:
+def _tools_to_call(request: ModelRequest) -> list[Tool]:
+    """The tools that are required or that the question names."""
+    choice = request.tool_choice
+    required = choice.mode == "required"
+    tools = [tool for tool in request.tools if not choice.only or tool.name in choice.only]
+    if required and not tools:
+        message = "A tool call is required, but none of the tools can be called."
+        raise RequestError(message, param="tool_choice")
+    # A call right after a tool result would keep an agent in a loop.
+    if choice.mode == "none" or (request.tool_results and not required):
         return []
-    return _with_parallel(ask, tools, _named(ask, tools))
+    uncalled = [tool for tool in tools if tool.name not in request.called_tools]
+    calls = [tool for tool in uncalled if _is_named(tool, request.question)]
+    if required:
+        # A client that always requires a call is done when it sees the last of its tools.
+        calls = calls or uncalled[:1] or tools[:1]
+    if not (request.parallel_calls and re.search(r"\bparallel\b", request.question, re.I)):
+        return calls[:1]
+    remaining = [tool for tool in tools if tool not in calls]
+    parallel = [*calls, *remaining[: max(0, 2 - len(calls))]]
+    return parallel if len(parallel) > 1 else calls
 
 
-def _with_parallel(ask: ModelRequest, tools: list[Tool], first: list[Tool]) -> list[Tool]:
-    """One call, or at least two at once where the question speaks of "parallel"."""
-    if not (ask.choice.parallel and re.search(r"\bparallel\b", ask.question, re.IGNORECASE)):
-        return first[:1]
-    others = [tool for tool in tools if tool not in first]
-    together = [*first, *others[: max(0, 2 - len(first))]]
-    return together if len(together) > 1 else first
-
-
-def _named(ask: ModelRequest, tools: list[Tool]) -> list[Tool]:
-    return [
-        tool for tool in tools if _names(ask.question, tool.name) and tool.name not in ask.called
-    ]
-
-
-def _uncalled(ask: ModelRequest, tools: list[Tool]) -> list[Tool]:
-    """A client that always requires a call is done when it sees the last of its tools."""
-    return [tool for tool in tools if tool.name not in ask.called][:1]
-
-
-def _names(text: str, name: str) -> bool:
-    """Whether a text names a tool, as in "get_weather" or, for short, "weather"."""
-    if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+def _is_named(tool: Tool, question: str) -> bool:
+    """Whether a question names a tool, as in "get_weather" or, for short, "weather"."""
+    if re.search(rf"(?<!\w){re.escape(tool.name)}(?!\w)", question):
         return True
-    *verb, noun = re.split(r"[_-]+", name)
-    return bool(verb and noun) and bool(re.search(rf"\b{re.escape(noun)}\b", text, re.IGNORECASE))
+    *verb, noun = re.split(r"[_-]+", tool.name)
+    return bool(verb and noun and re.search(rf"\b{re.escape(noun)}\b", question, re.I))
 
 
-def _call(tool: Tool) -> Call:
+def _call(tool: Tool) -> Block:
     if tool.schema is None:
-        return Call(tool, f"simulated input for {tool.name}")
-    return Call(tool, sample_object(tool.schema))
+        return Block("custom", f"simulated input for {tool.name}", tool.name, tool.namespace)
+    arguments = orjson.dumps(sample_object(tool.schema)).decode()
+    return Block("function", arguments, tool.name, tool.namespace)
 
 
-def _reasoning(ask: ModelRequest, calls: list[Call]) -> str:
-    """More thoughts with more effort."""
-    if calls:
-        plan = f"I shall call {_listed([call.tool.name for call in calls])}."
-    elif ask.schema is not None:
+def _thinking(request: ModelRequest, tool_names: list[str]) -> str:
+    """More sentences with more effort."""
+    if tool_names:
+        plan = f"I shall call {', '.join(tool_names)}."
+    elif request.schema is not None:
         plan = "I shall fill the schema."
     else:
         plan = "I shall say what reached me."
-    thoughts = (
-        f"The user said {_quoted(ask.question, MAX_EXCERPT)}.",
+    sentences = (
+        f"The user said {_quote(request.question, _MAX_EXCERPT)}.",
         f"I am a simulator, so there is little to ponder. {plan}",
-        f"With {ask.effort} effort I look at it once more, and I stay with that.",
+        f"With {request.effort} effort I look at it once more, and I stay with that.",
     )
-    return " ".join(thoughts[: _THOUGHTS.get(ask.effort or "", len(thoughts))])
+    return " ".join(sentences[: _SENTENCES_BY_EFFORT.get(request.effort or "")])
 
 
-def _text(ask: ModelRequest) -> str:
-    if ask.schema is not None:
-        return orjson.dumps(sample_value(ask.schema)).decode()
-    return "\n".join(_sentences(ask))
-
-
-def _sentences(ask: ModelRequest) -> list[str]:
-    """Says what reached the simulator, so that a newcomer sees what the gateway sent on."""
-    said = [
-        f"I am a simulator standing in for {ask.model}, reached through the {ask.format} format."
+def _text(request: ModelRequest) -> str:
+    """A value of the output schema, or what the simulator has received."""
+    if request.schema is not None:
+        return orjson.dumps(sample_value(request.schema)).decode()
+    sentences = [
+        f"I am a simulator standing in for {request.model}, "
+        f"reached through the {request.format} format."
     ]
-    if ask.question:
-        said.append(f"You said: {_quoted(ask.question, MAX_ECHO)}")
-    for use in ask.results:
-        said.append(f"The tool {use.name} returned: {_quoted(use.text, MAX_ECHO)}")
-    for part in ask.new_parts:
-        if isinstance(part, Image):
-            said.append(f"I see {describe(part.url)}.")
-        elif isinstance(part, Attachment):
-            said.append(f"I was given {part.name}, which I do not open.")
-    if ask.instructions:
-        said.append(f"My instructions begin: {_quoted(ask.instructions, MAX_EXCERPT)}")
-    if ask.earlier_turns:
-        said.append(f"Before that I read {ask.earlier_turns} earlier turns.")
-    if ask.tools and ask.choice.mode != "none" and not ask.results:
-        names = _listed([tool.name for tool in ask.tools[:MAX_TOOLS_SHOWN]])
-        said.append(f"Name a tool and I call it: {names}.")
-    return said
+    if request.question:
+        sentences.append(f"You said: {_quote(request.question)}")
+    for result in request.tool_results:
+        sentences.append(f"The tool {result.tool_name} returned: {_quote(result.text)}")
+    for part in request.new_parts:
+        if part.kind == "image":
+            sentences.append(f"I see {describe_image(part.text)}.")
+        elif part.kind == "attachment":
+            sentences.append(f"I was given {part.text}, which I do not open.")
+    if request.instructions:
+        sentences.append(f"My instructions begin: {_quote(request.instructions, _MAX_EXCERPT)}")
+    if request.earlier_turns:
+        sentences.append(f"Before that I read {request.earlier_turns} earlier turns.")
+    if request.tools and request.tool_choice.mode != "none" and not request.tool_results:
+        names = ", ".join(tool.name for tool in request.tools[:_MAX_LISTED_TOOLS])
+        sentences.append(f"Name a tool and I call it: {names}.")
+    return "\n".join(sentences)
 
 
-def _quoted(text: str, longest: int) -> str:
-    return f"“{text}”" if len(text) <= longest else f"“{text[:longest]}…”"
+def _quote(text: str, max_length: int = _MAX_QUOTE) -> str:
+    return f"“{text}”" if len(text) <= max_length else f"“{text[:max_length]}…”"
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names)
-
-
-def _stopped(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
-    """The text before whichever stop sequence comes first, and that sequence."""
+def _cut_at_stop(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
+    """The text before the first stop sequence in it, and that sequence."""
     found = [(text.index(stop), stop) for stop in stops if stop in text]
-    if not found:
-        return text, None
-    end, stop = min(found)
-    return text[:end], stop
+    end, sequence = min(found, default=(len(text), None))
+    return text[:end], sequence
 
 
-def _cut(text: str, tokens: float) -> str:
-    return text if count_tokens(text) <= tokens else text[: int(tokens) * 4]
-
-
-def _fitting(calls: list[Call], tokens: float) -> tuple[Call, ...]:
-    """A call is whole or absent: client libraries cannot read half of one's arguments."""
-    fitting: list[Call] = []
-    for call in calls:
-        tokens -= call.tokens
-        if tokens < 0:
+def _cut_at_limit(blocks: list[Block], limit: int) -> list[Block]:
+    """Texts are cut. Calls are complete or absent: client libraries cannot parse half a call."""
+    fitting: list[Block] = []
+    for block in blocks:
+        if block.tokens > limit:
+            if limit and not block.is_call:
+                fitting.append(replace(block, text=block.text[: limit * 4]))
             break
-        fitting.append(call)
-    return tuple(fitting)
+        fitting.append(block)
+        limit -= block.tokens
+    return fitting

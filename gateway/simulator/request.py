@@ -1,94 +1,54 @@
-"""What a client asks, whatever the format it asked in.
-
-This room must not know how any format writes an ask or an answer.
-"""
+"""A request to the model, independent of its format, and its size in tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import orjson
 
-from gateway.simulator.errors import RequestError
-
-Body = dict[str, Any]
-"""A JSON object as it came over the wire."""
+from gateway.simulator.json_fields import Body
 
 Schema = dict[str, Any]
 """A JSON Schema."""
 
-ANY_OBJECT: Schema = {
-    "type": "object",
-    "properties": {"answer": {"type": "string"}},
-    "required": ["answer"],
-}
-"""Stands in where a client wants JSON but shows no schema."""
-
-_IMAGE_TOKENS = 800
-
-_Kind = TypeVar("_Kind")
+_ATTACHMENT_TOKENS = 800
 
 
 def count_tokens(text: str) -> int:
-    """The usual rule of thumb: four characters a token, rounded up."""
+    """Four characters per token, rounded up."""
     return -(-len(text) // 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """Something that was said."""
+class Part:
+    """A part of a turn, with its kind's ``text``:
 
+    - text: the text
+    - image: its URL, which can be a data URI
+    - attachment: a description of a document or an audio input, which the simulator does not open
+    - call: the arguments of a tool call
+    - result: the texts of a tool result
+    """
+
+    kind: Literal["text", "image", "attachment", "call", "result"]
     text: str
+    tool_name: str = ""
+    call_id: str = ""
 
     @property
     def tokens(self) -> int:
-        return count_tokens(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image, as a data URI or an address."""
-
-    url: str
-
-    @property
-    def tokens(self) -> int:
-        return _IMAGE_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """A document or a sound: the simulator knows it by name and does not open it."""
-
-    name: str
-
-    @property
-    def tokens(self) -> int:
-        return _IMAGE_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """One side of a tool's use: the arguments in a model's turn, the result in a user's turn."""
-
-    name: str
-    text: str
-
-    @property
-    def tokens(self) -> int:
-        return count_tokens(self.name) + count_tokens(self.text)
-
-
-Part = Text | Image | Attachment | ToolUse
+        if self.kind in ("image", "attachment"):
+            return _ATTACHMENT_TOKENS
+        return count_tokens(self.tool_name) + count_tokens(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side said at once."""
+    """A message or item of one side."""
 
-    role: Literal["user", "model"]
+    role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
 
     @property
@@ -98,7 +58,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that the client runs. Without a schema it takes free text instead of arguments."""
+    """A tool of the client. Without a schema it takes free text."""
 
     name: str
     schema: Schema | None
@@ -112,27 +72,24 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Whether tools are to be called. ``only`` names those that count; empty means all."""
+class ToolChoice:
+    """``only`` names the allowed tools; empty means all."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     only: tuple[str, ...] = ()
-    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """Everything that decides what the simulator says.
-
-    ``limit`` is in tokens; ``effort`` is None where no thinking was asked for.
-    """
+    """``limit`` is in tokens; ``effort`` is None without thinking."""
 
     format: str
     model: str
     instructions: str
     turns: tuple[Turn, ...]
     tools: tuple[Tool, ...] = ()
-    choice: Choice = Choice()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_calls: bool = True
     schema: Schema | None = None
     effort: str | None = None
     limit: int | None = None
@@ -141,33 +98,33 @@ class ModelRequest:
     @property
     def earlier_turns(self) -> int:
         """How many turns there are up to and including the model's last one."""
-        spoken = [at for at, turn in enumerate(self.turns, 1) if turn.role == "model"]
-        return spoken[-1] if spoken else 0
+        roles = enumerate((turn.role for turn in self.turns), 1)
+        return max((number for number, role in roles if role == "assistant"), default=0)
 
     @property
     def new_parts(self) -> tuple[Part, ...]:
-        """What the user's side brought since the model last spoke."""
+        """The parts after the model's last turn."""
         return tuple(part for turn in self.turns[self.earlier_turns :] for part in turn.parts)
 
     @property
-    def results(self) -> tuple[ToolUse, ...]:
-        """The tool results among the news."""
-        return tuple(part for part in self.new_parts if isinstance(part, ToolUse))
+    def tool_results(self) -> tuple[Part, ...]:
+        """The tool results after the model's last turn."""
+        return tuple(part for part in self.new_parts if part.kind == "result")
 
     @property
     def question(self) -> str:
-        """The user's latest text; only the last part, since agents put context before it."""
-        return next((text for turn, text in self._texts() if turn.role == "user"), "")
+        """The user's last text; only the last part, as agents put context before it."""
+        parts = [part for turn in self.turns if turn.role == "user" for part in turn.parts]
+        texts = (part.text.strip() for part in reversed(parts) if part.kind == "text")
+        return next(filter(None, texts), "")
 
     @property
-    def called(self) -> frozenset[str]:
-        """Names of the tools that the model has called since the latest question."""
+    def called_tools(self) -> frozenset[str]:
+        """Names of the tools that the model has called since the last question."""
         names: set[str] = set()
         for turn in reversed(self.turns):
-            uses = [part.name for part in turn.parts if isinstance(part, ToolUse)]
-            if turn.role == "model":
-                names.update(uses)
-            elif not uses:
+            names.update(part.tool_name for part in turn.parts if part.kind == "call")
+            if turn.role == "user" and all(part.kind != "result" for part in turn.parts):
                 break
         return frozenset(names)
 
@@ -178,7 +135,7 @@ class ModelRequest:
 
     @property
     def cached_tokens(self) -> int:
-        """Size of what an earlier request must have carried already; 0 on a first turn."""
+        """Size of what an earlier request had too; 0 in a first turn."""
         if not self.earlier_turns:
             return 0
         earlier = self.turns[: self.earlier_turns - 1]
@@ -186,57 +143,42 @@ class ModelRequest:
 
     @property
     def tokens(self) -> int:
-        """Size of the whole ask."""
+        """Size of the whole request."""
         return self.cacheable_tokens + sum(turn.tokens for turn in self.turns)
 
-    def _texts(self) -> Iterator[tuple[Turn, str]]:
-        for turn in reversed(self.turns):
-            for part in reversed(turn.parts):
-                if isinstance(part, Text) and part.text.strip():
-                    yield turn, part.text.strip()
+
+ReadParts = Callable[[object], Iterable[Part]]
+"""Reads the ``content`` of a message in one format."""
+
+
+def tool_result(parts: Iterable[Part], call_id: object) -> tuple[Part, ...]:
+    """The result with the texts among the parts, then the other parts."""
+    parts = tuple(parts)
+    attachments = (part for part in parts if part.kind != "text")
+    return (Part("result", join_texts(parts), call_id=str(call_id)), *attachments)
+
+
+def name_results(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns, with the tool names of the calls in their results."""
+    names: dict[str, str] = {}
+    for turn in turns:
+        names |= {part.call_id: part.tool_name for part in turn.parts if part.kind == "call"}
+        parts = (
+            replace(part, tool_name=names.get(part.call_id, "unknown"))
+            if part.kind == "result"
+            else part
+            for part in turn.parts
+        )
+        yield replace(turn, parts=tuple(parts))
 
 
 def join_texts(parts: Iterable[Part]) -> str:
-    """The texts among some parts, one below the other."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))
+    return "\n".join(part.text for part in parts if part.kind == "text")
 
 
-def objects(value: object) -> list[Body]:
-    """The objects of a list; anything else is nothing, as unknown things are ignored."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def mapping(value: object) -> Body:
-    """An object; anything else is an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def strings(value: object) -> tuple[str, ...]:
-    """A string or a list of strings, as a tuple without the empty ones."""
-    values: Iterable[object] = value if isinstance(value, list) else [value]
-    return tuple(item for item in values if isinstance(item, str) and item)
-
-
-def required(body: Body, name: str, *kinds: type[_Kind]) -> _Kind:
-    """A field that must be there, with content and of one of these types, or a Refusal."""
-    value = body.get(name)
-    if value is None or value in ("", []):
-        message = f"Missing required parameter: '{name}'."
-        raise RequestError(message, param=name, code="missing_required_parameter")
-    if not isinstance(value, kinds):
-        raise RequestError(f"Invalid type for '{name}'.", param=name, code="invalid_type")
-    return value
-
-
-def limit(body: Body, *names: str) -> int | None:
-    """The first of these token limits that is set, or a Refusal where it is no whole number."""
-    for name in names:
-        match body.get(name):
-            case None:
-                continue
-            case int(value) if value >= 0:
-                return value
-            case _:
-                message = f"Invalid '{name}': expected a whole number of tokens."
-                raise RequestError(message, param=name, code="invalid_value")
-    return None
+def join_instructions(field: object, messages: list[Body], read_parts: ReadParts) -> str:
+    """The instructions of a field of their own and of the system and developer messages."""
+    roles = ("system", "developer")
+    contents = [message.get("content") for message in messages if message.get("role") in roles]
+    texts = (join_texts(read_parts(content)) for content in (field, *contents))
+    return "\n\n".join(filter(None, texts))

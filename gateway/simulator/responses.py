@@ -1,7 +1,4 @@
-"""The responses format: reads an ask from a responses request, writes answers as a response.
-
-This room must not know how answers are decided, nor the other formats.
-"""
+"""The responses format: parses requests, renders replies as bodies and as streams."""
 
 from __future__ import annotations
 
@@ -9,29 +6,21 @@ from base64 import b64encode
 from collections.abc import Iterator
 
 from gateway.simulator.errors import RequestError
-from gateway.simulator.reply import Call, Reply, Stop
+from gateway.simulator.json_fields import Body, field, objects, required, token_limit
+from gateway.simulator.reply import Block, Reply, Stop
 from gateway.simulator.request import (
-    ANY_OBJECT,
-    Attachment,
-    Body,
-    Choice,
-    Image,
     ModelRequest,
     Part,
-    Schema,
-    Text,
     Tool,
-    ToolUse,
     Turn,
-    join_texts,
-    limit,
-    mapping,
-    objects,
-    required,
+    join_instructions,
+    name_results,
+    tool_result,
 )
 from gateway.simulator.stream_text import new_id, split_text, sse_frame
+from gateway.simulator.tools import parse_output_schema, parse_tool_choice, parse_tools
 
-_DEFAULTS: Body = {
+_ECHOED: Body = {
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
@@ -49,166 +38,113 @@ _DEFAULTS: Body = {
     "truncation": "disabled",
     "user": None,
 }
-"""The fields of a request that a response repeats, as they stand where the client is silent."""
+"""The request fields that a response repeats, with their defaults."""
 
 
 def parse(body: Body) -> ModelRequest:
-    """What a request asks; a Refusal where model or input are missing."""
+    """A RequestError if model or input are missing."""
     model = required(body, "model", str)
-    spoken = required(body, "input", str, list)
-    items = [{"role": "user", "content": spoken}] if isinstance(spoken, str) else objects(spoken)
-    if earlier := body.get("previous_response_id"):
+    content = required(body, "input", str, list)
+    items = [{"role": "user", "content": content}] if isinstance(content, str) else objects(content)
+    if response_id := body.get("previous_response_id"):
         raise RequestError(
-            f"Previous response with id '{earlier}' not found.",
+            f"Previous response with id '{response_id}' not found.",
             param="previous_response_id",
             code="previous_response_not_found",
         )
+    default_effort = None if field(body, str, "reasoning.summary") is None else "medium"
     return ModelRequest(
         format="responses",
         model=model,
-        instructions=_instructions(body, items),
-        turns=tuple(_turns(items)),
-        tools=tuple(_all_tools(body, items)),
-        choice=_choice(body),
-        schema=_schema(body.get("text")),
-        effort=_effort(body.get("reasoning")),
-        limit=limit(body, "max_output_tokens"),
+        instructions=join_instructions(body.get("instructions"), items, _parts),
+        turns=tuple(name_results(_turns(items))),
+        tools=tuple(_tools(body, items)),
+        tool_choice=parse_tool_choice(body.get("tool_choice")),
+        parallel_calls=body.get("parallel_tool_calls") is not False,
+        schema=parse_output_schema(field(body, dict, "text.format")),
+        effort=field(body, str, "reasoning.effort") or default_effort,
+        limit=token_limit(body, "max_output_tokens"),
     )
 
 
-def render_body(body: Body, answer: Reply, created: int) -> Body:
-    """The answer as one response."""
-    return _finished(_opening(body, created), [*_items(body, answer)], answer, created)
-
-
-def render_stream(body: Body, answer: Reply, created: int) -> Iterator[bytes]:
-    """The answer as a stream of numbered events, each output item opened, filled and closed."""
-    for number, event in enumerate(_events(body, answer, created)):
-        yield sse_frame({**event, "sequence_number": number}, event=event["type"])
-
-
-def _events(body: Body, answer: Reply, created: int) -> Iterator[Body]:
-    opening = _opening(body, created)
-    items = [*_items(body, answer)]
-    yield {"type": "response.created", "response": opening}
-    yield {"type": "response.in_progress", "response": opening}
-    for index, item in enumerate(items):
-        at = {"output_index": index}
-        yield {"type": "response.output_item.added", **at, "item": _emptied(item)}
-        for event in _filling(item):
-            yield {**event, "item_id": item["id"], **at}
-        yield {"type": "response.output_item.done", **at, "item": item}
-    response = _finished(opening, items, answer, created)
-    yield {"type": f"response.{response['status']}", "response": response}
-
-
-def _instructions(body: Body, items: list[Body]) -> str:
-    told = [item for item in items if item.get("role") in ("system", "developer")]
-    contents = [body.get("instructions"), *(item.get("content") for item in told)]
-    texts = (join_texts(_parts(content)) for content in contents)
-    return "\n\n".join(text for text in texts if text)
-
-
 def _turns(items: list[Body]) -> Iterator[Turn]:
-    names: dict[str, str] = {}
     for item in items:
         match item:
             case {"role": "user" | "assistant" as role}:
-                parts = tuple(_parts(item.get("content")))
-                yield Turn("user" if role == "user" else "model", parts)
+                yield Turn(role, tuple(_parts(item.get("content"))))
             case {"type": "function_call" | "custom_tool_call", "name": str(name)}:
-                names[str(item.get("call_id"))] = name
-                written = str(item.get("arguments") or item.get("input") or "")
-                yield Turn("model", (ToolUse(name, written),))
+                arguments = str(item.get("arguments") or item.get("input") or "")
+                call = Part("call", arguments, name, str(item.get("call_id")))
+                yield Turn("assistant", (call,))
             case {"type": "function_call_output" | "custom_tool_call_output"}:
-                inner = [*_parts(item.get("output"))]
-                name = names.get(str(item.get("call_id")), "unknown")
-                seen = (part for part in inner if not isinstance(part, Text))
-                yield Turn("user", (ToolUse(name, join_texts(inner)), *seen))
+                yield Turn("user", tool_result(_parts(item.get("output")), item.get("call_id")))
             case _:
                 pass
 
 
 def _parts(content: object) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield Part("text", content)
     for part in objects(content):
         match part:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-                yield Text(text)
+                yield Part("text", text)
             case {"type": "input_image", "image_url": str(url)}:
-                yield Image(url)
+                yield Part("image", url)
             case {"type": "input_file"}:
                 name = part.get("filename")
-                yield Attachment(f"the file {name}" if name else "a file")
+                yield Part("attachment", f"the file {name}" if name else "a file")
             case _:
                 pass
 
 
-def _all_tools(body: Body, items: list[Body]) -> Iterator[Tool]:
-    """The request's tools, and those that an agent adds in the midst of its input."""
-    yield from _tools(body.get("tools"))
+def _tools(body: Body, items: list[Body]) -> Iterator[Tool]:
+    """The tools of the request, and those that an agent adds in its input."""
+    yield from parse_tools(body.get("tools"))
     for item in items:
         if item.get("type") == "additional_tools":
-            yield from _tools(item.get("tools"))
+            yield from parse_tools(item.get("tools"))
 
 
-def _tools(tools: object, namespace: str | None = None) -> Iterator[Tool]:
-    """The tools that the client runs; those of the server are none of ours."""
-    for tool in objects(tools):
-        description = str(tool.get("description") or "")
-        match tool:
-            case {"type": "function", "name": str(name)}:
-                yield Tool(name, mapping(tool.get("parameters")), description, namespace)
-            case {"type": "custom", "name": str(name)}:
-                yield Tool(name, None, description, namespace)
-            case {"type": "namespace", "name": str(name)}:
-                yield from _tools(tool.get("tools"), name)
-            case _:
-                pass
+def render_body(body: Body, reply: Reply, created: int) -> Body:
+    *_, last_event = _events(body, reply, created)
+    response: Body = last_event["response"]
+    return response
 
 
-def _choice(body: Body) -> Choice:
-    parallel = body.get("parallel_tool_calls") is not False
-    match body.get("tool_choice"):
-        case "none" | "required" as mode:
-            return Choice(mode, parallel=parallel)
-        case {"type": "function" | "custom", "name": str(name)}:
-            return Choice("required", (name,), parallel)
-        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": tools}:
-            names = tuple(str(tool.get("name")) for tool in objects(tools))
-            return Choice(mode, names, parallel)
-        case _:
-            return Choice(parallel=parallel)
+def render_stream(body: Body, reply: Reply, created: int) -> Iterator[bytes]:
+    for number, event in enumerate(_events(body, reply, created)):
+        yield sse_frame({**event, "sequence_number": number}, event=event["type"])
 
 
-def _schema(text: object) -> Schema | None:
-    match text:
-        case {"format": {"type": "json_schema", "schema": dict(schema)}}:
-            return schema
-        case {"format": {"type": "json_schema" | "json_object"}}:
-            return ANY_OBJECT
-        case _:
-            return None
+def _events(body: Body, reply: Reply, created: int) -> Iterator[Body]:
+    """The last event has the whole response."""
+    response = _empty_response(body, created)
+    yield {"type": "response.created", "response": response}
+    yield {"type": "response.in_progress", "response": response}
+    items = [_item(body, block, reply.stop) for block in reply.blocks]
+    for index, item in enumerate(items):
+        position = {"output_index": index}
+        yield {"type": "response.output_item.added", **position, "item": _empty_item(item)}
+        for event in _item_events(item):
+            yield {**event, "item_id": item["id"], **position}
+        yield {"type": "response.output_item.done", **position, "item": item}
+    is_cut = reply.stop is Stop.LIMIT
+    status = "incomplete" if is_cut else "completed"
+    response = {
+        **response,
+        "status": status,
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "completed_at": None if is_cut else created,
+        "output": items,
+        "usage": _usage(reply),
+    }
+    yield {"type": f"response.{status}", "response": response}
 
 
-def _effort(reasoning: object) -> str | None:
-    match reasoning:
-        case {"effort": "none"}:
-            return None
-        case {"effort": str(effort)}:
-            return effort
-        case {"summary": str()}:
-            return "medium"
-        case _:
-            return None
-
-
-def _opening(body: Body, created: int) -> Body:
-    """The response while nothing of it has been said."""
-    repeated = {
-        name: default if body.get(name) is None else body[name]
-        for name, default in _DEFAULTS.items()
+def _empty_response(body: Body, created: int) -> Body:
+    echoed = {
+        name: default if body.get(name) is None else body[name] for name, default in _ECHOED.items()
     }
     return {
         "id": new_id("resp_"),
@@ -221,121 +157,101 @@ def _opening(body: Body, created: int) -> Body:
         "error": None,
         "incomplete_details": None,
         "usage": None,
-        **repeated,
+        **echoed,
     }
 
 
-def _finished(opening: Body, items: list[Body], answer: Reply, created: int) -> Body:
-    cut = answer.stop is Stop.LIMIT
-    return {
-        **opening,
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "completed_at": None if cut else created,
-        "output": items,
-        "usage": _usage(answer),
-    }
+def _item(body: Body, block: Block, stop: Stop) -> Body:
+    match block.kind:
+        case "thinking":
+            return _reasoning_item(body, block)
+        case "text":
+            text = {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
+            return {
+                "type": "message",
+                "id": new_id("msg_"),
+                "role": "assistant",
+                "status": "incomplete" if stop is Stop.LIMIT else "completed",
+                "content": [text],
+            }
+        case "function":
+            return _call_item(block, "function_call", "fc_", "arguments")
+        case "custom":
+            return _call_item(block, "custom_tool_call", "ctc_", "input")
 
 
-def _items(body: Body, answer: Reply) -> Iterator[Body]:
-    """The output items, complete."""
-    if answer.thinking:
-        yield _reasoning(body, answer.thinking)
-    if answer.text:
-        said = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
-        yield {
-            "type": "message",
-            "id": new_id("msg_"),
-            "role": "assistant",
-            "status": "incomplete" if answer.stop is Stop.LIMIT else "completed",
-            "content": [said],
-        }
-    for call in answer.calls:
-        yield _called(call)
-
-
-def _reasoning(body: Body, thinking: str) -> Body:
+def _reasoning_item(body: Body, block: Block) -> Body:
     item = {
         "type": "reasoning",
         "id": new_id("rs_"),
-        "summary": [{"type": "summary_text", "text": thinking}],
+        "summary": [{"type": "summary_text", "text": block.text}],
     }
-    included = body.get("include")
-    if isinstance(included, list) and "reasoning.encrypted_content" in included:
-        item["encrypted_content"] = b64encode(thinking.encode()).decode()
+    if "reasoning.encrypted_content" in (field(body, list, "include") or []):
+        item["encrypted_content"] = b64encode(block.text.encode()).decode()
     return item
 
 
-def _called(call: Call) -> Body:
-    """A call's item; the calls of a namespace's tools name it beside the tool."""
-    freeform = isinstance(call.arguments, str)
+def _call_item(block: Block, item_type: str, id_prefix: str, arguments_field: str) -> Body:
     item = {
-        "type": "custom_tool_call" if freeform else "function_call",
-        "id": new_id("ctc_" if freeform else "fc_"),
+        "type": item_type,
+        "id": new_id(id_prefix),
         "call_id": new_id("call_"),
-        "name": call.tool.name,
-        "input" if freeform else "arguments": call.text,
+        "name": block.tool_name,
+        arguments_field: block.text,
         "status": "completed",
     }
-    if call.tool.namespace is not None:
-        item["namespace"] = call.tool.namespace
+    if block.namespace is not None:
+        item["namespace"] = block.namespace
     return item
 
 
-def _emptied(item: Body) -> Body:
-    """An item as it is announced, before anything of it has been said."""
+def _empty_item(item: Body) -> Body:
+    """The item of ``output_item.added``, without its content."""
     empty = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
-    announced = {name: empty.get(name, value) for name, value in item.items()}
-    announced.pop("encrypted_content", None)
-    return announced
+    fields = {name: empty.get(name, value) for name, value in item.items()}
+    fields.pop("encrypted_content", None)
+    return fields
 
 
-def _filling(item: Body) -> Iterator[Body]:
-    """The events between an item's announcement and its end."""
+def _item_events(item: Body) -> Iterator[Body]:
+    """The events between ``output_item.added`` and ``output_item.done``."""
     match item:
         case {"type": "message", "content": [part]}:
-            yield from _text(part)
+            logprobs: Body = {"logprobs": []}
+            yield from _part_events(
+                "content_part", "output_text", part, {"content_index": 0}, logprobs
+            )
         case {"type": "reasoning", "summary": [part]}:
-            yield from _summary(part)
-        case {"type": "function_call", "arguments": arguments}:
-            kind = "response.function_call_arguments"
-            for piece in split_text(arguments):
-                yield {"type": f"{kind}.delta", "delta": piece}
-            yield {"type": f"{kind}.done", "name": item["name"], "arguments": arguments}
+            name, index = "reasoning_summary", {"summary_index": 0}
+            yield from _part_events(f"{name}_part", f"{name}_text", part, index, {})
+        case {"type": "function_call", "name": name, "arguments": text}:
+            done = {"name": name, "arguments": text}
+            yield from _text_events("function_call_arguments", text, {}, done, {})
         case {"type": "custom_tool_call", "input": text}:
-            kind = "response.custom_tool_call_input"
-            for piece in split_text(text):
-                yield {"type": f"{kind}.delta", "delta": piece}
-            yield {"type": f"{kind}.done", "input": text}
+            yield from _text_events("custom_tool_call_input", text, {}, {"input": text}, {})
         case _:
             pass
 
 
-def _text(part: Body) -> Iterator[Body]:
-    at = {"content_index": 0}
-    yield {"type": "response.content_part.added", **at, "part": {**part, "text": ""}}
-    for piece in split_text(part["text"]):
-        yield {"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []}
-    yield {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []}
-    yield {"type": "response.content_part.done", **at, "part": part}
+def _part_events(name: str, text_name: str, part: Body, index: Body, more: Body) -> Iterator[Body]:
+    text = part["text"]
+    yield {"type": f"response.{name}.added", **index, "part": {**part, "text": ""}}
+    yield from _text_events(text_name, text, index, {"text": text}, more)
+    yield {"type": f"response.{name}.done", **index, "part": part}
 
 
-def _summary(part: Body) -> Iterator[Body]:
-    at = {"summary_index": 0}
-    kind = "response.reasoning_summary"
-    yield {"type": f"{kind}_part.added", **at, "part": {**part, "text": ""}}
-    for piece in split_text(part["text"]):
-        yield {"type": f"{kind}_text.delta", **at, "delta": piece}
-    yield {"type": f"{kind}_text.done", **at, "text": part["text"]}
-    yield {"type": f"{kind}_part.done", **at, "part": part}
+def _text_events(name: str, text: str, index: Body, done: Body, more: Body) -> Iterator[Body]:
+    for delta in split_text(text):
+        yield {"type": f"response.{name}.delta", **index, "delta": delta, **more}
+    yield {"type": f"response.{name}.done", **index, **done, **more}
 
 
-def _usage(answer: Reply) -> Body:
-    usage = answer.usage
+def _usage(reply: Reply) -> Body:
+    request = reply.request
     return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.thinking},
-        "total_tokens": usage.input + usage.output,
+        "input_tokens": request.tokens,
+        "input_tokens_details": {"cached_tokens": request.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": reply.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": reply.thinking_tokens},
+        "total_tokens": request.tokens + reply.output_tokens,
     }

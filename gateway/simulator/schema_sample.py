@@ -1,21 +1,23 @@
-"""Fills a JSON Schema: the smallest value that satisfies it and still shows its shape.
+"""Samples of a JSON Schema: the smallest value that satisfies it and still shows its shape.
 
-This room must not know what the value is for. It does not invent texts for ``pattern``, and it
-passes over ``not``, ``if`` and the ``dependent…`` and ``…Properties`` rules.
+``pattern`` is not sampled. ``not``, ``if``, ``dependent…`` and ``…Properties`` are ignored.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 from gateway.simulator.errors import RequestError
 from gateway.simulator.request import Schema
 
-_GENEROUS_DEPTH = 3  # below it only what must be there, or a recursive schema would explode
-_LAST_DEPTH = 30  # a schema that is still not done here has no finite value
-_MOST_VALUES = 10_000
-_MOST_CHARACTERS = 100_000
+_OPTIONAL_DEPTH = (
+    3  # deeper, only required properties and items, or recursive schemas would explode
+)
+_MAX_DEPTH = 30  # a deeper schema has no finite value
+_MAX_VALUES = 10_000
+_MAX_CHARACTERS = 100_000
 
 _FORMATS = {
     "date": "2026-01-02",
@@ -40,35 +42,35 @@ _FORMATS = {
 
 
 def sample_value(schema: Schema) -> Any:
-    """A value that satisfies the schema; a Refusal where there is none or it is no schema."""
+    """A RequestError if no value satisfies the schema or it is not valid."""
     try:
-        return _Filler(schema).value(schema, "value", nth=0, depth=0)
+        return _Sampler(schema).value(schema, "value", nth=0, depth=0)
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        # Keywords of wrong types fail wherever they are first used; the client hears one thing.
+        # Keywords of wrong types fail where they are first used.
         raise RequestError("This is not a valid JSON Schema.", code="invalid_schema") from error
 
 
 def sample_object(schema: Schema) -> dict[str, Any]:
-    """As ``fill``, for schemas of arguments, which are always objects."""
+    """A sample for the arguments of a tool, which are always an object."""
     value = sample_value({"type": "object", **schema})
     return value if isinstance(value, dict) else {}
 
 
-class _Filler:
-    """Fills parts of one document; ``nth`` tells apart the items of an array."""
+class _Sampler:
+    """Samples the parts of one document. ``nth`` makes the items of an array different."""
 
     def __init__(self, document: Schema) -> None:
         self._document = document
-        self._left = _MOST_VALUES
+        self._left = _MAX_VALUES
 
     def value(self, part: object, name: str, *, nth: int, depth: int) -> Any:
         self._left -= 1
-        if depth > _LAST_DEPTH or self._left < 0:
-            raise _endless()
-        schema = self._settle(part, depth)
+        if depth > _MAX_DEPTH or self._left < 0:
+            raise _too_large()
+        schema = self._resolve(part, depth)
         if literals := _literals(schema):
             return literals[nth % len(literals)]
-        match _type(schema, shallow=depth < _GENEROUS_DEPTH):
+        match _type(schema, depth):
             case "object":
                 return self._object(schema, nth, depth)
             case "array":
@@ -85,104 +87,95 @@ class _Filler:
                 return _string(schema, name, nth)
 
     def _object(self, schema: Schema, nth: int, depth: int) -> dict[str, Any]:
-        """The required properties; where none is required, all, for a tool of loose manners."""
+        """The required properties; all if none is required, as many tools declare none."""
         properties: Schema = schema.get("properties") or {}
-        names: list[str] = schema.get("required") or []
-        if not names and depth < _GENEROUS_DEPTH:
-            names = list(properties)
+        names = schema.get("required") or (properties if depth < _OPTIONAL_DEPTH else [])
         return {
             str(name): self.value(properties.get(name), str(name), nth=nth, depth=depth + 1)
             for name in names
         }
 
     def _array(self, schema: Schema, name: str, depth: int) -> list[Any]:
-        first: list[object] = schema.get("prefixItems") or []
-        shown = max(len(first), 1) if depth < _GENEROUS_DEPTH else 0
+        prefix: list[object] = schema.get("prefixItems") or []
+        shown = max(len(prefix), 1) if depth < _OPTIONAL_DEPTH else 0
         count = max(schema.get("minItems", 0), min(shown, schema.get("maxItems", shown)))
         if count > self._left:
-            raise _endless()
-        rest = schema.get("items", {})
-        parts = [*first, *[rest] * (count - len(first))][:count]
+            raise _too_large()
+        parts = [*prefix, *[schema.get("items", {})] * (count - len(prefix))][:count]
         return [self.value(part, name, nth=nth, depth=depth + 1) for nth, part in enumerate(parts)]
 
-    def _settle(self, part: object, depth: int) -> Schema:
-        """One plain schema: references followed, ``allOf`` joined, an alternative chosen."""
+    def _resolve(self, part: object, depth: int) -> Schema:
+        """One plain schema: references followed, ``allOf`` merged, an alternative chosen."""
         schema = part if isinstance(part, dict) else {}
-        hops = 0
-        while alternatives := _alternatives(schema):
-            keyword, options = alternatives
+        for _ in range(_MAX_DEPTH + 1):
+            keyword = _first_combining(schema)
+            if keyword is None:
+                return schema
             rest = {key: value for key, value in schema.items() if key != keyword}
+            value = schema[keyword]
             if keyword == "$ref":
-                rest = _join(self._look_up(options), rest)
+                schema = _merge(self._look_up(value), rest)
             elif keyword == "allOf":
-                for option in options:
-                    rest = _join(rest, option)
+                schema = reduce(_merge, value, rest)
             else:
-                rest = _join(rest, self._pick(options, depth))
-            schema, hops = rest, hops + 1
-            if hops > _LAST_DEPTH:
-                raise _endless()
-        return schema
-
-    def _pick(self, options: list[Any], depth: int) -> object:
-        """The first alternative; deep down one that ends the recursion, if there is one."""
-        if depth >= _GENEROUS_DEPTH:
-            for option in options:
-                if isinstance(option, dict) and option.get("type") == "null":
-                    return option
-        return options[0]
+                schema = _merge(rest, _choose(value, depth))
+        raise _too_large()
 
     def _look_up(self, reference: object) -> object:
-        """What a local reference points to; any other reference demands nothing."""
-        found: Any = self._document
+        """What a local reference points to; other references allow any value."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return {}
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            if step:
-                key = step.replace("~1", "/").replace("~0", "~")
-                found = found.get(key) if isinstance(found, dict) else None
-        return found
+        target: Any = self._document
+        for step in filter(None, reference[1:].split("/")):
+            key = step.replace("~1", "/").replace("~0", "~")
+            target = target.get(key) if isinstance(target, dict) else None
+        return target
 
 
-def _endless() -> RequestError:
+def _too_large() -> RequestError:
     return RequestError("No value of a sensible size satisfies the schema.", code="invalid_schema")
 
 
 def _literals(schema: Schema) -> list[Any]:
-    """The values that the schema itself spells out, if it does."""
+    """The values that the schema states itself."""
     if "const" in schema:
         return [schema["const"]]
-    for choices in (schema.get("enum"), schema.get("examples")):
-        if isinstance(choices, list) and choices:
-            return choices
+    for values in (schema.get("enum"), schema.get("examples")):
+        if isinstance(values, list) and values:
+            return values
     return [] if schema.get("default") is None else [schema["default"]]
 
 
-def _alternatives(schema: Schema) -> tuple[str, Any] | None:
-    """The first keyword of the schema that stands for other schemas, with its value."""
+def _first_combining(schema: Schema) -> str | None:
+    """The first keyword of the schema that refers to other schemas."""
     if "$ref" in schema:
-        return "$ref", schema["$ref"]
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        if isinstance(schema.get(keyword), list) and schema[keyword]:
-            return keyword, schema[keyword]
-    return None
+        return "$ref"
+    keywords = ("allOf", "anyOf", "oneOf")
+    used = (word for word in keywords if isinstance(schema.get(word), list) and schema[word])
+    return next(used, None)
 
 
-def _join(one: object, other: object) -> Schema:
-    """Both schemas as one: properties and required names add up, else the second wins."""
+def _choose(options: list[Any], depth: int) -> object:
+    """The first alternative; in the depth null, if it is one, which ends a recursion."""
+    is_null = [isinstance(option, dict) and option.get("type") == "null" for option in options]
+    return options[is_null.index(True) if depth >= _OPTIONAL_DEPTH and any(is_null) else 0]
+
+
+def _merge(one: object, other: object) -> Schema:
+    """Properties and required names of both; for other keywords the second wins."""
     first, second = (part if isinstance(part, dict) else {} for part in (one, other))
-    joined = {**first, **second}
+    merged = {**first, **second}
     if "properties" in first and "properties" in second:
-        joined["properties"] = {**first["properties"], **second["properties"]}
+        merged["properties"] = {**first["properties"], **second["properties"]}
     if "required" in first and "required" in second:
-        joined["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
-    return joined
+        merged["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
+    return merged
 
 
-def _type(schema: Schema, *, shallow: bool) -> str:
+def _type(schema: Schema, depth: int) -> str:
     declared = schema.get("type")
     if isinstance(declared, list) and declared:
-        if "null" in declared and not shallow:
+        if "null" in declared and depth >= _OPTIONAL_DEPTH:
             return "null"
         return next((str(name) for name in declared if name != "null"), "null")
     if isinstance(declared, str):
@@ -193,7 +186,7 @@ def _type(schema: Schema, *, shallow: bool) -> str:
 
 
 def _integer(schema: Schema, nth: int) -> int:
-    """Near 1, and for further items upwards; below only when there is no room above."""
+    """Near 1; for further items more, or less where the upper bound leaves no more."""
     low, high = _bounds(schema, gap=1)
     step = schema.get("multipleOf", 1)
     start = math.ceil(min(max(1, low), high) / step) * step
@@ -207,7 +200,7 @@ def _integer(schema: Schema, nth: int) -> int:
 
 
 def _number(schema: Schema, nth: int) -> float:
-    """A number strictly between the bounds, where exclusive ones need no thought."""
+    """Strictly between the bounds, so that exclusive ones hold too."""
     low, high = _bounds(schema, gap=0)
     if step := schema.get("multipleOf"):
         return float((math.ceil(min(max(step, low), high) / step) + nth) * step)
@@ -221,16 +214,16 @@ def _number(schema: Schema, nth: int) -> float:
 
 
 def _bounds(schema: Schema, *, gap: int) -> tuple[float, float]:
-    """The least and the greatest value; ``gap`` is how far inside an exclusive bound lies."""
+    """Minimum and maximum; ``gap`` is the distance from an exclusive bound."""
     low = max(schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf) + gap)
     high = min(schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf) - gap)
     return low, high
 
 
 def _string(schema: Schema, name: str, nth: int) -> str:
-    known = _FORMATS.get(schema.get("format", ""))
-    if known is not None:
-        return known
+    sample = _FORMATS.get(schema.get("format", ""))
+    if sample is not None:
+        return sample
     text = f"simulated {name.replace('_', ' ')}" + (f" {nth + 1}" if nth else "")
-    text = text.ljust(min(schema.get("minLength", 0), _MOST_CHARACTERS), ".")
+    text = text.ljust(min(schema.get("minLength", 0), _MAX_CHARACTERS), ".")
     return text[: schema.get("maxLength", len(text))]

@@ -1,7 +1,4 @@
-"""How a model talks on the wire: in small pieces, in frames, under fresh ids.
-
-This room must not know what is said or in which format.
-"""
+"""Text deltas, server-sent events and ids."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ from typing import Any
 
 import orjson
 
-# Every character belongs to exactly one piece, so the pieces join to the text again.
-_PIECE = re.compile(r"\S{1,12}\s?|\s")
+# Every character belongs to exactly one delta, so that the deltas join to the text.
+_DELTA = re.compile(r"\S{1,12}\s?|\s")
 
 
 def new_id(prefix: str) -> str:
-    """A fresh id that starts with this prefix."""
+    """A random id with this prefix."""
     return prefix + secrets.token_hex(12)
 
 
 def split_text(text: str) -> list[str]:
-    """A text as a model utters it, about a token at a time; they join to the text."""
-    return _PIECE.findall(text)
+    """Deltas of about one token each, which join to the text."""
+    return _DELTA.findall(text)
 
 
 def sse_frame(data: dict[str, Any], *, event: str | None = None) -> bytes:

@@ -146,7 +146,7 @@ async def test_tools_thinking_and_images_through_the_simulator(simulated: Client
     source = {"type": "base64", "media_type": "image/png", "data": PNG}
     turn = {"role": "user", "content": [{"type": "image", "source": source}]}
     seen = await final_message(simulated.anthropic, messages=[turn])
-    assert "PNG image of 12×7 pixels" in seen.content[0].text
+    assert "PNG image of 69 bytes" in seen.content[0].text
 
 
 async def test_the_thinking_of_one_turn_comes_back_in_the_next(

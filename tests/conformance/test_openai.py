@@ -156,7 +156,7 @@ async def test_chat_tools_and_images_through_the_simulator(simulated: Clients) -
     seen = await simulated.openai.chat.completions.create(
         model=BETA, messages=[{"role": "user", "content": [picture]}]
     )
-    assert "PNG image of 12×7 pixels" in (seen.choices[0].message.content or "")
+    assert "PNG image of 69 bytes" in (seen.choices[0].message.content or "")
 
 
 @pytest.mark.parametrize("shape", STREAM_VARIANTS)
@@ -222,7 +222,7 @@ async def test_responses_through_the_simulator(simulated: Clients) -> None:
     seen = await simulated.openai.responses.create(
         model=BETA, input=[{"role": "user", "content": [picture]}]
     )
-    assert "PNG image of 12×7 pixels" in seen.output_text
+    assert "PNG image of 69 bytes" in seen.output_text
 
 
 async def test_models(openai: AsyncOpenAI) -> None:

@@ -242,7 +242,7 @@ async def test_sees_images_and_files(openai: AsyncOpenAI) -> None:
         model=MODEL, messages=[{"role": "user", "content": content}]
     )
     said = reply.choices[0].message.content or ""
-    assert "a PNG image of 12×7 pixels" in said
+    assert "a PNG image of 69 bytes" in said
     assert "example.com" in said and "plan.pdf" in said and "“What is this?”" in said
 
 

@@ -127,7 +127,7 @@ async def test_tool_loop_ends(anthropic: AsyncAnthropic) -> None:
     [block] = second.content
     assert block.type == "text" and second.stop_reason == "end_turn"
     assert "The tool get_weather returned: “sunny”" in block.text
-    assert "a GIF image of 12×7 pixels" in block.text
+    assert "a GIF image of 56 bytes" in block.text
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_sees_images_and_documents(anthropic: AsyncAnthropic) -> None:
     )
     assert reply.content[0].type == "text"
     said = reply.content[0].text
-    assert "a PNG image of 12×7 pixels" in said and "example.com" in said and "plan" in said
+    assert "a PNG image of 69 bytes" in said and "example.com" in said and "plan" in said
 
 
 async def test_limit_and_stop(anthropic: AsyncAnthropic) -> None:

@@ -1,4 +1,4 @@
-"""What the simulator decides to say, before any format writes it down."""
+"""What the simulator replies, independent of the format."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ import pytest
 
 from gateway.simulator.errors import RequestError
 from gateway.simulator.reply import Stop, generate
-from gateway.simulator.request import Choice, ModelRequest, Part, Text, Tool, ToolUse, Turn
+from gateway.simulator.request import ModelRequest, Part, Tool, ToolChoice, Turn
 
 TOOLS = tuple(Tool(name, {}) for name in ("get_weather", "Read", "take-note"))
 
 
-def ask(*parts: Part | str, **more: Any) -> ModelRequest:
-    said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-    known: dict[str, Any] = {"format": "chat", "model": "m", "instructions": ""}
-    return ModelRequest(**known, **{"turns": (Turn("user", said),), **more})
+def request(*parts: Part | str, **fields: Any) -> ModelRequest:
+    turn = Turn("user", tuple(text(part) if isinstance(part, str) else part for part in parts))
+    defaults: dict[str, Any] = {"format": "chat", "model": "m", "instructions": ""}
+    return ModelRequest(**defaults, **{"turns": (turn,), **fields})
 
 
-def names(asked: ModelRequest) -> list[str]:
-    return [call.tool.name for call in generate(asked).calls]
+def text(content: str) -> Part:
+    return Part("text", content)
+
+
+def called_tools(model_request: ModelRequest) -> list[str]:
+    return [call.tool_name for call in generate(model_request).calls]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("question", "expected"),
     [
         ("call get_weather", ["get_weather"]),
         ("what Weather is it?", ["get_weather"]),
@@ -39,61 +43,61 @@ def names(asked: ModelRequest) -> list[str]:
         ("unparalleled", []),
     ],
 )
-def test_which_tools_a_question_names(text: str, expected: list[str]) -> None:
-    assert names(ask(text, tools=TOOLS)) == expected
+def test_a_question_names_tools(question: str, expected: list[str]) -> None:
+    assert called_tools(request(question, tools=TOOLS)) == expected
 
 
 def test_context_before_the_question_names_no_tools() -> None:
-    assert names(ask("You may use get_weather.", "hello", tools=TOOLS)) == []
+    assert called_tools(request("You may use get_weather.", "hello", tools=TOOLS)) == []
 
 
 def test_no_call_right_after_a_result() -> None:
-    asked = ask(ToolUse("Read", "done"), "call get_weather", tools=TOOLS)
-    assert names(asked) == []
-    assert "The tool Read returned: “done”" in generate(asked).text
+    after_result = request(Part("result", "done", "Read"), "call get_weather", tools=TOOLS)
+    assert called_tools(after_result) == []
+    assert "The tool Read returned: “done”" in generate(after_result).text
 
 
 def test_a_new_question_may_call_again() -> None:
     turns = (
-        Turn("user", (Text("Read"),)),
-        Turn("model", (ToolUse("Read", "{}"),)),
-        Turn("user", (ToolUse("Read", "done"),)),
-        Turn("model", (Text("There."),)),
-        Turn("user", (Text("Read again"),)),
+        Turn("user", (text("Read"),)),
+        Turn("assistant", (Part("call", "{}", "Read"),)),
+        Turn("user", (Part("result", "done", "Read"),)),
+        Turn("assistant", (text("There."),)),
+        Turn("user", (text("Read again"),)),
     )
-    assert names(ask(turns=turns, tools=TOOLS)) == ["Read"]
+    assert called_tools(request(turns=turns, tools=TOOLS)) == ["Read"]
 
 
-def test_a_required_call_without_tools_is_refused() -> None:
+def test_a_required_call_needs_tools() -> None:
     with pytest.raises(RequestError):
-        generate(ask("hello", choice=Choice("required")))
+        generate(request("hello", tool_choice=ToolChoice("required")))
 
 
-def test_a_limit_spends_thinking_first() -> None:
-    whole = generate(ask("hello", effort="low"))
-    assert whole.stop is Stop.END
-    spent = whole.usage.thinking
-    cut = generate(ask("hello", effort="low", limit=spent))
-    assert (cut.stop, cut.thinking, cut.text) == (Stop.LIMIT, whole.thinking, "")
-    assert cut.usage.output == cut.usage.thinking == spent
-    enough = generate(ask("hello", effort="low", limit=whole.usage.output))
-    assert (enough.stop, enough.text) == (Stop.END, whole.text)
+def test_a_limit_cuts_thinking_first() -> None:
+    complete = generate(request("hello", effort="low"))
+    assert complete.stop is Stop.END
+    limit = complete.thinking_tokens
+    cut = generate(request("hello", effort="low", limit=limit))
+    assert (cut.stop, cut.thinking, cut.text) == (Stop.LIMIT, complete.thinking, "")
+    assert cut.output_tokens == cut.thinking_tokens == limit
+    enough = generate(request("hello", effort="low", limit=complete.output_tokens))
+    assert (enough.stop, enough.text) == (Stop.END, complete.text)
 
 
-def test_a_call_is_whole_or_absent() -> None:
-    both = "get_weather and Read in parallel"
-    calls = generate(ask(both, tools=TOOLS)).calls
-    cut = generate(ask(both, tools=TOOLS, limit=calls[0].tokens))
+def test_a_call_is_complete_or_absent() -> None:
+    question = "get_weather and Read in parallel"
+    calls = generate(request(question, tools=TOOLS)).calls
+    cut = generate(request(question, tools=TOOLS, limit=calls[0].tokens))
     assert (cut.stop, cut.calls) == (Stop.LIMIT, calls[:1])
 
 
 def test_the_first_stop_sequence_wins() -> None:
-    answer = generate(ask("hello", stops=("simulator", "am")))
-    assert (answer.stop, answer.sequence, answer.text) == (Stop.SEQUENCE, "am", "I ")
-    cut = generate(ask("hello", stops=("format",), limit=1))
-    assert (cut.stop, cut.sequence) == (Stop.LIMIT, None)
+    reply = generate(request("hello", stops=("simulator", "am")))
+    assert (reply.stop, reply.stop_sequence, reply.text) == (Stop.SEQUENCE, "am", "I ")
+    cut = generate(request("hello", stops=("format",), limit=1))
+    assert (cut.stop, cut.stop_sequence) == (Stop.LIMIT, None)
 
 
-def test_a_long_text_comes_back_shortened() -> None:
-    text = generate(ask("x" * 5000)).text
-    assert text.startswith("I am a simulator") and len(text) < 1200
+def test_a_long_text_is_quoted_in_part() -> None:
+    reply = generate(request("x" * 5000)).text
+    assert reply.startswith("I am a simulator") and len(reply) < 1200

@@ -229,7 +229,7 @@ async def test_sees_images_and_files(openai: AsyncOpenAI) -> None:
     ]
     spoken: Any = [{"role": "user", "content": content}]
     said = (await openai.responses.create(model=MODEL, input=spoken)).output_text
-    assert "a PNG image of 12×7 pixels" in said and "example.com" in said and "plan.pdf" in said
+    assert "a PNG image of 69 bytes" in said and "example.com" in said and "plan.pdf" in said
 
 
 async def test_limit(openai: AsyncOpenAI, http: ClientSession) -> None:

@@ -1,4 +1,4 @@
-"""Filled schemas satisfy their own models; pydantic is the judge."""
+"""Samples satisfy their schemas; pydantic validates them."""
 
 from __future__ import annotations
 

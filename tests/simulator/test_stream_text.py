@@ -1,4 +1,4 @@
-"""Pieces join to the text they came from, and ids never repeat."""
+"""Deltas join to their text, and ids are unique."""
 
 from __future__ import annotations
 
