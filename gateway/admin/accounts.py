@@ -1,13 +1,10 @@
-"""How the accounts of a running gateway are, and what an operator may do about it.
-
-It must not know HTTP, nor how an account is asked: whoever opens this room brings the way.
-"""
+"""Upstream accounts of the running gateway: their health, and changing and probing it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isinf
 from typing import Any
 
@@ -21,16 +18,16 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]
-"""Sends one small request; what it returns has an `ok` and is what scripts read."""
+"""Sends one small request; the result is a dataclass with an `ok`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountView:
-    """An account with one model, `model` being None until it was asked for any. `until` is when it
-    may be asked again, in Unix microseconds; None where that is now, or never by itself.
+    """An account with one model; `model` is None if it has had no request. `until` is when it will
+    be available again, in Unix microseconds; None for now, and for never.
 
-    `error` is its last one, and the counts are since the start; `under_way` are the account's
-    requests with all models, of which it may have `concurrency`.
+    The counts are since the start, `error` is the latest one. `under_way` counts requests in flight
+    with all models, `concurrency` is their maximum.
     """
 
     channel: str
@@ -47,15 +44,14 @@ class AccountView:
 
 
 class Accounts:
-    """The operations on the accounts of whatever configuration is the current one."""
+    """Operations on the accounts of the current configuration."""
 
-    def __init__(self, runtime: Runtime, try_: ProbeFn) -> None:
+    def __init__(self, runtime: Runtime, probe: ProbeFn) -> None:
         self._runtime = runtime
-        self._try = try_
+        self._probe = probe
 
     def states(self, only: AccountRef | None = None) -> list[AccountView]:
-        """Of all accounts, in the order of the configuration; those of whom nothing is known are
-        well."""
+        """In the order of the configuration; accounts without a request are healthy."""
         now = asyncio.get_running_loop().time()
         reports: dict[AccountRef, list[HealthReport]] = {}
         for report in self._runtime.health.snapshot(now):
@@ -63,56 +59,61 @@ class Accounts:
         return [
             self._describe(report, account, now)
             for channel, account in self._all()
-            if only in (None, place := (channel.name, account.name))
-            for report in reports.get(place) or [HealthReport(place, None, AccountStatus())]
+            if only in (None, ref := (channel.name, account.name))
+            for report in reports.get(ref) or [HealthReport(ref, None, AccountStatus())]
         ]
 
-    def reset(self, place: AccountRef) -> list[AccountView]:
-        self._require_account(place)
-        self._runtime.health.reset(place)
-        return self.states(place)
+    def reset(self, ref: AccountRef) -> list[AccountView]:
+        return self._change(self._runtime.health.reset, ref)
 
-    def disable(self, place: AccountRef) -> list[AccountView]:
-        self._require_account(place)
-        self._runtime.health.disable(place)
-        return self.states(place)
+    def disable(self, ref: AccountRef) -> list[AccountView]:
+        return self._change(self._runtime.health.disable, ref)
 
-    def enable(self, place: AccountRef) -> list[AccountView]:
-        self._require_account(place)
-        self._runtime.health.enable(place)
-        return self.states(place)
+    def enable(self, ref: AccountRef) -> list[AccountView]:
+        return self._change(self._runtime.health.enable, ref)
 
-    async def probe(self, place: AccountRef, model: str | None) -> tuple[Candidate, Any]:
-        """Who was asked, and what came of it; a success makes the account well. `model` is an id of
-        the catalog or an alias; None: the channel's first."""
-        candidate = self._candidate(place, model)
-        tried = await self._try(candidate)
-        if tried.ok:
-            self._runtime.health.reset(place)
-        return candidate, tried
+    async def probe(self, ref: AccountRef, model: str | None) -> dict[str, Any]:
+        """The request and its result; a success resets the account. `model` is an id of the catalog
+        or an alias, by default the channel's first."""
+        candidate = self._candidate(ref, model)
+        result = await self._probe(candidate)
+        if result.ok:
+            self._runtime.health.reset(ref)
+        return {
+            "channel": candidate.channel,
+            "account": candidate.account,
+            "model": candidate.model,
+            "upstream_model": candidate.target.model,
+            "format": candidate.format,
+            **asdict(result),
+        }
+
+    def _change(self, change: Callable[[AccountRef], None], ref: AccountRef) -> list[AccountView]:
+        self._find(ref)
+        change(ref)
+        return self.states(ref)
 
     def _all(self) -> Iterator[tuple[Channel, Account]]:
         for channel in self._runtime.config.channels:
             for account in channel.accounts:
                 yield channel, account
 
-    def _require_account(self, place: AccountRef) -> tuple[Channel, Account]:
+    def _find(self, ref: AccountRef) -> tuple[Channel, Account]:
         for channel, account in self._all():
-            if (channel.name, account.name) == place:
+            if (channel.name, account.name) == ref:
                 return channel, account
-        raise UnknownAccount(*place)
+        raise UnknownAccount(*ref)
 
     def _describe(self, report: HealthReport, account: Account, now: float) -> AccountView:
-        standing = report.status
-        left = standing.until - now
-        channel, name = report.account_ref
+        status = report.status
+        left = status.until - now
         return AccountView(
-            channel=channel,
-            account=name,
+            channel=report.account_ref[0],
+            account=account.name,
             model=report.model,
-            state=standing.state,
+            state=status.state,
             until=None if left <= 0 or isinf(left) else self._runtime.now() + round(left * 1e6),
-            reason=standing.reason or None,
+            reason=status.reason or None,
             error=report.error,
             succeeded=report.succeeded,
             failed=report.failed,
@@ -120,14 +121,13 @@ class Accounts:
             concurrency=account.concurrency,
         )
 
-    def _candidate(self, place: AccountRef, sent: str | None) -> Candidate:
-        channel, account = self._require_account(place)
-        catalog = self._runtime.current.catalog
-        names = [sent] if sent is not None else list(channel.models)
-        models = (model for name in names if (model := catalog.resolve(name)) is not None)
-        model = next((each for each in models if each.id in channel.models), None)
+    def _candidate(self, ref: AccountRef, requested: str | None) -> Candidate:
+        channel, account = self._find(ref)
+        names = channel.models if requested is None else [requested]
+        resolved = map(self._runtime.current.catalog.resolve, names)
+        model = next((each for each in resolved if each and each.id in channel.models), None)
         if model is None:
-            raise UnknownModel(channel.name, sent, tuple(channel.models))
+            raise UnknownModel(channel.name, requested, tuple(channel.models))
         return Candidate(
             channel=channel.name,
             account=account.name,

@@ -1,8 +1,7 @@
-"""The feed over HTTP: server-sent events, under whatever path the application is mounted.
+"""The feed of requests as server-sent events.
 
-An event is the row of a request that has ended, in the form of the list of requests; its id is the
-request's, so that a client that reconnects goes on where it was. It must not know where rows come
-from, nor who may ask.
+An event is the row of a request, as in the list of requests; its id is that of the request, so that
+a client can continue where it was disconnected.
 """
 
 from __future__ import annotations
@@ -16,64 +15,59 @@ from aiohttp import hdrs, web
 from aiohttp_sse import EventSourceResponse
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.admin.api_json import read_query
 from gateway.admin.feed import Feed, FeedBatch
-from gateway.admin.forms import FeedForm, validate
+from gateway.admin.forms import FeedForm
 from gateway.store.errors import StoreError
 from gateway.store.records import ExchangeState
 
 FEED: Final = web.AppKey("feed", Feed)
 
 STILL_ALLOWED: Final[web.RequestKey[Callable[[], bool]]] = web.RequestKey("still_allowed")
-"""Set by whoever decides who may ask, where that may change during an answer."""
+"""Set if the permission of the client can end during a response."""
 
 PING_SECONDS: Final = 15.0
 SEND_TIMEOUT: Final = 20.0
-"""For one event: a client that takes none for so long is disconnected."""
+"""Of one event: a client that reads nothing for so long is disconnected."""
 
 log = logging.getLogger(__name__)
 
 
 def add_feed_routes(app: web.Application, feed: Feed) -> None:
-    """Adds the feed to the admin application."""
     app[FEED] = feed
     app.router.add_get("/requests/events", stream_requests, allow_head=False)
 
 
 async def stream_requests(request: web.Request) -> web.StreamResponse:
-    """Until the client leaves or may no longer ask, or the gateway stops."""
-    form = validate(FeedForm, dict(request.query))
+    """Until the client disconnects or loses its permission, or the gateway stops."""
+    form = read_query(request, FeedForm)
     after = request.headers.get("Last-Event-ID") or None
-    still_allowed = request.get(STILL_ALLOWED, _always)
+    still_allowed = request.get(STILL_ALLOWED, lambda: True)
     response = EventSourceResponse(ping_interval=PING_SECONDS, send_timeout=SEND_TIMEOUT)
     response.headers[hdrs.CACHE_CONTROL] = "no-store"
-    response.force_close()  # a stop waits for no connection that was kept for another request
-    async with request.app[FEED].subscribe(
-        form.to_filter(), after=after, opened=form.opened
-    ) as news:
+    response.force_close()  # so that a shutdown does not wait for an idle connection
+    subscription = request.app[FEED].subscribe(form.to_filter(), after=after, opened=form.opened)
+    async with subscription as batches:
         await response.prepare(request)
         async with response:
             try:
-                async for each in news:
+                async for batch in batches:
                     if request.transport is None or not still_allowed():
                         break
-                    await _send(response, each)
+                    await _send(response, batch)
             except (ConnectionResetError, TimeoutError):
-                log.debug("admin: a subscriber of the feed left, or took nothing for too long")
-            except (StoreError, SQLAlchemyError) as fault:  # it reconnects and goes on from there
-                log.warning("admin: the feed of requests broke off: %s", fault)
+                log.debug("admin: a subscriber of the feed disconnected or stalled")
+            except (StoreError, SQLAlchemyError) as error:  # the client reconnects and continues
+                log.warning("admin: the feed of requests failed: %s", error)
     return response
 
 
-async def _send(response: EventSourceResponse, news: FeedBatch) -> None:
-    if news.skipped:
-        await response.send(orjson.dumps({"after": news.after}).decode(), event="skipped")
-    for row in news.rows:
+async def _send(response: EventSourceResponse, batch: FeedBatch) -> None:
+    if batch.skipped:
+        await response.send(orjson.dumps({"after": batch.after}).decode(), event="skipped")
+    for row in batch.rows:
         text = orjson.dumps(row).decode()
         if row.state is ExchangeState.RUNNING:
             await response.send(text, event="opened")
         else:
             await response.send(text, id=row.id)
-
-
-def _always() -> bool:
-    return True

@@ -1,7 +1,7 @@
-"""Requests as they begin and end: what was committed last, and how far each subscriber has read.
+"""The feed of requests that begin and end, in the order in which they were committed.
 
-Only ids are remembered, a bounded number of them. Subscribers read the rows from the ledger, each
-at its own pace, and one that is too slow is told that it has missed some. It must not know HTTP.
+Only a bounded number of ids is in memory. Subscribers read the rows from the database at their own
+pace; one that is too slow is told that it missed some.
 """
 
 from __future__ import annotations
@@ -23,23 +23,19 @@ from gateway.store.records import Entry, ExchangeState, RequestRow, Settlement
 CAPACITY: Final = 5000
 MAX_SUBSCRIBERS: Final = 20
 IDLE_SECONDS: Final = 1.0
-"""Seconds after which a subscriber gets an empty answer where there is nothing new."""
+"""Without news, a subscriber gets an empty batch after this time."""
 
-_BATCH_SIZE = 200  # entries that are read at once
-_GATHER_SECONDS = (
-    0.2  # seconds from the first new entry to the reading: a busy ledger commits often
-)
-
+_BATCH_SIZE: Final = 200
+_GATHER_SECONDS: Final = 0.2  # from the first new entry to the read: commits come often
 
 FeedEntry = tuple[str, bool]
-"""An entry of the feed: the id of a request, and whether it has ended or begun."""
+"""The id of a request, and whether it has ended (or begun)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedBatch:
-    """Rows in the order that they were committed in: each is open, or has ended. Where `skipped`,
-    entries before them are no longer remembered: those that follow the end of the request
-    `after`."""
+    """Rows in the order of their commits. `skipped`: entries between the end of the request `after`
+    and these rows are no longer in memory."""
 
     rows: Sequence[RequestRow] = ()
     skipped: bool = False
@@ -47,7 +43,8 @@ class FeedBatch:
 
 
 class Feed:
-    """Used inside one running event loop. At most `capacity` entries are remembered."""
+    """For one event loop. `start` and `end` are the numbers of the oldest entry in memory and of
+    the next one; entries of earlier runs have numbers below 0."""
 
     def __init__(
         self,
@@ -57,65 +54,77 @@ class Feed:
         max_subscribers: int = MAX_SUBSCRIBERS,
     ) -> None:
         self.closed = False
+        self.end = 0
+        self.subscribers = 0
         self._operations = operations
+        self._max_subscribers = max_subscribers
+        self._entries: deque[FeedEntry] = deque(maxlen=capacity)
         self._capacity = capacity
-        self._most = max_subscribers
-        self._marks: deque[FeedEntry] = deque(maxlen=capacity)
-        self._end = 0
-        self._subscribers = 0
         self._changed = asyncio.Event()
-        self._knows_earlier_runs = False
-
-    @property
-    def end(self) -> int:
-        """The number of the next entry; they are counted from the start of the process."""
-        return self._end
+        self._has_earlier_runs = False
 
     @property
     def start(self) -> int:
-        """The number of the oldest entry that is remembered, below 0 for those of earlier runs."""
-        return self._end - len(self._marks)
-
-    @property
-    def subscribers(self) -> int:
-        return self._subscribers
+        return self.end - len(self._entries)
 
     def publish(self, entries: Sequence[Entry]) -> None:
-        """These were committed, in this order."""
-        self._marks.extend([(each.id, isinstance(each, Settlement)) for each in entries])
-        self._end += len(entries)
-        if self._subscribers:
+        """Adds entries that have been committed, in this order."""
+        self._entries.extend([(each.id, isinstance(each, Settlement)) for each in entries])
+        self.end += len(entries)
+        if self.subscribers:
             self._wake()
 
     def close(self) -> None:
-        """Subscribers get what there is, and then the end."""
+        """Subscribers get the remaining rows; then their iteration ends."""
         self.closed = True
         self._wake()
 
     @asynccontextmanager
     async def subscribe(
         self, log_filter: LogFilter, *, after: str | None = None, opened: bool = False
-    ) -> AsyncIterator[Subscription]:
-        """From the end of the request `after` on, from now on where it is None. With `opened` also
-        requests that begin. Raises TooManySubscribers."""
-        if self._subscribers >= self._most:
-            raise TooManySubscribers(self._most)
-        self._subscribers += 1
+    ) -> AsyncIterator[AsyncIterator[FeedBatch]]:
+        """From the end of the request `after` on, by default from now on; with `opened` also
+        requests that begin. An empty batch comes regularly. Raises TooManySubscribers."""
+        if self.subscribers >= self._max_subscribers:
+            raise TooManySubscribers(self._max_subscribers)
+        self.subscribers += 1
         try:
-            position = self._end
-            if after is not None:
-                position = await self._behind(after)
-            yield Subscription(self, self._operations, log_filter, position, after, opened=opened)
+            position = self.end if after is None else await self._position_after(after)
+            yield self._batches(log_filter, position, after, opened)
         finally:
-            self._subscribers -= 1
+            self.subscribers -= 1
 
-    def entries(self, start: int, count: int) -> list[FeedEntry]:
-        """At most so many entries from the number `start` on, which must be remembered."""
-        first = start - self.start
-        return list(islice(self._marks, first, first + count))
+    async def _batches(
+        self, log_filter: LogFilter, position: int, after: str | None, opened: bool
+    ) -> AsyncIterator[FeedBatch]:
+        while True:
+            if position == self.end and not self.closed:
+                await self._wait()
+            if position == self.end and self.closed:
+                return
+            start = max(position, self.start)
+            skipped, missed_after = position < start, after
+            first = start - self.start
+            entries = list(islice(self._entries, first, first + _BATCH_SIZE))
+            position = start + len(entries)
+            after = next((id_ for id_, ended in reversed(entries) if ended), after)
+            rows = await self._rows([each for each in entries if each[1] or opened], log_filter)
+            yield FeedBatch(rows, skipped, missed_after)
 
-    async def wait(self) -> None:
-        """Until there is something new, at most `IDLE` seconds."""
+    async def _rows(self, entries: Sequence[FeedEntry], log_filter: LogFilter) -> list[RequestRow]:
+        if not entries:
+            return []
+        ids = [id_ for id_, _ in entries]
+        rows = await logs.get_many(self._operations.database, ids, log_filter)
+        # A request that has ended in the meantime comes with its end.
+        return [
+            rows[id_]
+            for id_, ended in entries
+            if id_ in rows and (rows[id_].state is not ExchangeState.RUNNING) is ended
+        ]
+
+    async def _wait(self) -> None:
+        """Until there are new entries, at most IDLE_SECONDS."""
         try:
             async with asyncio.timeout(IDLE_SECONDS):
                 await self._changed.wait()
@@ -124,86 +133,37 @@ class Feed:
         if not self.closed:
             await asyncio.sleep(_GATHER_SECONDS)
 
-    async def _behind(self, id_: str) -> int:
-        """The number that follows the end of that request; before all that are remembered where it
-        is not among them."""
+    async def _position_after(self, id_: str) -> int:
+        """After the end of that request; before `start` if it is not in memory."""
         position = self._find(id_)
-        if position is None and not self._knows_earlier_runs:
-            await self._remember_earlier_runs()
+        if position is None and not self._has_earlier_runs:
+            await self._load_earlier_runs()
             position = self._find(id_)
         return self.start - 1 if position is None else position
 
     def _find(self, id_: str) -> int | None:
-        for back, mark in enumerate(reversed(self._marks)):
-            if mark == (id_, True):
-                return self._end - back
+        for back, entry in enumerate(reversed(self._entries)):
+            if entry == (id_, True):
+                return self.end - back
         return None
 
-    async def _remember_earlier_runs(self) -> None:
-        """So that whoever followed the gateway before it was restarted can go on."""
+    async def _load_earlier_runs(self) -> None:
+        """Lets subscribers continue after a restart of the gateway, unless entries of this run are
+        already missing."""
         if self.start > 0:
-            return  # some of this run are forgotten: there would be a gap between
+            return
+        operations = self._operations
         ids = await logs.ended_in_earlier_runs(
-            self._operations.database, self._operations.boot_id, self._capacity
+            operations.database, operations.boot_id, self._capacity
         )
-        if self._knows_earlier_runs or self.start > 0:
-            return  # both may have changed meanwhile
-        self._knows_earlier_runs = True
-        room = self._capacity - len(self._marks)
-        self._marks.extendleft((each, True) for each in islice(reversed(ids), room))
+        if self._has_earlier_runs or self.start > 0:
+            return  # changed meanwhile
+        self._has_earlier_runs = True
+        free = self._capacity - len(self._entries)
+        self._entries.extendleft((each, True) for each in islice(reversed(ids), free))
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if self.closed:
             self._changed.set()
-
-
-class Subscription:
-    """An iterator over what is new, which ends when the feed is closed."""
-
-    def __init__(
-        self,
-        feed: Feed,
-        operations: AdminOperations,
-        log_filter: LogFilter,
-        position: int,
-        after: str | None,
-        *,
-        opened: bool,
-    ) -> None:
-        self._feed = feed
-        self._operations = operations
-        self._log_filter = log_filter
-        self._position = position
-        self._after = after
-        self._opened = opened
-
-    def __aiter__(self) -> Subscription:
-        return self
-
-    async def __anext__(self) -> FeedBatch:
-        """Empty where nothing is new for a while: so that whoever waits can look around."""
-        feed = self._feed
-        if self._position == feed.end and not feed.closed:
-            await feed.wait()
-        if self._position == feed.end and feed.closed:
-            raise StopAsyncIteration
-        skipped, after = self._position < feed.start, self._after
-        start = max(self._position, feed.start)
-        marks = feed.entries(start, _BATCH_SIZE)
-        self._position = start + len(marks)
-        return FeedBatch(await self._rows(marks), skipped, after)
-
-    async def _rows(self, marks: Sequence[FeedEntry]) -> list[RequestRow]:
-        self._after = next((id_ for id_, ended in reversed(marks) if ended), self._after)
-        ids = [id_ for id_, ended in marks if ended or self._opened]
-        if not ids:
-            return []
-        found = await logs.get_many(self._operations.database, ids, self._log_filter)
-        # A request that has ended in the meantime comes with its end.
-        return [
-            found[id_]
-            for id_, ended in marks
-            if id_ in found and (found[id_].state is not ExchangeState.RUNNING) is ended
-        ]

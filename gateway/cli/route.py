@@ -21,8 +21,6 @@ from gateway.core.formats import Format
 
 Answer = dict[str, Any]
 
-_EVERY_MODEL = ("*",)
-
 
 @click.command()
 @click.option("--key", "key", metavar="ID|NAME", help="Whose request: a key's id or name.")
@@ -77,20 +75,20 @@ def _by_file(
     place: Location, key: str | None, group: str | None, model: str, spoken: Format
 ) -> Answer:
     # Imported here: with a gateway to ask, this is all of a command's start.
-    from gateway.admin.route_preview import AssumeHealthy, preview_route
+    from gateway.admin.route_preview import ALL_MODELS, HealthView, preview_route
     from gateway.routing.catalog import Catalog
     from gateway.routing.router import Router
 
     with report_config_errors():
         config = load_config(place.config, state_dir=place.state_dir, resolve_secrets=False)
-    patterns: Sequence[str] = _EVERY_MODEL
+    patterns: Sequence[str] = ALL_MODELS
     if key is not None or group is not None:
         with connect(place.state_dir) as client:
             name = _group(client, key, group)
             patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
     catalog = Catalog(config.models)
     router = Router(catalog, config.channels, config.families)
-    told = preview_route(config, catalog, router, patterns, model, spoken, AssumeHealthy())
+    told = preview_route(config, catalog, router, patterns, model, spoken, HealthView())
     print_note(f"As {place.config} says; how the accounts are is not known.")
     answer: Answer = orjson.loads(orjson.dumps(told))
     return answer

@@ -83,7 +83,7 @@ async def test_a_request_under_way_is_seen_and_fills_the_account(
     busy = next(name for name, key in KEYS.items() if key == call.key)
     rows = {row["account"]: row["under_way"] for row in await accounts(admin)}
     assert rows == {name: int(name == busy) for name in KEYS}
-    assert (await why(admin))[busy] == "passed over: it has as many requests as it may have"
+    assert (await why(admin))[busy] == "skipped: at its maximum concurrency"
     tried = await told(await admin.post(f"accounts/chat-main/{busy}/try"))
     assert (tried["ok"], tried["status"]) == (False, None)
     assert "as many requests as it may have" in tried["error"]
@@ -95,11 +95,11 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
 ) -> None:
     await fail(house, upstream, "one", "two")
     first, second = sorted((await why(admin)).values())
-    assert first.startswith("asked first: ")
+    assert first.startswith("first: ")
     assert first.endswith(
-        "auth failed for another 30 min (key refused), but half of the accounts may always be asked"
+        "auth failed for another 30 min (key refused), but half of the accounts always stay in use"
     )
-    assert second == "passed over: auth failed for another 30 min (key refused)"
+    assert second == "skipped: auth failed for another 30 min (key refused)"
 
 
 async def test_one_who_has_rested_is_tried_out_by_one_request(
@@ -117,11 +117,11 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
     runtime.health.record_failure(banned, verdict, now, 0.0, "spent")
     await asyncio.sleep(0.02)
     assert (await accounts(admin))[0]["state"] == "half_open"
-    rested = "half-open: this request tests whether it is healthy"
+    rested = "half-open: this request would test it"
     assert (await why(admin))["one"].endswith(rested)
     later = asyncio.get_running_loop().time()
     assert runtime.health.admit(ONE, BETA, later, (ONE, TWO)) is not None
-    other = "passed over: half-open: another request tests whether it is healthy"
+    other = "skipped: half-open: another request is testing it"
     assert (await why(admin))["one"] == other
 
 

@@ -78,7 +78,7 @@ def turns(told: dict[str, Any]) -> list[tuple[int | None, str]]:
 def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: GatewayProcess) -> None:
     told = shell.json(*ask(BETA, "chat", "--key", "tests"))
     assert (told["status"], told["model"], told["patterns"]) == (None, BETA, ["*"])
-    assert told["decision"] == f"chat-up/a0 would be asked for {UPSTREAM_MODEL}."
+    assert told["decision"] == f"chat-up/a0 would be used, with {UPSTREAM_MODEL}."
     assert turns(told) == [
         (1, "chat-up/a0"),
         (2, "chat-up/a1"),
@@ -88,13 +88,13 @@ def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: Gateway
     ]
     first, *_, last = told["candidates"]
     assert first["why"] == [
-        "asked first: by weight",
-        "speaks chat itself: the prompt stays as it is",
-        "one of 4 of rank 1, of which it takes 25%",
+        "first: by weight",
+        "native: same format (chat)",
+        "gets 25% as one of 4 with rank 1",
     ]
     assert last["why"] == [
-        "asked if that fails: lower priority",
-        "speaks messages, so the prompt would be translated",
+        "fallback: lower priority",
+        "translated from chat to messages",
     ]
     assert gateway.upstream.calls == []
 
@@ -104,8 +104,8 @@ def test_who_is_closed_off_is_passed_over(shell: CommandRunner, gateway: Gateway
     told = shell.json(*ask(BETA, "chat", "--group", "default"))
     assert turns(told)[0] == (1, "chat-up/a1")
     assert turns(told)[-1] == (None, "chat-up/a0")
-    assert told["candidates"][0]["why"][0] == "asked first: earlier candidates unavailable"
-    assert told["candidates"][-1]["why"][0] == "passed over: disabled by hand"
+    assert told["candidates"][0]["why"][0] == "first: earlier candidates unavailable"
+    assert told["candidates"][-1]["why"][0] == "skipped: disabled by hand"
     assert told["candidates"][-1]["state"] == "disabled"
 
 
@@ -123,7 +123,7 @@ def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: Gatew
     told = shell.json(*ask(BETA, "chat"))
     assert turns(told)[-1] == (None, "chat-up/a0")
     why = told["candidates"][-1]["why"][0]
-    assert why == "passed over: auth failed for another 30 min (key refused)"
+    assert why == "skipped: auth failed for another 30 min (key refused)"
 
 
 def test_nobody_is_left(shell: CommandRunner, gateway: GatewayProcess) -> None:
@@ -133,7 +133,7 @@ def test_nobody_is_left(shell: CommandRunner, gateway: GatewayProcess) -> None:
     assert result.exit_code == 1
     opening, *stops = result.stdout.splitlines()
     assert opening == (
-        "Nobody would be asked: every account that has the model is closed off or full. "
+        "No account would be used: all accounts with this model are unavailable or at capacity. "
         "The client would get 503: No available accounts"
     )
     assert any("disabled by hand" in line for line in stops)
@@ -144,9 +144,9 @@ def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayPro
     minted = shell.mint("bob", group="team")
     result = shell(*ask(BETA, "chat", "--key", minted["id"]))
     assert result.exit_code == 1
-    assert f"no pattern of the group names {BETA}." in result.stdout
+    assert f"no pattern of the group matches {BETA}." in result.stdout
     assert "The client would get 503: model_not_found" in result.stdout
-    assert f"chat-up: has {BETA}, which the group does not reach." in result.stdout
+    assert f"chat-up: has {BETA}, which the group does not allow." in result.stdout
     result = shell(*ask(BETA, "responses", "--group", "team"))
     assert "The client would get 404: Invalid URL (POST /v1/responses)" in result.stdout
     shell("key", "set", "bob", "--probe", "--models", "alpha-x")
@@ -174,7 +174,7 @@ def test_why_a_file_serves_nobody(
 ) -> None:
     result = shell(*ask(model, spoken, "--config", file))
     assert result.exit_code == 1
-    assert f"Nobody would be asked: {why}. The client would get {status}: " in result.stdout
+    assert f"No account would be used: {why}. The client would get {status}: " in result.stdout
 
 
 def test_a_file_is_asked_without_a_gateway_and_without_secrets(
@@ -190,15 +190,15 @@ def test_a_file_is_asked_without_a_gateway_and_without_secrets(
     assert result.exit_code == 0
     assert result.stderr == f"As {file} says; how the accounts are is not known.\n"
     assert result.stdout.splitlines() == [
-        "chat-main/big would be asked for beta-5.4.",
-        "├── 1. chat-main/big for beta-5.4: asked first: by weight.",
-        "│   ├── speaks chat, so the prompt would be translated.",
-        "│   └── one of 2 of rank 1, of which it takes 75%.",
-        "├── 2. chat-main/small for beta-5.4: asked if that fails: next in order.",
-        "│   ├── speaks chat, so the prompt would be translated.",
-        "│   └── one of 2 of rank 1, of which it takes 25%.",
-        "├── 3. chat-main/later for beta-5.4: asked if that fails: lower priority.",
-        "│   └── speaks chat, so the prompt would be translated.",
+        "chat-main/big would be used, with beta-5.4.",
+        "├── 1. chat-main/big for beta-5.4: first: by weight.",
+        "│   ├── translated from messages to chat.",
+        "│   └── gets 75% as one of 2 with rank 1.",
+        "├── 2. chat-main/small for beta-5.4: fallback: next in order.",
+        "│   ├── translated from messages to chat.",
+        "│   └── gets 25% as one of 2 with rank 1.",
+        "├── 3. chat-main/later for beta-5.4: fallback: lower priority.",
+        "│   └── translated from messages to chat.",
         "└── -  messages-main: does not have beta-5.4.",
     ]
 
@@ -208,7 +208,7 @@ def test_the_group_of_a_key_counts_for_a_file(shell: CommandRunner, file: str) -
     shell.mint("bob", group="team")
     result = shell(*ask("beta-5.4", "chat", "--key", "bob", "--config", file))
     assert result.exit_code == 1
-    assert "no pattern of the group names beta-5.4." in result.stdout
+    assert "no pattern of the group matches beta-5.4." in result.stdout
 
 
 def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:

@@ -6,7 +6,6 @@ It must not know what makes an account well, nor how one is asked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
@@ -71,15 +70,8 @@ async def probe_account(request: web.Request) -> web.StreamResponse:
     """What came of it is on the next page, once."""
     place = _place(request)
     model = str((await request.post()).get("model", "")) or None
-    candidate, tried = await request.app[CONTEXT].accounts.probe(place, model)
-    asked = {
-        "channel": candidate.channel,
-        "account": candidate.account,
-        "model": candidate.model,
-        "upstream_model": candidate.target.model,
-        "format": candidate.format,
-    }
-    stash_once(request, _TRIED, orjson.dumps(asked | asdict(tried)).decode())
+    probed = await request.app[CONTEXT].accounts.probe(place, model)
+    stash_once(request, _TRIED, orjson.dumps(probed).decode())
     return redirect(f"{LIST_PATH}#tried")
 
 
