@@ -54,6 +54,11 @@ def test_bodies_of_upstreams_are_read_like_their_frames(data: st.DataObject) -> 
     _assert_read_alike(format, body)
 
 
+def test_an_output_item_whose_type_is_not_a_string() -> None:
+    body = {"id": "r", "model": "m", "status": "completed", "output": [{"type": []}]}
+    _assert_read_alike(Format.RESPONSES, body)
+
+
 @given(event_streams(usages() | odd_usages, fails=False), st.booleans())
 @law
 def test_what_is_written_whole_is_what_the_frames_add_up_to(

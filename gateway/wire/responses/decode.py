@@ -135,7 +135,7 @@ def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:
     if kind == _FAILED or _has_duplicate_ids(items):
         reply = parse_reply(body)
         return reply.stop, reply.usage
-    called = any([item.get("type") in CALLS for item in items])
+    called = any([lenient_str(item.get("type")) in CALLS for item in items])
     refused = any([item.get("type") == MESSAGE and _has_refusal(item) for item in items])
     return normalize_stop(_stop_reason(body, kind, refused), called), parse_usage(body)
 
