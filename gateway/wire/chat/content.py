@@ -1,16 +1,12 @@
-"""The content of a message for a chat upstream. It must not know whose message it is.
+"""The content of messages, both ways: texts, images, audio, files and citations.
 
-A string wherever a string can say it: many servers take lists of parts for people's messages alone.
-
-Images, sound and files in chat messages, both ways. It must not look into their bytes.
-
-Citations as chat annotates them, both ways. It must not know where the text stands.
+It is a string wherever it can be one: many servers accept lists of parts in user messages only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeGuard
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
@@ -44,15 +40,17 @@ from gateway.wire.json_fields import (
     lenient_str,
     optional_str,
     required,
+    required_object,
     required_str,
 )
 
+PARAGRAPH_BREAK: Final = "\n\n"
 CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")
-"""The format's own breakpoint, and the mark that clients borrow from another."""
-CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
-"""The lifetime of a breakpoint that stands for one of the borrowed mark."""
-
+"""The format's own cache breakpoint, and that of messages, which clients also send."""
+_CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
+"""Lifetimes of the format's own breakpoint for those of messages."""
 _TEXT_FIELDS: Final = {"type", "text", *CACHE_FIELDS}
+_DEFAULT_FILE_NAME: Final = "document.pdf"  # a file must have a name
 
 
 def parse_content(message: Payload, path: str) -> tuple[Part, ...]:
@@ -72,166 +70,47 @@ def _parse_part(part: Any, path: str) -> Part:
     kind = required_str(part, "type", path)
     match kind:
         case "text":
-            return Text(
-                as_str(required(part, "text", path), f"{path}.text"),
-                cache=parse_cache_breakpoint(part),
-                extra=None
-                if len(part) == 2
-                else ProviderData.unknown_fields(Format.CHAT, part, _TEXT_FIELDS),
-            )
+            text = as_str(required(part, "text", path), f"{path}.text")
+            extra = ProviderData.unknown_fields(Format.CHAT, part, _TEXT_FIELDS)
+            return Text(text, cache=parse_cache_breakpoint(part), extra=extra)
         case "image_url":
-            return parse_image(part, path)
+            return _parse_image(part, path)
         case "input_audio":
-            return parse_audio(part, path)
+            audio, path = required_object(part, kind, path), f"{path}.{kind}"
+            data = required_str(audio, "data", path)
+            return Audio(
+                Source(data=data, media_type=f"audio/{required_str(audio, 'format', path)}")
+            )
         case "file":
-            return parse_file(part, path)
+            return _parse_file(part, path)
         case "refusal":
             return Refusal(required_str(part, "refusal", path))
         case _:
             return UnknownPart(kind, ProviderData(Format.CHAT, part))
 
 
-PARAGRAPH_BREAK: Final = "\n\n"
-
-
-class ContentRenderer:
-    """Renders parts. `own`: the prompt speaks this format itself, so what it says in its own way
-    goes back as it came; everything else is counted in `losses`."""
-
-    __slots__ = ("_takes_breakpoints", "dropped", "same_format")
-
-    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
-        self.dropped = losses
-        self.same_format = prompt.format is Format.CHAT
-        self._takes_breakpoints = target.cache_marks
-
-    def render(self, parts: Iterable[Part]) -> str | list[Payload]:
-        """The parts as one content; empty where nothing is left of them."""
-        return self.as_content(self.render_parts(parts))
-
-    def render_parts(self, parts: Iterable[Part]) -> list[Payload]:
-        return [entry for part in parts if (entry := self._render_part(part)) is not None]
-
-    def as_content(
-        self, entries: list[Payload], separator: str = PARAGRAPH_BREAK
-    ) -> str | list[Payload]:
-        """One string where all entries are bare texts. A client's own list of texts stays one."""
-        plain = all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
-        if not plain or (self.same_format and len(entries) > 1):
-            return entries
-        return separator.join(entry["text"] for entry in entries if entry["text"])
-
-    def _render_part(self, part: Part) -> Payload | None:
-        match part:
-            case Text():
-                return self._render_text(part)
-            case Image():
-                return (
-                    render_image(part)
-                    | self.dropped.remaining_fields(part.extra)
-                    | self.cache_field(part.cache)
-                )
-            case Document():
-                return self._render_document(part)
-            case Audio():
-                return render_audio(part)
-            case Refusal(text):
-                return {"type": "text", "text": text}
-            case UnknownPart():
-                entry: Payload | None = self.dropped.native_part(part)
-                return entry
-            case ServerToolCall() | ServerToolResult():
-                self.dropped.drop(part.name)
-            case Thinking():
-                self.dropped.drop("thinking")
-            case ToolCall() | ToolResult():
-                self.dropped.drop("tool_calls")
-        return None
-
-    def _render_text(self, part: Text) -> Payload:
-        if part.citations:
-            self.dropped.drop("citations")
-        entry: Payload = {"type": "text", "text": part.text}
-        if part.extra is None and part.cache is None:
-            return entry
-        return entry | self.dropped.remaining_fields(part.extra) | self.cache_field(part.cache)
-
-    def _render_document(self, part: Document) -> Payload:
-        if part.source is not None and part.context:
-            self.dropped.drop("document_context")
-        entry = render_document(part, same_format=self.same_format)
-        return entry | self.dropped.remaining_fields(part.extra) | self.cache_field(part.cache)
-
-    def cache_field(self, cache: CacheBreakpoint | None) -> Payload:
-        """The field of an entry that says so, if any. A client's own mark goes back in the words
-        that its lifetime belongs to."""
-        if cache is None:
-            return {}
-        if self.same_format and cache.ttl not in CACHE_TTLS.values():
-            mark = {"type": "ephemeral"}
-            return {"cache_control": mark if cache.ttl is None else mark | {"ttl": cache.ttl}}
-        if not (self.same_format or self._takes_breakpoints):
-            self.dropped.drop("cache_marks")
-            return {}
-        breakpoint = {"mode": "explicit"}
-        if cache.ttl is not None:
-            breakpoint["ttl"] = CACHE_TTLS.get(cache.ttl, cache.ttl)
-        return {"prompt_cache_breakpoint": breakpoint}
-
-
-def merge_texts(parts: Iterable[Part]) -> Iterator[Part]:
-    """The parts, with neighbouring plain texts as the one text that they were said as."""
-    held: Text | None = None
-    for part in parts:
-        if isinstance(part, Text) and part.cache is None and part.extra is None:
-            held = part if held is None else _concat(held, part)
-            continue
-        if held is not None:
-            yield held
-            held = None
-        yield part
-    if held is not None:
-        yield held
-
-
-def _concat(first: Text, second: Text) -> Text:
-    return Text(first.text + second.text, first.citations + second.citations)
-
-
-_DEFAULT_FILE_NAME: Final = "document.pdf"  # a file must have a name
-
-
 def parse_cache_breakpoint(part: Payload) -> CacheBreakpoint | None:
-    if len(part) == 2:
+    if len(part) == 2:  # the type and the content
         return None
-    mark = part.get("prompt_cache_breakpoint") or part.get("cache_control")
-    if not isinstance(mark, dict):
+    breakpoint = part.get("prompt_cache_breakpoint") or part.get("cache_control")
+    if not isinstance(breakpoint, dict):
         return None
-    ttl = mark.get("ttl")
+    ttl = breakpoint.get("ttl")
     return CacheBreakpoint(ttl if isinstance(ttl, str) else None)
 
 
-def parse_image(part: Payload, path: str) -> Part:
-    """`image_url` as an object, or as the bare string that some clients send."""
+def _parse_image(part: Payload, path: str) -> Part:
+    """`image_url` is an object, or the URL alone, as some clients send it."""
     image, cache = required(part, "image_url", path), parse_cache_breakpoint(part)
     if isinstance(image, str):
         return Image(parse_source(image), cache=cache)
-    path = f"{path}.image_url"
-    image = as_object(image, path)
+    image, path = as_object(image, f"{path}.image_url"), f"{path}.image_url"
     url = required_str(image, "url", path)
     return Image(parse_source(url), optional_str(image, "detail", path), cache)
 
 
-def parse_audio(part: Payload, path: str) -> Part:
-    path, audio = f"{path}.input_audio", required(part, "input_audio", path)
-    audio = as_object(audio, path)
-    data, form = required_str(audio, "data", path), required_str(audio, "format", path)
-    return Audio(Source(data=data, media_type=f"audio/{form}"))
-
-
-def parse_file(part: Payload, path: str) -> Part:
-    path, file = f"{path}.file", required(part, "file", path)
-    file = as_object(file, path)
+def _parse_file(part: Payload, path: str) -> Part:
+    file, path = required_object(part, "file", path), f"{path}.file"
     data, file_id = optional_str(file, "file_data", path), optional_str(file, "file_id", path)
     title = optional_str(file, "filename", path)
     if data is not None:
@@ -243,15 +122,107 @@ def parse_file(part: Payload, path: str) -> Part:
     return Document(source, title=title, cache=parse_cache_breakpoint(part))
 
 
+class ContentRenderer:
+    """Renders the parts of one prompt. `same_format`: the prompt has this format, so data of it
+    are sent unchanged; other data are dropped."""
+
+    __slots__ = ("_takes_breakpoints", "dropped", "same_format")
+
+    def __init__(self, prompt: Prompt, target: Target, dropped: Dropped) -> None:
+        self.dropped = dropped
+        self.same_format = prompt.format is Format.CHAT
+        self._takes_breakpoints = target.cache_marks
+
+    def render(self, parts: Iterable[Part]) -> str | list[Payload]:
+        """The parts as one content, which may be empty."""
+        return self.as_content(self.render_parts(parts))
+
+    def render_parts(self, parts: Iterable[Part]) -> list[Payload]:
+        return [entry for part in parts if (entry := self._render_part(part)) is not None]
+
+    def as_content(
+        self, entries: list[Payload], separator: str = PARAGRAPH_BREAK
+    ) -> str | list[Payload]:
+        """A string where all entries are plain texts, except for a list that the client sent."""
+        plain = all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
+        if not plain or (self.same_format and len(entries) > 1):
+            return entries
+        return separator.join(entry["text"] for entry in entries if entry["text"])
+
+    def _render_part(self, part: Part) -> Payload | None:
+        match part:
+            case Text() | Image() | Document():
+                entry = self._render_text_or_media(part)
+                if part.extra is None and part.cache is None:
+                    return entry
+                fields = self.dropped.remaining_fields(part.extra)
+                return entry | fields | self.cache_field(part.cache)
+            case Audio():
+                return render_audio(part)
+            case Refusal(text):
+                return {"type": "text", "text": text}
+            case UnknownPart():
+                native: Payload | None = self.dropped.native_part(part)
+                return native
+            case ServerToolCall(name=name) | ServerToolResult(name=name):
+                self.dropped.drop(name)
+            case Thinking():
+                self.dropped.drop("thinking")
+            case ToolCall() | ToolResult():
+                self.dropped.drop("tool_calls")
+        return None
+
+    def _render_text_or_media(self, part: Text | Image | Document) -> Payload:
+        if isinstance(part, Image):
+            return render_image(part)
+        if isinstance(part, Text):
+            if part.citations:
+                self.dropped.drop("citations")
+            return {"type": "text", "text": part.text}
+        if part.source is not None and part.context:
+            self.dropped.drop("document_context")
+        return render_document(part, same_format=self.same_format)
+
+    def cache_field(self, cache: CacheBreakpoint | None) -> Payload:
+        """The field for a cache breakpoint, if any; a client's own keeps its kind, which its
+        lifetime tells."""
+        if cache is None:
+            return {}
+        if self.same_format and cache.ttl not in _CACHE_TTLS.values():
+            ttl = {} if cache.ttl is None else {"ttl": cache.ttl}
+            return {"cache_control": {"type": "ephemeral"} | ttl}
+        if not (self.same_format or self._takes_breakpoints):
+            self.dropped.drop("cache_marks")
+            return {}
+        ttl = {} if cache.ttl is None else {"ttl": _CACHE_TTLS.get(cache.ttl, cache.ttl)}
+        return {"prompt_cache_breakpoint": {"mode": "explicit"} | ttl}
+
+
+def merge_texts(parts: Iterable[Part]) -> list[Part]:
+    """The parts, with adjacent plain texts as one."""
+    merged: list[Part] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if _is_plain_text(part) and _is_plain_text(last):
+            merged[-1] = Text(last.text + part.text, last.citations + part.citations)
+        else:
+            merged.append(part)
+    return merged
+
+
+def _is_plain_text(part: Part | None) -> TypeGuard[Text]:
+    return isinstance(part, Text) and part.cache is None and part.extra is None
+
+
 def render_image(image: Image) -> Payload:
-    """Raises `CannotConvert` for a file of another vendor: this format has none for images."""
+    """Raises `UnsupportedField` for a file of another vendor: the format has none for images."""
     source = image.source
     if source.file_id is not None:
         raise UnsupportedField("file_id", "the image is kept by another vendor")
-    said: Payload = {"url": source.url or _data_url(source, "image/png")}
+    fields: Payload = {"url": source.url or _data_url(source, "image/png")}
     if image.detail is not None:
-        said["detail"] = image.detail
-    return {"type": "image_url", "image_url": said}
+        fields["detail"] = image.detail
+    return {"type": "image_url", "image_url": fields}
 
 
 def render_audio(audio: Audio) -> Payload:
@@ -260,65 +231,61 @@ def render_audio(audio: Audio) -> Payload:
 
 
 def render_document(document: Document, *, same_format: bool) -> Payload:
-    """`own`: the prompt speaks this format itself. Raises `CannotConvert` for what the
-    upstream would have to fetch."""
-    source = document.source
+    """Raises `UnsupportedField` for what the upstream would have to fetch."""
+    source, title = document.source, document.title
     if source is None:
-        said = (document.title, document.context, document.text)
-        return {"type": "text", "text": "\n\n".join(filter(None, said))}
+        texts = filter(None, (title, document.context, document.text))
+        return {"type": "text", "text": PARAGRAPH_BREAK.join(texts)}
     if source.file_id is not None:
         if not same_format:
             raise UnsupportedField("file_id", "the file is kept by another vendor")
-        return _file_entry({"file_id": source.file_id}, document.title)
-    if source.url is not None and not source.url.startswith("data:"):
+        file: Payload = {"file_id": source.file_id}
+    elif source.url is not None and not source.url.startswith("data:"):
         raise UnsupportedField(
             "document", "a file at a web address cannot be sent to this upstream"
         )
-    if same_format and source.media_type is None:  # bare base64 goes back as it came
-        return _file_entry({"file_data": source.url or source.data}, document.title)
-    data = {"file_data": source.url or _data_url(source, "application/pdf")}
-    return _file_entry(data, document.title or (None if same_format else _DEFAULT_FILE_NAME))
+    elif same_format and source.media_type is None:  # the client sent base64 without a type
+        file = {"file_data": source.url or source.data}
+    else:
+        file = {"file_data": source.url or _data_url(source, "application/pdf")}
+        title = title or (None if same_format else _DEFAULT_FILE_NAME)
+    if title is not None:
+        file["filename"] = title
+    return {"type": "file", "file": file}
 
 
-def _file_entry(said: Payload, name: str | None) -> Payload:
-    return {"type": "file", "file": said if name is None else said | {"filename": name}}
-
-
-def _data_url(source: Source, otherwise: str) -> str:
-    media_type = source.media_type or otherwise
+def _data_url(source: Source, default_type: str) -> str:
+    media_type = source.media_type or default_type
     if media_type == "image/jpg":
         media_type = "image/jpeg"
     return f"data:{media_type};base64,{source.data or ''}"
 
 
 def parse_citation(annotation: Payload) -> Citation:
-    said = annotation.get("url_citation")
-    if not isinstance(said, dict):
+    citation = annotation.get("url_citation")
+    if not isinstance(citation, dict):
         return Citation(extra=ProviderData(Format.CHAT, annotation))
+    start, end = citation.get("start_index"), citation.get("end_index")
     return Citation(
-        url=lenient_str(said.get("url")) or None,
-        title=lenient_str(said.get("title")) or None,
-        start=_integer_or_none(said.get("start_index")),
-        end=_integer_or_none(said.get("end_index")),
+        url=lenient_str(citation.get("url")) or None,
+        title=lenient_str(citation.get("title")) or None,
+        start=start if type(start) is int else None,
+        end=end if type(end) is int else None,
     )
 
 
 def render_citation(citation: Citation, start: int, end: int) -> Payload | None:
-    """The annotation of a text that stands from `start` to `end` in the message's content: of all
-    of it where the citation does not say of what. None where its source has no address."""
+    """The annotation of a text at `start` to `end` of the message's content; it refers to all of
+    the text where the citation has no offsets. None where the source has no URL."""
     if citation.url is None:
-        own = citation.extra
-        return own.data if own and own.format is Format.CHAT else None
+        annotation: Payload | None = ProviderData.native_data(citation.extra, Format.CHAT)
+        return annotation
     first = min(start + max(citation.start or 0, 0), end)
     last = end if citation.end is None else min(start + citation.end, end)
-    cited = {
+    fields = {
         "start_index": first,
         "end_index": max(first, last),
         "title": citation.title or "",
         "url": citation.url,
     }
-    return {"type": "url_citation", "url_citation": cited}
-
-
-def _integer_or_none(value: object) -> int | None:
-    return value if type(value) is int else None
+    return {"type": "url_citation", "url_citation": fields}

@@ -44,7 +44,7 @@ from gateway.core.reply import Reply
 from gateway.errors import GatewayError
 from gateway.wire.chat.content import render_citation
 from gateway.wire.chat.native import PING, error_frame
-from gateway.wire.chat.reasoning import ReasoningDetails
+from gateway.wire.chat.reasoning import render_details
 from gateway.wire.chat.usage import render_usage
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.ids import sanitize_name
@@ -115,7 +115,7 @@ class ChatEncoder:
     __slots__ = (
         *("_annotations", "_call_ids", "_chunk_head", "_chunk_tail", "_content_length", "dropped"),
         *("_has_reasoning", "_has_refusal", "_include_usage", "_legacy_functions", "_metadata"),
-        *("_open_parts", "_reasoning_details"),
+        *("_open_parts", "_reasoning"),
     )
 
     def __init__(self, prompt: Prompt, metadata: ReplyMetadata) -> None:
@@ -128,7 +128,7 @@ class ChatEncoder:
         self._metadata = metadata
         self._open_parts: dict[int, _OpenPart] = {}
         self._call_ids: set[str] = set()
-        self._reasoning_details = ReasoningDetails(metadata.origin)
+        self._reasoning: list[Thinking] = []
         self._annotations: list[Payload] = []
         self._content_length = 0
         self._has_reasoning = False
@@ -200,7 +200,7 @@ class ChatEncoder:
         }
         if reasoning := "\n\n".join(filter(None, texts[Thinking])):
             message["reasoning_content"] = reasoning
-        if details := self._reasoning_details.entries:
+        if details := render_details(self._reasoning, self._metadata.origin):
             message["reasoning_details"] = details
         if calls and self._legacy_functions:
             message["function_call"] = calls[0]["function"]
@@ -286,8 +286,10 @@ class ChatEncoder:
         out = [self._chunk(b"{}", _dumps(self.finish_reason(event.stop))), _DONE]
         # Client libraries merge the lists of several deltas by the index of the entries.
         annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
-        lists = {"annotations": annotations, "reasoning_details": self._reasoning_details.entries}
-        if lists := {name: entries for name, entries in lists.items() if entries}:
+        lists = {"annotations": annotations} if annotations else {}
+        if details := render_details(self._reasoning, self._metadata.origin):
+            lists["reasoning_details"] = details
+        if lists:
             out.insert(0, self._chunk(_dumps(lists)))
         if self._include_usage:
             usage = _dumps(_render_usage(event.usage, self._metadata))
@@ -302,7 +304,7 @@ class ChatEncoder:
                 self._annotate(citation, start)
         elif isinstance(part, Thinking):
             self._has_reasoning = self._has_reasoning or length > 0
-            self._reasoning_details.add(part.text, part.signature, redacted=part.redacted)
+            self._reasoning.append(part)
         elif isinstance(part, Refusal):
             self._has_refusal = self._has_refusal or length > 0
 

@@ -1,18 +1,14 @@
-"""Chat request bodies. It must not know which upstream will get them, nor that one's limits.
+"""Parses chat requests (Chat Completions, "Create chat completion").
 
-What the format defines is checked; what it does not know is carried in `extra`, never refused.
-Public format: Chat Completions, "Create chat completion"; fields of compatible servers
-(`reasoning`, `thinking`, `enable_thinking`, `top_k`) are read where they make sense.
-
-The `messages` of a chat request. It must not know the request's other fields.
-
-This runs over every word of every request: it builds values around the strings it is given and
-copies none of them, but for the payload of a data URI.
+The fields that the format defines are validated; others are kept in `extra`. Fields of compatible
+servers (`reasoning`, `thinking`, `enable_thinking`, `top_k`) are read where they make sense. Text
+is not copied, except for the payload of a data URL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.core.formats import Format
@@ -36,9 +32,7 @@ from gateway.core.prompt import (
     Sampling,
     Turn,
 )
-from gateway.wire.chat.content import (
-    parse_content,
-)
+from gateway.wire.chat.content import parse_content
 from gateway.wire.chat.reasoning import REASONING_FIELDS, parse_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
 from gateway.wire.json_fields import (
@@ -56,55 +50,69 @@ from gateway.wire.json_fields import (
     optional_str,
     parse_model,
     required,
+    required_object,
     required_str,
 )
 
-_KNOWN_FIELDS: Final = {
-    *("model", "messages", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
-    *("stop", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"),
-    *("response_format", "reasoning_effort", "reasoning", "thinking", "enable_thinking"),
-    *("temperature", "top_p", "top_k", "seed", "n", "frequency_penalty", "presence_penalty"),
-    *("logprobs", "top_logprobs", "verbosity", "safety_identifier", "user", "metadata"),
-    *("service_tier", "prompt_cache_key", "store", SEARCH_FIELD),
-}
-_COMPATIBLE_FIELDS: Final = ("reasoning", "thinking", "enable_thinking")
 _SAMPLING_FIELDS: Final = frozenset(
     {
         *("temperature", "top_p", "top_k", "seed", "n", "frequency_penalty", "presence_penalty"),
         *("logprobs", "top_logprobs"),
     }
 )
+_COMPATIBLE_FIELDS: Final = ("reasoning", "thinking", "enable_thinking")
 _REASONING_FIELDS: Final = frozenset({"reasoning_effort", *_COMPATIBLE_FIELDS})
 _TOOL_FIELDS: Final = frozenset(
     {"tools", "functions", "tool_choice", "function_call", SEARCH_FIELD}
 )
+_KNOWN_FIELDS: Final = {
+    *("model", "messages", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
+    *("stop", "parallel_tool_calls", "response_format", "verbosity", "safety_identifier", "user"),
+    *("metadata", "service_tier", "prompt_cache_key", "store"),
+    *(*_SAMPLING_FIELDS, *_REASONING_FIELDS, *_TOOL_FIELDS),
+}
+_MESSAGE_FIELDS: Final = {
+    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"),
+    *REASONING_FIELDS,
+}
+_CALL_FIELDS: Final = {"id", "type", "index", "function", "custom"}
+_RESULT_FIELDS: Final = {"role", "content", "tool_call_id", "name"}
+_ROLES: Final = {
+    "system": Role.SYSTEM,
+    "developer": Role.DEVELOPER,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+}
 
 
 def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` naming the field."""
     body = as_object(body, "")
-    named = body.keys()  # most requests name few fields: whole groups of them need no reading
-    equipped = not named.isdisjoint(_TOOL_FIELDS)
+    names = body.keys()  # most requests have few fields: whole groups need not be read
+    has_tools = not names.isdisjoint(_TOOL_FIELDS)
     model = parse_model(body)
     options = optional_object(body, "stream_options") or {}
-    most = optional_int(body, "max_completion_tokens", minimum=0)
-    at_most = optional_int(body, "max_tokens", minimum=0)
+    max_tokens = optional_int(body, "max_completion_tokens", minimum=0)
+    old_max_tokens = optional_int(body, "max_tokens", minimum=0)
     safety_identifier, user = optional_str(body, "safety_identifier"), optional_str(body, "user")
     output = _parse_output(body)
+    parallel = optional_bool(body, "parallel_tool_calls")
+    if parallel is None and body.get("functions"):  # the deprecated way allows one call
+        parallel = False
     return Prompt(
         format=Format.CHAT,
         model=model,
         turns=parse_messages(body),
         stream=optional_bool(body, "stream") or False,
         include_usage=optional_bool(options, "include_usage", "stream_options") or False,
-        max_tokens=at_most if most is None else most,
+        max_tokens=old_max_tokens if max_tokens is None else max_tokens,
         stop=_parse_stop(body),
-        tools=parse_tools(body) if equipped else (),
-        tool_choice=parse_tool_choice(body) if equipped else None,
-        parallel_tool_calls=_parse_parallel(body),
-        reasoning=None if named.isdisjoint(_REASONING_FIELDS) else _parse_effort(body),
+        tools=parse_tools(body) if has_tools else (),
+        tool_choice=parse_tool_choice(body) if has_tools else None,
+        parallel_tool_calls=parallel,
+        reasoning=None if names.isdisjoint(_REASONING_FIELDS) else _parse_effort(body),
         output=output,
-        sampling=DEFAULT_SAMPLING if named.isdisjoint(_SAMPLING_FIELDS) else _parse_sampling(body),
+        sampling=DEFAULT_SAMPLING if names.isdisjoint(_SAMPLING_FIELDS) else _parse_sampling(body),
         verbosity=optional_str(body, "verbosity"),
         user=safety_identifier or user,
         metadata=optional_object(body, "metadata"),
@@ -115,31 +123,22 @@ def parse_prompt(body: object) -> Prompt:
     )
 
 
-def _parse_parallel(body: Payload) -> bool | None:
-    """Whoever speaks of functions as of old has room for one call alone."""
-    parallel = optional_bool(body, "parallel_tool_calls")
-    return False if parallel is None and body.get("functions") else parallel
-
-
 def _parse_stop(body: Payload) -> tuple[str, ...]:
-    value = body.get("stop")
-    if isinstance(value, str):
-        return (value,)
-    stops = optional_list(body, "stop")
-    if not stops:
-        return ()
-    return tuple(as_str(stop, f"stop.{index}") for index, stop in enumerate(stops))
+    stop = body.get("stop")
+    if isinstance(stop, str):
+        return (stop,)
+    stops = enumerate(optional_list(body, "stop") or ())
+    return tuple([as_str(stop, f"stop.{index}") for index, stop in stops])
 
 
 def _parse_sampling(body: Payload) -> Sampling:
     top_logprobs = optional_int(body, "top_logprobs", minimum=0)
     if top_logprobs is None and optional_bool(body, "logprobs"):
         top_logprobs = 0
-    top_k = body.get("top_k")
     return Sampling(
         temperature=optional_number(body, "temperature"),
         top_p=optional_number(body, "top_p"),
-        top_k=top_k if type(top_k) is int else None,
+        top_k=_typed_field(body, "top_k", int),
         seed=optional_int(body, "seed"),
         frequency_penalty=optional_number(body, "frequency_penalty"),
         presence_penalty=optional_number(body, "presence_penalty"),
@@ -149,12 +148,12 @@ def _parse_sampling(body: Payload) -> Sampling:
 
 
 def _parse_effort(body: Payload) -> Reasoning | None:
-    """The format's own effort first, then what compatible servers call it."""
-    said = {name: body[name] for name in _COMPATIBLE_FIELDS if body.get(name) is not None}
+    """The format's own effort, else a setting of compatible servers."""
+    settings = {name: body[name] for name in _COMPATIBLE_FIELDS if body.get(name) is not None}
     effort = optional_str(body, "reasoning_effort")
-    if said and effort is not None:
-        said["reasoning_effort"] = effort
-    extra = ProviderData(Format.CHAT, said) if said else None
+    if settings and effort is not None:
+        settings["reasoning_effort"] = effort
+    extra = ProviderData(Format.CHAT, settings) if settings else None
     if effort is not None:
         return Reasoning(enabled=False if effort == "none" else None, effort=effort, extra=extra)
     reasoning, thinking = body.get("reasoning"), body.get("thinking")
@@ -178,7 +177,7 @@ def _parse_effort(body: Payload) -> Reasoning | None:
 
 
 def _typed_field(body: Payload, name: str, kind: type) -> Any:
-    """A field that the format itself does not define: read where it fits, else ignored."""
+    """A field of compatible servers: None where it has another type."""
     value = body.get(name)
     return value if type(value) is kind else None
 
@@ -187,19 +186,18 @@ def _parse_output(body: Payload) -> OutputFormat | None:
     form = optional_object(body, "response_format")
     if form is None:
         return None
-    path = "response_format"
-    match required_str(form, "type", path):
+    match required_str(form, "type", "response_format"):
         case "json_object":
             return OutputFormat(kind=OutputKind.JSON_OBJECT)
         case "json_schema":
-            path = f"{path}.json_schema"
-            said = as_object(required(form, "json_schema", "response_format"), path)
+            path = "response_format.json_schema"
+            schema = required_object(form, "json_schema", "response_format")
             return OutputFormat(
                 kind=OutputKind.JSON_SCHEMA,
-                name=required_str(said, "name", path),
-                schema=optional_object(said, "schema", path),
-                description=optional_str(said, "description", path),
-                strict=optional_bool(said, "strict", path),
+                name=required_str(schema, "name", path),
+                schema=optional_object(schema, "schema", path),
+                description=optional_str(schema, "description", path),
+                strict=optional_bool(schema, "strict", path),
             )
         case _:
             return None
@@ -208,46 +206,34 @@ def _parse_output(body: Payload) -> OutputFormat | None:
 def _parse_extra(body: Payload, output: OutputFormat | None) -> ProviderData | None:
     if body.keys() <= _KNOWN_FIELDS and "response_format" not in body and "user" not in body:
         return None
-    rest = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
+    extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
     if output is None and (form := body.get("response_format")) and form["type"] != "text":
-        rest["response_format"] = form
+        extra["response_format"] = form
     if body.get("safety_identifier") and body.get("user"):
-        rest["user"] = body["user"]
-    return ProviderData(Format.CHAT, rest) if rest else None
+        extra["user"] = body["user"]
+    return ProviderData(Format.CHAT, extra) if extra else None
 
 
-_MESSAGE_FIELDS: Final = {
-    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"),
-    *REASONING_FIELDS,
-}
-_HISTORY_CALL_FIELDS: Final = {"id", "type", "index", "function", "custom"}
-
-
-_RESULT_FIELDS: Final = {"role", "content", "tool_call_id", "name"}
-
-
+@dataclass(slots=True)
 class _CallHistory:
-    """The calls so far, as far as their results do not tell: those of custom tools look like
-    others, and those of the deprecated functions have no ids."""
+    """The calls so far, where their results do not identify them: results of custom tools have no
+    kind, and deprecated functions no call ids."""
 
-    __slots__ = ("_call_counts", "custom_ids")
-
-    def __init__(self) -> None:
-        self.custom_ids: set[str] = set()
-        self._call_counts: dict[str, int] = {}
+    custom_ids: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def next_id(self, function: str) -> str:
         """An id for the next call of a function: its name, numbered from the second on."""
-        self._call_counts[function] = self._call_counts.get(function, 0) + 1
+        self.counts[function] = self.counts.get(function, 0) + 1
         return self.last_id(function)
 
     def last_id(self, function: str) -> str:
-        count = self._call_counts.get(function, 1)
+        count = self.counts.get(function, 1)
         return function if count == 1 else f"{function}_{count}"
 
 
 def parse_messages(body: Payload) -> tuple[Turn, ...]:
-    """One turn a message. Raises `InvalidRequest`, also for an empty list."""
+    """One turn for each message. Raises `InvalidRequest`, also for an empty list."""
     messages = as_list(required(body, "messages"), "messages")
     if not messages:
         raise invalid_field("messages", "Input should have at least 1 item")
@@ -256,42 +242,39 @@ def parse_messages(body: Payload) -> tuple[Turn, ...]:
 
 
 def _parse_message(message: object, index: int, calls: _CallHistory) -> Turn:
-    if type(message) is dict and len(message) == 2:  # role and text: most are nothing else
-        role, said = message.get("role"), message.get("content")
-        if type(said) is str and said and type(role) is str and role in _PLAIN_ROLES:
-            return Turn(_ROLES.get(role, Role.USER), (Text(said),))
+    if type(message) is dict and len(message) == 2:  # most have only role and text
+        role, text = message.get("role"), message.get("content")
+        if type(text) is str and text and type(role) is str and role in _ROLES:
+            return Turn(_ROLES[role], (Text(text),))
     path = f"messages.{index}"
     message = as_object(message, path)
     role = required_str(message, "role", path)
     parse = _PARSERS.get(role)
     if parse is None:
-        known = ", ".join(f"'{name}'" for name in _PARSERS)
-        raise invalid_field(f"{path}.role", f"Input should be one of {known}")
+        roles = ", ".join(f"'{name}'" for name in _PARSERS)
+        raise invalid_field(f"{path}.role", f"Input should be one of {roles}")
     parts = parse(message, path, calls)
-    return Turn(
-        _ROLES.get(role, Role.USER),
-        parts,
-        name=optional_str(message, "name", path),
-        extra=None
-        if role == "tool"
-        else ProviderData.unknown_fields(Format.CHAT, message, _MESSAGE_FIELDS),
-    )
+    name = optional_str(message, "name", path)
+    extra: ProviderData | None = None
+    if role != "tool":
+        extra = ProviderData.unknown_fields(Format.CHAT, message, _MESSAGE_FIELDS)
+    return Turn(_ROLES.get(role, Role.USER), parts, name, extra)
 
 
 def _parse_text_message(message: Payload, path: str, calls: _CallHistory) -> tuple[Part, ...]:
-    """What a person or the system says: content is a must."""
+    """A system or user message, which must have content."""
     if message.get("content") is None:
         raise missing_field(f"{path}.content")
     return parse_content(message, path)
 
 
 def _parse_assistant_message(message: Payload, path: str, calls: _CallHistory) -> tuple[Part, ...]:
-    """A former reply, with everything it may have held, in the order in which it was said."""
+    """An earlier reply, its parts in the order of generation."""
     parts: list[Part] = [*parse_reasoning(message), *parse_content(message, path)]
     if refusal := optional_str(message, "refusal", path):
         parts.append(Refusal(refusal))
     for index, call in enumerate(optional_list(message, "tool_calls", path) or ()):
-        parts.append(_parse_call(as_object(call, f"{path}.tool_calls.{index}"), path, index, calls))
+        parts.append(_parse_call(call, f"{path}.tool_calls.{index}", calls))
     if function := optional_object(message, "function_call", path):
         name = required_str(function, "name", f"{path}.function_call")
         arguments = optional_str(function, "arguments", f"{path}.function_call") or ""
@@ -299,6 +282,22 @@ def _parse_assistant_message(message: Payload, path: str, calls: _CallHistory) -
     if audio := optional_object(message, "audio", path):
         parts.append(UnknownPart("audio", ProviderData(Format.CHAT, audio)))
     return tuple(parts)
+
+
+def _parse_call(call: Any, path: str, calls: _CallHistory) -> Part:
+    call = as_object(call, path)
+    type_ = optional_str(call, "type", path) or "function"
+    id = required_str(call, "id", path)
+    if type_ not in ("function", "custom"):
+        return UnknownPart(type_, ProviderData(Format.CHAT, call))
+    kind, arguments_field = CallKind.FUNCTION, "arguments"
+    if type_ == "custom":
+        kind, arguments_field = CallKind.CUSTOM, "input"
+        calls.custom_ids.add(id)
+    extra = ProviderData.unknown_fields(Format.CHAT, call, _CALL_FIELDS)
+    fields, path = required_object(call, type_, path), f"{path}.{type_}"
+    name = required_str(fields, "name", path)
+    return ToolCall(id, name, optional_str(fields, arguments_field, path) or "", kind, extra=extra)
 
 
 def _parse_tool_message(message: Payload, path: str, calls: _CallHistory) -> tuple[Part, ...]:
@@ -309,7 +308,7 @@ def _parse_tool_message(message: Payload, path: str, calls: _CallHistory) -> tup
 
 
 def _parse_function_message(message: Payload, path: str, calls: _CallHistory) -> tuple[Part, ...]:
-    """Deprecated: the function's name stands for its latest call."""
+    """Deprecated: the result of the function's latest call."""
     call_id = calls.last_id(required_str(message, "name", path))
     return (ToolResult(call_id, parse_content(message, path)),)
 
@@ -322,27 +321,3 @@ _PARSERS: Final[dict[str, Callable[[Payload, str, _CallHistory], tuple[Part, ...
     "tool": _parse_tool_message,
     "function": _parse_function_message,
 }
-_PLAIN_ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
-_ROLES: Final = {
-    "system": Role.SYSTEM,
-    "developer": Role.DEVELOPER,
-    "assistant": Role.ASSISTANT,
-}
-
-
-def _parse_call(call: Payload, above: str, index: int, calls: _CallHistory) -> Part:
-    path = f"{above}.tool_calls.{index}"
-    kind = optional_str(call, "type", path) or "function"
-    id = required_str(call, "id", path)
-    if kind not in ("function", "custom"):
-        return UnknownPart(kind, ProviderData(Format.CHAT, call))
-    said = as_object(required(call, kind, path), f"{path}.{kind}")
-    path = f"{path}.{kind}"
-    name = required_str(said, "name", path)
-    extra = ProviderData.unknown_fields(Format.CHAT, call, _HISTORY_CALL_FIELDS)
-    if kind == "custom":
-        calls.custom_ids.add(id)
-        return ToolCall(
-            id, name, optional_str(said, "input", path) or "", CallKind.CUSTOM, extra=extra
-        )
-    return ToolCall(id, name, optional_str(said, "arguments", path) or "", extra=extra)

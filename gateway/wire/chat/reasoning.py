@@ -1,20 +1,19 @@
 """Reasoning in chat messages: plain text, and a list of details with signatures.
 
 Neither is in the public format. Many servers send `reasoning_content` (or `reasoning`) and a list
-`reasoning_details`, one entry per thought, which must return unchanged. Reasoning of another format
-goes to clients as such an entry, its signature wrapped by `gateway.wire.signatures`.
+`reasoning_details`, which must return unchanged. Each thinking part of another format goes to
+clients as such an entry, its signature wrapped by `gateway.wire.signatures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.core.value import value
 from gateway.wire import signatures
 from gateway.wire.json_fields import Payload, lenient_objects, lenient_str
 
@@ -23,32 +22,31 @@ REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_detai
 
 
 def parse_reasoning(message: Payload) -> list[Part]:
-    """The reasoning of an earlier reply. The fields are not in the public format, so malformed ones
-    are ignored. Wrapped signatures are unwrapped; the text of the message belongs to the first
-    readable thought without a text of its own."""
+    """The reasoning of an earlier reply. Malformed fields are ignored, as the public format has
+    none. Wrapped signatures are unwrapped; the text of the message belongs to the first of their
+    readable entries that has no text."""
     text = lenient_str(message.get("reasoning_content") or message.get("reasoning"))
     details = message.get("reasoning_details")
     if not details:
         return [Thinking(text)] if text else []
-    thoughts: list[Part] = []
+    unwrapped: list[Part] = []
     native: list[Any] = []
     for entry in details if isinstance(details, list) else ():
         wrapped = _wrapped_signature(entry)
         if wrapped is None:
             native.append(entry)
-        elif entry.get("type") == "reasoning.text":
-            own_text = entry.get("text")
-            own_text = own_text if isinstance(own_text, str) else text
-            thoughts.append(signatures.unwrap(wrapped, own_text))
+            continue
+        entry_text = ""
+        if entry.get("type") == "reasoning.text":
+            entry_text = entry["text"] if isinstance(entry.get("text"), str) else text
             text = ""
-        else:
-            thoughts.append(signatures.unwrap(wrapped, ""))
-    if not thoughts:
+        unwrapped.append(signatures.unwrap(wrapped, entry_text))
+    if not unwrapped:
         return [Thinking(text, ProviderData(Format.CHAT, details), redacted=not text)]
     if native or text:
         signature = ProviderData(Format.CHAT, native) if native else None
-        thoughts.insert(0, Thinking(text, signature, redacted=not text))
-    return thoughts
+        unwrapped.insert(0, Thinking(text, signature, redacted=not text))
+    return unwrapped
 
 
 def _wrapped_signature(entry: object) -> str | None:
@@ -79,21 +77,23 @@ def has_signature(entry: Payload) -> bool:
 
 
 def render_reasoning(
-    thoughts: Sequence[Thinking], target: Target, *, same_format: bool
+    parts: Iterable[Part], target: Target, *, same_format: bool
 ) -> tuple[Payload, bool]:
     """The fields of a message for the target, and whether reasoning was dropped. `same_format`: the
     prompt has this format, so its plain text is the client's own."""
     texts: list[str] = []
     details: list[Any] = []
     dropped = False
-    for thought in thoughts:
-        signature = signatures.signature_for(thought, Format.CHAT, target)
+    for part in parts:
+        if not isinstance(part, Thinking):
+            continue
+        signature = signatures.signature_for(part, Format.CHAT, target)
         if signature is not None:
             details += signature if isinstance(signature, list) else [signature]
-        elif not _sends_plain(thought, target, same_format=same_format):
-            dropped = dropped or bool(thought.text or thought.signature)
+        elif not _sends_plain(part, target, same_format=same_format):
+            dropped = dropped or bool(part.text or part.signature)
             continue
-        texts.append(thought.text)
+        texts.append(part.text)
     fields: Payload = {}
     if text := "\n\n".join(filter(None, texts)):
         fields["reasoning_content"] = text
@@ -102,77 +102,55 @@ def render_reasoning(
     return fields, dropped
 
 
-def _sends_plain(thought: Thinking, target: Target, *, same_format: bool) -> bool:
-    if thought.signature is not None:
+def _sends_plain(thinking: Thinking, target: Target, *, same_format: bool) -> bool:
+    if thinking.signature is not None:
         return False
-    if thought.origin is None:
+    if thinking.origin is None:
         return same_format
-    return target.reasoning_text and thought.origin == target.origin
+    return target.reasoning_text and thinking.origin == target.origin
 
 
-def has_returned_reasoning(turn: Turn) -> bool:
+def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
+    """The native lane: replaces the messages in `body` whose reasoning came through another format
+    by ones with the reasoning that the target may get."""
+    turns = prompt.turns
+    affected = [index for index, turn in enumerate(turns) if _has_returned_reasoning(turn)]
+    if not affected:
+        return
+    body["messages"] = messages = list(body["messages"])
+    for index in affected:
+        message = messages[index].items()
+        fields, _ = render_reasoning(turns[index].parts, target, same_format=True)
+        messages[index] = {k: v for k, v in message if k not in REASONING_FIELDS} | fields
+
+
+def _has_returned_reasoning(turn: Turn) -> bool:
     """Whether the turn has reasoning that came through another format."""
     return turn.role is Role.ASSISTANT and any(
         type(part) is Thinking and part.origin is not None for part in turn.parts
     )
 
 
-def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
-    """The native lane: replaces the messages in `body` whose reasoning came through another format
-    by ones with the reasoning that the target may get."""
-    affected = [index for index, turn in enumerate(prompt.turns) if has_returned_reasoning(turn)]
-    if not affected:
-        return
-    body["messages"] = messages = list(body["messages"])
-    for index in affected:
-        thoughts = [part for part in prompt.turns[index].parts if isinstance(part, Thinking)]
-        kept = {
-            name: value for name, value in messages[index].items() if name not in REASONING_FIELDS
-        }
-        messages[index] = kept | render_reasoning(thoughts, target, same_format=True)[0]
+def render_details(reasoning: Iterable[Thinking], origin: str) -> list[Payload]:
+    """The `reasoning_details` of a reply for a client; `origin` is the `Target.origin` of the
+    reasoning. Unsigned reasoning has none.
 
-
-@value
-class _Thought:
-    text: str
-    signature: ProviderData | None
-    redacted: bool
-
-
-class ReasoningDetails:
-    """The `reasoning_details` of one reply for a client; `origin` is the `Target.origin` of its
-    reasoning. Unsigned reasoning has none."""
-
-    __slots__ = ("_origin", "_thoughts")
-
-    def __init__(self, origin: str) -> None:
-        self._origin = origin
-        self._thoughts: list[_Thought] = []
-
-    def add(self, text: str, signature: ProviderData | None, *, redacted: bool) -> None:
-        if text or signature:
-            self._thoughts.append(_Thought(text, signature, redacted))
-
-    @property
-    def entries(self) -> list[Payload]:
-        """Each entry has its own index, by which client libraries merge lists. An entry has a text
-        only where the text of the message comes from several thoughts."""
-        if not any(thought.signature for thought in self._thoughts):
-            return []
-        several = sum(1 for thought in self._thoughts if thought.text) > 1
-        entries: list[Payload] = []
-        for thought in self._thoughts:
-            if thought.signature and thought.signature.format is Format.CHAT:
-                entries += filter(None, lenient_objects(thought.signature.data))
-            else:
-                entries.append(self._entry(thought, several))
-        return [entry | {"index": index} for index, entry in enumerate(entries)]
-
-    def _entry(self, thought: _Thought, several: bool) -> Payload:
-        wrapped = signatures.wrap(thought.signature, self._origin, redacted=thought.redacted)
-        if not thought.text:
-            return {"type": "reasoning.encrypted", "index": 0, "data": wrapped}
-        entry: Payload = {"type": "reasoning.text", "index": 0}
-        if several:
-            entry["text"] = thought.text
-        return entry | {"signature": wrapped}
+    Each entry has its own index, by which client libraries merge lists. It has a text only where
+    the text of the message comes from several parts.
+    """
+    parts = [part for part in reasoning if part.text or part.signature]
+    if not any([part.signature for part in parts]):
+        return []
+    has_several = len([part for part in parts if part.text]) > 1
+    entries: list[Payload] = []
+    for part in parts:
+        if part.signature and part.signature.format is Format.CHAT:
+            entries += filter(None, lenient_objects(part.signature.data))
+            continue
+        wrapped = signatures.wrap(part.signature, origin, redacted=part.redacted)
+        if part.text:
+            text = {"text": part.text} if has_several else {}
+            entries.append({"type": "reasoning.text", "index": 0, **text, "signature": wrapped})
+        else:
+            entries.append({"type": "reasoning.encrypted", "index": 0, "data": wrapped})
+    return [entry | {"index": index} for index, entry in enumerate(entries)]

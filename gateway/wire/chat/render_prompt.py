@@ -1,12 +1,7 @@
-"""Renders a prompt of any format as the body of a chat request. It must not know replies.
+"""Renders prompts as chat requests (Chat Completions, "Create chat completion").
 
-Public format: Chat Completions, "Create chat completion". What the format cannot say is left out
-and named, or refused where the answer would mean something else without the client noticing.
-
-Renders a prompt's turns as the `messages` of a chat upstream. It must not know other fields.
-
-What the upstream enforces: an assistant's calls are followed at once by one `tool` message each,
-which hold texts alone, so what tools gave beside text comes in a person's message after them.
+Upstreams demand that an assistant's calls are followed by one `tool` message each, which have only
+text; so the media in tool results go into a user message after them.
 """
 
 from __future__ import annotations
@@ -26,6 +21,7 @@ from gateway.core.parts import (
     Document,
     Image,
     Part,
+    ProviderData,
     Refusal,
     Text,
     Thinking,
@@ -63,203 +59,183 @@ _SERVICE_TIERS: Final = {"standard_only": "default"}
 _SCHEMA_INSTRUCTION: Final = (
     "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
 )
+_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
+_BILLING_HEADER: Final = re.compile(r"x-[a-z]+-billing-header:")
+"""Start of a text of agents that changes with every request and has no meaning elsewhere."""
+_ERROR_PREFIX: Final = "Error: "
+"""The format has no other sign of a failed tool."""
+_EMPTY_MESSAGE: Final[Payload] = {"role": "user", "content": "(empty)"}
 
 
 def render_prompt(prompt: Prompt, target: Target) -> Rendering:
-    """Raises `CannotConvert`."""
+    """Raises `UnsupportedField` for what would change the meaning of the reply."""
     check_supported(prompt, Format.CHAT)
-    losses = Dropped(Format.CHAT)
-    in_words = _schema_instruction(prompt.output, target)
+    dropped = Dropped(Format.CHAT)
+    same_format = prompt.format is Format.CHAT
+    instruction = _schema_instruction(prompt.output, target)
     plain = plain_dialogue(prompt.turns)
-    messages = render_plain_dialogue(plain, prompt, target) if plain and in_words is None else None
+    messages: list[Payload] | None = None
+    if plain and instruction is None:
+        messages = _render_plain_dialogue(plain, prompt, target)
     if messages is None:
-        messages = render_messages(prompt, target, losses, in_words)
-    uncalled = plain and not prompt.tools and prompt.tool_choice is None
-    tools = {} if uncalled else render_tools(prompt, target, losses)
-    stops = [text for text in prompt.stop if text]
-    body: Payload = {"model": target.model, "messages": messages}
-    body |= tools
-    body |= _render_output_limits(prompt, target, losses)
-    if prompt.output and in_words is None:
-        body["response_format"] = _render_response_format(
-            prompt.output, losses, same_format=_is_same_format(prompt)
-        )
-    if stops:
-        body["stop"] = stops[:_MAX_STOPS]
-    body |= render_sampling(prompt, Format.CHAT, target, losses)
-    if _is_same_format(prompt) and prompt.sampling.choices is not None:
-        body["n"] = prompt.sampling.choices
-    body |= _render_effort(prompt, target, losses, has_tools="tools" in tools)
-    body |= _identity_fields(prompt, losses)
-    body |= losses.request_fields(prompt)
+        messages = render_messages(prompt, target, dropped, instruction)
+    tools: Payload = {}
+    if prompt.tools or prompt.tool_choice is not None or not plain:
+        tools = render_tools(prompt, target, dropped)
+    limit = "max_tokens" if target.plain_max_tokens else "max_completion_tokens"
+    stops = [stop for stop in prompt.stop if stop]
+    fields = {
+        "model": target.model,
+        "messages": messages,
+        **tools,
+        limit: limit_max_tokens(prompt, target, dropped, minimum=1),
+        "verbosity": prompt.verbosity,
+        "response_format": None if instruction else _render_output(prompt, dropped),
+        "stop": stops[:_MAX_STOPS] or None,
+        **render_sampling(prompt, Format.CHAT, target, dropped),
+        "n": prompt.sampling.choices if same_format else None,
+        **_render_effort(prompt, target, dropped, has_tools="tools" in tools),
+        **_identity_fields(prompt, dropped),
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    body |= dropped.request_fields(prompt)
     if prompt.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
     return Rendering(
         body=body,
-        dropped=frozenset(losses.names),
+        dropped=frozenset(dropped.names),
         stop=tuple(stops[_MAX_STOPS:]),
-        fenced=in_words is not None,
+        fenced=instruction is not None,
     )
 
 
-def _is_same_format(prompt: Prompt) -> bool:
-    return prompt.format is Format.CHAT
-
-
 def _schema_instruction(output: OutputFormat | None, target: Target) -> str | None:
+    """A schema for a target that enforces none."""
     if output is None or output.kind is not OutputKind.JSON_SCHEMA or target.structured:
         return None
     return _SCHEMA_INSTRUCTION + as_json(output.schema, "schema")
 
 
-def _render_response_format(output: OutputFormat, losses: Dropped, *, same_format: bool) -> Payload:
-    """A schema of a format that does not know `strict` is enforced where it may be."""
+def _render_output(prompt: Prompt, dropped: Dropped) -> Payload | None:
+    """A schema from another format, which has no `strict`, is enforced where that is possible."""
+    output = prompt.output
+    if output is None:
+        return None
     if output.kind is OutputKind.JSON_OBJECT:
         return {"type": "json_object"}
-    described: Payload = {"name": output.name or "output"}
-    if output.description is not None:
-        described["description"] = output.description
-    if output.schema is not None:
-        described["schema"] = output.schema
-    strict = output.strict if same_format else enforces_schema(output, losses)
-    if strict is not None:
-        described["strict"] = strict
-    return {"type": "json_schema", "json_schema": described}
+    same_format = prompt.format is Format.CHAT
+    schema = {
+        "name": output.name or "output",
+        "description": output.description,
+        "schema": output.schema,
+        "strict": output.strict if same_format else enforces_schema(output, dropped),
+    }
+    set_fields = {name: value for name, value in schema.items() if value is not None}
+    return {"type": "json_schema", "json_schema": set_fields}
 
 
-def _render_output_limits(prompt: Prompt, target: Target, losses: Dropped) -> Payload:
-    """How long the answer may be, and how wordy."""
-    fields: Payload = {}
-    if (limit := limit_max_tokens(prompt, target, losses, minimum=1)) is not None:
-        name = "max_tokens" if target.plain_max_tokens else "max_completion_tokens"
-        fields[name] = limit
-    if prompt.verbosity is not None:
-        fields["verbosity"] = prompt.verbosity
-    return fields
-
-
-def _render_effort(prompt: Prompt, target: Target, losses: Dropped, *, has_tools: bool) -> Payload:
-    """`calling`: tools are sent along, which some models do not take together with an effort."""
-    own, reasoning = _is_same_format(prompt), prompt.reasoning
+def _render_effort(prompt: Prompt, target: Target, dropped: Dropped, *, has_tools: bool) -> Payload:
+    """Some models accept no effort together with tools."""
+    same_format, reasoning = prompt.format is Format.CHAT, prompt.reasoning
     if reasoning is None and not has_tools:
         return {}
-    if own and reasoning and reasoning.extra:  # in the words of compatible servers, which it keeps
+    if same_format and reasoning and reasoning.extra:  # the fields of compatible servers
         return dict(reasoning.extra.data)
-    asked = effort_of(reasoning)
-    word = nearest_effort(asked, target.efforts) if asked else None
-    if asked is None and reasoning and reasoning.effort:  # a word that nobody here knows
-        asked, word = reasoning.effort, reasoning.effort if own else None
+    requested = effort_of(reasoning)
+    effort = nearest_effort(requested, target.efforts) if requested else None
+    if requested is None and reasoning and reasoning.effort:  # not one of `EFFORTS`
+        requested, effort = reasoning.effort, reasoning.effort if same_format else None
     if has_tools and target.tool_effort is not ToolEffort.KEEP:
-        word = "none" if target.tool_effort is ToolEffort.NONE else None
-    if asked not in (word, None) and not (asked == "none" and word is None):
-        losses.drop("reasoning_effort")
-    return {} if word is None else {"reasoning_effort": word}
+        effort = "none" if target.tool_effort is ToolEffort.NONE else None
+    if requested not in (effort, None) and not (requested == "none" and effort is None):
+        dropped.drop("reasoning_effort")
+    return {"reasoning_effort": effort}
 
 
-def _identity_fields(prompt: Prompt, losses: Dropped) -> Payload:
-    """Who asks and in which conversation, how urgently, and what is noted beside it."""
-    own = _is_same_format(prompt)
-    fields: Payload = {}
-    if key := prompt.cache_key or conversation_key(prompt.user):
-        fields["prompt_cache_key"] = key
-    if prompt.user:
-        fields["user"] = prompt.user if own else shorten_user(prompt.user)
-    if prompt.service_tier:
-        fields["service_tier"] = _SERVICE_TIERS.get(prompt.service_tier, prompt.service_tier)
-    if own:
-        if prompt.extra and "user" in prompt.extra.data:
-            fields["safety_identifier"] = fields["user"]
-        if prompt.metadata is not None:
-            fields["metadata"] = prompt.metadata
-        if prompt.store is not None:
-            fields["store"] = prompt.store
-    else:
-        losses.drop_set(metadata=prompt.metadata)  # it has a place only beside what is stored
-    return fields
-
-
-_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
-_BILLING_HEADER: Final = re.compile(r"x-[a-z]+-billing-header:")
-"""How a text begins that is no instruction: it changes with every request of some agents."""
-_ERROR_PREFIX: Final = "Error: "
-_EMPTY_MESSAGE: Final[Payload] = {"role": "user", "content": "(empty)"}
-"""Where there has to be a message and nothing is left to say."""
+def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:
+    """User, conversation and service tier."""
+    user, tier = prompt.user or None, prompt.service_tier or None
+    fields: Payload = {
+        "prompt_cache_key": prompt.cache_key or conversation_key(user) or None,
+        "user": user,
+        "service_tier": _SERVICE_TIERS.get(tier, tier) if tier else None,
+    }
+    if prompt.format is not Format.CHAT:
+        dropped.drop_set(metadata=prompt.metadata)  # only stored requests have metadata
+        return fields | {"user": shorten_user(user) if user else None}
+    if "user" in ProviderData.native_fields(prompt.extra, Format.CHAT):
+        fields["safety_identifier"] = user
+    return fields | {"metadata": prompt.metadata, "store": prompt.store}
 
 
 def render_messages(
-    prompt: Prompt, target: Target, losses: Dropped, instruction: str | None = None
+    prompt: Prompt, target: Target, dropped: Dropped, instruction: str | None = None
 ) -> list[Payload]:
-    """`instruction` is what the model has to be told beyond the prompt's own words."""
-    dialogue = _MessageRenderer(prompt, target, losses)
-    opening, turns = split_leading_system(
-        [_strip_billing_header(turn) for turn in pair_tool_results(prompt.turns)]
-    )
+    """`instruction` is added to the system texts."""
+    renderer = _MessageRenderer(prompt, target, dropped)
+    turns = [_without_billing(turn) for turn in pair_tool_results(prompt.turns)]
+    leading, rest = split_leading_system(turns)
     if instruction is not None:
-        opening = (*opening, Turn(Role.SYSTEM, (Text(instruction),)))
-    if not target.system_turns:
-        opening, turns = _merge_system(opening), tuple(map(_as_reminder, turns))
-    messages = [*dialogue.render_system(opening)]
-    for role, run in groupby(turns, key=lambda turn: turn.role):
-        messages += dialogue.render(role, list(run))
+        leading = (*leading, Turn(Role.SYSTEM, (Text(instruction),)))
+    if not target.system_turns:  # such targets accept one system message
+        if len(leading) > 1:
+            parts = [part for turn in leading for part in turn.parts]
+            leading = (replace(leading[0], parts=tuple(parts)),)
+        rest = tuple(map(_as_reminder, rest))
+    messages = [*renderer.render_system(leading)]
+    for role, run in groupby(rest, key=lambda turn: turn.role):
+        messages += renderer.render(role, list(run))
     return messages or [dict(_EMPTY_MESSAGE)]
 
 
-def render_plain_dialogue(
+def _render_plain_dialogue(
     plain: PlainDialogue, prompt: Prompt, target: Target
 ) -> list[Payload] | None:
-    """The messages of a conversation of words alone, in one step; None where some of them have to
-    be put together or left out."""
-    own = prompt.format is Format.CHAT
+    """The same in one step for plain texts; None where some have to be merged or left out."""
+    same_format = prompt.format is Format.CHAT
     if len(plain.system) > 1 or (plain.system and _BILLING_HEADER.match(plain.system[0])):
         return None
     messages: list[Payload] = []
     if plain.system:
-        role: str = "developer" if target.developer else "system"
-        if own:
-            role = prompt.turns[0].role
+        role = prompt.turns[0].role.value if same_format else _system_role(target)
         messages.append({"role": role, "content": plain.system[0]})
-    before = None
-    for speaker, text in plain.messages:
-        if speaker is before and not own:
+    previous = None
+    for turn_role, text in plain.messages:
+        if turn_role is previous and not same_format:
             return None
-        before = speaker
-        messages.append({"role": speaker.value, "content": text})
+        previous = turn_role
+        messages.append({"role": turn_role.value, "content": text})
     return messages
 
 
-def _strip_billing_header(turn: Turn) -> Turn:
+def _system_role(target: Target) -> str:
+    return "developer" if target.developer else "system"
+
+
+def _without_billing(turn: Turn) -> Turn:
     if turn.role not in _SYSTEM_ROLES:
         return turn
     parts = [p for p in turn.parts if not (isinstance(p, Text) and _BILLING_HEADER.match(p.text))]
     return turn if len(parts) == len(turn.parts) else replace(turn, parts=tuple(parts))
 
 
-def _merge_system(opening: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Who takes no system messages further on takes no second one either."""
-    if len(opening) < 2:
-        return tuple(opening)
-    return (replace(opening[0], parts=tuple(part for turn in opening for part in turn.parts)),)
-
-
 def _as_reminder(turn: Turn) -> Turn:
-    """System text within the conversation, in a person's mouth and marked as what it is."""
+    """A system turn within the conversation as a user turn with marked text."""
     if turn.role not in _SYSTEM_ROLES:
         return turn
-    return Turn(
-        Role.USER,
-        tuple(
-            replace(part, text=f"<system-reminder>\n{part.text}\n</system-reminder>")
-            if isinstance(part, Text)
-            else part
-            for part in turn.parts
-        ),
-    )
+    parts = [
+        replace(part, text=f"<system-reminder>\n{part.text}\n</system-reminder>")
+        if isinstance(part, Text)
+        else part
+        for part in turn.parts
+    ]
+    return Turn(Role.USER, tuple(parts))
 
 
 @dataclass(slots=True)
 class _AssistantDraft:
-    """An assistant's message as its parts add up to it."""
+    """What the parts of an assistant's message add up to."""
 
     content: list[Payload] = field(default_factory=list)
     thinking: list[Thinking] = field(default_factory=list)
@@ -271,15 +247,15 @@ class _AssistantDraft:
 class _MessageRenderer:
     __slots__ = ("_content", "_dropped", "_same_format", "_target")
 
-    def __init__(self, prompt: Prompt, target: Target, losses: Dropped) -> None:
-        self._content = ContentRenderer(prompt, target, losses)
-        self._dropped = losses
+    def __init__(self, prompt: Prompt, target: Target, dropped: Dropped) -> None:
+        self._content = ContentRenderer(prompt, target, dropped)
+        self._dropped = dropped
         self._same_format = prompt.format is Format.CHAT
         self._target = target
 
     def render(self, role: Role, turns: Sequence[Turn]) -> Iterator[Payload]:
-        """The messages of neighbouring turns of one role. Other formats cut one speaker's words
-        into several turns, so those become one message; a chat client's own stay as they are."""
+        """The messages of adjacent turns of one role: one message, as other formats split such
+        turns; a chat client's own turns stay separate."""
         if role in _SYSTEM_ROLES:
             yield from self.render_system(turns)
             return
@@ -289,20 +265,19 @@ class _MessageRenderer:
 
     def render_system(self, turns: Iterable[Turn]) -> Iterator[Payload]:
         for turn in turns:
-            role: str = turn.role
-            if not self._same_format:
-                role = "developer" if self._target.developer else "system"
+            role = turn.role.value if self._same_format else _system_role(self._target)
             if content := self._content.render(turn.parts):
                 yield {"role": role, "content": content} | self._message_fields(turn)
 
     def _message_fields(self, turn: Turn) -> Payload:
-        """What stands in the message beside its content."""
+        """The other fields of a message."""
         fields: Payload = {} if turn.name is None else {"name": turn.name}
         return fields | self._dropped.remaining_fields(turn.extra)
 
     def _render_user(self, turns: Sequence[Turn]) -> Iterator[Payload]:
+        """The messages of the tool results come before the user's own."""
         results: list[Payload] = []
-        shown: list[Payload] = []
+        entries: list[Payload] = []
         fields: Payload = {}
         for turn in turns:
             others: list[Part] = []
@@ -310,102 +285,101 @@ class _MessageRenderer:
                 if isinstance(part, ToolResult):
                     message, media = self._render_result(part)
                     results.append(message)
-                    shown += media
+                    entries += media
                 else:
                     others.append(part)
             if others or not turn.parts:
-                shown += self._content.render_parts(others)
+                entries += self._content.render_parts(others)
                 fields |= self._message_fields(turn)
         yield from results
-        content = self._content.as_content(shown)
+        content = self._content.as_content(entries)
         if content or (self._same_format and not results):
             yield {"role": "user", "content": content} | fields
 
     def _render_result(self, result: ToolResult) -> tuple[Payload, list[Payload]]:
-        """A `tool` message, and what else of the result has to be shown."""
+        """A `tool` message, and the media that it cannot have."""
         content = self._content
-        said: list[Payload] = []
-        shown: list[Payload] = []
+        entries: list[Payload] = []
+        media: list[Payload] = []
         for part in result.parts:
-            entries = content.render_parts([part])
-            if not self._same_format and entries and entries[0]["type"] != "text":
-                shown += entries
+            rendered = content.render_parts([part])
+            if not self._same_format and rendered and rendered[0]["type"] != "text":
+                media += rendered
                 kind = type(part).__name__.lower()
-                entries = [{"type": "text", "text": f"[{kind} attached below]"}]
-            said += entries
+                rendered = [{"type": "text", "text": f"[{kind} attached below]"}]
+            entries += rendered
         if result.is_error:
-            _mark_as_error(said)
-        if mark := content.cache_field(result.cache):
-            said = said or [{"type": "text", "text": ""}]
-            said[-1] |= mark
-        message: Payload = {"role": "tool", "tool_call_id": sanitize_name(result.call_id)}
-        message["content"] = content.as_content(said, "\n")
-        return message | self._dropped.remaining_fields(result.extra), shown
+            _mark_as_error(entries)
+        if breakpoint := content.cache_field(result.cache):
+            entries = entries or [{"type": "text", "text": ""}]
+            entries[-1] |= breakpoint
+        message = {
+            "role": "tool",
+            "tool_call_id": sanitize_name(result.call_id),
+            "content": content.as_content(entries, "\n"),
+        }
+        return message | self._dropped.remaining_fields(result.extra), media
 
     def _render_assistant(self, turns: Sequence[Turn]) -> Iterator[Payload]:
-        said = _AssistantDraft()
+        draft = _AssistantDraft()
         message: Payload = {"role": "assistant", "content": None}
         for turn in turns:
             for part in turn.parts if self._same_format else merge_texts(turn.parts):
-                self._add_part(part, said)
+                self._add_part(part, draft)
             message |= self._message_fields(turn)
-        content = self._content.as_content(said.content)
-        silent = said.tool_calls or said.refusals or said.audio
-        message["content"] = None if silent and not content else content
-        if said.refusals:
-            message["refusal"] = PARAGRAPH_BREAK.join(said.refusals)
-        reasoning, lost = render_reasoning(
-            said.thinking, self._target, same_format=self._same_format
+        content = self._content.as_content(draft.content)
+        has_others = draft.tool_calls or draft.refusals or draft.audio
+        message["content"] = None if has_others and not content else content
+        if draft.refusals:
+            message["refusal"] = PARAGRAPH_BREAK.join(draft.refusals)
+        reasoning, is_dropped = render_reasoning(
+            draft.thinking, self._target, same_format=self._same_format
         )
-        if lost:
+        if is_dropped:
             self._dropped.drop("thinking")
         message |= reasoning
-        if said.tool_calls:
-            message["tool_calls"] = said.tool_calls
-        if said.audio:
-            message["audio"] = said.audio
-        if self._same_format or content or silent:
+        if draft.tool_calls:
+            message["tool_calls"] = draft.tool_calls
+        if draft.audio:
+            message["audio"] = draft.audio
+        if self._same_format or content or has_others:
             yield message
 
-    def _add_part(self, part: Part, said: _AssistantDraft) -> None:
+    def _add_part(self, part: Part, draft: _AssistantDraft) -> None:
         match part:
             case ToolCall():
-                said.tool_calls.append(self._render_call(part))
+                draft.tool_calls.append(self._render_call(part))
             case Thinking():
-                said.thinking.append(part)
+                draft.thinking.append(part)
             case Refusal(text):
-                said.refusals.append(text)
+                draft.refusals.append(text)
             case Image() | Document() | Audio() if not self._same_format:
                 self._dropped.drop(type(part).__name__.lower())
-            case UnknownPart(kind, data) if self._same_format and (
-                kind == "audio" or "id" in data.data
-            ):
-                if kind == "audio":
-                    said.audio = data.data
-                else:
-                    said.tool_calls.append(data.data)
+            case UnknownPart("audio", data) if self._same_format:
+                draft.audio = data.data
+            case UnknownPart(data=data) if self._same_format and "id" in data.data:
+                draft.tool_calls.append(data.data)
             case _:
-                said.content += self._content.render_parts([part])
+                draft.content += self._content.render_parts([part])
 
     def _render_call(self, call: ToolCall) -> Payload:
         if call.cache:
             self._dropped.drop("cache_marks")
         name = upstream_name(call.name, call.namespace)
-        entry: Payload = {"id": sanitize_name(call.id), "type": "function"}
+        kind, fields = "function", {"name": name}
         if call.kind is CallKind.FUNCTION:
             arguments = call.arguments if self._same_format else _object_text(call.arguments)
-            entry["function"] = {"name": name, "arguments": arguments or "{}"}
+            fields["arguments"] = arguments or "{}"
         elif self._same_format or self._target.custom_tools:
-            entry["type"] = "custom"
-            entry["custom"] = {"name": name, "input": call.arguments}
+            kind, fields["input"] = "custom", call.arguments
         else:
-            wrapped = orjson.dumps({CUSTOM_TOOL_ARG: call.arguments}).decode()
-            entry["function"] = {"name": name, "arguments": wrapped}
+            fields["arguments"] = orjson.dumps({CUSTOM_TOOL_ARG: call.arguments}).decode()
+        entry: Payload = {"id": sanitize_name(call.id), "type": kind, kind: fields}
         return entry | self._dropped.remaining_fields(call.extra)
 
 
 def _object_text(arguments: str) -> str:
-    """Arguments that are the text of a JSON object: servers put them into the model's template."""
+    """Arguments as the text of a JSON object: servers put them into the model's template."""
     try:
         value = orjson.loads(arguments or "{}")
         return arguments if isinstance(value, dict) else orjson.dumps({"value": value}).decode()
@@ -413,9 +387,8 @@ def _object_text(arguments: str) -> str:
         return orjson.dumps({"_raw": arguments}).decode()
 
 
-def _mark_as_error(said: list[Payload]) -> None:
-    """The format has no other sign for a tool that failed."""
-    if not said or said[0]["type"] != "text":
-        said.insert(0, {"type": "text", "text": _ERROR_PREFIX.rstrip()})
-    elif not said[0]["text"].startswith(_ERROR_PREFIX.rstrip()):
-        said[0] |= {"text": _ERROR_PREFIX + said[0]["text"]}
+def _mark_as_error(entries: list[Payload]) -> None:
+    if not entries or entries[0]["type"] != "text":
+        entries.insert(0, {"type": "text", "text": _ERROR_PREFIX.rstrip()})
+    elif not entries[0]["text"].startswith(_ERROR_PREFIX.rstrip()):
+        entries[0] |= {"text": _ERROR_PREFIX + entries[0]["text"]}

@@ -10,9 +10,9 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Thinking
 from gateway.core.target import Target
 from gateway.wire.chat.reasoning import (
-    ReasoningDetails,
     merge_details,
     parse_reasoning,
+    render_details,
     render_reasoning,
 )
 from gateway.wire.signatures import wrap
@@ -138,25 +138,22 @@ def test_render_reasoning(
     assert render_reasoning([thought], target, same_format=same_format) == (fields, dropped_names)
 
 
-def test_details_of_one_thought_omit_its_text() -> None:
-    details = ReasoningDetails("here")
-    details.add("hm", SIGNED, redacted=False)
-    details.add("", ENCRYPTED, redacted=True)
-    assert details.entries == [text(SIGNED), encrypted(ENCRYPTED)]
-    message = {"reasoning_content": "hm", "reasoning_details": details.entries}
+def test_details_of_one_part_omit_its_text() -> None:
+    parts = [Thinking("hm", SIGNED), Thinking("", ENCRYPTED, redacted=True)]
+    details = render_details(parts, "here")
+    assert details == [text(SIGNED), encrypted(ENCRYPTED)]
+    message = {"reasoning_content": "hm", "reasoning_details": details}
     assert parse_reasoning(message) == [
         Thinking("hm", SIGNED, origin="here"),
         Thinking("", ENCRYPTED, redacted=True, origin="here"),
     ]
 
 
-def test_details_of_several_thoughts_contain_their_texts() -> None:
-    details = ReasoningDetails("here")
-    details.add("one", SIGNED, redacted=False)
-    details.add("", SIGNED, redacted=False)
-    details.add("two", None, redacted=False)
-    message = {"reasoning_content": "one\n\ntwo", "reasoning_details": details.entries}
-    assert [entry["index"] for entry in details.entries] == [0, 1, 2]
+def test_details_of_several_parts_contain_their_texts() -> None:
+    parts = [Thinking("one", SIGNED), Thinking("", SIGNED), Thinking("two")]
+    details = render_details(parts, "here")
+    message = {"reasoning_content": "one\n\ntwo", "reasoning_details": details}
+    assert [entry["index"] for entry in details] == [0, 1, 2]
     assert parse_reasoning(message) == [
         Thinking("one", SIGNED, origin="here"),
         Thinking("", SIGNED, origin="here"),
@@ -165,17 +162,13 @@ def test_details_of_several_thoughts_contain_their_texts() -> None:
 
 
 def test_unsigned_reasoning_has_no_details() -> None:
-    details = ReasoningDetails("here")
-    details.add("hm", None, redacted=False)
-    assert details.entries == []
+    assert render_details([Thinking("hm")], "here") == []
 
 
 def test_native_details_are_unchanged() -> None:
-    details = ReasoningDetails("here")
-    details.add("hm", OWN, redacted=False)
-    assert details.entries == OWN.data
-    details.add("", OWN, redacted=True)
-    assert [entry["index"] for entry in details.entries] == [0, 1]
+    assert render_details([Thinking("hm", OWN)], "here") == OWN.data
+    details = render_details([Thinking("hm", OWN), Thinking("", OWN, redacted=True)], "here")
+    assert [entry["index"] for entry in details] == [0, 1]
     assert OWN.data[0]["index"] == 0
 
 
