@@ -1,184 +1,162 @@
-"""`gateway account`: how the upstreams' accounts are, and what to do about it. It must not know
-what makes an account well or not.
-"""
+"""`gateway account`: the state of upstream accounts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
 from gateway.admin.units import format_duration
-from gateway.cli.client import CommandRefused, connect, quote_path
-from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.client import Client, connect, quote_path
+from gateway.cli.errors import CommandRefused
+from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import (
+    Cell,
     format_time,
     print_fields,
-    print_json,
     print_note,
     print_table,
     shorten,
-    style_account_state,
+    style_state,
 )
 
-States = list[dict[str, Any]]
-"""An account with each model that it was asked for."""
+AccountState = dict[str, Any]
+"""The state of an account with one of its models."""
 
-_DISABLED: Final = "disabled"
+_ACCOUNT_NAME: Final = click.argument("name")
 
 
 @click.group()
 def account() -> None:
-    """See and set how the accounts of a running gateway are.
+    """Show and change the state of the running gateway's accounts.
 
-    NAME is channel/account, or the account's name alone where no other has it.
+    NAME is channel/account, or only the account's name if it is unique.
     """
 
 
 @account.command(name="list")
-@with_json
-@with_location
-def list_(place: Location, as_json: bool) -> None:
-    """List all accounts, well or not, with each model that they were asked for."""
-    with connect(place.state_dir, may_serve=False) as client:
+@with_context
+def list_(context: CommandContext) -> None:
+    """List all accounts, with each model that was requested from them."""
+    with connect(context.state_dir, may_serve=False) as client:
         states = client.get("/accounts")["accounts"]
-    if as_json:
-        print_json(states)
-        return
-    titles = (
-        *("Account", "Model", "State", "Until", "Reason"),
-        *("Succeeded", "Failed", "Under way", "Last error"),
-    )
+    context.print(states, _print_states)
+
+
+@account.command()
+@_ACCOUNT_NAME
+@with_context
+def reset(context: CommandContext, name: str) -> None:
+    """Reset an account to healthy; a disabled one stays disabled."""
+    states = _change(context, name, "reset")
+    disabled = any(state["state"] == "disabled" for state in states)
+    _report(context, states, "is reset, but stays disabled" if disabled else "is healthy")
+
+
+@account.command()
+@_ACCOUNT_NAME
+@with_context
+def disable(context: CommandContext, name: str) -> None:
+    """Send no more requests to an account until it is enabled or the gateway restarts."""
+    states = _change(context, name, "disable")
+    _report(context, states, "is disabled; requests in flight continue")
+
+
+@account.command()
+@_ACCOUNT_NAME
+@with_context
+def enable(context: CommandContext, name: str) -> None:
+    """Use a disabled account again."""
+    _report(context, _change(context, name, "enable"), "is enabled")
+
+
+@account.command(name="try")
+@_ACCOUNT_NAME
+@click.option("--model", help="The model to request; default: the first of the channel.")
+@with_context
+def try_(context: CommandContext, name: str, model: str | None) -> None:
+    """Send one small real request to an account; a success resets it."""
+    query = f"?model={quote_path(model)}" if model is not None else ""
+    with connect(context.state_dir, may_serve=False) as client:
+        result = client.post(f"{_path(client, name)}/try{query}", None)
+    context.print(result, lambda _: print_fields(_result_fields(result)))
+    if not result["ok"]:
+        sys.exit(1)
+
+
+def _change(context: CommandContext, name: str, action: str) -> list[AccountState]:
+    with connect(context.state_dir, may_serve=False) as client:
+        states: list[AccountState] = client.put(f"{_path(client, name)}/{action}", None)["accounts"]
+    return states
+
+
+def _path(client: Client, name: str) -> str:
+    """The account's path in the admin API. Raises CommandRefused with the existing accounts."""
+    states: list[AccountState] = client.get("/accounts")["accounts"]
+    accounts = list(dict.fromkeys((state["channel"], state["account"]) for state in states))
+    matches = [account for account in accounts if name in ("/".join(account), account[1])]
+    if len(matches) == 1:
+        return "/accounts/" + "/".join(map(quote_path, matches[0]))
+    if not accounts:
+        raise CommandRefused("The running configuration has no accounts.")
+    names = "\n".join("  " + "/".join(account) for account in matches or accounts)
+    if matches:
+        raise CommandRefused(f"{len(matches)} channels have an account {name}; use one of\n{names}")
+    raise CommandRefused(f"There is no account {name}; the accounts are\n{names}")
+
+
+def _report(context: CommandContext, states: list[AccountState], message: str) -> None:
+    context.print(states, lambda _: print_note(f"{_label(states[0])} {message}."))
+
+
+def _print_states(states: list[AccountState]) -> None:
     print_table(
-        titles,
+        (
+            *("Account", "Model", "State", "Until", "Reason"),
+            *("Succeeded", "Failed", "In flight", "Last error"),
+        ),
         (
             (
-                _name(each),
-                each["model"],
-                style_account_state(each["state"]),
-                format_time(each["until"]),
-                each["reason"],
-                each["succeeded"],
-                each["failed"],
-                _load(each),
-                shorten(each["error"]),
+                _label(state),
+                state["model"],
+                style_state(state["state"]),
+                format_time(state["until"]),
+                state["reason"],
+                state["succeeded"],
+                state["failed"],
+                _in_flight(state),
+                shorten(state["error"]),
             )
-            for each in states
+            for state in states
         ),
     )
 
 
-@account.command()
-@click.argument("name")
-@with_json
-@with_location
-def reset(place: Location, name: str, as_json: bool) -> None:
-    """Forget what is held against an account: it is asked again."""
-    states = _put(place, name, "reset")
-    disabled = any(each["state"] == _DISABLED for each in states)
-    _tell(states, as_json, "is reset, but stays disabled" if disabled else "is healthy")
-
-
-@account.command()
-@click.argument("name")
-@with_json
-@with_location
-def disable(place: Location, name: str, as_json: bool) -> None:
-    """Ask an account no more, until it is enabled or the gateway starts anew."""
-    states = _put(place, name, "disable")
-    _tell(states, as_json, "is asked no more; what is under way goes on")
-
-
-@account.command()
-@click.argument("name")
-@with_json
-@with_location
-def enable(place: Location, name: str, as_json: bool) -> None:
-    """Ask an account again that was disabled."""
-    _tell(_put(place, name, "enable"), as_json, "may be asked again")
-
-
-@account.command(name="try")
-@click.argument("name")
-@click.option("--model", help="Which of the channel's models to ask for, instead of the first.")
-@with_json
-@with_location
-def try_(place: Location, name: str, model: str | None, as_json: bool) -> None:
-    """Send one small real request through an account; a success resets it."""
-    query = f"?model={quote_path(model)}" if model is not None else ""
-    with connect(place.state_dir, may_serve=False) as client:
-        path = _path(client.get("/accounts")["accounts"], name)
-        tried = client.post(f"{path}/try{query}", None)
-    if as_json:
-        print_json(tried)
-    else:
-        print_fields(_fields(tried))
-    if not tried["ok"]:
-        sys.exit(1)
-
-
-def find_account(states: States, name: str) -> tuple[str, str]:
-    """The channel and the account that a person means. Raises Refused with what there is to choose
-    from."""
-    places = list(dict.fromkeys((each["channel"], each["account"]) for each in states))
-    meant = [place for place in places if name in ("/".join(place), place[1])]
-    if len(meant) == 1:
-        return meant[0]
-    choice = "\n".join(f"  {'/'.join(each)}" for each in meant or places)
-    if meant:
-        raise CommandRefused(f"{len(meant)} channels have an account {name}: name one of\n{choice}")
-    if places:
-        raise CommandRefused(f"There is no account {name}; there are\n{choice}")
-    raise CommandRefused("The running configuration has no accounts.")
-
-
-def _path(states: States, name: str) -> str:
-    return "/accounts/" + "/".join(map(quote_path, find_account(states, name)))
-
-
-def _put(place: Location, name: str, what: str) -> States:
-    with connect(place.state_dir, may_serve=False) as client:
-        path = _path(client.get("/accounts")["accounts"], name)
-        states: States = client.put(f"{path}/{what}", None)["accounts"]
-    return states
-
-
-def _tell(states: States, as_json: bool, what: str) -> None:
-    if as_json:
-        print_json(states)
-    else:
-        print_note(f"{_name(states[0])} {what}.")
-
-
-def _name(state: dict[str, Any]) -> str:
+def _label(state: dict[str, Any]) -> str:
     return f"{state['channel']}/{state['account']}"
 
 
-def _load(state: dict[str, Any]) -> str:
-    most = state["concurrency"]
-    return f"{state['under_way']} of {most}" if most else str(state["under_way"])
+def _in_flight(state: AccountState) -> str:
+    limit = state["concurrency"]
+    return f"{state['under_way']} of {limit}" if limit else str(state["under_way"])
 
 
-def _fields(tried: dict[str, Any]) -> Sequence[tuple[str, str | int | None]]:
-    asked = (
-        ("Account", _name(tried)),
-        ("Model", f"{tried['model']} ({tried['upstream_model']}, {tried['format']})"),
-        ("Status", tried["status"]),
-        ("Time", format_duration(tried["total_us"])),
-    )
-    if tried["ok"]:
-        tokens = f"{_count(tried['input_tokens'])} in, {_count(tried['output_tokens'])} out"
-        return (*asked, ("Tokens", tokens), ("Words", _words(tried)))
-    judged = f"{tried['verdict']} ({tried['blame']})" if tried["verdict"] else None
-    return (*asked, ("Judged as", judged), ("Error", tried["error"]))
-
-
-def _count(tokens: int | None) -> str:
-    return "?" if tokens is None else str(tokens)
-
-
-def _words(tried: dict[str, Any]) -> str:
-    words = " ".join(tried["words"].split())
-    return words or f"none: the reply ended with {tried['stop_reason']}"
+def _result_fields(result: dict[str, Any]) -> Iterator[tuple[str, Cell]]:
+    yield "Account", _label(result)
+    yield "Model", f"{result['model']} ({result['upstream_model']}, {result['format']})"
+    yield "Status", result["status"]
+    yield "Duration", format_duration(result["total_us"])
+    if result["ok"]:
+        tokens = (
+            "?" if count is None else str(count)
+            for count in (result["input_tokens"], result["output_tokens"])
+        )
+        yield "Tokens", "{} input, {} output".format(*tokens)
+        reply = " ".join(result["words"].split())
+        yield "Reply", reply or f"empty; it ended with {result['stop_reason']}"
+    else:
+        failure = f"{result['verdict']} ({result['blame']})" if result["verdict"] else None
+        yield "Failure", failure
+        yield "Error", result["error"]

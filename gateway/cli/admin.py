@@ -1,6 +1,4 @@
-"""`gateway admin`: the console's password, and who is signed in. It must not know how either is
-kept.
-"""
+"""`gateway admin`: the console's password and sessions."""
 
 from __future__ import annotations
 
@@ -10,75 +8,68 @@ from typing import Any
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.output import format_time, print_json, print_note, print_table
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import format_time, print_note, print_table
 
 
 @click.group()
 def admin() -> None:
-    """Set the console's password; see and end its sessions."""
+    """Set the console password; list and end sessions."""
 
 
 @admin.command()
-@with_json
-@with_location
-def password(place: Location, as_json: bool) -> None:
-    """Set the password of the console: at least 12 characters.
+@with_context
+def password(context: CommandContext) -> None:
+    """Set the console password: at least 12 characters.
 
-    It is asked for twice, or is the first line of standard input. All sessions end.
+    It is typed twice, or is the first line of standard input. All sessions end.
     """
-    typed = _typed()
-    with connect(place.state_dir, may_create=True) as client:
-        answer = client.put("/password", {"password": typed})
-    if as_json:
-        print_json(answer)
-        return
-    ended = answer["ended"]
-    print_note("The password is set." + (f" {_counted(ended)} ended." if ended else ""))
+    new_password = _read_password()
+    with connect(context.state_dir, may_create=True) as client:
+        answer = client.put("/password", {"password": new_password})
+    ended = f" {_count_sessions(answer['ended'])} ended." if answer["ended"] else ""
+    context.print(answer, lambda _: print_note(f"The password is set.{ended}"))
 
 
 @admin.command()
-@click.option("--end-all", is_flag=True, help="End all of them.")
-@with_json
-@with_location
-def sessions(place: Location, as_json: bool, end_all: bool) -> None:
-    """List the browsers that are signed in to the console."""
-    with connect(place.state_dir) as client:
+@click.option("--end-all", is_flag=True, help="End all sessions.")
+@with_context
+def sessions(context: CommandContext, end_all: bool) -> None:
+    """List the sessions of the console."""
+    with connect(context.state_dir) as client:
         answer = client.delete("/sessions") if end_all else client.get("/sessions")
-    if as_json:
-        print_json(answer)
-    elif end_all:
-        print_note(f"{_counted(answer['ended'])} ended.")
-    else:
-        _tell(answer)
+    context.print(answer, _print_ended if end_all else _print_sessions)
 
 
-def _typed() -> str:
+def _read_password() -> str:
     if sys.stdin.isatty():
-        typed: str = click.prompt("New password", hide_input=True, confirmation_prompt=True)
-        return typed
+        return str(click.prompt("New password", hide_input=True, confirmation_prompt=True))
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _tell(answer: dict[str, Any]) -> None:
+def _print_ended(answer: dict[str, Any]) -> None:
+    print_note(f"{_count_sessions(answer['ended'])} ended.")
+
+
+def _print_sessions(answer: dict[str, Any]) -> None:
     if not answer["password"]:
-        print_note("No password is set, so nobody can sign in: gateway admin password")
+        print_note("No password is set. To enable the console: gateway admin password")
     elif not answer["sessions"]:
-        print_note("Nobody is signed in.")
+        print_note("No sessions.")
     else:
         print_table(
-            ("signed in", "last seen", "address", "browser"),
+            ("Signed in", "Last seen", "Address", "Browser"),
             (
                 (
-                    format_time(each["created_at"]),
-                    format_time(each["seen_at"]),
-                    each["address"],
-                    each["agent"],
+                    format_time(session["created_at"]),
+                    format_time(session["seen_at"]),
+                    session["address"],
+                    session["agent"],
                 )
-                for each in answer["sessions"]
+                for session in answer["sessions"]
             ),
         )
 
 
-def _counted(sessions: int) -> str:
-    return "1 session" if sessions == 1 else f"{sessions} sessions"
+def _count_sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"

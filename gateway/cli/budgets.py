@@ -1,36 +1,42 @@
-"""Limits in words, and what of the budgets is spent. It must not know whose they are."""
+"""Limits and spent budgets of keys and groups, for display."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Final
 
 from gateway.admin.units import format_cost, format_count, format_units
 from gateway.cli.client import Client
 from gateway.cli.option_types import now_us
 from gateway.config import Money
 
-Spent = Mapping[str, int]
-"""In micro-units, by the names of the budgets."""
-
-_COUNTS = {
-    "requests_per_minute": ("Requests a minute", "rpm"),
-    "tokens_per_minute": ("Tokens a minute", "tpm"),
-    "concurrent": ("At once", "at once"),
+_COUNTS: Final = {
+    "requests_per_minute": "RPM",
+    "tokens_per_minute": "TPM",
+    "concurrent": "Max concurrency",
 }
-_BUDGETS = {
-    "budget": ("Budget", "units"),
-    "budget_day": ("Budget a day", "units a day"),
-    "budget_month": ("Budget a month", "units a month"),
+_BUDGETS: Final = {
+    "budget": "Total budget",
+    "budget_day": "Daily budget",
+    "budget_month": "Monthly budget",
+}
+_SUMMARY: Final = {
+    "requests_per_minute": "{} RPM",
+    "tokens_per_minute": "{} TPM",
+    "concurrent": "{} concurrent",
+    "budget": "{} units",
+    "budget_day": "{} units per day",
+    "budget_month": "{} units per month",
 }
 
 
-def spent(client: Client, **whose: str) -> dict[str, int]:
-    """What one key (`key=`) or group (`group=`) has spent, in all, this day and this month of UTC;
-    requests that still run are not in it."""
+def get_spent(client: Client, **holder: str) -> dict[str, int]:
+    """What a key (`key=`) or a group (`group=`) has spent of each budget, in micro-units, without
+    running requests."""
     today = datetime.fromtimestamp(now_us() // 1_000_000, UTC).date().isoformat()
-    days = {each["day"]: each["cost_micro"] for each in _days(client, whose)}
+    usage = client.get("/usage", by="day", **holder)["usage"]
+    days: dict[str, int] = {row["day"]: row["cost_micro"] for row in usage}
     return {
         "budget": sum(days.values()),
         "budget_day": days.get(today, 0),
@@ -39,37 +45,25 @@ def spent(client: Client, **whose: str) -> dict[str, int]:
 
 
 def limit_fields(
-    limits: Mapping[str, int | None], spent: Spent, money: Money
+    limits: Mapping[str, int | None], spent: Mapping[str, int], money: Money
 ) -> Iterator[tuple[str, str | None]]:
-    """A line for each limit."""
-    for name, (title, _) in _COUNTS.items():
-        most = limits[name]
-        yield title, None if most is None else format_count(most)
-    for name, (title, _) in _BUDGETS.items():
-        most = limits[name]
-        told = (
-            None
-            if most is None
-            else f"{format_cost(most, money)}: {format_units(spent[name])} are spent"
-        )
-        yield title, told
+    """Name and value of each limit."""
+    for name, title in _COUNTS.items():
+        limit = limits[name]
+        yield title, None if limit is None else format_count(limit)
+    for name, title in _BUDGETS.items():
+        limit = limits[name]
+        if limit is None:
+            yield title, None
+        else:
+            yield title, f"{format_cost(limit, money)}, {format_units(spent[name])} spent"
 
 
-def limit_words(limits: Mapping[str, int | None]) -> str | None:
-    """All in one cell: `600 rpm, 5 000 units a day`; None without any."""
-    counts = [
-        f"{format_count(most)} {words}"
-        for name, (_, words) in _COUNTS.items()
-        if (most := limits[name]) is not None
+def limit_summary(limits: Mapping[str, int | None]) -> str | None:
+    """`600 RPM, 5 000 units per day`; None without limits."""
+    parts = [
+        text.format(format_units(limit) if name in _BUDGETS else format_count(limit))
+        for name, text in _SUMMARY.items()
+        if (limit := limits[name]) is not None
     ]
-    budgets = [
-        f"{format_units(most)} {words}"
-        for name, (_, words) in _BUDGETS.items()
-        if (most := limits[name]) is not None
-    ]
-    return ", ".join(counts + budgets) or None
-
-
-def _days(client: Client, whose: Mapping[str, str]) -> list[dict[str, Any]]:
-    days: list[dict[str, Any]] = client.get("/usage", by="day", **whose)["usage"]
-    return days
+    return ", ".join(parts) or None

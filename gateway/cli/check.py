@@ -1,4 +1,4 @@
-"""`gateway check`: is this configuration right? It must not start or call anything."""
+"""`gateway check`: validates a configuration without using it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
-from rich.console import Console
-from rich.table import Table
 
-from gateway.cli.output import report_config_errors
+from gateway.cli.errors import report_config_errors
+from gateway.cli.options import config_option, json_option
+from gateway.cli.output import print_json, print_table
 from gateway.config import Config, find_config, load_config
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and stop.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+@config_option
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the file.")
+@json_option
 def check(config: Path | None, schema: bool, as_json: bool) -> None:
-    """Say whether a configuration is right, or everything that is wrong with it.
+    """Validate a configuration and list all its errors.
 
-    Keys are looked up: every ${NAME} must be set, every file: must be there.
+    References to secrets are resolved: each variable must be set, each file must exist.
     """
     if schema:
-        schema_of_file = Config.model_json_schema()
-        click.echo(orjson.dumps(schema_of_file, option=orjson.OPT_INDENT_2))
+        print_json(Config.model_json_schema())
         return
-    path = find_config(config)
+    file = find_config(config)
     with report_config_errors(as_json=as_json):
-        found = load_config(path)
+        loaded = load_config(file)
     if as_json:
-        click.echo(orjson.dumps({"ok": True, "file": str(path), **_summary(found)}))
+        print_json({"ok": True, "file": str(file), **_summary(loaded)})
     else:
-        _tell(str(path), found)
+        _print_summary(str(file), loaded)
 
 
 def _summary(config: Config) -> dict[str, Any]:
@@ -55,23 +53,22 @@ def _summary(config: Config) -> dict[str, Any]:
     }
 
 
-def _tell(file: str, config: Config) -> None:
+def _print_summary(file: str, config: Config) -> None:
     for warning in config.warnings:
         click.echo(f"{file}: warning: {warning}", err=True)
     counts = f"channels: {len(config.channels)}, models: {len(config.models)}"
     click.echo(f"{file}: ok ({counts}, state in {config.state_dir})")
     if config.channels:
-        # markup off: an address such as http://[::1]/v1 is no markup
-        Console(markup=False, emoji=False, highlight=False).print(_table(config))
-
-
-def _table(config: Config) -> Table:
-    table = Table("Channel", "Format")
-    table.add_column("Base address", overflow="fold")
-    table.add_column("Models", overflow="fold")
-    table.add_column("Accounts", justify="right")
-    for channel in config.channels:
-        models = ", ".join(channel.models)
-        accounts = str(len(channel.accounts))
-        table.add_row(channel.name, channel.format, channel.base_url, models, accounts)
-    return table
+        print_table(
+            ("Channel", "Format", "Base address", "Accounts", "Models"),
+            (
+                (
+                    channel.name,
+                    channel.format,
+                    channel.base_url,
+                    len(channel.accounts),
+                    ", ".join(channel.models),
+                )
+                for channel in config.channels
+            ),
+        )

@@ -1,85 +1,34 @@
-"""The client's side of the admin socket, for commands.
+"""A client of the admin API, for commands.
 
-Commands always speak HTTP over the socket. Where no gateway runs, the command takes the state
-directory's lock and serves the socket itself for as long as it needs an answer, so there is one
-way to do a thing and two commands at once are as safe as one. It must not know what is asked.
+Commands use HTTP over the admin socket of the state directory. Where no gateway runs, the command
+takes the directory's lock and serves the API itself while it needs it. So every operation is
+implemented once, and concurrent commands are safe.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
-import click
 import orjson
 
 from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
+from gateway.cli.errors import CommandRefused, GatewayUnreachable
+from gateway.cli.option_types import now_us
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import lock_state_dir
 
-EX_UNAVAILABLE = 69
-"""Exit code of sysexits.h: the gateway that should answer does not."""
-
-_CONNECT_TIMEOUT = 5.0  # seconds for somebody to answer
-_REQUEST_TIMEOUT = 30.0  # seconds for an answer
-_RETRY_INTERVAL = 0.05
-_TRIES = 3
-
-
-class CommandRefused(click.ClickException):
-    """The gateway said no, or the state directory cannot be used: exit code 1. `mistakes` are those
-    of the fields that were sent, where it told any: the `path` of a field and a `message` each."""
-
-    def __init__(self, message: str, field_errors: Sequence[dict[str, Any]] = ()) -> None:
-        super().__init__(message)
-        self.field_errors = field_errors
-
-
-class GatewayUnreachable(click.ClickException):
-    """Somebody holds the state directory and does not answer, or nobody is there to."""
-
-    exit_code = EX_UNAVAILABLE
-
-
-class Client:
-    """Asks whoever serves the admin socket of a state directory; synchronous, for one command.
-
-    Paths are below `/admin/api`; `part` quotes what a person typed. Raises Refused with the
-    gateway's own words, and Unreachable.
-    """
-
-    def __init__(self, runner: asyncio.Runner, line: _AdminConnection) -> None:
-        self._runner = runner
-        self._line = line
-
-    @property
-    def is_standalone(self) -> bool:
-        """Whether no gateway runs, so that the command does all of it itself."""
-        return self._line.is_standalone
-
-    def get(self, path: str, **query: Any) -> Any:
-        present = {name: str(value) for name, value in query.items() if value is not None}
-        return self._runner.run(self._line.request("GET", path, query=present))
-
-    def post(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.request("POST", path, body=body))
-
-    def put(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.request("PUT", path, body=body))
-
-    def patch(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._line.request("PATCH", path, body=body))
-
-    def delete(self, path: str) -> Any:
-        return self._runner.run(self._line.request("DELETE", path))
+_CONNECT_TIMEOUT = 5.0  # seconds
+_REQUEST_TIMEOUT: Final = 30.0  # seconds
+_RETRY_INTERVAL: Final = 0.05
+_TRIES: Final = 3
 
 
 @contextmanager
@@ -90,147 +39,165 @@ def connect(
     may_serve: bool = True,
     timeout: float = _REQUEST_TIMEOUT,
 ) -> Iterator[Client]:
-    """Somebody to ask, until the block ends: print afterwards, others may be waiting.
+    """A client until the block ends. Print after it: other commands may wait for the lock.
 
-    `may_create`: a state directory that is not there is made. `may_serve`: where no gateway runs
-    the command stands in for it; otherwise Unreachable. `longest`: seconds that an answer may take.
+    `may_create`: creates a missing state directory. `may_serve`: serves the API itself where no
+    gateway runs, instead of raising GatewayUnreachable. `timeout`: seconds for each request.
     """
     if not may_create and not state_dir.is_dir():
         raise CommandRefused(
-            f"There is no state directory {state_dir.absolute()}: nothing was ever kept there. "
-            "Name another with --state-dir or --config."
+            f"There is no state directory {state_dir.absolute()}. Choose one with --state-dir or "
+            "--config."
         )
-    try:
-        line = _AdminConnection(state_dir, may_serve, timeout)
-    except AdminSocketError as error:
-        raise CommandRefused(str(error)) from None
     with asyncio.Runner() as runner:
+        client = Client(runner, state_dir, may_serve, timeout)
         try:
-            runner.run(line.open())
-            yield Client(runner, line)
+            runner.run(client.open())
+            yield client
         finally:
-            runner.run(line.close())
+            runner.run(client.close())
 
 
 def quote_path(text: str) -> str:
-    """One step of a path, whatever it contains."""
+    """Quotes one segment of a path."""
     return quote(text, safe="")
 
 
-class _AdminConnection:
-    """The connection behind a Client, and the socket's other end where nobody else serves it."""
+class Client:
+    """Synchronous. Paths are below `/admin/api`. Raises CommandRefused with the API's message, and
+    GatewayUnreachable."""
 
-    def __init__(self, state_dir: Path, may_serve: bool, longest: float) -> None:
+    def __init__(
+        self, runner: asyncio.Runner, state_dir: Path, may_serve: bool, timeout: float
+    ) -> None:
+        self.is_standalone = False
+        """Whether no gateway runs, so that the command serves the API itself."""
+        self._runner = runner
         self._state_dir = state_dir
         self._may_serve = may_serve
-        self._longest = longest
-        self._socket = socket_path(state_dir)
-        self._held = AsyncExitStack()
-        self._holder: int | None = None
-        self.is_standalone = False
+        self._timeout = timeout
+        self._stack = AsyncExitStack()
+        self._lock_holder: int | None = None
+        try:
+            self._socket = socket_path(state_dir)
+        except AdminSocketError as error:
+            raise CommandRefused(str(error)) from None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Parameters that are None are left out."""
+        params = {name: str(value) for name, value in query.items() if value is not None}
+        return self._runner.run(self._request("GET", path, params=params))
+
+    def post(self, path: str, body: Any) -> Any:
+        return self._runner.run(self._request("POST", path, body))
+
+    def put(self, path: str, body: Any) -> Any:
+        return self._runner.run(self._request("PUT", path, body))
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._runner.run(self._request("PATCH", path, body))
+
+    def delete(self, path: str) -> Any:
+        return self._runner.run(self._request("DELETE", path))
 
     async def open(self) -> None:
-        """Returns when somebody answers."""
+        """Waits until the socket is served, by a gateway or by this command."""
         deadline = asyncio.get_running_loop().time() + _CONNECT_TIMEOUT
-        while not (await self._answered(deadline) or await self._served()):
+        while not (await self._is_served(deadline) or await self._serve()):
             if asyncio.get_running_loop().time() > deadline:
-                raise self._silence()
+                raise self._connect_timeout()
             await asyncio.sleep(_RETRY_INTERVAL)
 
     async def close(self) -> None:
-        await self._held.aclose()
+        await self._stack.aclose()
 
-    async def request(
-        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
+    async def _request(
+        self, method: str, path: str, body: Any = None, *, params: dict[str, str] | None = None
     ) -> Any:
-        """The answer's JSON. What was lost on the way is asked again, unless it may have been
-        done and must not be done twice."""
+        """The JSON of the response. Retries after connection errors, except a POST that may have
+        been executed."""
         for _ in range(_TRIES):
             try:
-                return await self._exchange(method, path, query, body)
+                return await self._send(method, path, body, params)
             except aiohttp.ClientConnectorError:
                 pass
             except (aiohttp.ClientError, ConnectionError) as error:
                 if method == "POST":
                     raise GatewayUnreachable(
-                        "The gateway went away before it answered: look whether it was done."
+                        "The gateway exited before it answered: check whether it made the change."
                     ) from error
             except TimeoutError:
                 raise GatewayUnreachable(
-                    f"The gateway has not answered for {self._longest:g} s."
+                    f"The gateway did not answer within {self._timeout:g} s."
                 ) from None
             await self.open()
-        raise GatewayUnreachable("The gateway went away before it answered.")
+        raise GatewayUnreachable("The gateway exited before it answered.")
 
-    async def _exchange(
-        self, method: str, path: str, query: dict[str, str] | None, body: Any
+    async def _send(
+        self, method: str, path: str, body: Any = None, params: dict[str, str] | None = None
     ) -> Any:
         content = None if body is None else orjson.dumps(body)
         async with (
             aiohttp.ClientSession(
-                # A connection for each request: an idle one could be closed under the next.
+                # A new connection for each request: the gateway could close an idle one meanwhile.
                 connector=aiohttp.UnixConnector(str(self._socket), force_close=True),
-                timeout=aiohttp.ClientTimeout(total=self._longest),
+                timeout=aiohttp.ClientTimeout(total=self._timeout),
             ) as session,
             session.request(
-                method, f"http://gateway{API_PATH}{path}", params=query, data=content
-            ) as reply,
+                method, f"http://gateway{API_PATH}{path}", params=params, data=content
+            ) as response,
         ):
-            answer = await reply.read()
-        if reply.status >= 400:
+            answer = await response.read()
+        if response.status >= 400:
             error = orjson.loads(answer)["error"]
             raise CommandRefused(error["message"], error.get("mistakes", ()))
         return orjson.loads(answer) if answer else None
 
-    async def _answered(self, deadline: float) -> bool:
-        """Whether a living process serves the socket. Raises Unreachable where it is silent."""
+    async def _is_served(self, deadline: float) -> bool:
+        """Raises GatewayUnreachable if the socket is open, but there is no response."""
         try:
             async with asyncio.timeout_at(deadline):
-                await self._exchange("GET", "", None, None)
+                await self._send("GET", "")
         except TimeoutError:
-            raise self._silence() from None
+            raise self._connect_timeout() from None
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, PermissionError):
-                raise CommandRefused(_not_ours(self._socket)) from None
+                raise _wrong_owner(self._socket) from None
             return False
         except (aiohttp.ClientError, ConnectionError):
-            return False  # it is going; its lock follows
+            return False  # it is shutting down, and will release the lock
         return True
 
-    async def _served(self) -> bool:
-        """Whether we could take the place of a daemon: not while somebody holds the lock."""
-        # Imported here: with a gateway to ask, the ledger is half of a command's start.
+    async def _serve(self) -> bool:
+        """Serves the socket, unless another process holds the lock."""
+        # Imported here: it is half of a command's start time, and not needed with a gateway.
         from gateway.admin.api_console import open_admin_app
 
         if not self._may_serve:
             raise GatewayUnreachable(f"No gateway runs on the state directory {self._state_dir}.")
         if self._state_dir.exists() and self._state_dir.stat().st_uid != os.geteuid():
-            raise CommandRefused(
-                _not_ours(self._state_dir)
-            )  # what we made there would not be theirs
+            raise _wrong_owner(self._state_dir)  # new files would not belong to the gateway's user
         try:
-            self._held.enter_context(lock_state_dir(self._state_dir))
-            admin = await self._held.enter_async_context(open_admin_app(self._state_dir, _now))
-            await self._held.enter_async_context(serve_admin(admin, self._state_dir))
+            self._stack.enter_context(lock_state_dir(self._state_dir))
+            app = await self._stack.enter_async_context(open_admin_app(self._state_dir, now_us))
+            await self._stack.enter_async_context(serve_admin(app, self._state_dir))
         except StateLocked as error:
-            self._holder = error.pid
+            self._lock_holder = error.pid
             return False
         except (StoreError, AdminSocketError, OSError) as error:
             raise CommandRefused(str(error)) from None
         self.is_standalone = True
         return True
 
-    def _silence(self) -> GatewayUnreachable:
-        who = f"process {self._holder}" if self._holder else "another process"
+    def _connect_timeout(self) -> GatewayUnreachable:
+        holder = f"process {self._lock_holder}" if self._lock_holder else "another process"
         return GatewayUnreachable(
-            f"The state directory {self._state_dir} is in use by {who}, but its admin socket has "
-            f"not answered for {_CONNECT_TIMEOUT:g} s."
+            f"The state directory {self._state_dir} is in use by {holder}, but its admin socket "
+            f"did not answer within {_CONNECT_TIMEOUT:g} s."
         )
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
-def _not_ours(path: Path) -> str:
-    return f"{path} belongs to another user: run this as the gateway's own user."
+def _wrong_owner(path: Path) -> CommandRefused:
+    return CommandRefused(
+        f"{path} belongs to another user: run this command as the gateway's own user."
+    )

@@ -1,4 +1,4 @@
-"""`gateway db`: the ledger itself. It must not know how a figure is counted."""
+"""`gateway db`: the integrity of the database."""
 
 from __future__ import annotations
 
@@ -9,74 +9,68 @@ import click
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect
-from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.output import format_time, print_json, print_note, print_table
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import format_time, print_note, print_table
+from gateway.store.records import HOUR_US
 
-_LONGEST: Final = 3600.0  # seconds: every row of a large ledger is read
-_HOUR_US: Final = 3_600_000_000
+_CHECK_TIMEOUT: Final = 3600.0  # seconds: it reads every row
 
 
 @click.group()
 def db() -> None:
-    """Look after the ledger."""
+    """Verify the totals in the database."""
 
 
 @db.command()
-@with_json
-@with_location
-def check(place: Location, as_json: bool) -> None:
-    """Prove that the ledger's figures agree, while the gateway runs or not.
+@with_context
+def check(context: CommandContext) -> None:
+    """Verify that rows, sums and totals agree; also while the gateway runs.
 
-    Every key's totals must be the sums of its hours, and every hour the sum of its rows. Exit
-    code 1 where anything does not agree; nothing is repaired.
+    The totals of each key must be the sums of its hours, and each hour the sum of its rows. Exit
+    code 1 if there are differences; nothing is changed.
     """
-    with connect(place.state_dir, timeout=_LONGEST) as client:
+    with connect(context.state_dir, timeout=_CHECK_TIMEOUT) as client:
         report = client.get("/check")
-    if as_json:
-        print_json(report)
-    else:
-        _tell(report)
+    context.print(report, _print_report)
     if not report["clean"]:
         sys.exit(1)
 
 
-def _tell(report: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     for damage in report["damage"]:
         print_note(f"The database is damaged: {damage}")
     if report["damage"]:
-        print_note(
-            "No figure was looked at. Put back a copy, or ask SQLite's .recover for what is left."
-        )
+        print_note("Totals were not verified. Restore a backup, or use .recover of sqlite3.")
         return
     keys, rows, hours = (format_count(report[name]) for name in ("keys", "rows", "hours"))
-    if found := report["discrepancies"]:
-        _print(found)
+    if discrepancies := report["discrepancies"]:
+        _print_discrepancies(discrepancies)
         print_note(
-            f"Figures that do not agree: {len(found)}, among those of {keys} keys, {hours} hourly"
-            f" sums and {rows} rows. Nothing was changed."
+            f"Differences: {len(discrepancies)}, in the totals of {keys} keys, {hours} hourly sums"
+            f" and {rows} rows. Nothing was changed."
         )
         return
     click.echo(f"The totals of all keys ({keys}) are the sums of their hours.")
     since = report["rows_kept_since"]
-    of = f" from {format_time(since * _HOUR_US)} on; older rows are not kept" if since else ""
-    click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){of}.")
+    kept = f" since {format_time(since * HOUR_US)}; older rows are deleted" if since else ""
+    click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){kept}.")
     if report["open"]:
-        click.echo(f"Rows that have not ended: {format_count(report['open'])}.")
+        click.echo(f"Running requests: {format_count(report['open'])}.")
 
 
-def _print(found: list[dict[str, Any]]) -> None:
+def _print_discrepancies(discrepancies: list[dict[str, Any]]) -> None:
     print_table(
-        ("Figure", "Key", "Hour", "Group", "Model", "Stands", "Counted"),
+        ("Column", "Key", "Hour", "Group", "Model", "Stored", "Recomputed"),
         (
             (
                 each["column"],
                 each["token_id"],
-                format_time(each["hour"] * _HOUR_US) if each["hour"] is not None else None,
+                format_time(each["hour"] * HOUR_US) if each["hour"] is not None else None,
                 each["group_name"],
                 each["model"],
                 each["stands"],
                 each["counted"],
             )
-            for each in found
+            for each in discrepancies
         ),
     )

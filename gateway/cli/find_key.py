@@ -1,49 +1,50 @@
-"""Which key a person means, and whether it opens anything. It must not know what is to be done
-with it."""
+"""Finds a key by its id or name; its state at the current time."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.client import CommandRefused
+from gateway.cli.client import Client
+from gateway.cli.errors import CommandRefused
 from gateway.cli.option_types import now_us
 from gateway.store.keys import well_formed
 
 KeyRecord = dict[str, Any]
-"""A token as the desk tells it."""
+"""A key as the admin API returns it."""
 
 
-def find_key(keys: list[KeyRecord], reference: str) -> KeyRecord:
-    """The key that a person means by an id or a name; a revoked one only if no other can be meant.
-    Names need not be unique: raises Refused with the ids to choose from, or where there is none."""
-    for each in keys:
-        if each["id"] == reference:
-            return each
+def find_key(client: Client, reference: str) -> KeyRecord:
+    """The key with this id, or with this name: names need not be unique, but a key that is not
+    revoked is preferred. Raises CommandRefused."""
+    keys: list[KeyRecord] = client.get("/keys")["keys"]
+    if matches := [key for key in keys if key["id"] == reference]:
+        return matches[0]
     if well_formed(reference):
-        raise CommandRefused(
-            "That is a key itself: name it by its id, which `gateway key list` shows."
-        )
-    named = [each for each in keys if each["name"] == reference]
-    named = [each for each in named if each["state"] != "revoked"] or named
-    if not named:
+        raise CommandRefused("That is a secret: use the key's id, see `gateway key list`.")
+    matches = [key for key in keys if key["name"] == reference]
+    matches = [key for key in matches if key["state"] != "revoked"] or matches
+    if not matches:
         raise CommandRefused(f"No key has the id or name {reference}.")
-    if len(named) > 1:
-        ids = "\n".join(f"  {each['id']}  {each['display']}  {each['state']}" for each in named)
-        raise CommandRefused(
-            f"{len(named)} keys have the name {reference}: name one by its id.\n{ids}"
-        )
-    return named[0]
+    if len(matches) > 1:
+        ids = "\n".join(f"  {key['id']}  {key['display']}  {key['state']}" for key in matches)
+        raise CommandRefused(f"{len(matches)} keys have the name {reference}; use an id:\n{ids}")
+    return matches[0]
 
 
-def old_key_expiry(token: KeyRecord) -> int | None:
-    """When the key of before the last rotation ends, be it with the token; None where it has."""
-    until = token["old_expires_at"]
-    if until is not None and token["expires_at"] is not None:
-        until = min(until, token["expires_at"])
-    return None if until is None or until <= now_us() else int(until)
+def key_names(client: Client) -> dict[str, str]:
+    """Key id → name."""
+    return {key["id"]: key["name"] for key in client.get("/keys")["keys"]}
 
 
-def effective_state(token: KeyRecord) -> str:
-    """The token's state, where an active one may have expired."""
-    expired = token["expires_at"] is not None and token["expires_at"] <= now_us()
-    return "expired" if expired and token["state"] == "active" else str(token["state"])
+def old_key_expiry(key: KeyRecord) -> int | None:
+    """When the secret from before the last rotation expires; None if it has."""
+    expiry = key["old_expires_at"]
+    if expiry is not None and key["expires_at"] is not None:
+        expiry = min(expiry, key["expires_at"])
+    return None if expiry is None or expiry <= now_us() else int(expiry)
+
+
+def effective_state(key: KeyRecord) -> str:
+    """`expired` for an active key after its expiry, else its state."""
+    expired = key["expires_at"] is not None and key["expires_at"] <= now_us()
+    return "expired" if expired and key["state"] == "active" else str(key["state"])

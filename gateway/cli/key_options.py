@@ -1,137 +1,158 @@
-"""Options that say what a key or a group may use. It must not know which command has them.
+"""Options for the settings of keys and groups.
 
-What an option names is changed; `none` clears it; an option that is left out changes nothing.
+Omitted options change nothing; `none` clears a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import wraps
 from typing import Any, Final
 
 import click
 
 from gateway.admin.text_fields import short_name
-from gateway.cli.client import CommandRefused
+from gateway.cli.errors import CommandRefused
 from gateway.cli.option_types import CLEARED, TEXT, field_type
-from gateway.cli.options import Location
+from gateway.cli.options import Command, CommandContext, add_options
 from gateway.cli.output import print_note
 from gateway.core.limits import LIMIT_NAMES
-
-Command = Callable[..., None]
+from gateway.store.records import UserAgentMode
 
 _LIMITS: Final = {
-    "requests_per_minute": ("N", "Requests in any minute."),
-    "tokens_per_minute": ("N", "Input and output tokens in any minute."),
-    "concurrent": ("N", "Requests at any moment."),
-    "budget": ("UNITS", "Units in all, such as 5M."),
-    "budget_day": ("UNITS", "Units in a day of UTC."),
-    "budget_month": ("UNITS", "Units in a month of UTC."),
+    "requests_per_minute": ("N", "Requests per minute (RPM)."),
+    "tokens_per_minute": ("N", "Input and output tokens per minute (TPM)."),
+    "concurrent": ("N", "Max concurrent requests."),
+    "budget": ("UNITS", "Total budget in units, such as 5M."),
+    "budget_day": ("UNITS", "Daily budget in units (UTC)."),
+    "budget_month": ("UNITS", "Monthly budget in units (UTC)."),
 }
-_PARAMETERS: Final = {"patterns": "models"}
-"""Field of the desk → the parameter that fills it, where their names differ."""
-_KEY_TERMS: Final = ("expires_at", "note", "models", "addresses", "user_agents", "probe")
-
-
-def with_limits(command: Command) -> Command:
-    """Gives a command an option for each limit; it takes `limits`, those that were named. What the
-    desk finds wrong is told by the names of its options."""
-
-    @wraps(command)
-    def limited(**options: Any) -> None:
-        limits = {name: options.pop(name) for name in LIMIT_NAMES}
-        try:
-            command(limits=given_options(limits), **options)
-        except CommandRefused as refused:
-            raise _as_typed(refused) from None
-
-    decorated: Command = limited
-    for name, (metavar, help) in reversed(_LIMITS.items()):
-        flag = f"--{short_name(name).replace('_', '-')}"
-        option = click.option(flag, name, metavar=metavar, type=field_type(name), help=help)
-        decorated = option(decorated)
-    return decorated
-
-
-def with_user_agents(command: Command) -> Command:
-    """Gives a command `--user-agents`."""
-    return click.option(
-        "--user-agents",
-        metavar="P",
-        type=TEXT,
-        multiple=True,
-        help="Clients that may call: a beginning of their user agent, or re: and a regular"
-        " expression; repeatable, none: all.",
-    )(command)
-
-
-def with_key_options(command: Command) -> Command:
-    """Gives a command all that may be said of a key but its name and group; it takes `terms`."""
-
-    @wraps(command)
-    def termed(limits: dict[str, Any], **options: Any) -> None:
-        terms = given_options({name: options.pop(name) for name in _KEY_TERMS})
-        command(terms=terms | ({"limits": limits} if limits else {}), **options)
-
-    decorated = with_user_agents(with_limits(termed))
-    for flag, metavar, help in (
-        ("--addresses", "CIDR", "Networks it may come from; repeatable, none: all."),
-        ("--models", "PATTERN", "Models it may use; repeatable, none: all of its group."),
-    ):
-        decorated = click.option(flag, metavar=metavar, type=TEXT, multiple=True, help=help)(
-            decorated
-        )
-    decorated = click.option("--note", metavar="TEXT", type=TEXT, help="A remark for people.")(
-        decorated
+_LIMIT_OPTIONS: Final = tuple(
+    click.option(
+        f"--{short_name(name).replace('_', '-')}",
+        name,
+        metavar=metavar,
+        type=field_type(name),
+        help=help,
     )
-    decorated = click.option(
+    for name, (metavar, help) in _LIMITS.items()
+)
+_USER_AGENTS: Final = click.option(
+    "--user-agents",
+    metavar="P",
+    type=TEXT,
+    multiple=True,
+    help="Allowed clients: a prefix of the user agent, or re: and a regular expression;"
+    " repeatable, none: all.",
+)
+_KEY_OPTIONS: Final = (
+    click.option(
+        "--probe/--no-probe",
+        default=None,
+        help="Health-check key: models, token counts and health only, at no cost.",
+    ),
+    click.option(
         "--expires",
         "expires_at",
         metavar="30d|DATE|never",
         type=field_type("expires_at"),
-        help="When it ends: after a duration, or as that day of UTC begins.",
-    )(decorated)
-    return click.option(
-        "--probe/--no-probe",
-        default=None,
-        help="Only models, counts of tokens and health, at no cost.",
-    )(decorated)
+        help="When it expires: after a duration, or at the start of a day (UTC).",
+    ),
+    click.option("--note", metavar="TEXT", type=TEXT, help="A note for people."),
+    click.option(
+        "--models",
+        metavar="PATTERN",
+        type=TEXT,
+        multiple=True,
+        help="Allowed models; repeatable, none: all of its group.",
+    ),
+    click.option(
+        "--addresses",
+        metavar="CIDR",
+        type=TEXT,
+        multiple=True,
+        help="Allowed client networks; repeatable, none: all.",
+    ),
+    _USER_AGENTS,
+    *_LIMIT_OPTIONS,
+)
+_GROUP_OPTIONS: Final = (
+    click.option("--multiplier", metavar="X", help="Price multiplier, such as 0.5."),
+    *_LIMIT_OPTIONS,
+    _USER_AGENTS,
+    click.option(
+        "--user-agent-mode",
+        type=click.Choice([str(mode) for mode in UserAgentMode]),
+        help="Whether other clients are rejected, or only noted in the request log.",
+    ),
+)
+_FIELDS: Final = (
+    *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
+    *("patterns", "multiplier", "user_agent_mode"),
+    *LIMIT_NAMES,
+)
 
 
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What was named, as the desk is told it."""
-    return {
-        name: None if value is CLEARED or value == (CLEARED,) else value
-        for name, value in options.items()
-        if value is not None and value != ()
-    }
+def with_key_options(command: Command) -> Command:
+    """Adds the options for a key; the command gets `settings`, with its own `--name` and
+    `--group`."""
+    return add_options(*_KEY_OPTIONS)(_with_settings(command))
 
 
-def _as_typed(refused: CommandRefused) -> CommandRefused:
-    if not refused.field_errors:
-        return refused
-    told = (
-        f"{_option(each['path'])}: {each['message']}" if each["path"] else each["message"]
-        for each in refused.field_errors
+def with_group_options(command: Command) -> Command:
+    """Adds the options for a group; the command gets `settings`, with its own `--models`."""
+    return add_options(*_GROUP_OPTIONS)(_with_settings(command))
+
+
+def _with_settings(command: Command) -> Command:
+    """Passes the given options as `settings`, a body for the admin API. Errors in its fields are
+    reported by option."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in _FIELDS if name in arguments}
+        settings: dict[str, Any] = {}
+        for name, value in given.items():
+            if value is None or value == ():
+                continue
+            target = settings.setdefault("limits", {}) if name in LIMIT_NAMES else settings
+            target[name] = None if value in (CLEARED, (CLEARED,)) else value
+        if not settings:
+            raise click.UsageError(
+                "Nothing to change: give at least one option, such as --rpm 600."
+            )
+        try:
+            command(settings=settings, **arguments)
+        except CommandRefused as error:
+            raise _with_option_names(error) from None
+
+    return run
+
+
+def _with_option_names(error: CommandRefused) -> CommandRefused:
+    if not error.field_errors:
+        return error
+    return CommandRefused(
+        "\n".join(
+            f"{_option_name(each['path'])}: {each['message']}" if each["path"] else each["message"]
+            for each in error.field_errors
+        )
     )
-    return CommandRefused("\n".join(told))
 
 
-def _option(path: Sequence[str | int]) -> str:
-    """The option that fills a field of the desk, as it is typed."""
-    name, *rest = path[1:] if path[0] == "limits" and len(path) > 1 else path
-    name = _PARAMETERS.get(str(name), name)
+def _option_name(path: Sequence[str | int]) -> str:
+    """The option for a field of the admin API, such as `--models, value 2`."""
+    name, *index = path[1:] if path[0] == "limits" and len(path) > 1 else path
     for parameter in click.get_current_context().command.params:
-        if parameter.name == name:
-            number = rest[0] if rest and isinstance(rest[0], int) else 0
-            typed = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name
-            return f"{typed}, value {number + 1}" if number else str(typed)
+        if parameter.name == name and isinstance(parameter, click.Option):
+            number = index[0] + 1 if index and isinstance(index[0], int) else 1
+            return parameter.opts[0] + (f", value {number}" if number > 1 else "")
     return ".".join(map(str, path))
 
 
-def warn_unknown_models(place: Location, patterns: Iterable[str] | None) -> None:
-    """Says which patterns name no model of the configuration, where one tells."""
-    catalog = place.catalog() if patterns else None
+def warn_unknown_models(context: CommandContext, patterns: Iterable[str] | None) -> None:
+    """Warns of patterns that match no model of the configuration."""
+    catalog = context.catalog() if patterns else None
     for pattern in patterns or ():
         if catalog is not None and not catalog.matching_ids([pattern]):
-            print_note(f"Warning: {pattern} names no model of {place.config}.")
+            print_note(f"Warning: {pattern} matches no model of {context.config}.")

@@ -1,13 +1,4 @@
-"""Options that narrow which rows of the ledger are meant. It must not know what is done with them.
-
-They become the query of `/requests`.
-
-Exchanges as they end: what `gateway logs tail --follow` waits for.
-
-It must not know how a row is shown.
-
-`gateway logs`: what happened. It must not know how rows are kept or who wrote them.
-"""
+"""`gateway logs`: reads the request log."""
 
 from __future__ import annotations
 
@@ -23,18 +14,18 @@ from typing import Any, Final
 import click
 
 from gateway.admin.export import ExportFormat, export_header, export_rows
-from gateway.admin.request_summary import RowFields, headline, sections
+from gateway.admin.request_summary import headline, sections
 from gateway.admin.units import format_duration, format_units
-from gateway.cli.client import Client, GatewayUnreachable, connect, quote_path
-from gateway.cli.find_key import KeyRecord, find_key
+from gateway.cli.client import Client, connect, quote_path
+from gateway.cli.errors import GatewayUnreachable
+from gateway.cli.find_key import find_key, key_names
 from gateway.cli.option_types import PAST_TIME
-from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.options import Command, CommandContext, add_options, with_context
 from gateway.cli.output import (
     Cell,
     format_time,
     print_fields,
     print_json,
-    print_json_line,
     print_note,
     print_row,
     print_table,
@@ -45,18 +36,26 @@ from gateway.cli.output import (
 )
 from gateway.store.records import ExchangeState
 
-LogQuery = Callable[[list[KeyRecord]], dict[str, Any]]
-"""The fields of the query, from the keys that exist; those that are None narrow nothing."""
+Row = dict[str, Any]
+"""A row of the request log, or an attempt, as the admin API returns it."""
 
-_FILTER_FIELDS: Final = (
+LogQuery = Callable[[Client], dict[str, Any]]
+"""The parameters of `/requests`; those that are None do not filter."""
+
+_PAGE_SIZE: Final = 1000
+_EXPORT_PAGE_SIZE: Final = 500
+_POLL_INTERVAL: Final = 1.0  # seconds
+_POLL_OVERLAP: Final = 5
+_FIRST_ID: Final = "req_"  # sorts before every id
+_STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
+_FILTERS: Final = (
     *("since", "until", "group_name", "model", "channel", "account"),
     *("state", "status", "error_code", "text"),
 )
-_STATUS_PATTERN: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
 
-def _status(text: str) -> str:
-    if not _STATUS_PATTERN.fullmatch(text):
+def _parse_status(text: str) -> str:
+    if not _STATUS.fullmatch(text):
         raise click.BadParameter("must be a status such as 503 or a class such as 5xx")
     return text
 
@@ -66,245 +65,205 @@ _FILTER_OPTIONS: Final = (
         "--since",
         metavar="24h|DATE",
         type=PAST_TIME,
-        help="Only what began since then: a time of UTC, or a duration ago.",
+        help="Started since this time (UTC), or this long ago.",
     ),
-    click.option("--until", metavar="24h|DATE", type=PAST_TIME, help="Only what began before."),
-    click.option("--key", "reference", metavar="ID|NAME", help="Only requests of this key."),
-    click.option("--group", "group_name", help="Only requests of this group's keys."),
-    click.option("--model", help="Only requests for this model, as sent or of the catalog."),
-    click.option("--channel", help="Only what this channel was asked."),
-    click.option("--account", help="Only what accounts of this name were asked."),
+    click.option("--until", metavar="24h|DATE", type=PAST_TIME, help="Started before."),
+    click.option("--key", "reference", metavar="ID|NAME", help="Only this key."),
+    click.option("--group", "group_name", help="Only keys of this group."),
+    click.option("--model", help="Only this model, as requested or of the catalog."),
+    click.option("--channel", help="Only this channel."),
+    click.option("--account", help="Only accounts of this name."),
     click.option(
         "--state",
-        type=click.Choice([str(each) for each in ExchangeState]),
+        type=click.Choice([str(state) for state in ExchangeState]),
         help="Only this state.",
     ),
     click.option(
-        "--status", metavar="503|5xx", type=_status, help="Only this status, or this class."
+        "--status", metavar="503|5xx", type=_parse_status, help="Only this status, or this class."
     ),
-    click.option("--error", "error_code", metavar="CODE", help="Only failures of this code."),
+    click.option("--error", "error_code", metavar="CODE", help="Only this error code."),
     click.option(
-        "--text", help="Only with this in the upstream's error, the code or the client's own id."
+        "--text", help="Only with this text in the upstream error, the code or the client's id."
     ),
 )
-
-
-def with_log_filters(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options; it takes a `query`."""
-
-    @wraps(command)
-    def with_query(reference: str | None, **rest: Any) -> None:
-        fields = {name: rest.pop(name) for name in _FILTER_FIELDS}
-
-        def query(keys: list[KeyRecord]) -> dict[str, Any]:
-            token_id = find_key(keys, reference)["id"] if reference is not None else None
-            return fields | {"token_id": token_id}
-
-        command(query=query, **rest)
-
-    decorated: Callable[..., None] = with_query
-    for option in reversed(_FILTER_OPTIONS):
-        decorated = option(decorated)
-    return decorated
-
-
-Row = dict[str, Any]
-
-_FIRST_ID = "req_"  # sorts before every id
-_PAGE_SIZE = 1000
-_OVERLAP = 5
-
-
-class LogFollower:
-    """Asked again and again, gives each exchange that has ended once, by time of its ending.
-
-    Ids are ordered by an exchange's start, but rows appear when its body is read: an id may come
-    after a later one. So each look goes back as far as the look `_OVERLAP` times ago, and what is
-    open is asked for by its state.
-    """
-
-    def __init__(self, known: Iterable[Row]) -> None:
-        """`known` are the newest rows, which were shown already, newest first."""
-        known = list(known)
-        self._starts = deque([known[0]["id"] if known else _FIRST_ID], maxlen=_OVERLAP)
-        self._open = {row["id"] for row in known if row["state"] == "running"}
-        self._told = {row["id"] for row in known} - self._open
-
-    def poll(self, client: Client) -> list[Row]:
-        """The rows of the exchanges that have ended since the last look."""
-        fresh = _after(client, self._starts[0])
-        self._open |= {row["id"] for row in fresh if row["state"] == "running"}
-        running = {row["id"] for row in _page(client, state="running")}
-        gone = self._open - running
-        rows = {row["id"]: row for row in fresh}
-        rows |= {each: client.get(f"/requests/{quote_path(each)}") for each in gone}
-        ended = {
-            each: row
-            for each, row in rows.items()
-            if row["state"] != "running" and each not in self._told
-        }
-        self._open = (running | gone) - ended.keys()
-        self._told |= ended.keys()
-        self._move_on(fresh)
-        return sorted(ended.values(), key=lambda row: row["started_at"] + (row["total_us"] or 0))
-
-    def _move_on(self, fresh: list[Row]) -> None:
-        self._starts.append(max((row["id"] for row in fresh), default=self._starts[-1]))
-        self._told = {each for each in self._told if each > self._starts[0]}
-
-
-def _after(client: Client, start: str) -> list[Row]:
-    rows: list[Row] = []
-    while page := _page(client, after=start):
-        rows += page
-        start = page[0]["id"]
-    return rows
-
-
-def _page(client: Client, **query: str) -> list[Row]:
-    rows: list[Row] = client.get("/requests", limit=_PAGE_SIZE, **query)["requests"]
-    return rows
-
-
-_POLL_INTERVAL = 1.0  # seconds between two looks at the ledger
-_EXPORT_BATCH = 500  # rows of an export that are asked for at once
-
-_TITLES = (
-    *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
-    *("Input", "Cached", "Output", "Units", "Took"),
-)
-
-_LIMIT = click.option(
+_LIMIT: Final = click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many rows."
 )
 
 
+def _with_filters(command: Command) -> Command:
+    """Adds the filters; the command gets a `query`."""
+
+    @wraps(command)
+    def run(reference: str | None, **arguments: Any) -> None:
+        filters = {name: arguments.pop(name) for name in _FILTERS}
+
+        def query(client: Client) -> dict[str, Any]:
+            key_id = find_key(client, reference)["id"] if reference is not None else None
+            return filters | {"token_id": key_id}
+
+        command(query=query, **arguments)
+
+    return add_options(*_FILTER_OPTIONS)(run)
+
+
 @click.group()
 def logs() -> None:
-    """Read the ledger: one row for each request that showed a valid key."""
+    """Read the request log: one row for each request with a valid key."""
 
 
 @logs.command(name="list")
-@with_log_filters
+@_with_filters
 @_LIMIT
 @click.option("--before", metavar="ID", help="Only older requests: the next page.")
-@with_json
-@with_location
-def list_(place: Location, query: LogQuery, limit: int, before: str | None, as_json: bool) -> None:
-    """List requests, the newest first."""
-    with connect(place.state_dir) as client:
-        keys = client.get("/keys")["keys"]
-        rows = client.get("/requests", limit=limit, before=before, **query(keys))["requests"]
-    if as_json:
-        print_json(rows)
-        return
-    _print_rows(rows, _names(keys))
-    if len(rows) == limit:
-        print_note(f"There may be older ones: --before {rows[-1]['id']}")
+@with_context
+def list_(context: CommandContext, query: LogQuery, limit: int, before: str | None) -> None:
+    """List requests, newest first."""
+    with connect(context.state_dir) as client:
+        rows = _get_rows(client, limit=limit, before=before, **query(client))
+        names = key_names(client)
+    context.print(rows, lambda _: _print_rows(rows, names))
+    if len(rows) == limit and not context.as_json:
+        print_note(f"Older requests: --before {rows[-1]['id']}")
 
 
 @logs.command()
-@with_log_filters
-@click.option("--csv", "as_csv", is_flag=True, help="Answer in comma-separated values.")
-@with_json
-@with_location
-def export(place: Location, query: LogQuery, as_csv: bool, as_json: bool) -> None:
-    """Write out every request, with all its columns, the newest first: in JSON one a line, unless
-    --csv is given. Narrow it as with `gateway logs list`.
+@_with_filters
+@click.option("--csv", "as_csv", is_flag=True, help="Write CSV.")
+@with_context
+def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
+    """Write all columns of all matching requests, newest first, as JSON lines or CSV.
 
-    In comma-separated values a text that a spreadsheet would take for a formula has an apostrophe
-    before it.
+    The filters are those of `gateway logs list`. In CSV an apostrophe precedes texts that a
+    spreadsheet would evaluate.
     """
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json are two answers: name one.")
+    if as_csv and context.as_json:
+        raise click.UsageError("Use either --csv or --json.")
     form = ExportFormat.CSV if as_csv else ExportFormat.JSONL
-    with connect(place.state_dir) as client:
-        narrowed = query(client.get("/keys")["keys"])
+    with connect(context.state_dir) as client:
+        filters = query(client)
         click.echo(export_header(form), nl=False)
         before: str | None = None
-        while rows := client.get("/requests", limit=_EXPORT_BATCH, before=before, **narrowed)[
-            "requests"
-        ]:
+        while rows := _get_rows(client, limit=_EXPORT_PAGE_SIZE, before=before, **filters):
             click.echo(export_rows(form, rows), nl=False)
             before = rows[-1]["id"]
 
 
 @logs.command()
 @click.argument("request_id", metavar="ID")
-@with_json
-@with_location
-def show(place: Location, request_id: str, as_json: bool) -> None:
-    """Tell what became of one request: every attempt with the upstream's own error, every field.
+@with_context
+def show(context: CommandContext, request_id: str) -> None:
+    """Explain a request: every attempt with its upstream error, and all columns.
 
-    In JSON the attempts, in their order, are `tried`.
+    In JSON the attempts are `tried`, in their order.
     """
-    with connect(place.state_dir) as client:
-        row = client.get(f"/requests/{quote_path(request_id)}")
-        tried = _tried(client, row)
-        names = _names(client.get("/keys")["keys"])
-    if as_json:
-        print_json(row | {"tried": tried})
+    with connect(context.state_dir) as client:
+        path = f"/requests/{quote_path(request_id)}"
+        row = client.get(path)
+        # Not for a row that counts none: the request could have ended since the row was read.
+        attempts = client.get(f"{path}/attempts")["attempts"] if row["attempts"] else []
+        names = key_names(client)
+    if context.as_json:
+        print_json(row | {"tried": attempts})
         return
-    told = headline(row, _key(row, names), format_time(row["started_at"]) or "")
-    print_tree(told, sections(row, tried, place.money()))
+    title = headline(row, _key_name(row, names), format_time(row["started_at"]) or "")
+    print_tree(title, sections(row, attempts, context.money()))
     click.echo()
-    print_fields((name, _field(name, value)) for name, value in row.items())
+    print_fields((name, _field_cell(name, value)) for name, value in row.items())
 
 
 @logs.command()
 @_LIMIT
-@click.option("--follow", "-f", is_flag=True, help="Go on: print each request as it ends.")
-@with_json
-@with_location
-def tail(place: Location, limit: int, follow: bool, as_json: bool) -> None:
-    """Print the newest requests, the newest last; in JSON one a line."""
-    with connect(place.state_dir) as client:
-        keys = client.get("/keys")["keys"]
-        rows = client.get("/requests", limit=limit)["requests"]
-    _print_lines(reversed(rows), _names(keys), as_json)
+@click.option("--follow", "-f", is_flag=True, help="Print further requests as they end.")
+@with_context
+def tail(context: CommandContext, limit: int, follow: bool) -> None:
+    """Print the newest requests, newest last; in JSON one per line."""
+    with connect(context.state_dir) as client:
+        rows = _get_rows(client, limit=limit)
+        names = key_names(client)
+    _print_lines(reversed(rows), names, context.as_json)
     if follow:
-        with suppress(KeyboardInterrupt):  # the way to end it
-            _follow(place.state_dir, LogFollower(rows), as_json)
+        with suppress(KeyboardInterrupt):
+            _follow(context.state_dir, LogFollower(rows), context.as_json)
 
 
-def _follow(state_dir: Path, feed: LogFollower, as_json: bool) -> None:
-    """Until the process is interrupted; a gateway that restarts meanwhile loses nothing."""
-    waiting = False
+class LogFollower:
+    """Polls for requests that have ended; returns each once, ordered by its end.
+
+    Ids are ordered by start, but a row is written when the body is complete: a row can appear after
+    rows with greater ids. So each poll starts where the poll `_POLL_OVERLAP` times before ended,
+    and running requests are listed by their state.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """`rows` are the newest rows, which were already printed, newest first."""
+        rows = list(rows)
+        self._starts = deque([rows[0]["id"] if rows else _FIRST_ID], maxlen=_POLL_OVERLAP)
+        self._running = {row["id"] for row in rows if row["state"] == "running"}
+        self._reported = {row["id"] for row in rows} - self._running
+
+    def poll(self, client: Client) -> list[Row]:
+        new = _rows_after(client, self._starts[0])
+        started = self._running | {row["id"] for row in new if row["state"] == "running"}
+        running = {row["id"] for row in _get_rows(client, limit=_PAGE_SIZE, state="running")}
+        rows = {row["id"]: row for row in new}
+        rows |= {
+            request_id: client.get(f"/requests/{quote_path(request_id)}")
+            for request_id in started - running
+        }
+        ended = {
+            request_id: row
+            for request_id, row in rows.items()
+            if row["state"] != "running" and request_id not in self._reported
+        }
+        self._running = (running | started) - ended.keys()
+        self._starts.append(max((row["id"] for row in new), default=self._starts[-1]))
+        self._reported = {each for each in self._reported | ended.keys() if each > self._starts[0]}
+        return sorted(ended.values(), key=lambda row: row["started_at"] + (row["total_us"] or 0))
+
+
+def _get_rows(client: Client, **query: Any) -> list[Row]:
+    rows: list[Row] = client.get("/requests", **query)["requests"]
+    return rows
+
+
+def _rows_after(client: Client, request_id: str) -> list[Row]:
+    rows: list[Row] = []
+    while page := _get_rows(client, limit=_PAGE_SIZE, after=request_id):
+        rows += page
+        request_id = page[0]["id"]
+    return rows
+
+
+def _follow(state_dir: Path, follower: LogFollower, as_json: bool) -> None:
+    """Runs until it is interrupted, also while the gateway restarts."""
+    is_waiting = False
     while True:
         time.sleep(_POLL_INTERVAL)
         try:
             with connect(state_dir, may_serve=False) as client:
-                rows = feed.poll(client)
-                names = _names(client.get("/keys")["keys"]) if rows else {}
+                rows = follower.poll(client)
+                names = key_names(client) if rows else {}
         except GatewayUnreachable as error:
-            if not waiting:
+            if not is_waiting:
                 print_note(f"{error.message} Waiting for it.")
-            waiting = True
+            is_waiting = True
             continue
-        waiting = False
+        is_waiting = False
         _print_lines(rows, names, as_json)
-
-
-def _tried(client: Client, row: Row) -> list[RowFields]:
-    # Only where the row knows of them: a story must not have attempts and no end.
-    if not row["attempts"]:
-        return []
-    tried: list[RowFields] = client.get(f"/requests/{quote_path(row['id'])}/attempts")["attempts"]
-    return tried
-
-
-def _names(keys: list[dict[str, Any]]) -> dict[str, str]:
-    return {each["id"]: each["name"] for each in keys}
 
 
 def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
     print_table(
-        _TITLES,
+        (
+            *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
+            *("Input", "Cached", "Output", "Units", "Duration"),
+        ),
         (
             (
                 row["id"],
                 format_time(row["started_at"]),
-                _key(row, names),
+                _key_name(row, names),
                 shorten(row["model"]),
                 row["channel"],
                 row["attempts"] if row["attempts"] > 1 else "",
@@ -313,7 +272,7 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
                 row["input_tokens"],
                 row["cache_read_tokens"],
                 row["output_tokens"],
-                right_align(_units(row)),
+                right_align(_format_cost(row)),
                 format_duration(row["total_us"]),
             )
             for row in rows
@@ -324,33 +283,33 @@ def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
 def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> None:
     for row in rows:
         if as_json:
-            print_json_line(row)
+            print_json(row, indent=False)
             continue
         print_row(
             format_time(row["started_at"]),
             row["id"],
             style_state(row["state"]),
             row["status"],
-            _key(row, names),
+            _key_name(row, names),
             shorten(row["model"]),
             row["channel"],
             f"{row['input_tokens']}+{row['output_tokens']}",
-            f"{_units(row)} units",
+            f"{_format_cost(row)} units",
             format_duration(row["total_us"]),
             row["error_code"],
         )
 
 
-def _units(row: Row) -> str:
-    """What it cost, with a mark where that is estimated."""
+def _format_cost(row: Row) -> str:
+    """In units, with ~ for an estimate."""
     return f"{'~' if row['usage_source'] == 'estimated' else ''}{format_units(row['cost_micro'])}"
 
 
-def _key(row: Row, names: dict[str, str]) -> str:
+def _key_name(row: Row, names: dict[str, str]) -> str:
     return names.get(row["token_id"], str(row["token_id"]))
 
 
-def _field(name: str, value: Any) -> Cell:
+def _field_cell(name: str, value: Any) -> Cell:
     if name == "state":
         return style_state(value)
     if value is None or isinstance(value, str):

@@ -1,11 +1,9 @@
-"""What people type, as the types of options (`gateway.admin.units` reads it). It must not know what
-an amount is for."""
+"""Types of options: amounts, times and durations."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Final
 
 import click
@@ -13,29 +11,24 @@ import click
 from gateway.admin.text_fields import TEXT_FIELDS
 from gateway.admin.units import NONE_WORDS, parse_duration, parse_time
 
-
-class Cleared(Enum):
-    """What `none` and `never` stand for, so that it is not taken for an option left out."""
-
-    CLEARED = "none"
-
-
-CLEARED: Final = Cleared.CLEARED
+CLEARED: Final = object()
+"""The value of `none` and `never`; the value of an omitted option is None."""
 
 
 def now_us() -> int:
-    """The present time in Unix microseconds."""
+    """The current time in Unix microseconds."""
     return time.time_ns() // 1000
 
 
-def option_type(read: Callable[[str], Any], *, optional: bool = True) -> Callable[[str], Any]:
-    """An option's type over a reader; where it may be `none`, that is NOTHING."""
+def option_type(parse: Callable[[str], Any], *, optional: bool = True) -> Callable[[str], Any]:
+    """The type of an option from a function that raises ValueError. `none` clears an optional
+    one."""
 
     def convert(text: str) -> Any:
         if optional and text in NONE_WORDS:
             return CLEARED
         try:
-            return read(text)
+            return parse(text)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 

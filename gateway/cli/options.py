@@ -1,7 +1,4 @@
-"""Options that commands share: where the gateway is, and how to answer.
-
-This room must not know what a command does with them.
-"""
+"""Options that all commands have, and the context that commands get from them."""
 
 from __future__ import annotations
 
@@ -9,40 +6,45 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from gateway.cli.output import report_config_errors
-from gateway.config import (
-    Config,
-    ConfigError,
-    Money,
-    find_config,
-    find_state_dir,
-    load_config,
-)
+from gateway.cli.errors import report_config_errors
+from gateway.cli.output import print_json
+from gateway.config import Config, ConfigError, Money, find_config, find_state_dir, load_config
 from gateway.routing.catalog import Catalog
+
+Command = Callable[..., Any]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
-    """Which gateway is meant: its state directory, and the configuration where one was found."""
+class CommandContext:
+    """`config` is None if there is no configuration file."""
 
     state_dir: Path
     config: Path | None
+    as_json: bool
+
+    def print(self, value: Value, display: Callable[[Value], None]) -> None:
+        """Prints JSON if the command has `--json`, else calls `display`."""
+        if self.as_json:
+            print_json(value)
+        else:
+            display(value)
 
     def catalog(self) -> Catalog | None:
-        """The models that exist; None where no configuration, or none that is right, tells."""
-        found = self._read()
-        return None if found is None else Catalog(found.models)
+        """None without a valid configuration."""
+        config = self._load_config()
+        return None if config is None else Catalog(config.models)
 
     def money(self) -> Money:
-        """How units are shown; without a price where no configuration tells one."""
-        found = self._read()
-        return Money() if found is None else found.money
+        """The price of units; without a valid configuration there is none."""
+        config = self._load_config()
+        return Money() if config is None else config.money
 
-    def _read(self) -> Config | None:
+    def _load_config(self) -> Config | None:
         if self.config is None:
             return None
         try:
@@ -51,27 +53,44 @@ class Location:
             return None
 
 
-def with_location(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command `--config` and `--state-dir`; it takes a `place`."""
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path), help="The configuration file."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
-    @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
+
+def with_context(command: Command) -> Command:
+    """Adds `--json`, `--config` and `--state-dir`; the command gets `context`."""
+    return json_option(with_location(command))
+
+
+def with_location(command: Command) -> Command:
+    """Adds `--config` and `--state-dir`; the command gets `context`."""
+
+    @config_option
     @click.option(
         "--state-dir",
         type=click.Path(path_type=Path),
-        help="The gateway's state directory; else $GATEWAY_STATE_DIR, the configuration's, var.",
+        help="The state directory; default: $GATEWAY_STATE_DIR, the configuration's, var.",
     )
     @wraps(command)
-    def with_place(config: Path | None, state_dir: Path | None, **rest: Any) -> None:
-        found = find_config(config)
+    def run(
+        config: Path | None, state_dir: Path | None, as_json: bool = False, **arguments: Any
+    ) -> None:
+        file = find_config(config)
         with report_config_errors():
-            place = Location(find_state_dir(state_dir, found), found)
-        command(place=place, **rest)
+            context = CommandContext(find_state_dir(state_dir, file), file, as_json)
+        command(context=context, **arguments)
 
-    return with_place
+    return run
 
 
-def with_json(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command `--json`; it takes `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")(
-        command
-    )
+def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Adds several options, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

@@ -1,17 +1,12 @@
-"""How answers look: tables for people, JSON for scripts. It must not know what they are about.
+"""Output of commands: tables for people, JSON for scripts.
 
-What clients and upstreams sent may be in a table (names, user agents, errors): nothing of it may
-move the cursor, colour the terminal or hide, so unprintable characters are spelled out.
-
-How every command tells what is wrong with the configuration. It must not know which command.
+Names, user agents and errors are texts of clients and upstreams. Their unprintable characters are
+escaped, so that they cannot control the terminal.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,68 +18,58 @@ from rich.text import Text
 from rich.tree import Tree
 
 from gateway.admin.units import format_count
-from gateway.config import ConfigError
 from gateway.core.text import escape_unprintable
 
-_WIDTH = 10_000  # columns: a line that the terminal wraps can still be copied and piped
+_WIDTH: Final = (
+    10_000  # columns: only the terminal wraps lines, so that they can be copied and piped
+)
+_MAX_CELL: Final = 40  # characters
 
-_MAX_CELL = 40
-
-_COLOURS = {
+_STATE_COLOURS: Final = {
     "ok": "green",
     "active": "green",
+    "healthy": "green",
     "running": "cyan",
+    "half_open": "cyan",
     "disabled": "yellow",
     "expired": "yellow",
-    "revoked": "dim",
     "rejected": "yellow",
+    "rate_limited": "yellow",
     "client_gone": "yellow",
     "client_slow": "yellow",
     "error": "red",
     "upstream_cut": "red",
     "interrupted": "red",
-}
-
-_ACCOUNT_COLOURS = {
-    "healthy": "green",
-    "half_open": "cyan",
-    "rate_limited": "yellow",
     "circuit_open": "red",
     "auth_failed": "red",
-    "disabled": "dim",
+    "revoked": "dim",
 }
+"""States of keys, requests and accounts."""
 
 Cell = str | int | Text | None
 
 
-def print_json(value: Any) -> None:
-    """One value for a script."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
-
-
-def print_json_line(value: Any) -> None:
-    """One value of a stream of them: a line each."""
-    click.echo(orjson.dumps(value))
+def print_json(value: Any, *, indent: bool = True) -> None:
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None))
 
 
 def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[Cell]], last: Sequence[Cell] | None = None
+    titles: Sequence[str], rows: Iterable[Sequence[Cell]], footer: Sequence[Cell] | None = None
 ) -> None:
-    """A table with a line of titles, and a `last` line of sums where there is one. Numbers and
-    figures stand right, nothing is a dash."""
+    """A table with an optional `footer` of totals. Columns of numbers are aligned to the right."""
     table = Table(*titles, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         for column, cell in zip(table.columns, row, strict=True):
             if isinstance(cell, int) or (isinstance(cell, Text) and cell.justify == "right"):
                 column.justify = "right"
-        table.add_row(*(_cell(cell) for cell in row))
-    if last is not None:
-        table.add_row(*(_cell(cell) for cell in last), style="bold")
+        table.add_row(*map(_to_text, row))
+    if footer is not None:
+        table.add_row(*map(_to_text, footer), style="bold")
     _console().print(table)
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
-    """A name and a value on each line. No table: one long value would widen every line."""
+    """A name and a value per line; unlike in a table, a long value does not widen other lines."""
     fields = tuple(fields)
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
@@ -92,54 +77,48 @@ def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
 
 
 def print_tree(root: str, branches: Iterable[tuple[str, Sequence[str]]]) -> None:
-    """A sentence, what follows from it, and what follows from that: a line each."""
-    tree = Tree(_cell(root))
+    """A tree of two levels, each node a line."""
+    tree = Tree(_to_text(root))
     for branch, leaves in branches:
-        grown = tree.add(_cell(branch))
+        node = tree.add(_to_text(branch))
         for leaf in leaves:
-            grown.add(_cell(leaf))
+            node.add(_to_text(leaf))
     _console().print(tree)
 
 
-def print_row(*words: Cell) -> None:
-    """One line of a stream of them; unlike a table's, its widths need no other line."""
-    _console().print(Text("  ").join(_cell(word) for word in words), soft_wrap=True)
+def print_row(*cells: Cell) -> None:
+    """A line of a stream, whose widths do not depend on other lines."""
+    _console().print(Text("  ").join(map(_to_text, cells)), soft_wrap=True)
 
 
 def print_note(text: str) -> None:
-    """A remark for the person, beside the answer."""
+    """A message on stderr."""
     click.echo("\n".join(escape_unprintable(line) for line in text.split("\n")), err=True)
 
 
 def right_align(text: str | int) -> Text:
-    """A cell of a column of figures; a number is grouped."""
+    """A cell of a column of numbers; an int gets separators."""
     return Text(format_count(text) if isinstance(text, int) else text, justify="right")
 
 
 def shorten(text: str | None) -> str | None:
-    """The text, cut where it is long, for a cell among others."""
     return text if text is None or len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
-def style_state(name: str) -> Text:
-    """The state of a token or an exchange, in its colour."""
-    return Text(name, _COLOURS.get(name, ""))
-
-
-def style_account_state(name: str) -> Text:
-    """The state of an account, in its colour: of the gate before it, so that open is well."""
-    return Text(name, _ACCOUNT_COLOURS.get(name, ""))
+def style_state(state: str) -> Text:
+    """The state of a key, a request or an account in its colour."""
+    return Text(state, _STATE_COLOURS.get(state, ""))
 
 
 def format_time(microseconds: int | None) -> str | None:
-    """A time of the ledger on the clock of whoever reads."""
+    """Local time, from Unix microseconds."""
     if microseconds is None:
         return None
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).astimezone()
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    local = datetime.fromtimestamp(microseconds // 1_000_000, UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def _cell(value: Cell) -> Text:
+def _to_text(value: Cell) -> Text:
     if isinstance(value, Text):
         return value
     return Text("-" if value is None else escape_unprintable(str(value)))
@@ -147,24 +126,3 @@ def _cell(value: Cell) -> Text:
 
 def _console() -> Console:
     return Console(width=_WIDTH, highlight=False)
-
-
-EX_CONFIG: Final = 78
-"""Exit code of sysexits.h for a wrong configuration; systemd does not start again after it."""
-
-
-@contextmanager
-def report_config_errors(*, as_json: bool = False) -> Iterator[None]:
-    """Let ConfigMistakes end the process: every mistake on stderr, one a line, and exit 78.
-
-    With `as_json` they are one object on stdout: `{"ok": false, "mistakes": [...]}`.
-    """
-    try:
-        yield
-    except ConfigError as found:
-        if as_json:
-            mistakes = [asdict(mistake) for mistake in found.problems]
-            click.echo(orjson.dumps({"ok": False, "mistakes": mistakes}))
-        else:
-            click.echo(str(found), err=True)
-        sys.exit(EX_CONFIG)

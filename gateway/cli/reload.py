@@ -1,4 +1,4 @@
-"""`gateway reload`: the running gateway reads its configuration again. It must not judge it."""
+"""`gateway reload`: the running gateway reloads its configuration."""
 
 from __future__ import annotations
 
@@ -7,36 +7,33 @@ from typing import Any
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.output import print_json, print_note, report_config_errors
+from gateway.cli.errors import report_config_errors
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import print_note
 from gateway.config import ConfigError, ConfigProblem
 
 
 @click.command()
-@with_json
-@with_location
-def reload(place: Location, as_json: bool) -> None:
-    """Have the running gateway read its configuration again, the file that it was started with.
+@with_context
+def reload(context: CommandContext) -> None:
+    """Reload the configuration file with which the running gateway was started.
 
-    A file with mistakes changes nothing: exit code 78, and every mistake.
+    An invalid file changes nothing: all errors are listed, with exit code 78.
     """
-    with connect(place.state_dir, may_serve=False) as client:
+    with connect(context.state_dir, may_serve=False) as client:
         answer = client.post("/reload", {})
-    with report_config_errors(as_json=as_json):
+    with report_config_errors(as_json=context.as_json):
         if not answer["ok"]:
-            raise ConfigError(ConfigProblem(**each) for each in answer["mistakes"])
-    if as_json:
-        print_json(answer)
-    else:
-        _tell(answer)
+            raise ConfigError(ConfigProblem(**problem) for problem in answer["mistakes"])
+    context.print(answer, _print_changes)
 
 
-def _tell(answer: dict[str, Any]) -> None:
+def _print_changes(answer: dict[str, Any]) -> None:
     for warning in answer["warnings"]:
         print_note(f"Warning: {warning}")
-    print_note(f"{answer['file']}: configuration {answer['hash']} is in force.")
-    told = {what: names for what, names in answer["changes"].items() if names}
-    for what, names in told.items():
-        print_note(f"{what.capitalize()}: {', '.join(names)}.")
-    if not told:
-        print_note("Nothing was added, removed or changed.")
+    print_note(f"{answer['file']}: configuration {answer['hash']} is active.")
+    changes = {kind: names for kind, names in answer["changes"].items() if names}
+    for kind, names in changes.items():
+        print_note(f"{kind.capitalize()}: {', '.join(names)}.")
+    if not changes:
+        print_note("No changes.")

@@ -1,6 +1,4 @@
-"""`gateway route`: whom a request would reach, and why. It must not know how that is decided, and
-sends nothing to anybody upstream.
-"""
+"""`gateway route`: explains the routing of a request, without sending one."""
 
 from __future__ import annotations
 
@@ -12,114 +10,110 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from gateway.cli.client import Client, CommandRefused, GatewayUnreachable, connect, quote_path
+from gateway.cli.client import Client, connect, quote_path
+from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
 from gateway.cli.find_key import effective_state, find_key
-from gateway.cli.options import Location, with_json, with_location
-from gateway.cli.output import print_json, print_note, print_tree, report_config_errors
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import print_note, print_tree
 from gateway.config import load_config
 from gateway.core.formats import Format
 
-Answer = dict[str, Any]
+Preview = dict[str, Any]
+"""A route preview as the admin API returns it."""
 
 
 @click.command()
-@click.option("--key", "key", metavar="ID|NAME", help="Whose request: a key's id or name.")
-@click.option("--group", help="The same by the name of a group; without either, every model.")
-@click.option("--model", required=True, help="The model as a client names it.")
+@click.option("--key", "key", metavar="ID|NAME", help="Route for this key.")
+@click.option("--group", help="Route for keys of this group; default: all models are allowed.")
+@click.option("--model", required=True, help="The model that the client requests.")
 @click.option(
     "--format",
-    "spoken",
+    "client_format",
     type=click.Choice([each.value for each in Format]),
     required=True,
-    help="The format in which the client asks.",
+    help="The format of the client.",
 )
-@with_json
-@with_location
+@with_context
 def route(
-    place: Location, key: str | None, group: str | None, model: str, spoken: str, as_json: bool
+    context: CommandContext, key: str | None, group: str | None, model: str, client_format: str
 ) -> None:
-    """Say who would be asked for a model, in which order, and why; nothing is sent.
+    """Explain routing: the candidates in order, with reasons. No request is sent.
 
-    The running gateway tells, and knows how its accounts are. With --config the file alone tells,
-    whether a gateway runs or not, as if all accounts were well.
+    The running gateway answers, with the current states of its accounts. With --config only the
+    file is used, with or without a running gateway, as if all accounts were healthy.
     """
     if key is not None and group is not None:
-        raise click.UsageError("--key has a group of its own: name one or the other.")
+        raise click.UsageError("A key has a group: use either --key or --group.")
     source = click.get_current_context().get_parameter_source("config")
     if source is ParameterSource.COMMANDLINE:
-        told = _by_file(place, key, group, model, Format(spoken))
+        preview = _preview_file(context, key, group, model, Format(client_format))
     else:
-        told = _by_gateway(place, key, group, model, spoken)
-    if as_json:
-        print_json(told)
-    else:
-        print_tree(_opening(told), _branches(told))
-    if told["status"] is not None:
+        preview = _preview_gateway(context, key, group, model, client_format)
+    context.print(preview, lambda _: print_tree(_headline(preview), _branches(preview)))
+    if preview["status"] is not None:
         sys.exit(1)
 
 
-def _by_gateway(
-    place: Location, key: str | None, group: str | None, model: str, spoken: str
-) -> Answer:
+def _preview_gateway(
+    context: CommandContext, key: str | None, group: str | None, model: str, client_format: str
+) -> Preview:
     try:
-        with connect(place.state_dir, may_serve=False) as client:
-            name = _group(client, key, group)
-            told: Answer = client.get("/route", group=name, model=model, format=spoken)
+        with connect(context.state_dir, may_serve=False) as client:
+            group = _group_of(client, key) if key is not None else group
+            preview: Preview = client.get("/route", group=group, model=model, format=client_format)
     except GatewayUnreachable as error:
-        hint = "What a file says can be asked without it: name the file with --config."
-        raise GatewayUnreachable(f"{error.message} {hint}") from None
-    return told
+        raise GatewayUnreachable(f"{error.message} To use a file instead: --config FILE") from None
+    return preview
 
 
-def _by_file(
-    place: Location, key: str | None, group: str | None, model: str, spoken: Format
-) -> Answer:
-    # Imported here: with a gateway to ask, this is all of a command's start.
+def _preview_file(
+    context: CommandContext, key: str | None, group: str | None, model: str, client_format: Format
+) -> Preview:
+    # Imported here: it is most of the command's start time, and not needed with a gateway.
     from gateway.admin.route_preview import ALL_MODELS, HealthView, preview_route
     from gateway.routing.catalog import Catalog
     from gateway.routing.router import Router
 
     with report_config_errors():
-        config = load_config(place.config, state_dir=place.state_dir, resolve_secrets=False)
+        config = load_config(context.config, state_dir=context.state_dir, resolve_secrets=False)
     patterns: Sequence[str] = ALL_MODELS
     if key is not None or group is not None:
-        with connect(place.state_dir) as client:
-            name = _group(client, key, group)
+        with connect(context.state_dir) as client:
+            name = _group_of(client, key) if key is not None else group
             patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
     catalog = Catalog(config.models)
     router = Router(catalog, config.channels, config.families)
-    told = preview_route(config, catalog, router, patterns, model, spoken, HealthView())
-    print_note(f"As {place.config} says; how the accounts are is not known.")
-    answer: Answer = orjson.loads(orjson.dumps(told))
+    preview = preview_route(config, catalog, router, patterns, model, client_format, HealthView())
+    print_note(f"From {context.config}, assuming that all accounts are healthy.")
+    answer: Preview = orjson.loads(orjson.dumps(preview))
     return answer
 
 
-def _group(client: Client, key: str | None, group: str | None) -> str | None:
-    if key is None:
-        return group
-    found = find_key(client.get("/keys")["keys"], key)
-    if (state := effective_state(found)) != "active":
-        raise CommandRefused(f"{found['name']} ({found['id']}) is {state}: its requests get a 401.")
-    if found["models"] is not None:
-        allowed = " ".join(found["models"])
-        print_note(f"Of its group, {found['name']} may use {allowed} only; all else gets a 403.")
-    if found["probe"]:
-        print_note(f"{found['name']} is a probe: whatever it would reach, it gets a 403.")
-    name: str = found["group"]
-    return name
+def _group_of(client: Client, reference: str) -> str:
+    """The group of a key; notes what else restricts the key."""
+    key = find_key(client, reference)
+    label = f"{key['name']} ({key['id']})"
+    if (state := effective_state(key)) != "active":
+        raise CommandRefused(f"{label} is {state}: its requests get a 401.")
+    if key["models"] is not None:
+        print_note(f"{label} is restricted to {' '.join(key['models'])}; other models get a 403.")
+    if key["probe"]:
+        print_note(f"{label} is a health-check key: this request gets a 403.")
+    return str(key["group"])
 
 
-def _opening(told: Answer) -> str:
-    if told["status"] is None:
-        return str(told["decision"])
-    return f"{told['decision']} The client would get {told['status']}: {told['message']}"
+def _headline(preview: Preview) -> str:
+    if preview["status"] is None:
+        return str(preview["decision"])
+    return f"{preview['decision']} The client would get {preview['status']}: {preview['message']}"
 
 
-def _branches(told: Answer) -> Iterator[tuple[str, Sequence[str]]]:
-    for stop in told["candidates"]:
-        turn = f"{stop['turn']}. " if stop["turn"] is not None else "-  "
-        verdict, *more = stop["why"]
-        who = f"{stop['channel']}/{stop['account']} for {stop['upstream_model']}"
-        yield f"{turn}{who}: {verdict}.", [f"{each}." for each in more]
-    for stranger in told["others"]:
-        yield f"-  {stranger['channel']}: {stranger['why']}.", ()
+def _branches(preview: Preview) -> Iterator[tuple[str, Sequence[str]]]:
+    for candidate in preview["candidates"]:
+        number = f"{candidate['turn']}. " if candidate["turn"] is not None else "-  "
+        name = f"{candidate['channel']}/{candidate['account']}"
+        verdict, *reasons = candidate["why"]
+        branch = f"{number}{name} for {candidate['upstream_model']}: {verdict}."
+        yield branch, [f"{reason}." for reason in reasons]
+    for excluded in preview["others"]:
+        yield f"-  {excluded['channel']}: {excluded['why']}.", ()

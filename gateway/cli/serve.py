@@ -1,10 +1,4 @@
-"""What `gateway serve --demo` tells a newcomer: ready commands, addresses, the key and the
-console's password.
-
-`gateway serve`: runs the daemon until SIGTERM or SIGINT; at SIGHUP it reads its file again.
-
-It must not know what serving means.
-"""
+"""`gateway serve`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads its configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -26,7 +20,7 @@ from aiohttp import web
 
 from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import AdminSocketError, socket_path
-from gateway.cli.output import EX_CONFIG, report_config_errors
+from gateway.cli.errors import EX_CONFIG, report_config_errors
 from gateway.config import Config, demo_config, find_config, load_config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.listener import BindError
@@ -58,7 +52,7 @@ _CALLS: Final = (
 
 
 def print_demo_help(address: str, key: str, password: str, state_dir: Path) -> None:
-    """Prints three commands that work as they stand, and what to configure clients with."""
+    """Prints three commands to paste, the settings of clients, the key and the password."""
     click.echo(f"A gateway with a simulated model is serving on {address}\n")
     for name, path, headers, body in _CALLS:
         lines = [f"curl -N {address}{path}", "-H 'content-type: application/json'", *headers]
@@ -67,63 +61,60 @@ def print_demo_help(address: str, key: str, password: str, state_dir: Path) -> N
     click.echo(f"base address for chat and responses clients: {address}/v1")
     click.echo(f"base address for messages clients:           {address}")
     click.echo(f"key: {key}\n")
-    click.echo(f"console: {address}/console  password, for this run: {password}\n")
-    click.echo(f"Every request is on record: {_command()} logs list --state-dir {state_dir}")
+    click.echo(f"console: {address}/console  password for this run: {password}\n")
+    click.echo(f"Request log: {_executable()} logs list --state-dir {state_dir}")
     click.echo("Ctrl-C stops it.")
 
 
-def _command() -> str:
-    """How this gateway is called from here, for a shell that may not have it on its path."""
-    called = Path(sys.argv[0])
-    return os.path.relpath(called) if called.name == "gateway" else "python -m gateway"
+def _executable() -> str:
+    """How to call this gateway, which may not be on the PATH."""
+    path = Path(sys.argv[0])
+    return os.path.relpath(path) if path.name == "gateway" else "python -m gateway"
 
 
-DEMO_STATE: Final = Path("var", DEMO_NAME)
+_DEMO_STATE_DIR: Final = Path("var", DEMO_NAME)
 
-_DEMO_MARK: Final = "demo"
-"""A file in a state directory that a demo made: whatever else is there, a demo may empty it."""
+_DEMO_MARKER: Final = "demo"
+"""A file in state directories that a demo created. A demo may empty only these."""
 
 log = logging.getLogger(__name__)
 
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
-@click.option("--state-dir", type=click.Path(path_type=Path), help="Where the ledger lives.")
-@click.option("--host", help="The address to listen on, instead of the file's.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port, instead of the file's.")
-@click.option("--demo", is_flag=True, help="Serve a simulator; no configuration is needed.")
+@click.option("--state-dir", type=click.Path(path_type=Path), help="The state directory.")
+@click.option("--host", help="The address to listen on; overrides the file.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; overrides the file.")
+@click.option("--demo", is_flag=True, help="Serve a simulated model, without a configuration.")
 def serve(
     config: Path | None, state_dir: Path | None, host: str | None, port: int | None, demo: bool
 ) -> None:
-    """Serve requests until SIGTERM or Ctrl-C; running replies may end first."""
+    """Serve requests until SIGTERM or Ctrl-C; then running replies can finish."""
     if demo and config:
-        raise click.UsageError("--demo needs no configuration: name one or the other.")
+        raise click.UsageError("--demo has no configuration: use either --demo or --config.")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     try:
         if demo:
-            _run(_demo(state_dir or DEMO_STATE, asked))
+            _run(_demo(state_dir or _DEMO_STATE_DIR, options))
         else:
-            source = _config_source(find_config(config), state_dir, asked)
+            source = _config_source(find_config(config), state_dir, options)
             with report_config_errors():
-                found = source.read()
-            _run(_serve(found, source))
+                loaded = source.read()
+            _run(_serve(loaded, source))
     except StateLocked as error:
         _exit(str(error), 1)
     except (StoreError, AdminSocketError) as error:
-        _exit(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration to be wrong
+        _exit(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration
     except BindError as error:
-        _exit(f"{error}; another port: --port", 1)
+        _exit(f"{error}; choose another port with --port", 1)
     except OSError as error:
         _exit(str(error), 1)
 
 
-def _run(work: Awaitable[None]) -> None:
-    async def main() -> None:
-        await work
-
+def _run(main: Coroutine[None, None, None]) -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main())
+        runner.run(main)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -136,11 +127,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _config_source(
-    file: Path | None, state_dir: Path | None, asked: Mapping[str, object]
+    file: Path | None, state_dir: Path | None, options: Mapping[str, object]
 ) -> ConfigSource:
-    """Whenever the file is read, what the command line says goes before it."""
+    """The options take precedence each time that the file is loaded."""
     return ConfigSource(
-        file, lambda: _override_server(load_config(file, state_dir=state_dir), asked)
+        file, lambda: _override_server(load_config(file, state_dir=state_dir), options)
     )
 
 
@@ -156,10 +147,10 @@ async def _serve(config: Config, source: ConfigSource) -> None:
             await _wait_for_signal(daemon)
 
 
-async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
+async def _demo(state_dir: Path, options: Mapping[str, object]) -> None:
     _clear_state_dir(state_dir)
     async with _simulator() as port:
-        config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **asked})
+        config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **options})
         async with run_daemon(config) as daemon, systemd_notifications(daemon):
             _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
@@ -170,7 +161,7 @@ async def _demo(state_dir: Path, asked: Mapping[str, object]) -> None:
 
 @asynccontextmanager
 async def _simulator() -> AsyncIterator[int]:
-    """A simulated model on a loopback port of its own, reached over real HTTP."""
+    """The loopback port of a simulated model."""
     from gateway.simulator import build_simulator
 
     async with AsyncExitStack() as stack:
@@ -182,53 +173,53 @@ async def _simulator() -> AsyncIterator[int]:
 
 
 _GC_THRESHOLD: Final = 10_000
-"""New objects after which the collector looks for garbage. A request leaves none that only it
-could find, but with Python's own threshold of 700 it runs every few requests."""
+"""New objects between two garbage collections. Requests create no reference cycles, and Python's
+default of 700 is reached every few requests."""
 
 
 def _freeze_objects() -> None:
-    """What exists now exists until the end: code, configuration, database. The collector need not
-    walk over it: that takes 60 ms each time, and holds every stream up meanwhile."""
+    """Excludes the existing objects (code, configuration, database) from garbage collection, which
+    would take 60 ms each time and delay every stream."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
 
 
 async def _wait_for_signal(daemon: Daemon) -> None:
-    """Waits for the first stop signal; a second one ends what still runs at once."""
+    """Returns after the first SIGTERM or SIGINT; a second one aborts running requests."""
     stop = asyncio.Event()
 
-    def told() -> None:
+    def handle() -> None:
         if stop.is_set():
             daemon.abort()
         else:
-            log.info("stopping: running replies may end first")
+            log.info("stopping: running replies can finish")
         stop.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, handle)
     await stop.wait()
 
 
-def _override_server(config: Config, asked: Mapping[str, object]) -> Config:
-    return config.model_copy(update={"server": config.server.model_copy(update=asked)})
+def _override_server(config: Config, options: Mapping[str, object]) -> Config:
+    return config.model_copy(update={"server": config.server.model_copy(update=options)})
 
 
 def _clear_state_dir(state_dir: Path) -> None:
-    """A demo starts fresh; holding the lock, so that it never empties one that runs. Raises
-    StoreError where there is something that no demo made, AdminSocketError where none can run."""
+    """Empties the state directory of an earlier demo, under its lock. Raises StoreError for a
+    directory that no demo created, AdminSocketError for one that cannot have a socket."""
     socket_path(state_dir)
-    mark = state_dir / _DEMO_MARK
+    marker = state_dir / _DEMO_MARKER
     with lock_state_dir(state_dir):
-        found = {path for path in state_dir.iterdir() if path.name != LOCK_NAME}
-        if found and not mark.is_file():  # the usual state directory has a folder of that name
+        existing = {path for path in state_dir.iterdir() if path.name != LOCK_NAME}
+        if existing and not marker.is_file():  # `var` has a folder of that name
             raise StoreError(
-                f"{state_dir} was not made by a demo, which would empty it: name a new or an "
+                f"{state_dir} was not created by a demo, which would empty it: choose a new or an "
                 "empty directory"
             )
-        mark.touch()
-        for path in found - {mark}:
+        marker.touch()
+        for path in existing - {marker}:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

@@ -1,9 +1,9 @@
-"""`gateway usage`: what was used, added up. It must not know how it was counted."""
+"""`gateway usage`: usage reports by key, group, model, day or hour."""
 
 from __future__ import annotations
 
 import csv
-import io
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 
 from gateway.admin.units import format_price, format_units
-from gateway.cli.client import Client, connect
-from gateway.cli.find_key import find_key
+from gateway.cli.client import connect
+from gateway.cli.find_key import find_key, key_names
 from gateway.cli.option_types import PAST_TIME, now_us
-from gateway.cli.options import Location, with_json, with_location
+from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import (
     Cell,
     format_time,
@@ -27,23 +27,23 @@ from gateway.cli.output import (
 )
 from gateway.config import Money
 from gateway.core.limits import MICRO_PER_UNIT
+from gateway.store.records import HOUR_US, USAGE_COUNTS
 
-Sums = dict[str, Any]
-"""A row of usage, as the desk tells it."""
+UsageRow = dict[str, Any]
+"""A row of usage as the admin API returns it."""
 
 DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
-COUNTS: Final = (
-    *("requests", "errors", "estimated", "input_tokens", "cache_read_tokens"),
-    *("cache_write_tokens", "cache_write_1h_tokens", "output_tokens", "reasoning_tokens"),
-    *("cost_micro", "first_events", "first_event_us", "total_us"),
-)
-"""The fields of a row; spelled here, as the ledger is half of a command's start."""
 
-_HOUR_US: Final = 3_600_000_000
-_BAR: Final = 20  # characters
-_PARTS: Final = " ▏▎▍▌▋▊▉"
-_FORMULA: Final = ("=", "+", "-", "@")
-_TITLES: Final = ("Requests", "Errors", "Input", "Cached", "Output", "Units")
+_COLUMNS: Final = {
+    "requests": "Requests",
+    "errors": "Errors",
+    "input_tokens": "Input",
+    "cache_read_tokens": "Cached",
+    "output_tokens": "Output",
+}
+_BAR_WIDTH: Final = 20  # characters
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
 
 
 @click.command()
@@ -53,25 +53,24 @@ _TITLES: Final = ("Requests", "Errors", "Input", "Cached", "Output", "Units")
     multiple=True,
     default=["key"],
     show_default=True,
-    help="A line for each; repeatable.",
+    help="Group by; repeatable.",
 )
 @click.option(
     "--since",
     metavar="7d|DATE",
     type=PAST_TIME,
-    help="From a day of UTC on, or for a duration; else this month.",
+    help="From this date (UTC), or from this long ago; default: this month.",
 )
 @click.option(
-    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this day of UTC, or this long ago."
+    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this date, or until this long ago."
 )
-@click.option("--key", "reference", metavar="KEY", help="Only of this key.")
-@click.option("--group", help="Only of this group.")
-@click.option("--model", help="Only of this model of the catalog.")
-@click.option("--csv", "as_csv", is_flag=True, help="Answer in comma-separated values.")
-@with_json
-@with_location
+@click.option("--key", "reference", metavar="KEY", help="Only this key.")
+@click.option("--group", help="Only this group.")
+@click.option("--model", help="Only this model of the catalog.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@with_context
 def usage(
-    place: Location,
+    context: CommandContext,
     by: tuple[str, ...],
     since: int | None,
     until: int | None,
@@ -79,134 +78,113 @@ def usage(
     group: str | None,
     model: str | None,
     as_csv: bool,
-    as_json: bool,
 ) -> None:
-    """Add up requests, tokens and units, by key where nothing else is said, in whole hours.
+    """Report requests, tokens and units, by key unless --by is given.
 
-    Both --since and --until mean the beginning of the hour that they are in. Requests that still
-    run are not in it. ~ says that a part is estimated, as no upstream told.
+    --since and --until mean the start of their hour. Running requests are not included. ~ marks
+    sums that include estimates.
     """
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json are two answers: name one.")
-    since = _month() if since is None else _hour(since)
-    until = None if until is None else _hour(until)
+    if as_csv and context.as_json:
+        raise click.UsageError("Use either --csv or --json.")
+    since = _start_of_month() if since is None else _start_of_hour(since)
+    until = None if until is None else _start_of_hour(until)
     if until is not None and until <= since:
-        raise click.UsageError(
-            "--until is before --since, or in the same hour: there is nothing between them."
-        )
-    with connect(place.state_dir) as client:
-        keys = client.get("/keys")["keys"]
-        token_id = find_key(keys, reference)["id"] if reference is not None else None
-        rows = _rows(client, by, since=since, until=until, key=token_id, group=group, model=model)
-    names = {each["id"]: each["name"] for each in keys}
-    if as_json:
+        raise click.UsageError("--until must be at least one hour after --since.")
+    with connect(context.state_dir) as client:
+        filters = {"since": since, "until": until, "group": group, "model": model}
+        key_id = find_key(client, reference)["id"] if reference is not None else None
+        report = client.get("/usage", by=",".join(by), key=key_id, **filters)["usage"]
+        names = key_names(client)
+    rows = [{name: row[name] for name in (*by, *USAGE_COUNTS)} for row in report]
+    if as_csv:
+        _print_csv(rows, by, names)
+    elif context.as_json:
         span = {"since": since, "until": until}
         print_json(span | {"by": by, "usage": rows, "total": _total(rows)})
-    elif as_csv:
-        click.echo(_as_csv(rows, by, names), nl=False)
     else:
-        _print(rows, by, names, place.money())
+        _print_table(rows, by, names, context.money())
         end = f" and before {format_time(until)}" if until is not None else ""
         print_note(f"Since {format_time(since)}{end}.")
 
 
-def _rows(client: Client, by: Sequence[str], **query: Any) -> list[Sums]:
-    rows: list[Sums] = client.get("/usage", by=",".join(by), **query)["usage"]
-    return [_of_dimensions(row, by) for row in rows]
+def _total(rows: Sequence[UsageRow]) -> UsageRow:
+    return {name: sum(row[name] for row in rows) for name in USAGE_COUNTS}
 
 
-def _of_dimensions(row: Sums, by: Sequence[str]) -> Sums:
-    """Without the dimensions that were not asked for."""
-    return {name: row[name] for name in (*by, *COUNTS)}
+def _start_of_month() -> int:
+    """Of this month in UTC, in Unix microseconds."""
+    now = datetime.fromtimestamp(now_us() // 1_000_000, UTC)
+    return int(datetime(now.year, now.month, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def _total(rows: Sequence[Sums]) -> Sums:
-    return {name: sum(row[name] for row in rows) for name in COUNTS}
+def _start_of_hour(time: int) -> int:
+    return time - time % HOUR_US
 
 
-def _month() -> int:
-    """When this month of UTC began, in Unix microseconds."""
-    first = datetime.fromtimestamp(now_us() // 1_000_000, UTC).replace(
-        day=1, hour=0, minute=0, second=0
-    )
-    return int(first.timestamp()) * 1_000_000
-
-
-def _hour(at: int) -> int:
-    """When the hour that this is in began: so the desk reads it."""
-    return at - at % _HOUR_US
-
-
-def _print(rows: Sequence[Sums], by: Sequence[str], names: dict[str, str], money: Money) -> None:
+def _print_table(
+    rows: Sequence[UsageRow], by: Sequence[str], names: dict[str, str], money: Money
+) -> None:
     total = _total(rows)
-    priced = ("Price",) if money.unit_price is not None else ()
+    price = ("Price",) if money.unit_price is not None else ()
     print_table(
-        (*(each.capitalize() for each in by), *_TITLES, *priced, "Share"),
+        (*map(str.capitalize, by), *_COLUMNS.values(), "Units", *price, "Share"),
         (
             (
-                *(_named(each, row[each], names) for each in by),
-                *_figures(row, money),
-                _bar(row["cost_micro"], total["cost_micro"]),
+                *(_dimension_cell(name, row[name], names) for name in by),
+                *_count_cells(row, money),
+                _share_bar(row["cost_micro"], total["cost_micro"]),
             )
             for row in rows
         ),
-        last=("Total", *("" for _ in by[1:]), *_figures(total, money), ""),
+        footer=("Total", *("" for _ in by[1:]), *_count_cells(total, money), ""),
     )
 
 
-def _figures(row: Sums, money: Money) -> Iterator[Cell]:
-    for name in ("requests", "errors", "input_tokens", "cache_read_tokens", "output_tokens"):
+def _count_cells(row: UsageRow, money: Money) -> Iterator[Cell]:
+    for name in _COLUMNS:
         yield right_align(row[name])
     yield right_align(f"{'~' if row['estimated'] else ''}{format_units(row['cost_micro'])}")
-    if (priced := format_price(row["cost_micro"], money)) is not None:
-        yield right_align(priced)
+    if (price := format_price(row["cost_micro"], money)) is not None:
+        yield right_align(price)
 
 
-def _named(dimension: str, value: Any, names: dict[str, str]) -> str | None:
-    """The name of what a row is of; None where there is none."""
+def _dimension_cell(dimension: str, value: Any, names: dict[str, str]) -> str | None:
     if dimension == "key":
         return shorten(f"{names[value]} ({value})") if value in names else str(value)
     if dimension == "hour":
-        return format_time(value * _HOUR_US)
+        return format_time(value * HOUR_US)
     return value or None
 
 
-def _bar(part: int, whole: int) -> str:
-    """The share, as a bar of eighths of characters and in percent."""
-    if not whole:
+def _share_bar(part: int, total: int) -> str:
+    """A bar in eighths of a character, and percent."""
+    if not total:
         return ""
-    eighths = part * _BAR * 8 // whole
-    full, rest = divmod(eighths, 8)
-    bar = "█" * full + _PARTS[rest].strip()
-    return f"{bar.ljust(_BAR)} {part * 100 / whole:3.0f} %"
+    full, eighths = divmod(part * _BAR_WIDTH * 8 // total, 8)
+    bar = "█" * full + _EIGHTHS[eighths].strip()
+    return f"{bar.ljust(_BAR_WIDTH)} {part * 100 / total:3.0f} %"
 
 
-def _as_csv(rows: Sequence[Sums], by: Sequence[str], names: dict[str, str]) -> str:
-    """A key has its name beside its id, and money is in units; hours and days are those of UTC."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    dimensions = [column for each in by for column in _columns(each)]
-    counts = [name for name in COUNTS if name != "cost_micro"]
-    table.writerow((*dimensions, *counts, "units"))
+def _print_csv(rows: Sequence[UsageRow], by: Sequence[str], names: dict[str, str]) -> None:
+    """Keys have an additional column `name`. Costs are in units, times in UTC."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    columns = [column for name in by for column in (("key", "name") if name == "key" else (name,))]
+    counts = [name for name in USAGE_COUNTS if name != "cost_micro"]
+    writer.writerow((*columns, *counts, "units"))
     for row in rows:
-        cells = [cell for each in by for cell in _cells(each, row[each], names)]
-        money = f"{Decimal(row['cost_micro']) / MICRO_PER_UNIT:f}"
-        table.writerow((*cells, *(row[name] for name in counts), money))
-    return text.getvalue()
+        cells = [cell for name in by for cell in _csv_cells(name, row[name], names)]
+        units = f"{Decimal(row['cost_micro']) / MICRO_PER_UNIT:f}"
+        writer.writerow((*cells, *(row[name] for name in counts), units))
 
 
-def _columns(dimension: str) -> tuple[str, ...]:
-    return ("key", "name") if dimension == "key" else (dimension,)
-
-
-def _cells(dimension: str, value: Any, names: dict[str, str]) -> tuple[str, ...]:
+def _csv_cells(dimension: str, value: Any, names: dict[str, str]) -> tuple[str, ...]:
     if dimension == "key":
-        return value, _no_formula(names.get(value, ""))
+        return value, _escape_formula(names.get(value, ""))
     if dimension == "hour":
         return (f"{datetime.fromtimestamp(value * 3600, UTC):%Y-%m-%dT%H:00Z}",)
-    return (_no_formula(value),)
+    return (_escape_formula(value),)
 
 
-def _no_formula(text: str) -> str:
-    """As text, where a spreadsheet would reckon with it: keys of long ago may have such names."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def _escape_formula(text: str) -> str:
+    """Spreadsheets do not evaluate a text after an apostrophe."""
+    return f"'{text}" if text.startswith(_FORMULA_PREFIXES) else text

@@ -94,7 +94,7 @@ def test_what_is_held_against_an_account_is_listed(
     assert second["succeeded"] >= 1
     titles, row, *_ = shell("account", "list").stdout.splitlines()
     assert " ".join(titles.split()) == (
-        "Account Model State Until Reason Succeeded Failed Under way Last error"
+        "Account Model State Until Reason Succeeded Failed In flight Last error"
     )
     assert row.split()[:3] == ["chat-up/main", BETA, "auth_failed"]
 
@@ -146,7 +146,7 @@ def test_a_try_that_succeeds_resets_the_account(
     assert result.exit_code == 0
     told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert told["Account"] == "chat-up/main"
-    assert told["Words"] == "Hello, world!"
+    assert told["Reply"] == "Hello, world!"
     assert states(shell)["chat-up/main"] == "healthy"
 
 
@@ -180,8 +180,8 @@ def test_a_try_of_an_empty_reply(shell: CommandRunner, gateway: GatewayProcess) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("reset", "main"), "3 channels have an account main: name one of\n  chat-up/main\n"),
-        (("enable", "nobody"), "There is no account nobody; there are\n  chat-up/main\n"),
+        (("reset", "main"), "3 channels have an account main; use one of\n  chat-up/main\n"),
+        (("enable", "nobody"), "There is no account nobody; the accounts are\n  chat-up/main\n"),
         (("disable", "chat-up/nobody"), "There is no account chat-up/nobody"),
         (("try", "spare", "--model", "x?y&z"), "Channel chat-up has no model x?y&z; it has: alpha"),
     ],

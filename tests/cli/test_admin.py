@@ -28,7 +28,7 @@ def test_it_is_read_from_standard_input(shell: CommandRunner) -> None:
     assert "No password is set" in shell("admin", "sessions").stderr
     result = set_password(shell, f"{PASSWORD}\nanother line\n")
     assert (result.exit_code, result.stderr) == (0, "The password is set.\n")
-    assert "Nobody is signed in." in shell("admin", "sessions").stderr
+    assert "No sessions." in shell("admin", "sessions").stderr
     assert shell.json("admin", "sessions") == {"password": True, "sessions": []}
     assert set_password(shell, PASSWORD, "--json").stdout.strip() == '{\n  "ended": 0\n}'
 

@@ -116,7 +116,7 @@ def test_a_socket_that_is_silent(shell: CommandRunner, monkeypatch: pytest.Monke
         listener.listen()
         result = shell("key", "list")
     assert result.exit_code == 69
-    assert "has not answered for 0.3 s." in result.stderr
+    assert "did not answer within 0.3 s." in result.stderr
 
 
 def test_a_gateway_that_comes_while_a_command_waits(shell: CommandRunner) -> None:
@@ -150,7 +150,7 @@ def test_what_may_have_been_done_is_not_done_twice(shell: CommandRunner) -> None
     with talker(shell.state_dir, [HELLO, b""]):
         result = shell("key", "mint", "--name", "alice")
     assert (result.exit_code, result.stdout) == (69, "")
-    assert "look whether it was done" in result.stderr
+    assert "check whether it made the change" in result.stderr
 
 
 def test_what_may_be_done_twice_is_asked_again(shell: CommandRunner) -> None:
@@ -191,7 +191,7 @@ def test_another_users_directory_is_left_alone(
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     result = shell("key", "list")
     assert result.exit_code == 1
-    assert "belongs to another user: run this as the gateway's own user." in result.stderr
+    assert "belongs to another user: run this command as the gateway's own user." in result.stderr
 
 
 def test_where_the_state_directory_is(shell: CommandRunner, tmp_path: Path) -> None:

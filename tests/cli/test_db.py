@@ -31,7 +31,7 @@ def test_what_was_proven(shell: CommandRunner, token_id: str) -> None:
     assert result.stdout.splitlines() == [
         "The totals of all keys (1) are the sums of their hours.",
         "The hourly sums (1) are the sums of their rows (4).",
-        "Rows that have not ended: 1.",
+        "Running requests: 1.",
     ]
     report = shell.json("db", "check")
     assert (report["clean"], report["keys"], report["rows"], report["open"]) == (True, 1, 4, 1)
@@ -55,7 +55,7 @@ def test_every_figure_that_does_not_agree(shell: CommandRunner, token_id: str) -
         ("tokens.cost_micro", token_id, "14", "15"),
         ("usage_hours.output_tokens", token_id, "22", "21"),
     ]
-    assert "Figures that do not agree: 4" in result.stderr
+    assert "Differences: 4, in the totals of 1 keys" in result.stderr
     assert "Nothing was changed." in result.stderr
     result = shell("db", "check", "--json")
     assert result.exit_code == 1

@@ -46,18 +46,26 @@ def test_the_table_for_people(shell: CommandRunner) -> None:
     assert [cells(line)[:5] for line in lines] == [
         ["Name", "Models", "Multiplier", "Limits", "User agents"],
         ["default", "*", "1", "-", "all"],
-        ["team", "beta-* family:alpha", "0.5", "5 rpm, 1\u202f500 units a day", "codex (observed)"],
+        [
+            "team",
+            "beta-* family:alpha",
+            "0.5",
+            "5 RPM, 1\u202f500 units per day",
+            "codex (observed)",
+        ],
     ]
 
 
 def test_a_change_tells_whom_the_group_lets_in(shell: CommandRunner) -> None:
     agents = ("--user-agents", "codex", "--user-agents", "re:my tool")
     told = shell("group", "add", "team", "--models", "*", *agents).stderr
-    assert told == "Group team reaches *, refuses other clients than 'codex', 're:my tool'.\n"
+    assert told == "Group team: models *; user agents codex  re:my tool.\n"
     told = shell("group", "set", "team", "--user-agent-mode", "observe", "--rpm", "5").stderr
-    assert "may use 5 rpm, notes the use by other clients than 'codex', 're:my tool'." in told
+    assert told == (
+        "Group team: models *; limits 5 RPM; user agents codex  re:my tool (observed).\n"
+    )
     told = shell("group", "set", "team", "--user-agents", "none").stderr
-    assert told == "Group team reaches *, may use 5 rpm.\n"
+    assert told == "Group team: models *; limits 5 RPM.\n"
 
 
 def test_one_group_in_full(shell: CommandRunner) -> None:
@@ -65,8 +73,8 @@ def test_one_group_in_full(shell: CommandRunner) -> None:
     lines = shell("group", "show", "team").stdout.splitlines()
     told = {words[0]: words[1] for line in lines if len(words := cells(line)) == 2}
     assert told["Models"] == "beta-*"
-    assert told["Tokens a minute"] == "100\u202f000"
-    assert told["Budget a month"] == "5\u202f000\u202f000 units: 0 are spent"
+    assert told["TPM"] == "100\u202f000"
+    assert told["Monthly budget"] == "5\u202f000\u202f000 units, 0 spent"
     shown = shell.json("group", "show", "team")
     assert shown.pop("spent_micro") == {"budget": 0, "budget_day": 0, "budget_month": 0}
     assert shown == shell.json("group", "list")[1]
@@ -89,7 +97,7 @@ def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGat
     assert group is not None
     assert group.patterns == ("alpha-*",)
     result = shell("group", "remove", "team")
-    assert (result.exit_code, result.stderr) == (0, "Removed: group team.\n")
+    assert (result.exit_code, result.stderr) == (0, "Removed group team.\n")
     assert gateway.registry.group("team") is None
     assert gateway.registry.version == version + 3
 
@@ -107,8 +115,8 @@ def test_a_pattern_that_names_nothing_is_a_warning(shell: CommandRunner, tmp_pat
     arguments = ("--models", "beta-*", "alpha-*", "family:alpha")
     result = shell("group", "add", "team", *arguments, "--config", str(file))
     assert result.exit_code == 0
-    assert f"Warning: alpha-* names no model of {file}." in result.stderr
-    assert f"Warning: family:alpha names no model of {file}." in result.stderr
+    assert f"Warning: alpha-* matches no model of {file}." in result.stderr
+    assert f"Warning: family:alpha matches no model of {file}." in result.stderr
     assert "Warning: beta-*" not in result.stderr
 
 
@@ -132,8 +140,8 @@ def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: 
             "--models, value 2: must be family:alpha",
         ),
         (("add", "team"), 2, "Missing option '--models'"),
-        (("set", "default"), 2, "Nothing to change: name what is to be another"),
-        (("set", "default", "beta-*"), 2, "What does beta-* mean? Patterns stand after --models."),
+        (("set", "default"), 2, "Nothing to change: give at least one option"),
+        (("set", "default", "beta-*"), 2, "Unexpected argument beta-*: patterns follow --models."),
         (("set", "default", "--multiplier", "x"), 1, "--multiplier: must be a number from 0 to"),
         (("set", "default", "--user-agents", "re:("), 1, "is no regular expression"),
         (("show", "team"), 1, "There is no group team; the groups are: default."),

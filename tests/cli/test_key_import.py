@@ -61,7 +61,7 @@ def test_the_answer_is_a_table_of_keys(
     assert token is not None
     assert (token.models, token.note) == (("beta-*", "alpha-*"), "ours, for now")
     assert (token.limits.requests_per_minute, token.limits.budget) == (600, 5_000_000_000_000)
-    assert "Keys made: 3; they stand above." in result.stderr
+    assert "Created keys: 3, printed above." in result.stderr
     assert SECRET not in result.stderr
 
 
@@ -73,18 +73,18 @@ def test_a_file_that_only_its_owner_reads(
     assert (result.exit_code, result.stdout) == (0, "")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert [each["name"] for each in rows(out.read_text())] == ["alice", "Ü", "carol"]
-    assert f"Keys made: 3; they are in {out}." in result.stderr
+    assert f"Created keys: 3, in {out}." in result.stderr
 
 
 def test_no_file_is_overwritten(shell: CommandRunner, roster: Path, tmp_path: Path) -> None:
     out = tmp_path / "keys.csv"
     out.write_text("precious")
     shell.mint("alice")
-    for target, why in ((out, "exists already: name a new file."), (tmp_path / "no" / "dir", "")):
+    for target, why in ((out, "already exists: choose a new file."), (tmp_path / "no" / "dir", "")):
         result = shell("key", "import", str(roster), "--out", str(target))
         assert (result.exit_code, result.stdout) == (1, "")
         assert why in result.stderr
-        assert "No key was made." in result.stderr
+        assert "No key was created." in result.stderr
     assert out.read_text() == "precious"
     assert len(shell.json("key", "list")) == 1
 
@@ -93,7 +93,7 @@ def test_a_dry_run_makes_nothing(shell: CommandRunner, roster: Path, tmp_path: P
     out = tmp_path / "keys.csv"
     result = shell("key", "import", str(roster), "--dry-run", "--out", str(out))
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "Keys that could be made: 3. None was." in result.stderr
+    assert "Valid keys: 3. This was a dry run: no key was created." in result.stderr
     assert not out.exists()
     assert shell.json("key", "list") == []
     told = shell.json("key", "import", str(roster), "--dry-run")
@@ -120,7 +120,7 @@ def test_every_wrong_cell_is_named_before_a_key_is_made(
         "line 62, rpm",
         "line 63, key",
         "line 64, expires",
-        "No key was made. Mistakes to put right",
+        "Errors",
     ]
     assert told[6][1] == f"This is already the key of owner ({minted['id']})."
     assert minted["key"] not in result.stderr
@@ -136,11 +136,11 @@ def test_every_wrong_cell_is_named_before_a_key_is_made(
     [
         (
             b"name,colour\nalice,red\n",
-            "line 1, colour: is no column; the first line must be titles; the columns are name,",
+            "line 1, colour: is not a column; the first line must be a header of comma-separated",
         ),
         (b"group\ndefault\n", "line 1, name: is missing"),
         (b"", "line 1, name: is missing"),
-        (b"name\n", "The file has no line below its titles"),
+        (b"name\n", "there is no line after its header"),
         (b"name\n\xff\xfe\n", "The file is not in UTF-8"),
     ],
 )
@@ -183,8 +183,8 @@ def test_what_was_made_is_kept_when_the_rest_fails(
     monkeypatch.setattr(key_import, "_create_keys", make)
     result = shell("key", "import", str(file), "--out", str(out))
     assert result.exit_code == 1
-    assert f"Keys made: 50; they are in {out}." in result.stderr
-    assert "From line 52 of the file on no key is known to be made:" in result.stderr
+    assert f"Created keys: 50, in {out}." in result.stderr
+    assert "Stopped: the keys from line 52 on are not confirmed." in result.stderr
     assert "line 52, group: There is no group team" in result.stderr
     assert len(rows(out.read_text())) == 50
     assert {each["name"] for each in shell.json("key", "list")} == {"first"}
@@ -207,7 +207,7 @@ def test_a_bar_where_somebody_looks(shell: CommandRunner, tmp_path: Path) -> Non
         process.kill()
         os.close(ours)
     assert process.returncode == 0
-    assert "Checking and making keys" in seen
+    assert "Validating and creating keys" in seen
     assert "\x1b" not in told.decode()
     assert len(rows(told.decode())) == 120
 

@@ -38,11 +38,11 @@ def used(shell: CommandRunner, gateway: AdminGateway) -> str:
 def test_what_of_the_budgets_is_spent(shell: CommandRunner, used: str) -> None:
     shell("key", "set", "alice", "--budget-day", "10", "--budget-month", "1k")
     told = fields(shell("key", "show", "alice").stdout)
-    assert told["Requests a minute"] == "600"
-    assert told["Budget"].replace("\u202f", " ") == "5 000 000 units: 1 002.5 are spent"
-    assert told["Budget a day"] == "10 units: 2.5 are spent"
-    assert told["Budget a month"].replace("\u202f", " ") == "1 000 units: 2.5 are spent"
-    assert told["Spent"].replace("\u202f", " ") == "1 002.5 units"
+    assert told["RPM"] == "600"
+    assert told["Total budget"].replace("\u202f", " ") == "5 000 000 units, 1 002.5 spent"
+    assert told["Daily budget"] == "10 units, 2.5 spent"
+    assert told["Monthly budget"].replace("\u202f", " ") == "1 000 units, 2.5 spent"
+    assert told["Cost"].replace("\u202f", " ") == "1 002.5 units"
     assert shell.json("key", "show", "alice")["spent_micro"] == {
         "budget": 1_002_500_000,
         "budget_day": 2_500_000,
@@ -60,7 +60,7 @@ def test_units_have_a_price_where_the_configuration_tells_one(
     assert "Price" in titles
     assert line.rstrip().endswith("1\u202f002.5  2.00 EUR")
     told = fields(shell("key", "show", "alice", "--config", str(file)).stdout)
-    assert told["Spent"].replace("\u202f", " ") == "1 002.5 units (2.00 EUR)"
+    assert told["Cost"].replace("\u202f", " ") == "1 002.5 units (2.00 EUR)"
 
 
 def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminGateway) -> None:
@@ -90,8 +90,8 @@ def test_a_key_whose_time_is_over_is_expired(shell: CommandRunner, gateway: Admi
     assert ["expired" in line for line in lines] == [True, False]
     assert fields(shell("key", "show", "alice").stdout)["State"] == "expired"
     result = shell("key", "set", "alice", "--note", "late")
-    assert "`gateway key set" in result.stderr
-    assert "--expires 30d` gives it more time" in result.stderr
+    assert "To extend it: `gateway key set" in result.stderr
+    assert "--expires 30d`" in result.stderr
 
 
 def test_the_list_fits_a_wide_terminal(shell: CommandRunner) -> None:

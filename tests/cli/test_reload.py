@@ -42,7 +42,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         assert (done.exit_code, done.stdout) == (0, "")
         (warning, in_force, added, removed) = done.stderr.splitlines()
         assert warning == "Warning: server.port stays as it is until the gateway is started again."
-        assert in_force == f"{file}: configuration {ready(gateway)['hash']} is in force."
+        assert in_force == f"{file}: configuration {ready(gateway)['hash']} is active."
         assert added == (
             "Added: account chat-main/two, account messages-main/two, account responses-main/two."
         )
@@ -66,7 +66,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         assert (told["ok"], told["hash"], told["file"]) == (True, first["hash"], str(file))
         assert told["changes"]["added"][0] == "account chat-main/one"
         assert told["warnings"] == []
-        assert "Nothing was added, removed or changed." in shell("reload", *where).stderr
+        assert "No changes." in shell("reload", *where).stderr
 
         write_channels(tmp_path, "three")
         gateway.signal(signal.SIGHUP)

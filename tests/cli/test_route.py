@@ -151,8 +151,8 @@ def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayPro
     assert "The client would get 404: Invalid URL (POST /v1/responses)" in result.stdout
     shell("key", "set", "bob", "--probe", "--models", "alpha-x")
     result = shell(*ask(BETA, "chat", "--key", minted["id"]))
-    assert "Of its group, bob may use alpha-x only; all else gets a 403." in result.stderr
-    assert "bob is a probe: whatever it would reach, it gets a 403." in result.stderr
+    assert ") is restricted to alpha-x; other models get a 403." in result.stderr
+    assert ") is a health-check key: this request gets a 403." in result.stderr
     shell("key", "disable", "bob")
     assert "is disabled: its requests" in shell(*ask(BETA, "chat", "--key", "bob")).stderr
     shell("key", "revoke", "bob")
@@ -188,7 +188,7 @@ def test_a_file_is_asked_without_a_gateway_and_without_secrets(
     assert not shell.state_dir.exists()
     result = shell(*ask("beta-5.4", "messages", "--config", file))
     assert result.exit_code == 0
-    assert result.stderr == f"As {file} says; how the accounts are is not known.\n"
+    assert result.stderr == f"From {file}, assuming that all accounts are healthy.\n"
     assert result.stdout.splitlines() == [
         "chat-main/big would be used, with beta-5.4.",
         "├── 1. chat-main/big for beta-5.4: first: by weight.",
@@ -222,7 +222,7 @@ def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (ask(BETA, "chat", "--key", "a", "--group", "b"), 2, "name one or the other"),
+        (ask(BETA, "chat", "--key", "a", "--group", "b"), 2, "use either --key or --group"),
         (ask(BETA, "smoke"), 2, "Invalid value for '--format'"),
         (ask(BETA, "chat", "--group", "none"), 1, "There is no group none; the groups are: "),
         (ask(BETA, "chat", "--key", "none"), 1, "No key has the id or name none."),

@@ -78,7 +78,7 @@ def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
 @pytest.mark.processes
 def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
     found = re.search(
-        r"^console: (\S+)  password, for this run: (\S{16})$", demo.stdout, re.MULTILINE
+        r"^console: (\S+)  password for this run: (\S{16})$", demo.stdout, re.MULTILINE
     )
     assert found and found[1] == f"{demo.address()}/console"
     statuses = []
@@ -125,11 +125,11 @@ async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "demo").mkdir()
     assert refusal(tmp_path, state) == (
-        f"gateway: {state} was not made by a demo, which would empty it: name a new or an empty "
-        "directory"
+        f"gateway: {state} was not created by a demo, which would empty it: choose a new or an "
+        "empty directory"
     )
     (state / "demo").rmdir()
-    assert "was not made by a demo" in refusal(tmp_path, state)
+    assert "was not created by a demo" in refusal(tmp_path, state)
     others = tmp_path / "letters"
     others.mkdir()
     (others / "letter.txt").touch()

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from gateway.cli.key_import import COLUMNS, CellError, column_of, parse_key_csv
+from gateway.cli.key_csv import COLUMNS, CellError, column_of, parse_key_csv
 
 NOW = 1_790_000_000_000_000
 DAY = 86_400_000_000
@@ -96,14 +96,14 @@ def test_a_file_without_titles_tells_none_of_its_secrets() -> None:
     columns = ["bob", "team", "column 3", "column 4", "column 5", "column 6", "name"]
     assert [slip.column for slip in slips] == columns
     told = "\n".join(map(str, slips))
-    assert all("the first line must be titles" in str(slip) for slip in slips)
+    assert all("the first line must be a header" in str(slip) for slip in slips)
     for secret in (SECRET, "sk-Abc", "a" * 21, "carol@"):
         assert secret not in told
 
 
 def test_a_key_in_two_lines_is_told_once_and_not_repeated() -> None:
     rows, slips = parse_key_csv(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
-    assert slips == [CellError(3, "key", "is the key of line 2 too")]
+    assert slips == [CellError(3, "key", "is also the key of line 2")]
     assert [row.fields.get("key") for row in rows] == [SECRET, None]
     assert SECRET not in repr(rows)
 
@@ -111,7 +111,7 @@ def test_a_key_in_two_lines_is_told_once_and_not_repeated() -> None:
 def test_a_line_that_is_none() -> None:
     rows, slips = parse_key_csv(["name\n", '"alice" x\n'], NOW)
     assert rows == []
-    assert str(slips[0]).startswith("line 2: is no comma-separated line: ")
+    assert str(slips[0]).startswith("line 2: is not valid CSV: ")
 
 
 def test_no_file_at_all() -> None:
