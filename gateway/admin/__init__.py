@@ -1,7 +1,4 @@
-"""Administration of a gateway: what may be changed, and the socket over which it is asked.
-
-What is reached from the TCP port stands behind the console's guard.
-"""
+"""Operations on a gateway, and the admin API that serves them."""
 
 API_PATH = "/admin/api"
-"""The path under which the desk is asked, wherever it is served."""
+"""On the admin socket, and on the TCP port behind the console's authentication."""

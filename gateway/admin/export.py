@@ -1,8 +1,5 @@
-"""Rows of the ledger as files: comma-separated values, or a JSON object on each line.
-
-It must not know where rows come from. In tables a text that a spreadsheet would take for a formula
-has an apostrophe before it: texts of clients and upstreams are among them.
-"""
+"""The request log as CSV or JSON lines. In CSV, text that a spreadsheet would evaluate as a formula
+gets an apostrophe: clients and upstreams sent some of it."""
 
 from __future__ import annotations
 
@@ -18,14 +15,11 @@ import orjson
 from gateway.store.records import RequestRow
 
 COLUMNS: Final = tuple(field.name for field in fields(RequestRow))
-"""Of a table, and the names in a JSON object."""
 
-_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class ExportFormat(StrEnum):
-    """Comma-separated values, or a JSON object on each line."""
-
     CSV = "csv"
     JSONL = "jsonl"
 
@@ -35,24 +29,23 @@ class ExportFormat(StrEnum):
 
 
 def export_header(form: ExportFormat) -> bytes:
-    """What stands before all rows."""
-    return _table([COLUMNS]) if form is ExportFormat.CSV else b""
+    return _csv([COLUMNS]) if form is ExportFormat.CSV else b""
 
 
 def export_rows(form: ExportFormat, rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """A line for each row, which is given by its columns."""
+    """Rows by their columns, a line each."""
     if form is ExportFormat.CSV:
-        return _table([_cell(row[name]) for name in COLUMNS] for row in rows)
+        return _csv([_cell(row[name]) for name in COLUMNS] for row in rows)
     return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
 
 
-def _table(rows: Iterable[Iterable[Any]]) -> bytes:
+def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)  # lines end in two characters: so a lone one is quoted
+    csv.writer(text).writerows(rows)  # lines end in \r\n, so that a lone \r or \n is quoted
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULAS):
+    if isinstance(value, str) and value.startswith(_FORMULA_SIGNS):
         return f"'{value}"
     return value

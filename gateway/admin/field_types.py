@@ -1,7 +1,6 @@
-"""The fields of the forms: what a name, a pattern, an address or a limit may look like.
+"""Types of form fields: names, patterns, networks, limits, secrets.
 
-It must not know which form a field is in, nor whether what is named exists. Messages never repeat
-what was sent: it may be a secret in the wrong place.
+Messages never repeat the value: it may be a secret in the wrong field.
 """
 
 from __future__ import annotations
@@ -17,58 +16,57 @@ from pydantic_core import PydanticCustomError
 from gateway.config import validate_agent_pattern
 from gateway.core.formats import Family
 
-_FAMILY: Final = "family:"
+_FAMILY_PREFIX: Final = "family:"
 _MULTIPLIER: Final = re.compile(r"\d{1,7}(\.\d{1,9})?", re.ASCII)
-_HIGHEST_MULTIPLIER: Final = 1_000_000
-_SHORTEST_KEY: Final = 20
-_LATEST: Final = 2**53
-_FORMULA: Final = ("=", "+", "-", "@")
-_PLAIN_KEY: Final = re.compile(r"[\w.~+/-]+=*", re.ASCII)
-_MAPPED: Final = IPv6Network("::ffff:0:0/96")
+_MAX_MULTIPLIER: Final = 1_000_000
+_MIN_KEY_LENGTH: Final = 20
+_MAX_TIMESTAMP: Final = 2**53
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@")
+_OPAQUE_KEY: Final = re.compile(r"[\w.~+/-]+=*", re.ASCII)
+_IPV4_MAPPED: Final = IPv6Network("::ffff:0:0/96")
 
 
-def _printable(text: str) -> str:
+def _check_text(text: str) -> str:
+    if text != text.strip():
+        raise PydanticCustomError("blank", "must not begin or end with a blank")
+    return _check_printable(text)
+
+
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise PydanticCustomError("unprintable", "must not have control characters")
     return text
 
 
-def _trimmed(text: str) -> str:
-    if text != text.strip():
-        raise PydanticCustomError("blank", "must not begin or end with a blank")
-    return text
-
-
-def _no_formula(text: str) -> str:
-    """Lists of keys are opened with spreadsheets, which would reckon with such a cell."""
-    if text.startswith(_FORMULA):
+def _check_no_formula(text: str) -> str:
+    """Key lists are opened with spreadsheets, which evaluate such cells."""
+    if text.startswith(_FORMULA_SIGNS):
         raise PydanticCustomError("formula", "must not begin with = + - or @")
     return text
 
 
-def _group_name(name: str) -> str:
+def _check_group_name(name: str) -> str:
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise PydanticCustomError("group", "may have letters, digits, '.', '-' and '_' only")
     return name
 
 
-def _pattern(pattern: str) -> str:
-    if pattern.startswith(_FAMILY):
-        family = pattern.removeprefix(_FAMILY)
-        if family not in set(Family):
+def _check_pattern(pattern: str) -> str:
+    if pattern.startswith(_FAMILY_PREFIX):
+        if pattern.removeprefix(_FAMILY_PREFIX) not in set(Family):
             raise PydanticCustomError("family", "must be family:alpha or family:beta")
     elif "," in pattern or any(character.isspace() for character in pattern):
         raise PydanticCustomError("pattern", "must be one id, glob (beta-*) or family:NAME")
     return pattern
 
 
-def _network(text: str) -> str:
+def _normalize_network(text: str) -> str:
     try:
-        return str(_unmapped(ip_network(text)))
+        return str(_to_ipv4(ip_network(text)))
     except ValueError:
         pass
     try:
-        meant = ip_interface(text)
+        interface = ip_interface(text)
     except ValueError:
         raise PydanticCustomError(
             "network", "must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"
@@ -76,80 +74,79 @@ def _network(text: str) -> str:
     raise PydanticCustomError(
         "network",
         "has an address inside its network: write {network} for all of it or {address}",
-        {"network": str(meant.network), "address": str(meant.ip)},
+        {"network": str(interface.network), "address": str(interface.ip)},
     )
 
 
-def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """The network of IPv4 that IPv6 spells (`::ffff:`), where it does: what is compared with it is
-    of IPv4 too."""
-    if isinstance(network, IPv4Network) or not network.subnet_of(_MAPPED):
+def _to_ipv4(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """An IPv4-mapped network as IPv4, like the addresses that it is compared with."""
+    if isinstance(network, IPv4Network) or not network.subnet_of(_IPV4_MAPPED):
         return network
     address = network.network_address.packed[-4:]
-    return IPv4Network((address, network.prefixlen - _MAPPED.prefixlen))
+    return IPv4Network((address, network.prefixlen - _IPV4_MAPPED.prefixlen))
 
 
-def _multiplier(text: str) -> str:
-    if not _MULTIPLIER.fullmatch(text) or Decimal(text) > _HIGHEST_MULTIPLIER:
+def _normalize_multiplier(text: str) -> str:
+    if not _MULTIPLIER.fullmatch(text) or Decimal(text) > _MAX_MULTIPLIER:
         raise PydanticCustomError(
             "multiplier", "must be a number from 0 to 1000000 with at most 9 decimals, such as 1.25"
         )
-    whole, _, decimals = text.partition(".")
+    integer, _, decimals = text.partition(".")
     decimals = decimals.rstrip("0")
-    return f"{int(whole)}.{decimals}" if decimals else str(int(whole))
+    return f"{int(integer)}.{decimals}" if decimals else str(int(integer))
 
 
-def _key(key: str) -> str:
-    if len(key) < _SHORTEST_KEY:
+def _check_key(key: str) -> str:
+    if len(key) < _MIN_KEY_LENGTH:
         raise PydanticCustomError(
-            "key", "must have at least {least} characters", {"least": _SHORTEST_KEY}
+            "key", "must have at least {least} characters", {"least": _MIN_KEY_LENGTH}
         )
     if not (key.isascii() and key.isprintable() and " " not in key):
         raise PydanticCustomError("key", "may have letters, digits and ASCII signs only")
-    return key if _PLAIN_KEY.fullmatch(key) else _no_formula(key)
+    return key if _OPAQUE_KEY.fullmatch(key) else _check_no_formula(key)
 
 
 KeyName = Annotated[
     str,
     Field(min_length=1, max_length=100),
-    AfterValidator(_trimmed),
-    AfterValidator(_printable),
-    AfterValidator(_no_formula),
+    AfterValidator(_check_text),
+    AfterValidator(_check_no_formula),
 ]
-GroupName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_group_name)]
-Note = Annotated[
-    str, Field(min_length=1, max_length=500), AfterValidator(_trimmed), AfterValidator(_printable)
-]
+GroupName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_group_name)]
+Note = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_text)]
+
 ModelPattern = Annotated[
     str,
     Field(min_length=1, max_length=200),
-    AfterValidator(_trimmed),
-    AfterValidator(_printable),
-    AfterValidator(_pattern),
+    AfterValidator(_check_text),
+    AfterValidator(_check_pattern),
 ]
 ModelPatterns = Annotated[list[ModelPattern], Field(min_length=1, max_length=1000)]
 
-Network = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_network)]
+Network = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_normalize_network)]
 Networks = Annotated[list[Network], Field(min_length=1, max_length=1000)]
-"""Networks; a bare address is the network of that address alone."""
+"""A bare address is the network of that address alone."""
 
 UserAgent = Annotated[
-    str, Field(max_length=200), AfterValidator(_printable), AfterValidator(validate_agent_pattern)
+    str,
+    Field(max_length=200),
+    AfterValidator(_check_printable),
+    AfterValidator(validate_agent_pattern),
 ]
 UserAgents = Annotated[list[UserAgent], Field(min_length=1, max_length=100)]
-"""Beginnings of user agents, or regular expressions behind `re:`; "" is the beginning of all."""
+"""Prefixes of user agents ("" matches all), or regular expressions after `re:`."""
 
-Multiplier = Annotated[str, AfterValidator(_multiplier)]
-"""A decimal number as text: a binary one would not be what was written."""
+Multiplier = Annotated[str, AfterValidator(_normalize_multiplier)]
+"""A decimal number as text, so that it stays exact."""
 
 Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Budget = Annotated[int, Field(ge=0, le=10**18, strict=True)]
 """In micro-units."""
 
-Timestamp = Annotated[int, Field(ge=0, le=_LATEST, strict=True)]
+Timestamp = Annotated[int, Field(ge=0, le=_MAX_TIMESTAMP, strict=True)]
 """In Unix microseconds."""
-QueryTimestamp = Annotated[int, Field(ge=0, le=_LATEST)]
-"""The same where it may be written as text, as in a query."""
+QueryTimestamp = Annotated[int, Field(ge=0, le=_MAX_TIMESTAMP)]
+"""The same, but text is accepted, as in a query."""
 
-ExistingKey = Annotated[str, Field(max_length=500), AfterValidator(_key)]
-"""A secret that exists already."""
+ExistingKey = Annotated[str, Field(max_length=500), AfterValidator(_check_key)]
+"""A secret that clients already use."""

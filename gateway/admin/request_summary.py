@@ -1,7 +1,6 @@
-"""An exchange told in sentences: who was asked and why, what came of it, what was done then.
+"""Summarises a request in sentences: warnings, affinity, attempts, response, cost.
 
-It must not know where rows come from, nor how a screen looks. Words of the ledger that it does not
-know are told as they are.
+Stored values without a text of their own appear as they are.
 """
 
 from __future__ import annotations
@@ -14,149 +13,135 @@ from gateway.config import Money
 from gateway.store.records import ExchangeState
 
 RowFields = dict[str, Any]
-"""A row of an exchange or of an attempt, by column."""
+"""A row of a request or of an attempt, by column."""
 
 Section = tuple[str, Sequence[str]]
-"""A sentence, and those that explain it."""
+"""A sentence and its details."""
 
-_NO_ANSWER: Final = 499
-"""The status of a row whose client left before it got any."""
+_CLIENT_DISCONNECTED: Final = 499
 
-_BLAMED: Final = {
-    "client": "the client's request is at fault",
-    "account": "the account is at fault",
-    "capacity": "nothing is at fault but the load",
-    "transport": "the line is at fault",
-    "upstream": "the upstream is at fault",
+_BLAME_TEXT: Final = {
+    "client": "client error",
+    "account": "account error",
+    "capacity": "rate limited or overloaded",
+    "transport": "network error",
+    "upstream": "upstream error",
 }
-_EFFECTS: Final = {
-    "none": "nothing counts against the account",
-    "failure": "it counts as a failure of the account",
-    "cool": "the account rests for a while",
-    "open": "the account is not asked for this model for a while",
-    "ban": "the account is not asked for a while",
+_PENALTY_TEXT: Final = {
+    "none": "no penalty for the account",
+    "failure": "counted as a failure of the account",
+    "cool": "cooldown of the account for this model",
+    "open": "circuit opened for this model",
+    "ban": "account unavailable for all models",
 }
-_NEXT: Final = {
-    "other account": "Then another account was asked.",
-    "same account": "Then the same account was asked again.",
-    "gave up": "Then the gateway gave up.",
-    "told the client": "Then the client was told.",
+_NEXT_TEXT: Final = {
+    "other account": "Next: another account.",
+    "same account": "Next: the same account again.",
+    "told the client": "Next: the error is sent to the client.",
 }
-_COUNTED: Final = {
-    "upstream": "The upstream counted the tokens.",
-    "estimated": "The tokens are estimated: no upstream told how many there were.",
+_USAGE_TEXT: Final = {
+    "upstream": "Tokens reported by the upstream.",
+    "estimated": "Tokens estimated: the upstream did not report all of them.",
 }
 
 
 def headline(row: RowFields, key: str, at: str) -> str:
-    """Who asked for what, `at` what time; `key` is the name of the client's key."""
-    asked = f"{key} asked {row['endpoint']} for {row['model'] or 'no model'}"
-    return f"{asked} at {at}."
+    """`key` is the name of the client's key, `at` the formatted time."""
+    model = f" for {row['model']}" if row["model"] else ""
+    return f"{key} called {row['endpoint']}{model} at {at}."
 
 
 def sections(row: RowFields, attempts: Sequence[RowFields], money: Money) -> Iterator[Section]:
-    """From the conversation's account to what it cost, in the order in which it happened."""
+    """In the order of the events."""
     if row["notes"]:
-        yield f"What was odd and let pass: {row['notes']}.", ()
+        yield f"Warnings: {row['notes']}.", ()
     if row["affinity"]:
         yield _affinity(row), ()
     for number, attempt in enumerate(attempts, 1):
-        yield f"{number}. {_asked(attempt)}", tuple(_outcome(attempt))
-    if not attempts:
-        yield _intended(row), ()
+        yield f"{number}. {_candidate(attempt)}", tuple(_outcome(attempt))
+    if not attempts:  # it is running, or has none
+        yield _upstream(row), ()
     if row["state"] == ExchangeState.RUNNING:
-        yield "It has not ended.", tuple(_expected(row, money))
+        yield "Still running.", tuple(_expected_cost(row, money))
         return
-    yield _end(row), ()
-    yield _cost(row, money), tuple(_reckoning(row))
+    yield _response(row), ()
+    yield _cost(row, money), tuple(_billing_details(row))
 
 
 def _affinity(row: RowFields) -> str:
-    known = f"The conversation is known by its {row['affinity']}"
     kept = row["affinity_kept"]
     if kept is None:
-        return f"{known}."
-    if kept == "yes":
-        return f"{known} and kept its account."
-    return f"{known} and did not keep its account: {kept.removeprefix('no: ')}."
+        return f"Session affinity by {row['affinity']}."
+    account = "kept" if kept == "yes" else f"not kept ({kept.removeprefix('no: ')})"
+    return f"Session affinity by {row['affinity']}: account {account}."
 
 
-def _intended(row: RowFields) -> str:
-    """What a row alone tells: of one that is open, or was written before attempts were."""
+def _upstream(row: RowFields) -> str:
     if row["channel"] is None:
-        return "No upstream was asked."
-    return f"{row['channel']}/{row['account']} was asked for {row['upstream_model']}."
+        return "No upstream was called."
+    return f"{row['channel']}/{row['account']} with {row['upstream_model']}."
 
 
-def _asked(attempt: RowFields) -> str:
-    who = f"{attempt['channel']}/{attempt['account']} was asked for {attempt['upstream_model']}"
-    how = f"({attempt['format']}, {attempt['lane']})"
-    return f"{who} {how} after {format_duration(attempt['started_us'])}: {attempt['reason']}."
+def _candidate(attempt: RowFields) -> str:
+    account = f"{attempt['channel']}/{attempt['account']} with {attempt['upstream_model']}"
+    lane = f"({attempt['format']}, {attempt['lane']})"
+    return f"{account} {lane} at {format_duration(attempt['started_us'])}: {attempt['reason']}."
 
 
 def _outcome(attempt: RowFields) -> Iterator[str]:
-    yield _answer(attempt)
+    response = f"Response {attempt['status']}" if attempt["status"] else "No response"
+    error = f": {attempt['error']}" if attempt["error"] else "."
+    yield f"{response} {_timing(attempt)}{error}"
     if attempt["verdict"] != "ok":
-        yield _verdict(attempt)
+        blame, penalty = attempt["blame"], attempt["effect"]
+        texts = (_BLAME_TEXT.get(blame, blame), _PENALTY_TEXT.get(penalty, penalty))
+        details = ", ".join(text for text in texts if text)
+        yield f"Verdict: {attempt['verdict']}" + (f" ({details})." if details else ".")
     if attempt["next"]:
-        yield _NEXT.get(attempt["next"], f"Then: {attempt['next']}.")
+        yield _NEXT_TEXT.get(attempt["next"], f"Next: {attempt['next']}.")
 
 
-def _answer(attempt: RowFields) -> str:
-    took, first = format_duration(attempt["total_us"]), format_duration(attempt["first_event_us"])
-    came = f"It answered {attempt['status']}" if attempt["status"] else "No answer came"
-    said = f": {attempt['error']}" if attempt["error"] else "."
-    event = f", its first event after {first}" if first else ""
-    return f"{came} in {took}{event}{said}"
+def _timing(row: RowFields) -> str:
+    first_event = format_duration(row["first_event_us"])
+    ttft = f", TTFT {first_event}" if first_event else ""
+    return f"in {format_duration(row['total_us'])}{ttft}"
 
 
-def _verdict(attempt: RowFields) -> str:
-    blame, effect = attempt["blame"], attempt["effect"]
-    meant = [_BLAMED.get(blame, blame), _EFFECTS.get(effect, effect)]
-    because = " and ".join(each for each in meant if each)
-    return f"Judged as {attempt['verdict']}" + (f": {because}." if because else ".")
-
-
-def _end(row: RowFields) -> str:
-    """What the client got."""
+def _response(row: RowFields) -> str:
     if row["state"] == ExchangeState.INTERRUPTED:
-        return "The gateway died before the end, so what the client got is not known: interrupted."
+        return "Interrupted: the gateway exited before the end; the client's response is unknown."
     status, code = row["status"], row["error_code"]
-    got = str(status) if status and status != _NO_ANSWER else "nothing"
-    told = f"{got} ({code})" if code else got
-    first = format_duration(row["first_event_us"])
-    event = f", the first event after {first}" if first else ""
-    return f"The client got {told} in {format_duration(row['total_us'])}{event}: {row['state']}."
+    sent = str(status) if status and status != _CLIENT_DISCONNECTED else "none"
+    error = f" ({code})" if code else ""
+    return f"Response to the client: {sent}{error} {_timing(row)}: {row['state']}."
 
 
-def _expected(row: RowFields, money: Money) -> Iterator[str]:
+def _expected_cost(row: RowFields, money: Money) -> Iterator[str]:
     if row["expected_input_tokens"]:
-        tokens, micro = row["expected_input_tokens"], row["expected_micro"]
-        yield (
-            f"Its prompt is thought to be {format_count(tokens)} tokens and to cost"
-            f" {format_cost(micro, money)}: that is billed should nothing more be known."
-        )
+        tokens = format_count(row["expected_input_tokens"])
+        cost = format_cost(row["expected_micro"], money)
+        yield f"Estimated prompt: {tokens} tokens, {cost}; billed if the usage stays unknown."
 
 
 def _cost(row: RowFields, money: Money) -> str:
     if row["usage_source"] == "none":
-        return "No tokens were counted, and it cost nothing."
-    read, written = row["cache_read_tokens"], row["cache_write_tokens"]
+        return "No tokens, no cost."
     hour = row["cache_write_1h_tokens"]
-    kept = f", {format_count(hour)} of them for an hour" if hour else ""
+    for_an_hour = f", {format_count(hour)} of them for an hour" if hour else ""
     return (
-        f"It cost {format_cost(row['cost_micro'], money)}:"
+        f"Cost: {format_cost(row['cost_micro'], money)} for"
         f" {format_count(row['input_tokens'])} input tokens"
-        f" ({format_count(read)} read from the cache, {format_count(written)} written to it{kept})"
+        f" ({format_count(row['cache_read_tokens'])} read from the cache,"
+        f" {format_count(row['cache_write_tokens'])} written to it{for_an_hour})"
         f" and {format_count(row['output_tokens'])} output tokens"
-        f" ({format_count(row['reasoning_tokens'])} of reasoning)."
+        f" ({format_count(row['reasoning_tokens'])} for reasoning)."
     )
 
 
-def _reckoning(row: RowFields) -> Iterator[str]:
-    """Whose figures these are, and what they were multiplied by."""
-    if row["usage_source"] == "none":
+def _billing_details(row: RowFields) -> Iterator[str]:
+    source = row["usage_source"]
+    if source == "none":
         return
-    yield _COUNTED.get(row["usage_source"], f"The tokens were counted by: {row['usage_source']}.")
+    yield _USAGE_TEXT.get(source, f"Tokens counted by: {source}.")
     if row["tariff"]:
-        yield f"Multiplied by: {row['tariff']}."
+        yield f"Multipliers: {row['tariff']}."

@@ -1,7 +1,4 @@
-"""Has old rows of the ledger deleted, as the configuration in force says, while the gateway serves.
-
-It must not know what is in them.
-"""
+"""Deletes rows of the request log that are older than `logs.keep`."""
 
 from __future__ import annotations
 
@@ -16,15 +13,14 @@ from gateway.store.database import Database
 from gateway.store.retention import delete_before
 
 CHECK_INTERVAL: Final = 600.0
-"""Seconds between two looks at what is too old; rows go by whole hours."""
+"""Seconds."""
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def run_retention(runtime: Runtime, database: Database) -> AsyncIterator[None]:
-    """Until the block ends."""
-    task = asyncio.ensure_future(_keep(runtime, database))
+    task = asyncio.ensure_future(_run(runtime, database))
     try:
         yield
     finally:
@@ -32,21 +28,21 @@ async def run_retention(runtime: Runtime, database: Database) -> AsyncIterator[N
         await asyncio.wait({task})
 
 
-async def _keep(runtime: Runtime, database: Database) -> NoReturn:
+async def _run(runtime: Runtime, database: Database) -> NoReturn:
     while True:
         try:
             await delete_old_rows(runtime, database)
-        except Exception:  # a full disk, say: it is tried again
-            log.exception("old rows of the ledger could not be deleted")
+        except Exception:  # such as a full disk: the next round tries again
+            log.exception("old rows of the request log could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)
 
 
 async def delete_old_rows(runtime: Runtime, database: Database) -> int:
-    """Deletes what is too old now, and tells how many rows that were."""
+    """Returns the number of deleted rows, which are those of whole hours."""
     keep = runtime.config.logs.keep
     if keep is None:
         return 0
     deleted = await delete_before(database, runtime.now() - int(keep * 1e6))
     if deleted:
-        log.info("%d rows of requests were older than logs.keep and are deleted", deleted)
+        log.info("deleted %d rows of the request log that were older than logs.keep", deleted)
     return deleted

@@ -70,8 +70,8 @@ async def test_old_rows_go_and_what_they_came_to_stays(
         at(house, 6)
         assert await clean(house) == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "2 rows of requests were older than logs.keep and are deleted",
-        "1 rows of requests were older than logs.keep and are deleted",
+        "deleted 2 rows of the request log that were older than logs.keep",
+        "deleted 1 rows of the request log that were older than logs.keep",
     ]
 
 

@@ -99,7 +99,7 @@ async def test_without_scripts_all_of_it_works(
         assert await person.page.locator("#rows tr").count() == 1
         assert not await person.page.get_by_role("button", name="Live").count()
         await person.page.locator("#rows a").click()
-        assert "The client got 200" in await person.page.inner_text("main")
+        assert "Response to the client: 200" in await person.page.inner_text("main")
         await person.page.go_back()
         await person.page.goto("/console/tokens")
         await person.page.get_by_role("link", name="no scripts").click()

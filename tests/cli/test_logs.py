@@ -123,13 +123,13 @@ def test_the_table_for_people(shell: CommandRunner, token_id: str) -> None:
 def test_one_request_in_full(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "show", request_id(2))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
-    assert story[0].startswith("alice asked /v1/messages for beta-5.4 at ")
+    assert story[0].startswith("alice called /v1/messages for beta-5.4 at ")
     assert told(story[1:]) == [
-        "main/a1 was asked for alpha-sonnet-4-6.",
-        "The client got 503 (server_is_overloaded) in 1.2 s, the first event after 350 ms: error.",
-        "It cost 0 units: 100 input tokens (40 read from the cache, 10 written to it)"
-        " and 7 output tokens (3 of reasoning).",
-        "The upstream counted the tokens.",
+        "main/a1 with alpha-sonnet-4-6.",
+        "Response to the client: 503 (server_is_overloaded) in 1.2 s, TTFT 350 ms: error.",
+        "Cost: 0 units for 100 input tokens (40 read from the cache, 10 written to it)"
+        " and 7 output tokens (3 for reasoning).",
+        "Tokens reported by the upstream.",
     ]
     assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
     assert r"no \x1b[31m[bold]room\u202e" in result.stdout
@@ -163,20 +163,19 @@ def test_the_story_of_a_failover(shell: CommandRunner) -> None:
     result = shell("logs", "show", request_id(1))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
     assert told(story[1:]) == [
-        "The conversation is known by its prompt_cache_key and did not keep its account: cooling.",
-        r"1. main/a\u202e1 was asked for alpha-sonnet-4-6 (messages, native) after 2 ms:"
+        "Session affinity by prompt_cache_key: account not kept (cooling).",
+        r"1. main/a\u202e1 with alpha-sonnet-4-6 (messages, native) at 2 ms:"
         " the conversation's own.",
-        r'It answered 429 in 120 ms: {"error": "no \x1b[31m[bold]room\u202e"}',
-        "Judged as rate limited: nothing is at fault but the load"
-        " and the account rests for a while.",
-        "Then another account was asked.",
-        "2. main/b2 was asked for alpha-sonnet-4-6 (messages, native) after 125 ms:"
-        " next by weight.",
-        "It answered 200 in 1.2 s, its first event after 348 ms.",
-        "The client got 200 in 1.2 s, the first event after 350 ms: ok.",
-        "It cost 0 units: 100 input tokens (40 read from the cache, 10 written to it)"
-        " and 7 output tokens (3 of reasoning).",
-        "The upstream counted the tokens.",
+        r'Response 429 in 120 ms: {"error": "no \x1b[31m[bold]room\u202e"}',
+        "Verdict: rate limited (rate limited or overloaded,"
+        " cooldown of the account for this model).",
+        "Next: another account.",
+        "2. main/b2 with alpha-sonnet-4-6 (messages, native) at 125 ms: next by weight.",
+        "Response 200 in 1.2 s, TTFT 348 ms.",
+        "Response to the client: 200 in 1.2 s, TTFT 350 ms: ok.",
+        "Cost: 0 units for 100 input tokens (40 read from the cache, 10 written to it)"
+        " and 7 output tokens (3 for reasoning).",
+        "Tokens reported by the upstream.",
     ]
     assert ["attempts", "2"] in [line.split() for line in table]
     assert "\x1b" not in result.stdout
@@ -205,29 +204,29 @@ def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
         record(gateway, (intent(4, minted, **running), None))
         story = shell("logs", "show", request_id(4)).stdout.split("\n\n")[0]
         assert told(story.splitlines())[-2:] == [
-            "It has not ended.",
-            "Its prompt is thought to be 5\u202f000 tokens and to cost 12\u202f500 units:"
-            " that is billed should nothing more be known.",
+            "Still running.",
+            "Estimated prompt: 5\u202f000 tokens, 12\u202f500 units;"
+            " billed if the usage stays unknown.",
         ]
     file = tmp_path / "channels.yaml"
     file.write_text("money: {unit_price: 0.000002, currency: EUR}\n")
     result = shell("logs", "show", request_id(1), "--config", str(file))
     story, table = result.stdout.split("\n\n")
     lines = told(story.splitlines())
-    assert lines[1] == "What was odd and let pass: user agent observed."
+    assert lines[1] == "Warnings: user agent observed."
     assert lines[-3:] == [
-        "It cost 61\u202f728.5 units (0.1235 EUR): 12\u202f345 input tokens"
+        "Cost: 61\u202f728.5 units (0.1235 EUR) for 12\u202f345 input tokens"
         " (40 read from the cache, 10 written to it, 4 of them for an hour)"
-        " and 7 output tokens (3 of reasoning).",
-        "The upstream counted the tokens.",
-        "Multiplied by: model 2.5, group 2.",
+        " and 7 output tokens (3 for reasoning).",
+        "Tokens reported by the upstream.",
+        "Multipliers: model 2.5, group 2.",
     ]
     assert "61728500000 (61\u202f728.5 units)" in table
     lines = told(shell("logs", "show", request_id(2)).stdout.split("\n\n")[0].splitlines())
-    assert lines[-2].startswith("It cost 1 unit: 100 input tokens")
-    assert lines[-1] == "The tokens are estimated: no upstream told how many there were."
+    assert lines[-2].startswith("Cost: 1 unit for 100 input tokens")
+    assert lines[-1] == "Tokens estimated: the upstream did not report all of them."
     lines = told(shell("logs", "show", request_id(3)).stdout.split("\n\n")[0].splitlines())
-    assert lines[-1] == "No tokens were counted, and it cost nothing."
+    assert lines[-1] == "No tokens, no cost."
     titles, *rows = shell("logs", "list").stdout.splitlines()
     start, end = titles.index("Output") + len("Output"), titles.index("Units") + len("Units")
     assert [row[start:end].strip() for row in rows] == ["0", "0", "~1", "61\u202f728.5"]
@@ -247,7 +246,7 @@ def test_a_long_value_widens_no_other_line(shell: CommandRunner) -> None:
 
 
 def test_one_request_that_still_runs(shell: CommandRunner, token_id: str) -> None:
-    assert "It has not ended." in shell("logs", "show", request_id(3)).stdout
+    assert "Still running." in shell("logs", "show", request_id(3)).stdout
 
 
 def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:

@@ -21,9 +21,9 @@ async def test_a_story_with_every_field(
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert shown.status == 200
     for words in (
-        "tests asked /v1/chat/completions for",
-        "was asked for upstream-model (chat, native)",
-        "The client got 200 in",
+        "tests called /v1/chat/completions for",
+        "with upstream-model (chat, native)",
+        "Response to the client: 200 in",
         "waiting for the first event of chat-main/account-of-the-house",
     ):
         assert words in shown.text
@@ -85,5 +85,5 @@ async def test_a_request_that_was_refused(house: RunningGateway, visitor: Visito
     await house.post(Format.MESSAGES, model="no-such-model")
     row = await house.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "No upstream was asked." in shown.text
+    assert "No upstream was called." in shown.text
     assert ALPHA not in shown.text
