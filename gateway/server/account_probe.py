@@ -114,7 +114,7 @@ async def _send_probe(runtime: Runtime, snapshot: Snapshot, candidate: Candidate
         query="",
         input_tokens=runtime.input_estimates.estimate(candidate.model, prompt),
     )
-    attempt = TranslatedAttempt(runtime, request, candidate, streamed=True)
+    attempt = TranslatedAttempt(runtime, request, candidate)
     sending = snapshot.upstream.send(
         candidate, attempt.payload, attempt.forwarded_headers, attempt.query
     )

@@ -6,7 +6,7 @@ The two lanes have one interface; nothing outside this module tells them apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,10 +20,11 @@ from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot
 from gateway.server.client_errors import client_error, may_forward
-from gateway.server.headers import dropped_header, response_headers_to_forward, version_header
+from gateway.server.exchange_record import format_dropped
+from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
-from gateway.wire.codec import Codec, Decoder, ReplyMetadata
+from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
 from gateway.wire.object_edit import edit_object
@@ -37,9 +38,6 @@ from gateway.wire.translator import (
     encode_reply,
     with_estimated_usage,
 )
-
-JSON: Final = "application/json"
-EVENT_STREAM: Final = "text/event-stream"
 
 _MAX_EXCERPT: Final = 2048
 _MAX_ERROR_TEXT: Final = 500
@@ -57,12 +55,15 @@ _CHECKED_FIELDS: Final = (
 
 @value(kw_only=True)
 class CompleteReply:
-    """A reply that is complete before anything is sent: `output_chars` is its length in characters,
-    counted only where the upstream reported no output tokens, `parse_error` what could not be read
-    of it, `dropped` what the client's format cannot express, `id` the upstream's name of it."""
+    """A reply that is complete before anything is sent, as a JSON body or as all frames of a
+    stream.
+
+    `output_chars` is its length in characters, counted only where the upstream reported no output
+    tokens; `parse_error` what could not be read of it; `dropped` what the client's format cannot
+    express; `id` the upstream's name of it.
+    """
 
     body: bytes
-    content_type: str = JSON
     stop: StopReason | None = None
     usage: Usage | None = None
     output_chars: int = 0
@@ -88,135 +89,153 @@ class ClientRequest:
     query: str
     input_tokens: int
 
+    def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
+        """Of a reply that the gateway writes itself; `now` is in unix microseconds."""
+        return ReplyMetadata(
+            reply_id=self.request_id.removeprefix(_REQUEST_ID_PREFIX),
+            created=now // 1_000_000,
+            origin=candidate.target.origin,
+            input_tokens=self.input_tokens,
+        )
+
+    def render_reply(
+        self, reply: Reply, metadata: ReplyMetadata, usage: Usage | None, *, stream: bool
+    ) -> CompleteReply:
+        """`usage` is what the upstream reported; where the reply has none, the client receives an
+        estimate."""
+        estimated = with_estimated_usage(reply, metadata.input_tokens)
+        if stream:
+            encoder = self.codec.encoder(self.prompt, metadata)
+            body, dropped = encode_reply(estimated, encoder), encoder.dropped
+        else:
+            data, dropped = self.codec.render_reply(estimated, self.prompt, metadata)
+            body = orjson.dumps(data)
+        output_chars = count_output_chars(reply, usage)
+        return CompleteReply(
+            body=body, stop=reply.stop, usage=usage, output_chars=output_chars, dropped=dropped
+        )
+
     def ping(self) -> bytes:
         """A keep-alive for the client before its reply has begun."""
         return self.codec.rewriter(self.prompt).ping()
 
 
-class StreamCollector:
-    """A stream that becomes one body, for upstreams that only stream: `receive` its bytes until
-    `is_done`, or until they end and `close` it."""
-
-    __slots__ = ("_collector", "_metadata", "_request", "_translator")
-
-    def __init__(
-        self,
-        request: ClientRequest,
-        metadata: ReplyMetadata,
-        decoder: Decoder,
-        transformer: EventTransformer | None = None,
-    ) -> None:
-        self._request = request
-        self._metadata = metadata
-        self._collector = ReplyCollector()
-        self._translator = CrossFormatTranslator(
-            decoder, self._collector, transformer, input_tokens=metadata.input_tokens
-        )
-
-    @property
-    def is_done(self) -> bool:
-        return self._translator.end is not None or self._translator.failure is not None
-
-    def receive(self, chunk: bytes) -> None:
-        self._translator.receive(chunk)
-
-    def close(self) -> None:
-        self._translator.close()
-
-    def reply(self) -> CompleteReply:
-        """Raises `AttemptFailed` where the stream was not complete."""
-        translator = self._translator
-        if translator.failure is not None:
-            raise AttemptFailed(translator.failure)
-        return render_body(self._request, self._metadata, self._collector.reply, translator.usage)
-
-
 class Attempt(ABC):
-    """`payload`, `forwarded_headers` and `query` go to the upstream, and ask for a stream where
-    `streamed`; `dropped` names what does not go."""
+    """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
+    `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
+    does not go."""
 
     payload: bytes
     forwarded_headers: Mapping[str, str]
     query: str
     dropped: Set[str] = frozenset()
 
-    def __init__(
-        self, runtime: Runtime, request: ClientRequest, candidate: Candidate, *, streamed: bool
-    ) -> None:
-        """Asks for a stream where the client does or where `streamed`, for upstreams that only
-        stream."""
+    _client_fields: Collection[str] | None = None
+    """The fields of the client's body, where the upstream gets others."""
+    _transformer: EventTransformer | None = None
+
+    def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
         prompt = request.prompt
-        if streamed and not prompt.stream:
-            prompt = replace(prompt, stream=True)
-        self.streamed = prompt.stream
+        self.channel = channel = request.snapshot.upstream.channel(candidate)
+        self.streamed = (
+            prompt.stream
+            or channel.stream == "force"
+            or (candidate.channel, candidate.target.model) in runtime.stream_only
+        )
         self._runtime = runtime
         self._request = request
         self._candidate = candidate
-        self._prompt = prompt
-        self._redact: Callable[[str], str] = request.snapshot.redactor.redact_all
+        self._codec = CODECS[candidate.format]
+        self._prompt = prompt if self.streamed == prompt.stream else replace(prompt, stream=True)
 
     @property
     def is_finished(self) -> bool:
         """Whether the reply is complete although the upstream may still send more of it."""
-        return False
+        return self._transformer is not None and self._transformer.finished
 
     @abstractmethod
-    def translator(self) -> Translator: ...
+    def translator(self) -> Translator:
+        """Of the upstream's stream to the client's."""
 
     @abstractmethod
     def parse_body(self, body: bytes) -> CompleteReply:
         """The reply of an upstream's JSON body. Raises `AttemptFailed` where it is none."""
-
-    def body_as_stream(self, body: bytes) -> CompleteReply:
-        """The same as the stream that the client asked for."""
-        with map_parse_errors(body):
-            reply = self._parse_reply(body)
-            return render_stream(self._request, self._metadata(), reply, reply.usage)
-
-    @abstractmethod
-    def collector(self) -> StreamCollector: ...
 
     @abstractmethod
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         """What the client's response has besides the gateway's own headers; `dropped` is of the
         reply."""
 
-    @abstractmethod
+    def body_as_stream(self, body: bytes) -> CompleteReply:
+        """As `parse_body`, for a client that requested a stream."""
+        with map_parse_errors(body):
+            reply = self._parse_reply(body)
+            return self._render_reply(reply, reply.usage, stream=True)
+
+    def collecting_translator(self, collector: ReplyCollector) -> CrossFormatTranslator:
+        """Of the upstream's stream to one reply."""
+        input_tokens = self._request.input_tokens
+        return CrossFormatTranslator(
+            self._codec.decoder(), collector, self._transformer, input_tokens=input_tokens
+        )
+
+    def collected_reply(
+        self, collector: ReplyCollector, translator: CrossFormatTranslator
+    ) -> CompleteReply:
+        """Raises `AttemptFailed` where the stream was not complete."""
+        if translator.failure is not None:
+            raise AttemptFailed(translator.failure)
+        return self._render_reply(collector.reply, translator.usage)
+
     def client_error(self, failure: Failure) -> GatewayError:
         """What the client receives instead of a reply."""
+        snapshot = self._request.snapshot
+        redact, policy = snapshot.redactor.redact_all, snapshot.failure_policy
+        return client_error(failure, redact, self._client_fields, policy=policy)
 
-    @abstractmethod
-    def _parse_reply(self, body: bytes) -> Reply: ...
+    def _parse_reply(self, body: bytes) -> Reply:
+        return self._codec.parse_reply(parse_json_object(body))
+
+    def _render_reply(
+        self, reply: Reply, usage: Usage | None, *, stream: bool = False
+    ) -> CompleteReply:
+        return self._request.render_reply(reply, self._metadata(), usage, stream=stream)
 
     def _metadata(self) -> ReplyMetadata:
-        return reply_metadata(self._runtime, self._request, self._candidate)
+        return self._request.reply_metadata(self._candidate, self._runtime.now())
+
+    def _with_params(self, body: Payload) -> Payload:
+        """The body with the channel's `params`; None removes a field."""
+        params = self.channel.params
+        if not params:
+            return body
+        kept = {name: value for name, value in body.items() if name not in params}
+        return kept | {name: value for name, value in params.items() if value is not None}
 
 
 class NativeAttempt(Attempt):
     """Client and upstream share the format: the client's body goes with the upstream's name of the
     model, the reply comes back with the client's, and nothing else changes."""
 
-    def __init__(
-        self, runtime: Runtime, request: ClientRequest, candidate: Candidate, *, streamed: bool
-    ) -> None:
-        super().__init__(runtime, request, candidate, streamed=streamed)
+    def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
+        super().__init__(runtime, request, candidate)
         body = request.body
         if self._prompt is not request.prompt:
             body = body | {"stream": True}
-        patched = request.codec.patch_prompt(body, self._prompt, candidate.target)
-        patched = apply_params(patched, request, candidate)
+        patched = self._codec.patch_prompt(body, self._prompt, candidate.target)
+        patched = self._with_params(patched)
         edited = edit_object(request.raw_body, request.body, patched, _CHECKED_FIELDS)
         self.payload = write_object(patched) if edited is None else edited
         self.forwarded_headers, self.query = request.forwarded_headers, request.query
 
     def translator(self) -> NativeTranslator:
-        codec = self._request.codec
-        rewriter = codec.rewriter(self._request.prompt)
-        return NativeTranslator(codec.decoder(), rewriter, self._redact, may_forward)
+        rewriter = self._codec.rewriter(self._request.prompt)
+        redact = self._request.snapshot.redactor.redact_all
+        return NativeTranslator(self._codec.decoder(), rewriter, redact, may_forward)
 
     def parse_body(self, body: bytes) -> CompleteReply:
         """The upstream's bytes, unchanged but for the model's name."""
-        codec = self._request.codec
+        codec = self._codec
         data = parse_json_object(body)
         stop: StopReason | None = None
         usage: Usage | None = None
@@ -244,43 +263,27 @@ class NativeAttempt(Attempt):
             id=id if isinstance(id, str) else "",
         )
 
-    def collector(self) -> StreamCollector:
-        return StreamCollector(self._request, self._metadata(), self._request.codec.decoder())
-
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         return response_headers_to_forward(response)
-
-    def client_error(self, failure: Failure) -> GatewayError:
-        policy = self._request.snapshot.failure_policy
-        return client_error(failure, self._redact, policy=policy)
-
-    def _parse_reply(self, body: bytes) -> Reply:
-        return self._request.codec.parse_reply(parse_json_object(body))
 
 
 class TranslatedAttempt(Attempt):
     """The prompt is rendered for the upstream, and the reply for the client."""
 
-    def __init__(
-        self, runtime: Runtime, request: ClientRequest, candidate: Candidate, *, streamed: bool
-    ) -> None:
+    def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
         """Raises `UnsupportedField`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
-        super().__init__(runtime, request, candidate, streamed=streamed)
+        super().__init__(runtime, request, candidate)
         check_stateless(request.prompt)
-        self._codec = CODECS[candidate.format]
         self._rendering = self._codec.render_prompt(self._prompt, candidate.target)
-        self.payload = write_object(apply_params(self._rendering.body, request, candidate))
+        self.payload = write_object(self._with_params(self._rendering.body))
         self.dropped = self._rendering.dropped
         self.forwarded_headers = version_header(candidate.format, request.snapshot.config.server)
         self.query = ""
         if candidate.format is request.prompt.format:
             self.forwarded_headers |= request.forwarded_headers
             self.query = request.query
+        self._client_fields = request.body.keys()
         self._transformer = event_transformer(request.prompt, self._rendering)
-
-    @property
-    def is_finished(self) -> bool:
-        return self._transformer is not None and self._transformer.finished
 
     def translator(self) -> CrossFormatTranslator:
         metadata = self._metadata()
@@ -296,74 +299,14 @@ class TranslatedAttempt(Attempt):
             reply = self._parse_reply(body)
             if is_empty_reply(reply.stop, reply.usage) and not reply.parts:
                 raise empty_reply()
-            return render_body(self._request, self._metadata(), reply, reply.usage)
-
-    def collector(self) -> StreamCollector:
-        decoder = self._codec.decoder()
-        return StreamCollector(self._request, self._metadata(), decoder, self._transformer)
+            return self._render_reply(reply, reply.usage)
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         dropped = self.dropped | dropped
-        return dropped_header(dropped) if dropped else {}
-
-    def client_error(self, failure: Failure) -> GatewayError:
-        request, policy = self._request, self._request.snapshot.failure_policy
-        return client_error(failure, self._redact, request.body.keys(), policy=policy)
+        return {DROPPED_HEADER: format_dropped(dropped)} if dropped else {}
 
     def _parse_reply(self, body: bytes) -> Reply:
-        reply = self._codec.parse_reply(parse_json_object(body))
-        return transform_reply(reply, self._request.prompt, self._rendering)
-
-
-def reply_metadata(runtime: Runtime, request: ClientRequest, candidate: Candidate) -> ReplyMetadata:
-    """Of a reply that the gateway writes itself."""
-    return ReplyMetadata(
-        reply_id=request.request_id.removeprefix(_REQUEST_ID_PREFIX),
-        created=runtime.now() // 1_000_000,
-        origin=candidate.target.origin,
-        input_tokens=request.input_tokens,
-    )
-
-
-def render_body(
-    request: ClientRequest, metadata: ReplyMetadata, reply: Reply, usage: Usage | None
-) -> CompleteReply:
-    """`usage` is what the upstream reported; where the reply has none, the client receives an
-    estimate."""
-    estimated = with_estimated_usage(reply, metadata.input_tokens)
-    data, dropped = request.codec.render_reply(estimated, request.prompt, metadata)
-    return CompleteReply(
-        body=orjson.dumps(data),
-        stop=reply.stop,
-        usage=usage,
-        output_chars=count_output_chars(reply, usage),
-        dropped=dropped,
-    )
-
-
-def render_stream(
-    request: ClientRequest, metadata: ReplyMetadata, reply: Reply, usage: Usage | None
-) -> CompleteReply:
-    """The same as a stream."""
-    encoder = request.codec.encoder(request.prompt, metadata)
-    frames = encode_reply(with_estimated_usage(reply, metadata.input_tokens), encoder)
-    return CompleteReply(
-        body=frames,
-        content_type=EVENT_STREAM,
-        stop=reply.stop,
-        usage=usage,
-        output_chars=count_output_chars(reply, usage),
-        dropped=encoder.dropped,
-    )
-
-
-def apply_params(body: Payload, request: ClientRequest, candidate: Candidate) -> Payload:
-    """The body with the channel's `params`; None removes a field."""
-    params = request.snapshot.upstream.channel(candidate).params
-    if not params:
-        return body
-    kept = {name: value for name, value in body.items() if name not in params}
-    return kept | {name: value for name, value in params.items() if value is not None}
+        return transform_reply(super()._parse_reply(body), self._request.prompt, self._rendering)
 
 
 def parse_json_object(body: bytes) -> Payload:

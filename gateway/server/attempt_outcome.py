@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Final
 
 from gateway.core.events import Failure
 from gateway.routing.failure_policy import Verdict
 from gateway.routing.health import HealthTicket
 from gateway.routing.ordering import RankedCandidate
-from gateway.runtime import Runtime
 from gateway.server.exchange import Exchange
 from gateway.server.relay import StreamRelay
 from gateway.store.records import AttemptRow
@@ -21,27 +21,13 @@ MAX_ERROR_TEXT: Final = 8192
 class AttemptOutcome:
     """Each ends in exactly one of the methods; `relay` is set where the reply is streamed."""
 
-    __slots__ = (
-        "_exchange",
-        "_loop",
-        "_offset",
-        "_ranked",
-        "_runtime",
-        "_started",
-        "_ticket",
-        "relay",
-    )
+    __slots__ = ("_exchange", "_loop", "_ranked", "_runtime", "_started", "_ticket", "relay")
 
-    def __init__(
-        self, runtime: Runtime, exchange: Exchange, ranked: RankedCandidate, ticket: HealthTicket
-    ) -> None:
-        self._runtime = runtime
-        self._exchange = exchange
-        self._ranked = ranked
-        self._ticket = ticket
+    def __init__(self, exchange: Exchange, ranked: RankedCandidate, ticket: HealthTicket) -> None:
+        self._runtime, self._exchange = exchange.runtime, exchange
+        self._ranked, self._ticket = ranked, ticket
         self._loop = asyncio.get_running_loop()
-        self._offset = exchange.elapsed
-        self._started = self._loop.time()
+        self._started = perf_counter()
         self.relay: StreamRelay | None = None
 
     def succeed(self) -> None:
@@ -80,7 +66,7 @@ class AttemptOutcome:
         verdict: Verdict | None = None,
     ) -> None:
         candidate, relay = self._ranked.candidate, self.relay
-        seconds = self._loop.time() - self._started
+        seconds = perf_counter() - self._started
         first = relay.time_to_first_event if relay is not None else None
         error: str | None = None
         if failure is not None:
@@ -95,7 +81,7 @@ class AttemptOutcome:
                     candidate.format._value_,
                     candidate.lane._value_,
                     self._ranked.reason._value_,
-                    round(self._offset * 1e6),
+                    round((self._started - self._exchange.started_clock) * 1e6),
                     None if first is None else round(first * 1e6),
                     round(seconds * 1e6),
                     status,

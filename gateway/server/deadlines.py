@@ -81,6 +81,15 @@ async def run_with_timeout(runtime: Runtime, seconds: float, work: Awaitable[T])
         raise timeout_error(runtime, seconds) from None
 
 
+async def unless_aborted(runtime: Runtime, work: Awaitable[T]) -> T:
+    """The result of `work`. Raises `ServiceUnavailable` when the gateway aborts meanwhile."""
+    try:
+        with AbortableTimeout(runtime):
+            return await work
+    except TimeoutError:
+        raise ServiceUnavailable from None
+
+
 def timeout_error(runtime: Runtime, seconds: float) -> Exception:
     """The error of a wait of so many seconds that was ended."""
     if runtime.aborting:

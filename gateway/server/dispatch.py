@@ -19,7 +19,6 @@ from gateway.errors import (
     InvalidApiKey,
     NoAvailableAccounts,
     PreviousResponseNotFound,
-    ServiceUnavailable,
     ThreadUnsupported,
     TooManyRequests,
     UnsupportedField,
@@ -34,7 +33,7 @@ from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, Transl
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
 from gateway.server.client_stream import ClientStream
-from gateway.server.deadlines import AbortableTimeout
+from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay, relay_body
@@ -59,14 +58,11 @@ class Dispatch:
         route: Route,
         affinity: Affinity | None,
     ) -> None:
-        self._request = request
-        self._exchange = request[EXCHANGE]
+        self._request, self._exchange = request, request[EXCHANGE]
         self._runtime = runtime = self._exchange.runtime
         self._upstream = client_request.snapshot.upstream
-        self._permit = permit
-        self._client_request = client_request
-        self._route = route
-        self._affinity = affinity
+        self._permit, self._client_request = permit, client_request
+        self._route, self._affinity = route, affinity
         self._loop = asyncio.get_running_loop()
         self._client: ClientStream | None = None
         self._remaining: list[RankedCandidate] = []
@@ -101,11 +97,8 @@ class Dispatch:
             started, limits = self._loop.time(), self._client_request.snapshot.config.limits
             if limits.max_wait is None:
                 raise
-            try:
-                with AbortableTimeout(runtime):
-                    meter.lease = await runtime.queue.acquire_queued(demand, limits, error)
-            except TimeoutError:
-                raise ServiceUnavailable from None
+            queued = runtime.queue.acquire_queued(demand, limits, error)
+            meter.lease = await unless_aborted(runtime, queued)
             self._exchange.queue_time = self._loop.time() - started
             # The key may have been revoked meanwhile.
             if authenticate(self._request, runtime)[0].id != self._permit.token.id:
@@ -167,7 +160,7 @@ class Dispatch:
             ticket = runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
             if ticket is None:
                 return None
-            outcome = AttemptOutcome(runtime, self._exchange, ranked, ticket)
+            outcome = AttemptOutcome(self._exchange, ranked, ticket)
             try:
                 response = await self._start(candidate, attempt, outcome)
             except AccountAtCapacity:
@@ -186,15 +179,8 @@ class Dispatch:
 
     def _build_attempt(self, candidate: Candidate) -> Attempt | None:
         """None where the candidate cannot serve the prompt."""
-        streamed = (
-            self._client_request.prompt.stream
-            or self._upstream.channel(candidate).stream == "force"
-            or (candidate.channel, candidate.target.model) in self._runtime.stream_only
-        )
         try:
-            attempt = _LANES[candidate.lane](
-                self._runtime, self._client_request, candidate, streamed=streamed
-            )
+            attempt = _LANES[candidate.lane](self._runtime, self._client_request, candidate)
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
         except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as error:
@@ -210,14 +196,13 @@ class Dispatch:
         exchange.dropped |= attempt.dropped
         exchange.start_attempt(candidate)
         self._retries.start_attempt(candidate.account_ref)
-        channel = self._upstream.channel(candidate)
         sending = self._upstream.send(
             candidate, attempt.payload, attempt.forwarded_headers, attempt.query
         )
         attempt.payload = b""  # the next attempt has its own
         if self._client is None:
-            return relay_body(self._request, attempt, channel.timeouts, sending)
-        outcome.relay = relay = StreamRelay(self._runtime, exchange, self._client, attempt, channel)
+            return relay_body(self._request, attempt, sending)
+        outcome.relay = relay = StreamRelay(exchange, self._client, attempt)
         return relay.run(self._request, sending)
 
     async def _should_retry(
@@ -242,16 +227,8 @@ class Dispatch:
         if step.action is Action.FAILOVER:
             self._remaining = order_after_failure(self._remaining, verdict, candidate.channel)
         exchange.upstream_time += step.wait
-        await self._wait(step.wait)
+        await unless_aborted(runtime, asyncio.sleep(step.wait))
         return step.action is Action.RETRY
-
-    async def _wait(self, seconds: float) -> None:
-        """Raises `ServiceUnavailable` where the gateway aborts meanwhile."""
-        try:
-            with AbortableTimeout(self._runtime):
-                await asyncio.sleep(seconds)
-        except TimeoutError:
-            raise ServiceUnavailable from None
 
     def _reply_ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         """The reply has ended, well or not: one that has begun is committed."""

@@ -123,11 +123,6 @@ class Exchange:
         """What follows the attempt that ended last."""
         self.attempts[-1] = self.attempts[-1]._replace(next=step)
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the request began."""
-        return perf_counter() - self.started_clock
-
     def server_timing(self) -> str:
         """The time so far as `server-timing` has it, in milliseconds: the gateway's own part, that
         in the queue if there is one, and the upstream's."""

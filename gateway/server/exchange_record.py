@@ -92,12 +92,12 @@ def build_settlement(exchange: Exchange, token: Token, bill: Bill) -> Settlement
     )
 
 
-def format_dropped(names: Iterable[str]) -> str | None:
-    """The names as the row and the client's header have them; None where there are none."""
+def format_dropped(names: Iterable[str]) -> str:
+    """The names as the row and the client's header have them."""
     shown = sorted({_UNPRINTABLE.sub("?", name)[:_MAX_NAME] for name in names})
     if len(shown) > _MAX_NAMES:
         shown[_MAX_NAMES:] = ["..."]
-    return ", ".join(shown) or None
+    return ", ".join(shown)
 
 
 def _end_reason(exchange: Exchange) -> str:

@@ -17,7 +17,7 @@ from gateway.core.reply import Reply
 from gateway.errors import InvalidUrl, ServiceUnavailable
 from gateway.routing.router import Candidate
 from gateway.scheduler import next_stage
-from gateway.server.attempt import ClientRequest, render_body, render_stream, reply_metadata
+from gateway.server.attempt import ClientRequest
 from gateway.server.auth import authorize
 from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
@@ -93,14 +93,15 @@ async def answer_prewarm(
     request: web.Request, client_request: ClientRequest, candidate: Candidate
 ) -> web.StreamResponse:
     """An empty reply, as a body or a stream."""
-    metadata = reply_metadata(request.app[RUNTIME], client_request, candidate)
+    metadata = client_request.reply_metadata(candidate, request.app[RUNTIME].now())
     usage = Usage(input_tokens=metadata.input_tokens)
-    reply = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
-    if not client_request.prompt.stream:
-        return await send_reply(request, render_body(client_request, metadata, reply, None), {})
+    empty = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
+    stream = client_request.prompt.stream
+    reply = client_request.render_reply(empty, metadata, None, stream=stream)
+    if not stream:
+        return await send_reply(request, reply, {})
     client = ClientStream(request, client_request.ping, _NO_PING)
     try:
-        frames = render_stream(client_request, metadata, reply, None)
-        return await send_reply_as_stream(request, client, frames, {})
+        return await send_reply_as_stream(request, client, reply, {})
     finally:
         client.close()

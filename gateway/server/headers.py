@@ -97,17 +97,11 @@ def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
     return {name.decode(): value for name, value in values if value is not None}
 
 
-def dropped_header(names: Iterable[str]) -> dict[str, str]:
-    """The header that names what the other format cannot express; empty without names."""
-    text = format_dropped(names)
-    return {DROPPED_HEADER: text} if text else {}
-
-
 def check_strict(request: web.Request, dropped: Set[str]) -> None:
     """Raises `UnsupportedField` where something is dropped and the client forbids that."""
     if dropped and request.headers.get(STRICT_HEADER, "").strip().lower() in _TRUE:
         reason = f"would be lost on the way to the model's upstream, which {STRICT_HEADER} forbids"
-        raise UnsupportedField(format_dropped(dropped) or "", reason)
+        raise UnsupportedField(format_dropped(dropped), reason)
 
 
 def gateway_headers(request: web.Request, exchange: Exchange) -> list[tuple[str, str]]:

@@ -14,16 +14,18 @@ from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.config import Channel, Timeouts
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
-from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
-from gateway.server.attempt import EVENT_STREAM, JSON, Attempt, CompleteReply, malformed_reply
+from gateway.server.attempt import Attempt, CompleteReply, malformed_reply
 from gateway.server.client_stream import ClientStream, ResponseWriter
 from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.wire.translator import ReplyCollector
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
 
 EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
@@ -46,19 +48,11 @@ class StreamRelay:
     `time_to_first_event` is in seconds, None before it.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        exchange: Exchange,
-        client: ClientStream,
-        attempt: Attempt,
-        channel: Channel,
-    ) -> None:
-        self._runtime = runtime
+    def __init__(self, exchange: Exchange, client: ClientStream, attempt: Attempt) -> None:
+        self._runtime = exchange.runtime
         self._exchange = exchange
         self._client = client
-        self._limits = channel.timeouts
-        self._drains = channel.on_disconnect == "drain"
+        self._limits = attempt.channel.timeouts
         self._attempt = attempt
         self._headers: Mapping[str, str] = {}
         self._translator = attempt.translator()
@@ -80,9 +74,7 @@ class StreamRelay:
         response = await run_with_timeout(self._runtime, limits.first_event, sending)
         exchange.meter.mark_accepted()
         if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
-            return await relay_body_as_stream(
-                request, self._client, self._attempt, limits, response
-            )
+            return await relay_body_as_stream(request, self._client, self._attempt, response)
         try:
             error, has_ended = None, False
             try:
@@ -103,7 +95,7 @@ class StreamRelay:
             if has_ended and not (response.is_read or self._attempt.is_finished):
                 await _read_to_end(response)
         except (asyncio.CancelledError, ClientConnectionResetError):
-            drains = self._drains and not self._runtime.aborting
+            drains = self._attempt.channel.on_disconnect == "drain" and not self._runtime.aborting
             if drains and self._translator.end is None and self._translator.failure is None:
                 exchange.drain_in_background(self._drain_upstream(response))
                 response = None
@@ -305,31 +297,25 @@ async def _read_to_end(response: UpstreamResponse) -> None:
 
 
 async def relay_body(
-    request: web.Request,
-    attempt: Attempt,
-    limits: Timeouts,
-    sending: Awaitable[UpstreamResponse],
+    request: web.Request, attempt: Attempt, sending: Awaitable[UpstreamResponse]
 ) -> web.StreamResponse:
     """Relays a reply that was requested as one body. Raises `GatewayError` or `AttemptFailed`."""
     exchange = request[EXCHANGE]
-    limit = exchange.snapshot.config.server.max_response
+    limit, whole = exchange.snapshot.config.server.max_response, attempt.channel.timeouts.whole
     reading = read_reply(sending, attempt, limit, exchange.meter.mark_accepted)
-    response, reply = await run_with_timeout(exchange.runtime, limits.whole, reading)
+    response, reply = await run_with_timeout(exchange.runtime, whole, reading)
     return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
 
 
 async def relay_body_as_stream(
-    request: web.Request,
-    client: ClientStream,
-    attempt: Attempt,
-    limits: Timeouts,
-    response: UpstreamResponse,
+    request: web.Request, client: ClientStream, attempt: Attempt, response: UpstreamResponse
 ) -> web.StreamResponse:
     """The same for a client that requested a stream of an upstream that sends none."""
     exchange = request[EXCHANGE]
     async with response:
         reading = response.read_body(exchange.snapshot.config.server.max_response)
-        body = await run_with_timeout(exchange.runtime, limits.whole, reading)
+        whole = attempt.channel.timeouts.whole
+        body = await run_with_timeout(exchange.runtime, whole, reading)
     reply = attempt.body_as_stream(body)
     headers = attempt.response_headers(response, reply.dropped)
     return await send_reply_as_stream(request, client, reply, headers)
@@ -400,17 +386,18 @@ async def read_reply(
 async def _collect_stream(
     response: UpstreamResponse, attempt: Attempt, limit: int
 ) -> CompleteReply:
-    collector = attempt.collector()
+    collector = ReplyCollector()
+    translator = attempt.collecting_translator(collector)
     size = 0
     while chunk := await response.read_chunk():
         size += len(chunk)
         if size > limit:
             raise malformed_reply("the reply is too large")
-        collector.receive(chunk)
-        if collector.is_done:
+        translator.receive(chunk)
+        if translator.end is not None or translator.failure is not None:
             break
-    collector.close()
-    return collector.reply()
+    translator.close()
+    return attempt.collected_reply(collector, translator)
 
 
 def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:
