@@ -277,7 +277,7 @@ class TranslatedAttempt(Attempt):
         self._rendering = self._codec.render_prompt(self._prompt, candidate.target)
         self.payload = write_object(self._with_params(self._rendering.body))
         self.dropped = self._rendering.dropped
-        self.forwarded_headers = version_header(candidate.format, request.snapshot.config.server)
+        self.forwarded_headers = version_header(self._codec, request.snapshot.config.server)
         self.query = ""
         if candidate.format is request.prompt.format:
             self.forwarded_headers |= request.forwarded_headers

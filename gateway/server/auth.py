@@ -15,7 +15,7 @@ from multidict import istr
 from gateway.admission.access import Permit
 from gateway.errors import InvalidApiKey, MissingApiKey
 from gateway.runtime import Runtime
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.exchange import EXCHANGE
 from gateway.store.keys import digest
 from gateway.store.records import Token
 
@@ -28,17 +28,17 @@ def authorize(request: web.Request, client_format: str) -> Permit:
 
     Raises `MissingApiKey`, `InvalidApiKey`, `PermissionDenied` or `UserAgentNotAllowed`.
     """
-    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    exchange.format = client_format
+    exchange = request[EXCHANGE]
+    runtime, exchange.format = exchange.runtime, client_format
     token, is_old_key = authenticate(request, runtime)
     exchange.token = token
     permit = exchange.meter.permit = runtime.permit(token)
     if is_old_key:
         exchange.warnings.append("the key from before its rotation")
-    permit.check_address(exchange.client_address)
-    if warning := permit.check_user_agent(exchange.user_agent):
-        exchange.warnings.append(warning)
     address, user_agent = exchange.client_address, exchange.user_agent
+    permit.check_address(address)
+    if warning := permit.check_user_agent(user_agent):
+        exchange.warnings.append(warning)
     if new_origin := runtime.key_origins.observe(token, address, user_agent):
         exchange.warnings.append(new_origin)
     return permit
@@ -54,17 +54,13 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
     for key in keys:
         hashed = digest(key)
         token = runtime.registry.find(hashed)
-        if token is None or _has_expired(token.expires_at, runtime):
+        if token is None or (token.expires_at is not None and runtime.now() >= token.expires_at):
             continue
         if hashed == token.digest:
             return token, False
-        if token.old_expires_at is not None and not _has_expired(token.old_expires_at, runtime):
+        if token.old_expires_at is not None and runtime.now() < token.old_expires_at:
             return token, True
     raise InvalidApiKey if keys else MissingApiKey
-
-
-def _has_expired(at: int | None, runtime: Runtime) -> bool:
-    return at is not None and runtime.now() >= at
 
 
 def _presented_keys(headers: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ from gateway.runtime import Runtime
 from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error
 from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.request_body import read_json, write_object
 from gateway.upstream.response import AttemptFailed
@@ -37,10 +37,10 @@ COUNT_TIMEOUT: Final = 10.0
 
 async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, where `max_tokens` may be missing."""
-    runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-    server = exchange.snapshot.config.server
+    exchange = request[EXCHANGE]
+    runtime, server = exchange.runtime, exchange.snapshot.config.server
     permit = authorize(request, CODEC.format.value)
-    headers = request_headers_to_forward(request, CODEC.format, server)
+    headers = request_headers_to_forward(request, CODEC, server)
     _, body = await read_json(request)
     prompt = exchange.prompt = parse_count_tokens(body)
     route = permit.route(exchange.snapshot.router, prompt.model, CODEC.format)
@@ -53,7 +53,7 @@ async def count_tokens(request: web.Request) -> web.Response:
         upstream_body = CODEC.patch_prompt(body, prompt, candidate.target)
         count = await _request_count(request, candidate, upstream_body, headers)
     elif (translated := _translate(prompt, candidate)) is not None:
-        headers = version_header(candidate.format, server)
+        headers = version_header(CODECS[candidate.format], server)
         count = await _request_count(request, candidate, translated, headers)
     exchange.complete()
     if count is not None:
@@ -92,7 +92,7 @@ async def _request_count(
     exchange = request[EXCHANGE]
     snapshot = exchange.snapshot
     is_native = candidate.lane is Lane.NATIVE
-    query = query_to_forward(request, candidate.format) if is_native else ""
+    query = query_to_forward(request, CODECS[candidate.format]) if is_native else ""
     payload, path = write_object(body), CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:

@@ -37,13 +37,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
     """The handler of one format's endpoint."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        runtime, exchange = request.app[RUNTIME], request[EXCHANGE]
-        snapshot, meter = exchange.snapshot, exchange.meter
+        exchange = request[EXCHANGE]
+        runtime, snapshot, meter = exchange.runtime, exchange.snapshot, exchange.meter
         permit = authorize(request, codec.format.value)
         permit.check_can_generate()
         if codec.family is not None and codec.family not in permit.access.families:
             raise InvalidUrl(request.method, request.path)
-        headers = request_headers_to_forward(request, codec.format, snapshot.config.server)
+        headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()
         prompt = exchange.prompt = codec.parse_prompt(body)
@@ -60,7 +60,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             raw_body=raw_body,
             body=body,
             forwarded_headers=headers,
-            query=query_to_forward(request, codec.format),
+            query=query_to_forward(request, codec),
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
         )
         if prompt.max_tokens == 0 and is_unsupported_prewarm(prompt, route.candidates[0]):

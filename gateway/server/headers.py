@@ -17,6 +17,7 @@ from gateway.quota.limits import LimitStatuses
 from gateway.server.exchange import RUNTIME, Exchange
 from gateway.server.exchange_record import format_dropped
 from gateway.upstream.response import UpstreamResponse
+from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS, error_format
 
 SERVER_NAME: Final = "model-gateway"
@@ -57,11 +58,11 @@ RATE_LIMIT_HEADERS: Final = tuple(
 
 
 def request_headers_to_forward(
-    request: web.Request, client_format: Format, server: Server
+    request: web.Request, codec: Codec, server: Server
 ) -> dict[str, str]:
     """The client's headers for an upstream of its own format, under the names that upstreams read.
     Raises `InvalidRequest` where messages comes without a version."""
-    headers, codec = request.headers, CODECS[client_format]
+    headers = request.headers
     forwarded = {name: headers[name] for name in codec.forwarded_headers if name in headers}
     if codec.version is None:
         return forwarded
@@ -77,15 +78,14 @@ def request_headers_to_forward(
     return forwarded
 
 
-def version_header(upstream_format: Format, server: Server) -> dict[str, str]:
+def version_header(codec: Codec, server: Server) -> dict[str, str]:
     """The same for an upstream whose body is a translation."""
-    version = CODECS[upstream_format].version
-    return {} if version is None else {server.version_headers[0]: version}
+    return {} if codec.version is None else {server.version_headers[0]: codec.version}
 
 
-def query_to_forward(request: web.Request, client_format: Format) -> str:
+def query_to_forward(request: web.Request, codec: Codec) -> str:
     """The one query of the format that goes upstream, if the client sent it."""
-    forwarded = CODECS[client_format].forwarded_query
+    forwarded = codec.forwarded_query
     if not request.query_string or not forwarded:
         return ""
     name, _, value = forwarded.partition("=")

@@ -1,7 +1,6 @@
 """The middleware of every endpoint: opens an exchange, turns errors into the path's format.
 
-Sub-applications (console, admin API) have their own and are passed through. Most requests reach it
-past the framework's router: see `dispatch_directly`.
+Most requests reach it past the framework's router: see `dispatch_directly`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import ClientConnectionResetError, hdrs, web
 from aiohttp.typedefs import Handler
@@ -53,8 +52,19 @@ log = logging.getLogger(__name__)
 
 @web.middleware
 async def exchange_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if is_subapp_request(request):
-        return await _pass_through(request, handler)
+    """Sub-applications have their own."""
+    if not is_subapp_request(request):
+        return await run_exchange(request, handler)
+    try:
+        _check_protocol(request)
+    except MalformedRequest:
+        response = web.Response(status=400)
+        response.force_close()
+        return response
+    return await handler(request)
+
+
+async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResponse:
     runtime = request.app[RUNTIME]
     exchange = request[EXCHANGE] = Exchange(runtime, request)
     runtime.active_requests += 1
@@ -85,16 +95,6 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
 def is_subapp_request(request: web.Request) -> bool:
     """Whether a request is for the console or the admin API."""
     return len(request.match_info.apps) > 1
-
-
-async def _pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        _check_protocol(request)
-    except MalformedRequest:
-        response = web.Response(status=400)
-        response.force_close()
-        return response
-    return await handler(request)
 
 
 async def add_response_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -177,11 +177,6 @@ def _check_protocol(request: web.Request) -> None:
         raise MalformedRequest
 
 
-class _DirectEndpoint(NamedTuple):
-    match: web.UrlMappingMatchInfo
-    handler: Handler
-
-
 def dispatch_directly(app: web.Application, framework: RequestHandler) -> RequestHandler:
     """The server's request handler: it calls the POST endpoints below `/v1/` itself, and leaves
     everything else to `framework`, the application's own.
@@ -190,7 +185,7 @@ def dispatch_directly(app: web.Application, framework: RequestHandler) -> Reques
     tenth of a whole request.
     """
     endpoints = {
-        route.resource.canonical: _DirectEndpoint(_match_info(app, route), route.handler)
+        route.resource.canonical: (_match_info(app, route), route.handler)
         for route in app.router.routes()
         if route.method == hdrs.METH_POST
         and isinstance(route.resource, web.PlainResource)
@@ -203,8 +198,8 @@ def dispatch_directly(app: web.Application, framework: RequestHandler) -> Reques
             if endpoint is not None and hdrs.EXPECT not in request.headers:
                 # As the application does after routing: `request.app` and the signals of error
                 # responses depend on it.
-                request._match_info = endpoint.match
-                return exchange_middleware(request, endpoint.handler)
+                request._match_info, handler = endpoint
+                return run_exchange(request, handler)
         return framework(request)
 
     return handle

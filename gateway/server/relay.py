@@ -227,18 +227,16 @@ class StreamRelay:
             self._ended.exception()  # the waiting task may be cancelled meanwhile
 
     def _next_check(self) -> float:
-        latest = self._loop.time() + _CHECK_INTERVAL
-        idle_until = self._last_activity + self._limits.idle
-        return min(latest, idle_until, self._started + self._time_limit())
+        return min(self._loop.time() + _CHECK_INTERVAL, self._deadline()[0])
 
     def on_deadline(self, now: float) -> None:
         """Ends the relay where the upstream is silent or takes too long, or the client does not
         read."""
         write_started = self._client.write_started
-        exceeded = self._exceeded_limit(now)
-        if write_started is None and exceeded is not None:
+        deadline, limit = self._deadline()
+        if write_started is None and now >= deadline:
             self.when = inf
-            self._end(timeout_error(self._runtime, exceeded))
+            self._end(timeout_error(self._runtime, limit))
             return
         self.when = self._next_check()
         if write_started is not None:
@@ -247,16 +245,12 @@ class StreamRelay:
                 self._client.abort()
             self.when = now + min(_STALLED_INTERVAL, self._limits.write)
 
-    def _time_limit(self) -> float:
-        """Seconds from the start until the first event, or after that until the end."""
-        limits = self._limits
-        return limits.total if self._translator.started else min(limits.first_event, limits.total)
-
-    def _exceeded_limit(self, now: float) -> float | None:
-        """The limit, in seconds, that has passed."""
-        if now >= self._started + (limit := self._time_limit()):
-            return limit
-        return self._limits.idle if now >= self._last_activity + self._limits.idle else None
+    def _deadline(self) -> tuple[float, float]:
+        """When the upstream has taken too long: the loop's time, and the time limit in seconds."""
+        idle, total = self._limits.idle, self._limits.total
+        if not self._translator.started:
+            total = min(total, self._limits.first_event)
+        return min((self._started + total, total), (self._last_activity + idle, idle))
 
     def _finish(self, error: GatewayError | None) -> None:
         """Ends the client's body, with an error where there is one or the reply has failed. Raises

@@ -39,23 +39,22 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     `ServiceUnavailable` where running requests already have `MAX_IN_FLIGHT`.
     """
     exchange = request[EXCHANGE]
-    runtime, content = exchange.runtime, request.content
-    size, max_body = request.content_length or 0, runtime.config.server.max_body
+    content, max_body = request.content, exchange.snapshot.config.server.max_body
+    size = request.content_length or 0
     _check_head(request.headers, size, max_body)
-    if runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
+    if exchange.runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
         raise ServiceUnavailable(detail="the bodies in flight are too large together")
     if content.is_eof() and content.exception() is None:  # a small body arrived with its head
         raw = content.read_nowait(-1)
         if len(raw) > max_body:
             raise RequestTooLarge
-        exchange.set_body_size(len(raw))
-        return raw, parse_object(raw)
-    exchange.set_body_size(size)
-    try:
-        async with asyncio.timeout(_read_timeout(size)):
-            raw = await _read_all(request.content, max_body)
-    except TimeoutError:
-        raise RequestTimeout from None
+    else:
+        exchange.set_body_size(size)
+        try:
+            async with asyncio.timeout(min(120.0, READ_TIMEOUT + size / 65536)):
+                raw = await _read_all(content, max_body)
+        except TimeoutError:
+            raise RequestTimeout from None
     exchange.set_body_size(len(raw))
     return raw, parse_object(raw)
 
@@ -103,7 +102,3 @@ def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> None:
     kind = headers.get(hdrs.CONTENT_TYPE)
     if kind is not None and kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise UnsupportedMediaType
-
-
-def _read_timeout(size: int | None) -> float:
-    return min(120.0, READ_TIMEOUT + (size or 0) / 65536)

@@ -9,6 +9,7 @@ from gateway.config import Server
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
+from gateway.wire.registry import CODECS
 
 DOOR = Server()
 VERSION, BETA = DOOR.version_headers[0], DOOR.beta_headers[0]
@@ -17,36 +18,38 @@ BOTH = {VERSION: "2024-01-01", "x-codex-turn-state": "s", "cookie": "c", "x-api-
 
 def test_every_format_has_headers_of_its_own() -> None:
     request = make_mocked_request("POST", "/", headers=BOTH)
-    assert request_headers_to_forward(request, Format.CHAT, DOOR) == {}
-    assert request_headers_to_forward(request, Format.MESSAGES, DOOR) == {VERSION: "2024-01-01"}
-    assert request_headers_to_forward(request, Format.RESPONSES, DOOR) == {
+    assert request_headers_to_forward(request, CODECS[Format.CHAT], DOOR) == {}
+    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR) == {
+        VERSION: "2024-01-01"
+    }
+    assert request_headers_to_forward(request, CODECS[Format.RESPONSES], DOOR) == {
         "x-codex-turn-state": "s"
     }
     bare = make_mocked_request("POST", "/")
-    assert request_headers_to_forward(bare, Format.RESPONSES, DOOR) == {}
+    assert request_headers_to_forward(bare, CODECS[Format.RESPONSES], DOOR) == {}
 
 
 def test_messages_need_a_version_unless_the_door_is_lenient() -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(InvalidRequest) as refused:
-        request_headers_to_forward(request, Format.MESSAGES, DOOR)
+        request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR)
     assert refused.value.param == VERSION
     lenient = DOOR.model_copy(update={"require_version_header": False})
-    assert request_headers_to_forward(request, Format.MESSAGES, lenient) == {}
+    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], lenient) == {}
 
 
 def test_any_of_the_names_of_a_header_will_do() -> None:
     headers = {DOOR.version_headers[-1]: "2024-01-01", DOOR.beta_headers[-1]: "one"}
     request = make_mocked_request("POST", "/", headers=headers)
-    assert request_headers_to_forward(request, Format.MESSAGES, DOOR) == {
+    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR) == {
         VERSION: "2024-01-01",
         BETA: "one",
     }
 
 
 def test_a_translation_has_a_version_of_its_own() -> None:
-    assert version_header(Format.MESSAGES, DOOR) == {VERSION: "2023-06-01"}
-    assert version_header(Format.CHAT, DOOR) == {}
+    assert version_header(CODECS[Format.MESSAGES], DOOR) == {VERSION: "2023-06-01"}
+    assert version_header(CODECS[Format.CHAT], DOOR) == {}
 
 
 @pytest.mark.parametrize(
@@ -60,4 +63,4 @@ def test_a_translation_has_a_version_of_its_own() -> None:
     ],
 )
 def test_only_one_query_crosses(path: str, format: Format, query: str) -> None:
-    assert query_to_forward(make_mocked_request("POST", path), format) == query
+    assert query_to_forward(make_mocked_request("POST", path), CODECS[format]) == query
