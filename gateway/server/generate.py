@@ -7,12 +7,11 @@ such prompts: the gateway answers one itself where the upstream's format has non
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from math import inf
 
 from aiohttp import web
 
 from gateway.core.events import StopReason, Usage
-from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.errors import InvalidUrl, ServiceUnavailable
 from gateway.routing.router import Candidate
@@ -23,14 +22,11 @@ from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
-from gateway.server.relay import send_reply, send_reply_as_stream
+from gateway.server.relay import send_reply
 from gateway.server.request_body import read_json
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
-
-_NO_PING: Final = 10.0**7
-"""Seconds."""
 
 
 def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -63,9 +59,14 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             query=query_to_forward(request, codec),
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
         )
-        if prompt.max_tokens == 0 and is_unsupported_prewarm(prompt, route.candidates[0]):
+        candidate = route.candidates[0]
+        if (
+            prompt.max_tokens == 0
+            and codec.has_prewarm
+            and not CODECS[candidate.format].has_prewarm
+        ):
             meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model))
-            return await answer_prewarm(request, client_request, route.candidates[0])
+            return await answer_prewarm(request, client_request, candidate)
         affinity = runtime.affinity_index.for_prompt(
             prompt, request.headers, permit.token.id, route.model
         )
@@ -84,11 +85,6 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
     return handler
 
 
-def is_unsupported_prewarm(prompt: Prompt, candidate: Candidate) -> bool:
-    is_prewarm = prompt.max_tokens == 0 and CODECS[prompt.format].has_prewarm
-    return is_prewarm and not CODECS[candidate.format].has_prewarm
-
-
 async def answer_prewarm(
     request: web.Request, client_request: ClientRequest, candidate: Candidate
 ) -> web.StreamResponse:
@@ -100,8 +96,8 @@ async def answer_prewarm(
     reply = client_request.render_reply(empty, metadata, None, stream=stream)
     if not stream:
         return await send_reply(request, reply, {})
-    client = ClientStream(request, client_request.ping, _NO_PING)
+    client = ClientStream(request, client_request.ping, first_ping_after=inf)
     try:
-        return await send_reply_as_stream(request, client, reply, {})
+        return await send_reply(request, reply, {}, client)
     finally:
         client.close()

@@ -312,51 +312,41 @@ async def relay_body_as_stream(
         body = await run_with_timeout(exchange.runtime, whole, reading)
     reply = attempt.body_as_stream(body)
     headers = attempt.response_headers(response, reply.dropped)
-    return await send_reply_as_stream(request, client, reply, headers)
+    return await send_reply(request, reply, headers, client)
 
 
 async def send_reply(
-    request: web.Request, reply: CompleteReply, headers: Mapping[str, str]
+    request: web.Request,
+    reply: CompleteReply,
+    headers: Mapping[str, str],
+    client: ClientStream | None = None,
 ) -> web.StreamResponse:
-    """Sends it once the intent row is written. Not the framework sends it, so that the exchange
-    lasts until the client has received everything."""
-    exchange = request[EXCHANGE]
-    _record_reply(exchange, reply)
-    await next_stage()
-    await exchange.wait_for_intent()
-    exchange.commit()
-    head = reply_head(request, exchange, headers)
-    writer = ResponseWriter(request)
-    exchange.headers_sent = True
-    exchange.bytes_out = len(reply.body)
-    response = writer.send_body(head, JSON, reply.body)
-    if writer.is_full:
-        await writer.drain()
-    exchange.complete()
-    return response
-
-
-async def send_reply_as_stream(
-    request: web.Request, client: ClientStream, reply: CompleteReply, headers: Mapping[str, str]
-) -> web.StreamResponse:
-    exchange = request[EXCHANGE]
-    _record_reply(exchange, reply)
-    await exchange.wait_for_intent()
-    exchange.commit()
-    client.write(reply.body, headers, last=True)
-    await client.drained()
-    exchange.complete()
-    return client.sent()
-
-
-def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
-    usage = reply.usage
+    """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
+    so that the exchange lasts until the client has received everything."""
+    exchange, usage = request[EXCHANGE], reply.usage
     exchange.upstream_note = reply.parse_error
     exchange.dropped |= reply.dropped
     exchange.reply_id = reply.id
     exchange.stop_reason = reply.stop
     is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
     exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
+    await next_stage()
+    await exchange.wait_for_intent()
+    exchange.commit()
+    if client is not None:
+        client.write(reply.body, headers, last=True)
+        await client.drained()
+        response = client.sent()
+    else:
+        head = reply_head(request, exchange, headers)
+        writer = ResponseWriter(request)
+        exchange.headers_sent = True
+        exchange.bytes_out = len(reply.body)
+        response = writer.send_body(head, JSON, reply.body)
+        if writer.is_full:
+            await writer.drain()
+    exchange.complete()
+    return response
 
 
 async def read_reply(
