@@ -6,7 +6,7 @@ It is a string wherever it can be one: many servers accept lists of parts in use
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
@@ -35,6 +35,7 @@ from gateway.wire.images import parse_source
 from gateway.wire.json_fields import (
     Payload,
     as_object,
+    as_objects,
     as_str,
     invalid_field,
     lenient_str,
@@ -62,11 +63,10 @@ def parse_content(message: Payload, path: str) -> tuple[Part, ...]:
     path = f"{path}.content"
     if not isinstance(content, list):
         raise invalid_field(path, "Input should be a string or an array")
-    return tuple(_parse_part(part, f"{path}.{index}") for index, part in enumerate(content))
+    return tuple([_parse_part(part, at) for part, at in as_objects(content, path)])
 
 
-def _parse_part(part: Any, path: str) -> Part:
-    part = as_object(part, path)
+def _parse_part(part: Payload, path: str) -> Part:
     kind = required_str(part, "type", path)
     match kind:
         case "text":

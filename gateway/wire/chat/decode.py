@@ -60,7 +60,10 @@ class ChatDecoder:
         choices = data.get("choices")
         if choices and isinstance(choices, list):
             if not self._builder.started:
-                self._builder.begin(_parse_begin(data))
+                fields = {name: data[name] for name in data if name not in ("choices", "usage")}
+                extra = ProviderData(Format.CHAT, fields)
+                id, model = lenient_str(data.get("id")), lenient_str(data.get("model"))
+                self._builder.begin(Begin(id, model, extra=extra))
             for choice in choices:
                 if isinstance(choice, dict) and not choice.get("index"):
                     self._on_choice(choice)
@@ -155,15 +158,6 @@ class ChatDecoder:
 def _parse_finish_reason(name: object) -> StopReason:
     """The stop reason of a reply without calls."""
     return _STOP_REASONS.get(lenient_str(name), StopReason.END_TURN)
-
-
-def _parse_begin(data: Payload) -> Begin:
-    extra = {key: value for key, value in data.items() if key not in ("choices", "usage")}
-    return Begin(
-        id=lenient_str(data.get("id")),
-        model=lenient_str(data.get("model")),
-        extra=ProviderData(Format.CHAT, extra),
-    )
 
 
 @dataclass(slots=True, eq=False)

@@ -39,6 +39,7 @@ from gateway.wire.json_fields import (
     Payload,
     as_list,
     as_object,
+    as_objects,
     as_str,
     invalid_field,
     missing_field,
@@ -273,8 +274,8 @@ def _parse_assistant_message(message: Payload, path: str, calls: _CallHistory) -
     parts: list[Part] = [*parse_reasoning(message), *parse_content(message, path)]
     if refusal := optional_str(message, "refusal", path):
         parts.append(Refusal(refusal))
-    for index, call in enumerate(optional_list(message, "tool_calls", path) or ()):
-        parts.append(_parse_call(call, f"{path}.tool_calls.{index}", calls))
+    for call, at in as_objects(message.get("tool_calls"), f"{path}.tool_calls"):
+        parts.append(_parse_call(call, at, calls))
     if function := optional_object(message, "function_call", path):
         name = required_str(function, "name", f"{path}.function_call")
         arguments = optional_str(function, "arguments", f"{path}.function_call") or ""
@@ -284,8 +285,7 @@ def _parse_assistant_message(message: Payload, path: str, calls: _CallHistory) -
     return tuple(parts)
 
 
-def _parse_call(call: Any, path: str, calls: _CallHistory) -> Part:
-    call = as_object(call, path)
+def _parse_call(call: Payload, path: str, calls: _CallHistory) -> Part:
     type_ = optional_str(call, "type", path) or "function"
     id = required_str(call, "id", path)
     if type_ not in ("function", "custom"):

@@ -13,13 +13,12 @@ from gateway.wire.chat.content import CACHE_FIELDS, parse_cache_breakpoint
 from gateway.wire.dropped import Dropped
 from gateway.wire.json_fields import (
     Payload,
-    as_list,
     as_object,
+    as_objects,
     invalid_field,
     lenient_object,
     lenient_str,
     optional_bool,
-    optional_list,
     optional_object,
     optional_str,
     required,
@@ -53,13 +52,8 @@ _QUERY_SCHEMA: Final = {
 
 def parse_tools(body: Payload) -> tuple[Tool, ...]:
     """`tools`, the deprecated `functions`, and web search, which has a field of its own."""
-    tools: list[Tool] = []
-    for index, tool in enumerate(optional_list(body, "tools") or ()):
-        path = f"tools.{index}"
-        tools.append(_parse_tool(as_object(tool, path), path))
-    for index, function in enumerate(optional_list(body, "functions") or ()):
-        path = f"functions.{index}"
-        function = as_object(function, path)
+    tools = [_parse_tool(tool, path) for tool, path in as_objects(body.get("tools"), "tools")]
+    for function, path in as_objects(body.get("functions"), "functions"):
         tools.append(_parse_definition(ToolKind.FUNCTION, function, path, function))
     search = optional_object(body, SEARCH_FIELD)
     if search is not None:
@@ -136,14 +130,12 @@ def _parse_allowed_tools(allowed: Payload, path: str) -> ToolChoice:
     mode = required_str(allowed, "mode", path)
     if mode not in ("auto", "required"):
         raise invalid_field(f"{path}.mode", "Input should be 'auto' or 'required'")
-    tools = enumerate(as_list(required(allowed, "tools", path), f"{path}.tools"))
-    names = [_allowed_name(tool, f"{path}.tools.{index}") for index, tool in tools]
-    return ToolChoice(ChoiceMode(mode), allowed=tuple(names))
+    tools = as_objects(required(allowed, "tools", path), f"{path}.tools")
+    return ToolChoice(ChoiceMode(mode), allowed=tuple([_allowed_name(*tool) for tool in tools]))
 
 
-def _allowed_name(tool: Any, path: str) -> str:
+def _allowed_name(tool: Payload, path: str) -> str:
     """The name in a reference to a tool, which is nested as in `tools`, or flat."""
-    tool = as_object(tool, path)
     type_ = required_str(tool, "type", path)
     nested = tool.get(type_)
     if isinstance(nested, dict):
