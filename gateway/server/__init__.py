@@ -1,1 +1,1 @@
-"""The door: what clients reach over HTTP."""
+"""The endpoints that clients use, and the path of a request through them."""

@@ -23,7 +23,7 @@ from gateway.server.client_errors import client_error, may_forward
 from gateway.server.exchange_record import format_dropped
 from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
-from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
@@ -334,7 +334,7 @@ def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:
 
 
 def empty_reply() -> AttemptFailed:
-    return AttemptFailed(Failure(kind=FailureKind.EMPTY, message="a reply without anything"))
+    return attempt_failed(FailureKind.EMPTY, "a reply without anything")
 
 
 def describe_error(error: Exception) -> str:

@@ -8,10 +8,10 @@ from math import inf
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.core.events import Failure, FailureKind
+from gateway.core.events import FailureKind
 from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
-from gateway.upstream.response import AttemptFailed
+from gateway.upstream.response import attempt_failed
 
 T = TypeVar("T")
 
@@ -94,5 +94,4 @@ def timeout_error(runtime: Runtime, seconds: float) -> Exception:
     """The error of a wait of so many seconds that was ended."""
     if runtime.aborting:
         return ServiceUnavailable()
-    message = f"the upstream took longer than {seconds:g} s"
-    return AttemptFailed(Failure(kind=FailureKind.TIMEOUT, message=message))
+    return attempt_failed(FailureKind.TIMEOUT, f"the upstream took longer than {seconds:g} s")

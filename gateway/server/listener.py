@@ -54,46 +54,44 @@ async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Lis
         app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
     )
     await runner.setup()
-    listener = Listener(runner)
     try:
-        await listener.start(host, port)
-        yield listener
+        listener = Listener(await _create_server(runner, host, port))
+        try:
+            yield listener
+        finally:
+            listener.close()
     finally:
-        listener.close()
         await runner.cleanup()
+
+
+async def _create_server(runner: web.AppRunner, host: str, port: int) -> asyncio.Server:
+    loop, server = asyncio.get_running_loop(), runner.server
+    if server is None:
+        raise RuntimeError("the runner is not set up")
+    server.request_handler = dispatch_directly(runner.app, server.request_handler)
+    protocol = partial(GatewayProtocol, server, loop=loop, **_CONNECTION_OPTIONS)
+    try:
+        return await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_address=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
 
 
 class Listener:
     """The listening socket and its connections."""
 
-    def __init__(self, runner: web.AppRunner) -> None:
-        self._runner = runner
-        self._server: asyncio.Server | None = None
-
-    async def start(self, host: str, port: int) -> None:
-        loop, server = asyncio.get_running_loop(), self._runner.server
-        if server is None:
-            raise RuntimeError("the runner is not set up")
-        server.request_handler = dispatch_directly(self._runner.app, server.request_handler)
-        protocol = partial(GatewayProtocol, server, loop=loop, **_CONNECTION_OPTIONS)
-        try:
-            self._server = await loop.create_server(
-                protocol, host, port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            reason = error.strerror or error
-            raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Hosts and ports, port 0 resolved."""
-        sockets = self._server.sockets if self._server else ()
-        return [(str(host), int(port)) for host, port in (s.getsockname()[:2] for s in sockets)]
+        names = (each.getsockname() for each in self._server.sockets)
+        return [(str(name[0]), int(name[1])) for name in names]
 
     def close(self) -> None:
         """Accepts no more connections; running requests go on."""
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
 
     async def drain(self, runtime: Runtime, seconds: float) -> None:
         """Lets running requests end; those that still run after `seconds` end with an error."""
