@@ -31,36 +31,38 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @pytest.fixture
-async def house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway whose three channels lead to the scripted upstream."""
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
-        yield house
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        yield gateway
 
 
 @pytest.fixture
-async def simulated_house(tmp_path: Path) -> AsyncIterator[RunningGateway]:
+async def simulated_gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway whose three channels lead to the simulator."""
     runner = web.AppRunner(build_simulator(pace=0))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{port}")) as house:
-            yield house
+        async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{port}")) as gateway:
+            yield gateway
     finally:
         await runner.cleanup()
 
 
 @pytest.fixture
-async def openai(house: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
-    address = f"{house.address}/v1"
-    async with AsyncOpenAI(base_url=address, api_key=house.key, max_retries=0) as client:
+async def openai(gateway: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
+    address = f"{gateway.address}/v1"
+    async with AsyncOpenAI(base_url=address, api_key=gateway.key, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-async def anthropic(house: RunningGateway) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=house.address, api_key=house.key, max_retries=0) as client:
+async def anthropic(gateway: RunningGateway) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(
+        base_url=gateway.address, api_key=gateway.key, max_retries=0
+    ) as client:
         yield client
 
 

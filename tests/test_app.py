@@ -11,9 +11,9 @@ from tests.support.gateway import PATHS, RunningGateway, request_body
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
 
 
-async def test_all_routes(house: RunningGateway) -> None:
+async def test_all_routes(gateway: RunningGateway) -> None:
     """Nothing else is reachable on the TCP port, in particular no admin path."""
-    router = build_app(house.daemon.runtime).router
+    router = build_app(gateway.daemon.runtime).router
     assert {(route.method, route.resource.canonical) for route in router.routes()} == {
         ("POST", "/v1/chat/completions"),
         ("POST", "/v1/messages"),
@@ -33,21 +33,21 @@ async def test_all_routes(house: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/", *PATHS.values(), "/v1/models", "/v1/whatever"])
-async def test_head_requests(house: RunningGateway, path: str) -> None:
-    async with house.http.head(path) as answer:
+async def test_head_requests(gateway: RunningGateway, path: str) -> None:
+    async with gateway.http.head(path) as answer:
         assert answer.status == 200
         assert await answer.read() == b""
         assert answer.headers["request-id"].startswith("req_")
 
 
-async def test_head_requests_of_other_paths(house: RunningGateway) -> None:
-    async with house.http.head("/api/hello") as answer:
+async def test_head_requests_of_other_paths(gateway: RunningGateway) -> None:
+    async with gateway.http.head("/api/hello") as answer:
         assert answer.status == 404
 
 
-async def test_websocket_upgrades_are_rejected_with_426(house: RunningGateway) -> None:
+async def test_websocket_upgrades_are_rejected_with_426(gateway: RunningGateway) -> None:
     for headers in (UPGRADE, UPGRADE | {"upgrade": "WebSocket"}):
-        answer = await house.get("/v1/responses", **headers)
+        answer = await gateway.get("/v1/responses", **headers)
         assert answer.status == 426
         assert answer.headers["upgrade"] == "HTTP/1.1"
         assert (await answer.json())["error"]["code"] == "websocket_not_supported"
@@ -66,8 +66,8 @@ async def test_websocket_upgrades_are_rejected_with_426(house: RunningGateway) -
         ("PATCH", "/v1/messages", {"POST"}),
     ],
 )
-async def test_methods(house: RunningGateway, method: str, path: str, allowed: set[str]) -> None:
-    async with house.http.request(method, path) as answer:
+async def test_methods(gateway: RunningGateway, method: str, path: str, allowed: set[str]) -> None:
+    async with gateway.http.request(method, path) as answer:
         assert answer.status == 405
         assert allowed <= set(answer.headers["allow"].split(", "))
         assert (await answer.json())["error"]["message"] == "Method not allowed"
@@ -113,9 +113,9 @@ async def test_methods(house: RunningGateway, method: str, path: str, allowed: s
         ("GET", "/v1/messages/../../etc/passwd", "Invalid URL (GET /etc/passwd)"),
     ],
 )
-async def test_unknown_paths(house: RunningGateway, method: str, path: str, message: str) -> None:
-    async with house.http.request(method, path, json=request_body(Format.CHAT)) as answer:
+async def test_unknown_paths(gateway: RunningGateway, method: str, path: str, message: str) -> None:
+    async with gateway.http.request(method, path, json=request_body(Format.CHAT)) as answer:
         assert answer.status == 404
         assert answer.headers["x-should-retry"] == "false"
         assert (await answer.json())["error"]["message"] == message
-    assert not await house.rows(0), "a flood must not fill the ledger"
+    assert not await gateway.rows(0), "a flood must not fill the ledger"

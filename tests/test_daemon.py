@@ -102,23 +102,23 @@ async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> Non
     """Signals can come at any time, also during the effect of the first."""
     async with (
         upstream(begin_and_wait) as model,
-        run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as house,
-        house.http.post(
+        run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as gateway,
+        gateway.http.post(
             PATHS[Format.MESSAGES],
             json=asking(Format.MESSAGES, "waits", stream=True),
-            headers=headers(house.key, "waits"),
+            headers=headers(gateway.key, "waits"),
         ) as answer,
     ):
         begun = await answer.content.readany()
-        house.daemon.runtime.draining = True
-        house.daemon.abort()
+        gateway.daemon.runtime.draining = True
+        gateway.daemon.abort()
         for _ in range(turns):
             await asyncio.sleep(0)
-        house.daemon.abort()
+        gateway.daemon.abort()
         async with asyncio.timeout(SLACK):
             body = begun + await answer.read()
         assert told(Format.MESSAGES, body)
-        assert (await house.row()).end_reason == "failed"
+        assert (await gateway.row()).end_reason == "failed"
 
 
 async def test_systemd_is_notified_of_a_failed_stop(

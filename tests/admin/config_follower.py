@@ -37,17 +37,17 @@ def messages_channel(
 class ConfigFollower:
     """`write` replaces the file in one step, as careful editors do."""
 
-    house: RunningGateway
+    gateway: RunningGateway
     file: Path
 
     @property
     def runtime(self) -> Runtime:
-        return self.house.daemon.runtime
+        return self.gateway.daemon.runtime
 
     @property
     def reloader(self) -> Reloader:
-        assert self.house.daemon.reloader is not None
-        return self.house.daemon.reloader
+        assert self.gateway.daemon.reloader is not None
+        return self.gateway.daemon.reloader
 
     def write(self, text: str | bytes) -> None:
         write(self.file, text)
@@ -65,7 +65,7 @@ class ConfigFollower:
                 await asyncio.sleep(0.01)
 
     async def ready(self) -> tuple[int, dict[str, Any]]:
-        async with self.house.http.get("/readyz") as answer:
+        async with self.gateway.http.get("/readyz") as answer:
             return answer.status, (await answer.json())["config"]
 
     def _whole(self, channels: tuple[dict[str, Any], ...], config: dict[str, Any]) -> Any:

@@ -58,11 +58,11 @@ async def test_what_is_no_password(client: aiohttp.ClientSession, body: object) 
     assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
 
 
-async def test_a_running_gateway_takes_it_at_once(house: RunningGateway, tmp_path: Path) -> None:
+async def test_a_running_gateway_takes_it_at_once(gateway: RunningGateway, tmp_path: Path) -> None:
     connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
     async with (
         aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as client,
-        open_browser(house, **{"user-agent": "a browser"}) as browser,
+        open_browser(gateway, **{"user-agent": "a browser"}) as browser,
     ):
         await call(client, "PUT", "password", {"password": PASSWORD})
         assert (await browser.sign_in()).status == 303

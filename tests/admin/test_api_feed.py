@@ -42,18 +42,18 @@ async def on_socket(state_dir: Path) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-async def client(house: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     async with on_socket(tmp_path) as client:
         yield client
 
 
-def feed_of(house: RunningGateway) -> Feed:
-    return house.daemon.console.feed
+def feed_of(gateway: RunningGateway) -> Feed:
+    return gateway.daemon.console.feed
 
 
-async def ask(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def ask(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
 
 
 async def none_follows(feed: Feed) -> None:
@@ -63,26 +63,26 @@ async def none_follows(feed: Feed) -> None:
 
 
 async def test_a_request_that_has_ended_is_an_event(
-    house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with follow_feed(client, FEED) as follower:
         assert follower.response.headers["cache-control"] == "no-store"
-        await ask(house, upstream)
+        await ask(gateway, upstream)
         event = await follower.next()
         assert event is not None
         async with client.get("requests") as answer:
             (row,) = orjson.loads(await answer.read())["requests"]
         assert (event.name, event.id, event.data) == ("message", row["id"], row)
         upstream.respond_with(json_response(b"no", 400))
-        await house.post(Format.CHAT)
+        await gateway.post(Format.CHAT)
         event = await follower.next()
         assert event is not None
         assert event.data["state"] == "error"
-    await none_follows(feed_of(house))
+    await none_follows(feed_of(gateway))
 
 
 async def test_one_that_runs_is_an_event_where_it_is_asked_for(
-    house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     frames = by_frame(fixture_stream(Format.CHAT))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
@@ -90,7 +90,7 @@ async def test_one_that_runs_is_an_event_where_it_is_asked_for(
         follow_feed(client, FEED) as ends,
         follow_feed(client, FEED, opened="true") as both,
     ):
-        running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+        running = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
         began = await both.next()
         assert began is not None
         assert (began.name, began.id, began.data["state"]) == ("opened", None, "running")
@@ -104,12 +104,12 @@ async def test_one_that_runs_is_an_event_where_it_is_asked_for(
 
 
 async def test_it_takes_the_filters_of_the_list(
-    house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
-    async with follow_feed(client, FEED, status="4xx", token_id=house.token.id) as follower:
-        await ask(house, upstream)
+    async with follow_feed(client, FEED, status="4xx", token_id=gateway.token.id) as follower:
+        await ask(gateway, upstream)
         upstream.respond_with(json_response(b"no", 400))
-        await house.post(Format.CHAT)
+        await gateway.post(Format.CHAT)
         event = await follower.next()
         assert event is not None
         assert event.data["status"] == 400
@@ -122,21 +122,21 @@ async def test_it_takes_the_filters_of_the_list(
 
 
 async def test_it_goes_on_behind_the_last_event(
-    house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with follow_feed(client, FEED) as follower:
-        await ask(house, upstream)
+        await ask(gateway, upstream)
         first = await follower.next()
     assert first is not None
     for _ in range(3):
-        await ask(house, upstream)
-    missed = [row.id for row in (await house.rows(4))[1:]]
+        await ask(gateway, upstream)
+    missed = [row.id for row in (await gateway.rows(4))[1:]]
     async with follow_feed(client, FEED, after=first.id) as follower:
         assert [event.id for event in await follower.take(3)] == missed
-        await ask(house, upstream)
+        await ask(gateway, upstream)
         last = await follower.next()
     assert last is not None
-    assert last.id == (await house.rows(5))[-1].id
+    assert last.id == (await gateway.rows(5))[-1].id
     async with follow_feed(client, FEED, after="req_unknown") as follower:
         skipped, *rows = await follower.take(6)
     assert (skipped.name, skipped.id, skipped.data) == ("skipped", None, {"after": "req_unknown"})
@@ -144,16 +144,16 @@ async def test_it_goes_on_behind_the_last_event(
 
 
 async def test_it_goes_on_over_a_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
         async with on_socket(tmp_path) as client, follow_feed(client, FEED) as follower:
-            await ask(house, upstream)
+            await ask(gateway, upstream)
             seen = await follower.next()
-        await ask(house, upstream)
-        missed = (await house.rows(2))[-1].id
+        await ask(gateway, upstream)
+        missed = (await gateway.rows(2))[-1].id
     assert seen is not None
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
-        await ask(house, upstream)
-        newest = (await house.rows(3))[-1].id
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        await ask(gateway, upstream)
+        newest = (await gateway.rows(3))[-1].id
         async with (
             on_socket(tmp_path) as client,
             follow_feed(client, FEED, after=seen.id) as follower,
@@ -162,7 +162,7 @@ async def test_it_goes_on_over_a_restart(upstream: ScriptedUpstream, tmp_path: P
 
 
 async def test_pings_come_where_nothing_else_does(
-    house: RunningGateway, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_feed, "PING_SECONDS", 0.05)
     async with follow_feed(client, FEED) as follower:
@@ -170,7 +170,7 @@ async def test_pings_come_where_nothing_else_does(
 
 
 async def test_there_are_only_so_many_subscribers(
-    house: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with AsyncExitStack() as stack:
         followers = [
@@ -180,19 +180,19 @@ async def test_there_are_only_so_many_subscribers(
         async with client.get(FEED) as answer:
             assert answer.status == 503
             assert orjson.loads(await answer.read())["error"]["code"] == "too_many_subscribers"
-        await ask(house, upstream)
+        await ask(gateway, upstream)
         found = await asyncio.gather(*(follower.next() for follower in followers))
         assert len({event.id for event in found if event is not None}) == 1
-    await none_follows(feed_of(house))
+    await none_follows(feed_of(gateway))
     async with follow_feed(client, FEED):
         pass
 
 
 async def test_who_takes_nothing_is_disconnected(
-    house: RunningGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_feed, "SEND_TIMEOUT", 0.5)
-    feed = feed_of(house)
+    feed = feed_of(gateway)
     with socket.socket(socket.AF_UNIX) as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect(str(socket_path(tmp_path)))
@@ -200,7 +200,7 @@ async def test_who_takes_nothing_is_disconnected(
         async with asyncio.timeout(5):
             while not feed.subscribers:
                 await asyncio.sleep(0.01)
-        recorder = house.daemon.runtime.recorder
+        recorder = gateway.daemon.runtime.recorder
         for number in range(400):
             recorder.record_rejection(intent(number), settlement(number, upstream_error="x" * 8000))
         await none_follows(feed)
@@ -210,11 +210,11 @@ async def test_it_ends_after_the_last_request(upstream: ScriptedUpstream, tmp_pa
     """A stop waits for requests, and not for subscribers."""
     upstream.respond_with(fixture_reply(Format.CHAT).with_changes(delay=0.5))
     async with AsyncExitStack() as stack:
-        async with run_gateway(tmp_path, channels(upstream.address)) as house:
+        async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
             client = await stack.enter_async_context(on_socket(tmp_path))
             follower = await stack.enter_async_context(follow_feed(client, FEED))
-            http = await stack.enter_async_context(aiohttp.ClientSession(house.address))
-            running = asyncio.ensure_future(replace(house, http=http).post(Format.CHAT))
+            http = await stack.enter_async_context(aiohttp.ClientSession(gateway.address))
+            running = asyncio.ensure_future(replace(gateway, http=http).post(Format.CHAT))
             await upstream.wait_for_request()
             began = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - began < 3

@@ -28,16 +28,16 @@ async def upstream() -> AsyncIterator[FaultUpstream]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[RunningGateway]:
+async def gateway(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[RunningGateway]:
     accounts = [{"name": name, "key": key, "concurrency": 1} for name, key in KEYS.items()]
     address = upstream.base_url(Format.CHAT)
     chat = channel(Format.CHAT, "", base_url=address, accounts=accounts, models={BETA: "upstream"})
-    async with run_gateway(tmp_path / "state", [chat]) as house:
-        yield house
+    async with run_gateway(tmp_path / "state", [chat]) as gateway:
+        yield gateway
 
 
 @pytest.fixture
-async def admin(house: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def admin(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.UnixConnector(str(socket_path(tmp_path / "state")))
     async with aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as session:
         yield session
@@ -60,7 +60,7 @@ async def why(admin: aiohttp.ClientSession) -> dict[str, str]:
     return {stop["account"]: stop["why"][0] for stop in forecast["candidates"]}
 
 
-async def fail(house: RunningGateway, upstream: FaultUpstream, *names: str) -> None:
+async def fail(gateway: RunningGateway, upstream: FaultUpstream, *names: str) -> None:
     """Bans the accounts: their keys are refused. Others answer."""
     for name in names:
         upstream.set_plan("refuse:401", key=KEYS[name])
@@ -68,14 +68,14 @@ async def fail(house: RunningGateway, upstream: FaultUpstream, *names: str) -> N
         if all(upstream.calls_of(key=KEYS[name]) for name in names):
             return
         turns = [{"role": "user", "content": f"Hello {number}"}]
-        await house.post(Format.CHAT, messages=turns)
+        await gateway.post(Format.CHAT, messages=turns)
 
 
 async def test_a_request_under_way_is_seen_and_fills_the_account(
-    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     upstream.set_plan("stall:text")
-    asking = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    asking = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
     call = await upstream.wait_for_call()
     async with asyncio.timeout(5):
         while not any(row["under_way"] for row in await accounts(admin)):
@@ -91,9 +91,9 @@ async def test_a_request_under_way_is_seen_and_fills_the_account(
 
 
 async def test_who_is_closed_off_is_asked_where_too_few_are_left(
-    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
-    await fail(house, upstream, "one", "two")
+    await fail(gateway, upstream, "one", "two")
     first, second = sorted((await why(admin)).values())
     assert first.startswith("first: ")
     assert first.endswith(
@@ -103,10 +103,10 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
 
 
 async def test_one_who_has_rested_is_tried_out_by_one_request(
-    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
-    await fail(house, upstream, "one")
-    runtime, now = house.daemon.runtime, asyncio.get_running_loop().time()
+    await fail(gateway, upstream, "one")
+    runtime, now = gateway.daemon.runtime, asyncio.get_running_loop().time()
     assert runtime.health.admit(ONE, BETA, now, (ONE, TWO)) is None
     verdict = Verdict(
         "spent", Blame.ACCOUNT, Failover.YES, AccountPenalty.AUTH_FAILED, penalty_seconds=0.01
@@ -126,7 +126,7 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
 
 
 async def test_a_try_that_fails_changes_nothing(
-    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
     before = await accounts(admin)
     upstream.set_plan("refuse:503")
@@ -134,13 +134,13 @@ async def test_a_try_that_fails_changes_nothing(
         tried = await told(await admin.post("accounts/chat-main/one/try"))
         assert (tried["ok"], tried["status"], tried["verdict"]) == (False, 503, "overloaded")
     assert await accounts(admin) == before
-    assert await house.operations.list_requests() == []
+    assert await gateway.operations.list_requests() == []
 
 
 async def test_a_try_keeps_nothing(
-    house: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
 ) -> None:
-    runtime = house.daemon.runtime
+    runtime = gateway.daemon.runtime
     tried = await told(await admin.post("accounts/chat-main/one/try", params={"model": BETA}))
     assert tried["ok"]
     assert tried["output_tokens"] > 0
@@ -170,16 +170,16 @@ async def test_refusals(
     assert (answer.status, refused["error"]["code"]) == (status, code)
 
 
-async def test_no_key_opens_it_on_the_port(house: RunningGateway) -> None:
+async def test_no_key_opens_it_on_the_port(gateway: RunningGateway) -> None:
     for path in ("/admin/api/accounts", "/admin/api/route?model=x&format=chat"):
-        assert (await house.get(path)).status == 401
+        assert (await gateway.get(path)).status == 401
 
 
 async def test_clients_with_a_wrong_base_address(
-    house: RunningGateway, admin: aiohttp.ClientSession
+    gateway: RunningGateway, admin: aiohttp.ClientSession
 ) -> None:
     for agent in ("one/1", "two/1", "two/2"):
-        await house.get("/models", **{"user-agent": agent})
+        await gateway.get("/models", **{"user-agent": agent})
     assert await told(await admin.get("misdirected")) == {
         "misdirected": [
             {"path": "/models", "agent": "two", "count": 2},

@@ -127,12 +127,12 @@ def referred(part: Any) -> Iterator[str]:
 
 
 async def test_paths_and_methods_are_those_of_the_router(
-    simulated_house: RunningGateway, tmp_path: Path
+    simulated_gateway: RunningGateway, tmp_path: Path
 ) -> None:
-    runtime = simulated_house.daemon.runtime
-    app = build_admin_app(simulated_house.operations)
+    runtime = simulated_gateway.daemon.runtime
+    app = build_admin_app(simulated_gateway.operations)
     add_live_routes(app, runtime, partial(probe_account, runtime))
-    add_feed_routes(app, Feed(simulated_house.operations))
+    add_feed_routes(app, Feed(simulated_gateway.operations))
     shared = offered(app)
     database = await Database.open(tmp_path / "another.db")
     sessions = await Sessions.load(database, runtime.now)

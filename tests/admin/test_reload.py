@@ -57,7 +57,7 @@ async def test_broken_files_under_load_fail_no_request(
 
         async def ask_on(stream: bool) -> None:
             while not done.is_set():
-                answer = await it.house.post(Format.MESSAGES, stream=stream)
+                answer = await it.gateway.post(Format.MESSAGES, stream=stream)
                 sound = not stream or is_complete(Format.MESSAGES, await answer.read())
                 statuses.append(answer.status if sound else 0)
 
@@ -81,7 +81,7 @@ async def test_broken_files_under_load_fail_no_request(
             done.set()
             await asyncio.gather(*asking)
         assert set(statuses) == {200}
-        assert {row.config_hash for row in await it.house.rows()} == {before["hash"]}
+        assert {row.config_hash for row in await it.gateway.rows()} == {before["hash"]}
         assert caplog.text.count("the configuration stays as it was") == len(BROKEN) == 12
         assert f"{it.file}:2: server.key: unknown key" in caplog.text
         assert SECRET not in caplog.text
@@ -91,22 +91,22 @@ async def test_broken_files_under_load_fail_no_request(
 
 async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultUpstream) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "old", plan="tick:0.02:25")) as it:
-        old, house = it.runtime.current, it.house
-        async with house.http.post(
+        old, gateway = it.runtime.current, it.gateway
+        async with gateway.http.post(
             PATHS[Format.MESSAGES],
             json=request_body(Format.MESSAGES, stream=True),
-            headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
+            headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         ) as running:
             begun = await running.content.readany()
             reloaded = await it.reload(messages_channel(faulty, "new"))
             assert reloaded.changes.added == (f"account {NAME}/new",)
             assert reloaded.changes.removed == (f"account {NAME}/old",)
-            assert (await house.post(Format.MESSAGES)).status == 200
+            assert (await gateway.post(Format.MESSAGES)).status == 200
             assert [call.key for call in faulty.calls] == ["old", "new"]
             assert (old.active_requests, old.upstream.is_closed) == (1, False)
             assert is_complete(Format.MESSAGES, begun + await running.read())
         await it.until(lambda: old.upstream.is_closed)
-        first, second = await house.rows(2)
+        first, second = await gateway.rows(2)
         assert (first.account, first.state, second.account) == ("old", "ok", "new")
         assert first.config_hash == old.hash
         assert second.config_hash == it.runtime.current.hash == reloaded.hash != old.hash
@@ -114,8 +114,8 @@ async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultU
 
 async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstream) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
-        assert (await it.house.post(Format.MESSAGES)).status == 200
-        await it.house.rows()
+        assert (await it.gateway.post(Format.MESSAGES)).status == 200
+        await it.gateway.rows()
         old = it.runtime.current
         await it.reload(messages_channel(faulty, "one", priority=3))
         await it.until(lambda: old.upstream.is_closed)
@@ -130,14 +130,14 @@ async def test_a_new_key_counts_at_once_and_ends_a_ban(
     faulty.set_plan("refuse:401", key="first")
     async with follow_config(tmp_path, messages_channel(faulty, accounts=accounts)) as it:
         place, model = (NAME, "one"), "alpha-sonnet-4-6"
-        assert (await it.house.post(Format.MESSAGES)).status >= 500
+        assert (await it.gateway.post(Format.MESSAGES)).status >= 500
         now = asyncio.get_running_loop().time()
         assert it.runtime.health.status(place, model, now).state is HealthState.AUTH_FAILED
         secret.write_text("second\n")
         reloaded = await it.reloader.reload()
         assert reloaded.changes.changed == (f"account {NAME}/one",)
         assert it.runtime.health.status(place, model, now).state is HealthState.HEALTHY
-        assert (await it.house.post(Format.MESSAGES)).status == 200
+        assert (await it.gateway.post(Format.MESSAGES)).status == 200
         assert faulty.calls[-1].key == "second"
 
 
@@ -153,7 +153,7 @@ async def test_what_is_known_of_accounts_stays_where_they_stay(
 
         health.disable((NAME, "off"))
         for number in range(30):
-            await it.house.post(Format.MESSAGES, system=f"conversation {number}")
+            await it.gateway.post(Format.MESSAGES, system=f"conversation {number}")
             if states()[0] is HealthState.AUTH_FAILED:
                 break
         assert states() == [HealthState.AUTH_FAILED, HealthState.DISABLED]
@@ -184,33 +184,33 @@ async def test_what_counts_until_the_end(
         new = it.runtime.config
         assert (new.server.port, new.server.max_body) == (0, old.server.max_body)
         assert (new.state_dir, new.server.commit_after) == (old.state_dir, 3)
-        assert (await it.house.post(Format.MESSAGES, system="x" * 3000)).status == 200
+        assert (await it.gateway.post(Format.MESSAGES, system="x" * 3000)).status == 200
 
 
 async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: FaultUpstream) -> None:
     named = {"x-thread": "t-1"}
     affinity = {"headers": ["X-Thread"]}
     async with follow_config(tmp_path, messages_channel(faulty, "one"), affinity=affinity) as it:
-        await it.house.post(Format.MESSAGES, headers=named)
+        await it.gateway.post(Format.MESSAGES, headers=named)
         await it.reload(messages_channel(faulty, "one"), affinity={"headers": ["x-other"]})
-        await it.house.post(Format.MESSAGES, headers=named)
+        await it.gateway.post(Format.MESSAGES, headers=named)
         await it.reload(messages_channel(faulty, "one"), affinity=affinity)
-        await it.house.post(Format.MESSAGES, headers=named)
-        told = [row.affinity for row in await it.house.rows(3)]
+        await it.gateway.post(Format.MESSAGES, headers=named)
+        told = [row.affinity for row in await it.gateway.rows(3)]
         assert told == ["session header", "prompt prefix", "session header"]
 
 
 async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
-        before = await (await it.house.get("/v1/models")).json()
+        before = await (await it.gateway.get("/v1/models")).json()
         reloaded = await it.reload(
             messages_channel(faulty, "one", models=["alpha-x"]),
             models=[{"id": "alpha-x", "family": "alpha"}],
         )
-        after = await (await it.house.get("/v1/models")).json()
+        after = await (await it.gateway.get("/v1/models")).json()
         assert [model["id"] for model in after["data"]] == ["alpha-x"] != before["data"]
         assert "model alpha-x" in reloaded.changes.added
-        assert (await it.house.post(Format.MESSAGES)).status == 503
+        assert (await it.gateway.post(Format.MESSAGES)).status == 503
 
 
 async def test_the_same_again_changes_nothing(
@@ -230,7 +230,7 @@ async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> No
         first = it.runtime.current.hash
 
         async def asked_with() -> str:
-            assert (await it.house.post(Format.MESSAGES)).status == 200
+            assert (await it.gateway.post(Format.MESSAGES)).status == 200
             return faulty.calls[-1].key
 
         it.configure(messages_channel(faulty, "two"))
@@ -267,11 +267,11 @@ async def test_a_fault_of_our_own_ends_nothing(
             raise KeyError
 
         it.reloader._source.load = fault
-        it.house.daemon.reload()
+        it.gateway.daemon.reload()
         await it.until(lambda: "its file could not be taken" in caplog.text)
         it.reloader._source.load = sound
         it.configure(messages_channel(faulty, "two"))
-        it.house.daemon.reload()
+        it.gateway.daemon.reload()
         await it.until(lambda: it.runtime.config.channels[0].accounts[0].name == "two")
 
 

@@ -28,23 +28,23 @@ CREATE TRIGGER stuck BEFORE DELETE ON requests BEGIN SELECT RAISE(ABORT, 'no'); 
 """
 
 
-def at(house: RunningGateway, hours: float) -> None:
+def at(gateway: RunningGateway, hours: float) -> None:
     """From now on it is so many hours later than it is."""
-    house.daemon.runtime.now = lambda: unix_microseconds() + int(hours * HOUR * 1e6)
+    gateway.daemon.runtime.now = lambda: unix_microseconds() + int(hours * HOUR * 1e6)
 
 
-async def clean(house: RunningGateway) -> int:
-    return await delete_old_rows(house.daemon.runtime, house.operations.database)
+async def clean(gateway: RunningGateway) -> int:
+    return await delete_old_rows(gateway.daemon.runtime, gateway.operations.database)
 
 
-async def asked(house: RunningGateway, hours: float, times: int = 2) -> None:
+async def asked(gateway: RunningGateway, hours: float, times: int = 2) -> None:
     """Requests that were made then."""
-    at(house, hours)
-    known = len(await house.rows(0))
+    at(gateway, hours)
+    known = len(await gateway.rows(0))
     for _ in range(times):
-        assert (await house.post(Format.CHAT)).status == 200
-    await house.rows(known + times)
-    at(house, 0)
+        assert (await gateway.post(Format.CHAT)).status == 200
+    await gateway.rows(known + times)
+    at(gateway, 0)
 
 
 def kept(upstream: ScriptedUpstream, state: Path, **logs: Any) -> Any:
@@ -56,19 +56,19 @@ async def test_old_rows_go_and_what_they_came_to_stays(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     caplog.set_level(logging.INFO, "gateway.admin.retention")
-    async with kept(upstream, tmp_path, keep="3h") as house:
-        await asked(house, -5)
-        await asked(house, -1.5, times=1)
-        before = await usage(house.operations.database, [Dimension.HOUR, Dimension.KEY])
-        spent = (await house.operations.get_key(house.token.id)).cost_micro
-        assert await clean(house) == 2
-        assert len(await house.rows()) == 1
-        assert await usage(house.operations.database, [Dimension.HOUR, Dimension.KEY]) == before
-        assert (await house.operations.get_key(house.token.id)).cost_micro == spent
-        assert (await house.operations.check_integrity()).ok
-        assert await clean(house) == 0
-        at(house, 6)
-        assert await clean(house) == 1
+    async with kept(upstream, tmp_path, keep="3h") as gateway:
+        await asked(gateway, -5)
+        await asked(gateway, -1.5, times=1)
+        before = await usage(gateway.operations.database, [Dimension.HOUR, Dimension.KEY])
+        spent = (await gateway.operations.get_key(gateway.token.id)).cost_micro
+        assert await clean(gateway) == 2
+        assert len(await gateway.rows()) == 1
+        assert await usage(gateway.operations.database, [Dimension.HOUR, Dimension.KEY]) == before
+        assert (await gateway.operations.get_key(gateway.token.id)).cost_micro == spent
+        assert (await gateway.operations.check_integrity()).ok
+        assert await clean(gateway) == 0
+        at(gateway, 6)
+        assert await clean(gateway) == 1
     assert [record.getMessage() for record in caplog.records] == [
         "deleted 2 rows of the request log that were older than logs.keep",
         "deleted 1 rows of the request log that were older than logs.keep",
@@ -76,38 +76,38 @@ async def test_old_rows_go_and_what_they_came_to_stays(
 
 
 async def test_without_a_limit_rows_stay_for_ever(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    await asked(house, -24 * 365)
-    assert await clean(house) == 0
-    assert len(await house.rows()) == 2
-    report = await house.operations.check_integrity()
+    await asked(gateway, -24 * 365)
+    assert await clean(gateway) == 0
+    assert len(await gateway.rows()) == 2
+    report = await gateway.operations.check_integrity()
     assert report.ok
     assert report.rows == 2
 
 
 async def test_a_changed_configuration_counts_from_now_on(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    await asked(house, -5)
-    config = house.daemon.runtime.config
-    house.daemon.runtime.replace_config(
+    await asked(gateway, -5)
+    config = gateway.daemon.runtime.config
+    gateway.daemon.runtime.replace_config(
         config.model_copy(update={"logs": parse_config("logs: {keep: 1h}").logs})
     )
-    assert await clean(house) == 2
-    assert await house.rows(0) == []
+    assert await clean(gateway) == 2
+    assert await gateway.rows(0) == []
 
 
 async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with kept(upstream, tmp_path) as house:
-        await asked(house, -5)
-    async with kept(upstream, tmp_path, keep="2h") as house, asyncio.timeout(SLACK):
-        while await house.rows(0):
+    async with kept(upstream, tmp_path) as gateway:
+        await asked(gateway, -5)
+    async with kept(upstream, tmp_path, keep="2h") as gateway, asyncio.timeout(SLACK):
+        while await gateway.rows(0):
             await asyncio.sleep(0.01)
-        assert (await house.operations.check_integrity()).ok
+        assert (await gateway.operations.check_integrity()).ok
 
 
 async def test_what_fails_is_tried_again(
@@ -119,19 +119,19 @@ async def test_what_fails_is_tried_again(
     """Requests are served meanwhile."""
     upstream.respond_with(fixture_reply("chat"))
     monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)
-    async with kept(upstream, tmp_path) as house:
-        await asked(house, -5)
+    async with kept(upstream, tmp_path) as gateway:
+        await asked(gateway, -5)
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
         connection.execute(STUCK)
-    async with kept(upstream, tmp_path, keep="2h") as house:
+    async with kept(upstream, tmp_path, keep="2h") as gateway:
         async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)
-        assert (await house.post(Format.CHAT)).status == 200
-        assert len(await house.rows(3)) == 3
+        assert (await gateway.post(Format.CHAT)).status == 200
+        assert len(await gateway.rows(3)) == 3
         with raw_connection(tmp_path / DATABASE_NAME) as connection:
             connection.execute("DROP TRIGGER stuck")
         async with asyncio.timeout(SLACK):
-            while len(await house.rows()) > 1:
+            while len(await gateway.rows()) > 1:
                 await asyncio.sleep(0.01)
-        assert (await house.operations.check_integrity()).ok
+        assert (await gateway.operations.check_integrity()).ok

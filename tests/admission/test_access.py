@@ -37,16 +37,16 @@ CATALOG = Catalog(CONFIG.models)
 ROUTER = Router(CATALOG, CONFIG.channels, CONFIG.families)
 EVERYBODY = UserAgents()
 GROUP = Group("default", ("*",), 0)
-HOUSE = Holder(HolderKind.GATEWAY, "", "the gateway", UNLIMITED)
+GATEWAY = Holder(HolderKind.GATEWAY, "", "the gateway", UNLIMITED)
 
 
 def permit(
     group: Group | None = GROUP,
-    house: Holder = HOUSE,
+    gateway: Holder = GATEWAY,
     agents: UserAgents = EVERYBODY,
     **terms: Any,
 ) -> Permit:
-    return Permit.for_token(token(**terms), group, ROUTER, house, agents)
+    return Permit.for_token(token(**terms), group, ROUTER, gateway, agents)
 
 
 def test_without_lists_everything_is_allowed() -> None:
@@ -168,7 +168,7 @@ def test_holders_are_the_key_its_group_and_the_gateway() -> None:
     assert holders == (
         Holder(HolderKind.KEY, "tok_0", "name 0", Limits(concurrent=1)),
         Holder(HolderKind.GROUP, "default", "default", limits),
-        HOUSE,
+        GATEWAY,
     )
 
 
@@ -185,7 +185,7 @@ PER_MINUTE = (Limits(requests_per_minute=5), Limits(tokens_per_minute=5))
 def test_any_holder_with_a_limit_per_minute(limits: Limits) -> None:
     assert permit(limits=limits).has_minute_limits
     assert permit(replace(GROUP, limits=limits)).has_minute_limits
-    assert permit(house=replace(HOUSE, limits=limits)).has_minute_limits
+    assert permit(gateway=replace(GATEWAY, limits=limits)).has_minute_limits
 
 
 @pytest.mark.parametrize("limits", [UNLIMITED, Limits(concurrent=1), Limits(budget=5)])
@@ -196,7 +196,7 @@ def test_other_limits_are_not_per_minute(limits: Limits) -> None:
 def test_expected_output_leaves_room_for_every_prompt_that_fits() -> None:
     limited = permit(
         replace(GROUP, limits=Limits(tokens_per_minute=700)),
-        replace(HOUSE, limits=Limits(tokens_per_minute=500)),
+        replace(GATEWAY, limits=Limits(tokens_per_minute=500)),
         limits=Limits(tokens_per_minute=600),
     )
     assert limited.expected_output(100, 400) == 400

@@ -39,25 +39,25 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(
+async def gateway(
     upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RunningGateway]:
     """One channel, so that every failure is one attempt."""
     only = [channel(Format.CHAT, upstream.address)]
-    async with run_gateway(tmp_path_factory.mktemp("state"), only) as house:
-        yield house
+    async with run_gateway(tmp_path_factory.mktemp("state"), only) as gateway:
+        yield gateway
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def remembered(browser: Browser, house: RunningGateway) -> StorageState:
+async def remembered(browser: Browser, gateway: RunningGateway) -> StorageState:
     """The cookies of whoever has signed in."""
-    return await sign_in_once(browser, house)
+    return await sign_in_once(browser, gateway)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def person(
-    browser: Browser, house: RunningGateway, remembered: StorageState
+    browser: Browser, gateway: RunningGateway, remembered: StorageState
 ) -> AsyncIterator[User]:
     """Signed in."""
-    async with signed_in(browser, house, remembered) as person:
+    async with signed_in(browser, gateway, remembered) as person:
         yield person

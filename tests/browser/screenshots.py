@@ -39,7 +39,7 @@ async def shoot(program: str, folder: Path) -> None:
             chromium.launch(program) as browser,
             seeded_gateway(Path(state_dir)) as lived,
             signed_in(
-                browser, lived.house, await sign_in_once(browser, lived.house), viewport=WINDOW
+                browser, lived.gateway, await sign_in_once(browser, lived.gateway), viewport=WINDOW
             ) as person,
         ):
             for name, (path, height) in pages(lived).items():

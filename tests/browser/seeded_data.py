@@ -58,14 +58,14 @@ class SeededGateway:
     """`whole` went well at once, `rescued` only at a second channel, `refused` not at all:
     ids of requests."""
 
-    house: RunningGateway
+    gateway: RunningGateway
     succeeded: str
     failed_over: str
     failed: str
 
     @property
     def token(self) -> Token:
-        return self.house.token
+        return self.gateway.token
 
 
 @asynccontextmanager
@@ -83,9 +83,9 @@ async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[Seede
         (token,) = [
             each for each in await daemon.operations.list_keys() if each.name == "alice, laptop"
         ]
-        house = RunningGateway(daemon, token, key, http)
+        gateway = RunningGateway(daemon, token, key, http)
         async with asyncio.timeout(30):
-            lived = SeededGateway(house, *await _go_on(house))
+            lived = SeededGateway(gateway, *await _go_on(gateway))
         yield lived
 
 
@@ -240,7 +240,7 @@ def _failure(dice: random.Random, opened: Intent) -> Settlement:
     )
 
 
-async def _go_on(house: RunningGateway) -> tuple[str, str, str]:
+async def _go_on(gateway: RunningGateway) -> tuple[str, str, str]:
     """Really asks: what goes well, what a second channel rescues, what nobody can answer."""
     turns = [{"role": "user", "content": _QUESTION}]
     ids = []
@@ -250,10 +250,10 @@ async def _go_on(house: RunningGateway) -> tuple[str, str, str]:
         (Format.RESPONSES, "beta-5.5", {"input": _QUESTION}),
     ):
         body = request_body(spoken, model=model, stream=True, **asked)
-        answer = await house.post(spoken, body, headers={"user-agent": _AGENTS[1]})
+        answer = await gateway.post(spoken, body, headers={"user-agent": _AGENTS[1]})
         ids.append(answer.headers["x-request-id"])
     # A client that was given a wrong base address.
-    await house.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})
-    await house.rows(len(ids))
+    await gateway.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})
+    await gateway.rows(len(ids))
     rescued, well, refused = ids
     return well, rescued, refused

@@ -61,7 +61,7 @@ async def lived(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seede
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def remembered(browser: Browser, lived: SeededGateway) -> StorageState:
-    return await sign_in_once(browser, lived.house)
+    return await sign_in_once(browser, lived.gateway)
 
 
 def path_of(page: str, lived: SeededGateway) -> str:
@@ -96,7 +96,7 @@ async def look(person: User, name: str) -> dict[str, list[str]]:
 async def test_a_page_is_usable(
     browser: Browser, lived: SeededGateway, remembered: StorageState, page: str
 ) -> None:
-    async with signed_in(browser, lived.house, remembered) as person:
+    async with signed_in(browser, lived.gateway, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
         answer = await person.page.goto(path_of(page, lived), wait_until="networkidle")
         assert answer is not None and answer.status == 200
@@ -106,7 +106,7 @@ async def test_a_page_is_usable(
 async def test_the_log_is_usable_while_it_is_followed(
     browser: Browser, lived: SeededGateway, remembered: StorageState
 ) -> None:
-    async with signed_in(browser, lived.house, remembered) as person:
+    async with signed_in(browser, lived.gateway, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
         await person.page.goto("/console/logs")
         await person.page.get_by_role("button", name="Live").click()
@@ -118,7 +118,7 @@ async def test_the_log_is_usable_while_it_is_followed(
 async def test_the_way_in_is_usable(
     browser: Browser, lived: SeededGateway, remembered: object
 ) -> None:
-    async with open_user(browser, lived.house) as person:
+    async with open_user(browser, lived.gateway) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
         await person.page.goto("/console/sign-in")
         assert {name: said for name, said in (await look(person, "sign-in")).items() if said} == {}
@@ -128,7 +128,7 @@ async def test_the_way_in_is_usable(
 async def test_the_audit_finds_what_is_wrong(
     browser: Browser, lived: SeededGateway, remembered: StorageState
 ) -> None:
-    async with signed_in(browser, lived.house, remembered) as person:
+    async with signed_in(browser, lived.gateway, remembered) as person:
         await person.page.context.add_init_script(path=AXE_FILE_PATH)
         await person.page.goto("/console/connect")
         await person.page.evaluate(

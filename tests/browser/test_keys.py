@@ -14,10 +14,10 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def ask(house: RunningGateway, key: str) -> str | None:
+async def ask(gateway: RunningGateway, key: str) -> str | None:
     """What the stock library of chat-completions gets."""
     async with openai.AsyncOpenAI(
-        base_url=f"{house.address}/v1", api_key=key, max_retries=0, timeout=20
+        base_url=f"{gateway.address}/v1", api_key=key, max_retries=0, timeout=20
     ) as client:
         completion = await client.chat.completions.create(
             model=BETA, messages=[{"role": "user", "content": "Hello"}]
@@ -43,16 +43,16 @@ async def revoke(person: User) -> None:
 
 
 async def test_a_key_is_made_used_and_revoked(
-    house: RunningGateway, upstream: ScriptedUpstream, person: User
+    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     key = await mint(person, "laptop of alice")
-    assert await ask(house, key) == "Hello, world!"
+    assert await ask(gateway, key) == "Hello, world!"
     await person.page.reload()
     assert key not in await person.page.content()
     await revoke(person)
     with pytest.raises(openai.AuthenticationError) as refused:
-        await ask(house, key)
+        await ask(gateway, key)
     assert refused.value.status_code == 401
     assert await person.violations() == []
 
@@ -80,15 +80,15 @@ async def test_what_was_typed_wrong_stands_beside_its_field(person: User) -> Non
 
 async def test_without_scripts_all_of_it_works(
     browser: Browser,
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: ScriptedUpstream,
     remembered: StorageState,
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    async with signed_in(browser, house, remembered, java_script_enabled=False) as person:
+    async with signed_in(browser, gateway, remembered, java_script_enabled=False) as person:
         key = await mint(person, "no scripts")
         assert not await person.page.get_by_role("button", name="Copy").is_visible()
-        assert await ask(house, key) == "Hello, world!"
+        assert await ask(gateway, key) == "Hello, world!"
         await person.page.get_by_role("button", name="Disable").click()
         await person.page.wait_for_selector("h1 .state-disabled")
         await person.page.get_by_role("button", name="Enable").click()
@@ -105,4 +105,4 @@ async def test_without_scripts_all_of_it_works(
         await person.page.get_by_role("link", name="no scripts").click()
         await revoke(person)
         with pytest.raises(openai.AuthenticationError):
-            await ask(house, key)
+            await ask(gateway, key)

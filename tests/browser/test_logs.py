@@ -31,22 +31,22 @@ NEWEST = "#rows tr:first-child"
 MEGABYTE = b"<script>alert(3)</script>" + b"A" * 1024 * 1024
 
 
-async def fail(house: RunningGateway, upstream: ScriptedUpstream, said: bytes) -> str:
+async def fail(gateway: RunningGateway, upstream: ScriptedUpstream, said: bytes) -> str:
     """Has the upstream say that with a 500; the request's id."""
-    before = len(await house.rows(0))
+    before = len(await gateway.rows(0))
     upstream.respond_with(json_response(said, 500))
-    answer = await house.post(Format.CHAT)
+    answer = await gateway.post(Format.CHAT)
     assert answer.status >= 500
     assert said[:20] not in await answer.read()
-    return (await house.rows(before + 1))[-1].id
+    return (await gateway.rows(before + 1))[-1].id
 
 
 async def test_the_real_upstream_error_is_read(
-    house: RunningGateway, upstream: ScriptedUpstream, person: User
+    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     page = person.page
     said = b'{"error": {"message": "the reactor is too hot", "code": "E4711"}}'
-    id_ = await fail(house, upstream, said)
+    id_ = await fail(gateway, upstream, said)
     await page.goto("/console/logs")
     assert "the reactor is too hot" in await page.inner_text(f'tr[data-id="{id_}"]')
     await page.get_by_label("Text").fill("E4711")
@@ -64,7 +64,7 @@ async def follow(page: Page) -> None:
 
 
 async def test_the_log_is_followed_live(
-    house: RunningGateway, upstream: ScriptedUpstream, person: User
+    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     page = person.page
     upstream.respond_with(fixture_reply(Format.CHAT))
@@ -73,11 +73,11 @@ async def test_the_log_is_followed_live(
     await page.evaluate("window.loadedOnce = true")
     before = await page.locator("#rows tr").count()
     await follow(page)
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
     await page.wait_for_selector(f"#rows tr:nth-child({before + 1})")
     assert "200" in await page.inner_text(NEWEST)
     assert "fresh" in (await page.get_attribute(NEWEST, "class") or "")
-    await fail(house, upstream, HOSTILE_TEXT.encode())
+    await fail(gateway, upstream, HOSTILE_TEXT.encode())
     await page.wait_for_selector(f"#rows tr:nth-child({before + 2})")
     assert "<script>" in await page.inner_text(NEWEST)
     assert await page.evaluate("window.loadedOnce")
@@ -85,12 +85,12 @@ async def test_the_log_is_followed_live(
     await page.get_by_role("button", name="Live").click()
     await page.get_by_role("button", name="Live", pressed=False).wait_for()
     async with asyncio.timeout(5):
-        while house.daemon.console.feed.subscribers:
+        while gateway.daemon.console.feed.subscribers:
             await asyncio.sleep(0.02)
 
 
 async def test_a_running_request_is_seen_to_end(
-    house: RunningGateway, upstream: ScriptedUpstream, person: User
+    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
 ) -> None:
     """Also where only running ones are looked for: it has to change."""
     page = person.page
@@ -98,7 +98,7 @@ async def test_a_running_request_is_seen_to_end(
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
     await page.goto("/console/logs?state=open")
     await follow(page)
-    running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    running = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
     await page.wait_for_selector("#rows tr[data-open]")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -111,17 +111,20 @@ async def test_the_page_keeps_so_many_rows(
 ) -> None:
     async with AsyncExitStack() as stack:
         only = [channel(Format.CHAT, upstream.address)]
-        house = await stack.enter_async_context(run_gateway(tmp_path, only))
-        remembered = await sign_in_once(browser, house)
-        person = await stack.enter_async_context(signed_in(browser, house, remembered))
+        gateway = await stack.enter_async_context(run_gateway(tmp_path, only))
+        remembered = await sign_in_once(browser, gateway)
+        person = await stack.enter_async_context(signed_in(browser, gateway, remembered))
         await person.page.goto("/console/logs")
         await person.page.get_by_text("No request has come yet.").wait_for()
         await follow(person.page)
-        now = house.daemon.runtime.now()
+        now = gateway.daemon.runtime.now()
         ids = [new_request_id(now + number) for number in range(230)]
         for id_ in ids:
-            opened, ended = intent(0, house.token.id, id=id_), settlement(0, house.token.id, id=id_)
-            house.daemon.runtime.recorder.record_rejection(opened, ended)
+            opened, ended = (
+                intent(0, gateway.token.id, id=id_),
+                settlement(0, gateway.token.id, id=id_),
+            )
+            gateway.daemon.runtime.recorder.record_rejection(opened, ended)
         await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
         assert await person.page.locator("#rows tr").count() == 200
         assert not await person.page.get_by_text("No request has come yet.").count()
@@ -133,17 +136,17 @@ async def test_it_reconnects_after_a_restart(
     only = [channel(Format.CHAT, upstream.address)]
     upstream.respond_with(fixture_reply(Format.CHAT))
     async with AsyncExitStack() as stack:
-        async with run_gateway(tmp_path, only) as house:
-            remembered = await sign_in_once(browser, house)
-            person = await stack.enter_async_context(open_user(browser, house, remembered))
+        async with run_gateway(tmp_path, only) as gateway:
+            remembered = await sign_in_once(browser, gateway)
+            person = await stack.enter_async_context(open_user(browser, gateway, remembered))
             await person.page.goto("/console/logs")
             await follow(person.page)
-            port = int(house.address.rpartition(":")[2])
+            port = int(gateway.address.rpartition(":")[2])
         await person.page.get_by_role("status").get_by_text("Reconnecting").wait_for()
-        async with run_gateway(tmp_path, only, server={"port": port}) as house:
+        async with run_gateway(tmp_path, only, server={"port": port}) as gateway:
             await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
-            assert (await house.post(Format.CHAT)).status == 200
-            id_ = (await house.row()).id
+            assert (await gateway.post(Format.CHAT)).status == 200
+            id_ = (await gateway.row()).id
             await person.page.wait_for_selector(f'tr[data-id="{id_}"]')
         assert await person.violations() == []
 
@@ -161,10 +164,10 @@ async def test_who_is_signed_out_is_told_so(person: User) -> None:
 
 @pytest.mark.parametrize("said", [HOSTILE_TEXT.encode(), MEGABYTE], ids=["hostile", "a megabyte"])
 async def test_whatever_an_upstream_says_is_text(
-    house: RunningGateway, upstream: ScriptedUpstream, person: User, said: bytes
+    gateway: RunningGateway, upstream: ScriptedUpstream, person: User, said: bytes
 ) -> None:
     page = person.page
-    id_ = await fail(house, upstream, said)
+    id_ = await fail(gateway, upstream, said)
     await page.goto("/console/logs")
     assert "alert(" in await page.inner_text(f'tr[data-id="{id_}"]')
     await harmless(person)

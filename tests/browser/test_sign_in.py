@@ -51,8 +51,8 @@ async def visible_focus(person: User) -> bool:
 
 
 @pytest.mark.usefixtures("remembered")
-async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, house: RunningGateway) -> None:
-    async with open_user(browser, house) as person:
+async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, gateway: RunningGateway) -> None:
+    async with open_user(browser, gateway) as person:
         page, keyboard = person.page, person.page.keyboard
         await page.goto("/console/tokens")
         await page.wait_for_url("**/console/sign-in**")
@@ -76,8 +76,8 @@ async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, house: Runnin
 
 
 @pytest.mark.usefixtures("remembered")
-async def test_out_again(browser: Browser, house: RunningGateway) -> None:
-    async with open_user(browser, house) as person:
+async def test_out_again(browser: Browser, gateway: RunningGateway) -> None:
+    async with open_user(browser, gateway) as person:
         await person.sign_in()
         await person.page.wait_for_url("**/console")
         await person.page.get_by_role("button", name="Sign out").click()
@@ -87,8 +87,8 @@ async def test_out_again(browser: Browser, house: RunningGateway) -> None:
 
 
 async def test_the_sixth_guess_is_not_looked_at(browser: Browser, tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, []) as house, open_user(browser, house) as person:
-        await house.daemon.console.sessions.set_password(PASSWORD)
+    async with run_gateway(tmp_path, []) as gateway, open_user(browser, gateway) as person:
+        await gateway.daemon.console.sessions.set_password(PASSWORD)
         for _ in range(5):
             await person.sign_in("a wrong password")
             await person.page.get_by_text("That is not the password.").wait_for()

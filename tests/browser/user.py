@@ -56,12 +56,17 @@ class User:
 
 @asynccontextmanager
 async def open_user(
-    browser: Browser, house: RunningGateway, remembered: StorageState | None = None, **options: Any
+    browser: Browser,
+    gateway: RunningGateway,
+    remembered: StorageState | None = None,
+    **options: Any,
 ) -> AsyncIterator[User]:
     """With a browser profile of their own; `remembered` are the cookies of before, the options
     those of a browser context."""
     options = {"viewport": {"width": 1280, "height": 800}} | options
-    context = await browser.new_context(base_url=house.address, storage_state=remembered, **options)
+    context = await browser.new_context(
+        base_url=gateway.address, storage_state=remembered, **options
+    )
     context.set_default_timeout(PATIENCE)
     await context.add_init_script(_REPORT_VIOLATIONS)
     person = User(await context.new_page())
@@ -85,18 +90,18 @@ async def open_user(
 
 @asynccontextmanager
 async def signed_in(
-    browser: Browser, house: RunningGateway, remembered: StorageState, **options: Any
+    browser: Browser, gateway: RunningGateway, remembered: StorageState, **options: Any
 ) -> AsyncIterator[User]:
     """Whoever has signed in before, with nothing to complain about at the end."""
-    async with open_user(browser, house, remembered, **options) as person:
+    async with open_user(browser, gateway, remembered, **options) as person:
         yield person
         assert person.complaints == []
 
 
-async def sign_in_once(browser: Browser, house: RunningGateway) -> StorageState:
+async def sign_in_once(browser: Browser, gateway: RunningGateway) -> StorageState:
     """Sets the password and signs in; the cookies are good for everybody after."""
-    await house.daemon.console.sessions.set_password(PASSWORD)
-    async with open_user(browser, house) as person:
+    await gateway.daemon.console.sessions.set_password(PASSWORD)
+    async with open_user(browser, gateway) as person:
         await person.sign_in()
         await person.page.wait_for_url("**/console")
         return await person.page.context.storage_state()

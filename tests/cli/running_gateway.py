@@ -20,10 +20,10 @@ from tests.support.gateway import RunningGateway, run_gateway
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """`house` and `upstream` belong to the thread's loop: use them inside `do`."""
+    """`running` and `upstream` belong to the thread's loop: use them inside `do`."""
 
     loop: asyncio.AbstractEventLoop
-    house: RunningGateway
+    running: RunningGateway
     upstream: FaultUpstream
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,9 +44,9 @@ def running_gateway(
     async def serve() -> None:
         async with (
             fault_upstream() as upstream,
-            run_gateway(state_dir, channels(upstream), **config) as house,
+            run_gateway(state_dir, channels(upstream), **config) as running,
         ):
-            gateway = GatewayProcess(asyncio.get_running_loop(), house, upstream)
+            gateway = GatewayProcess(asyncio.get_running_loop(), running, upstream)
             ready.set_result(gateway)
             await gateway.stopped.wait()
 

@@ -46,7 +46,7 @@ def ban(gateway: GatewayProcess) -> None:
     async def ask() -> None:
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
-            assert (await gateway.house.post(Format.CHAT, messages=turns)).status == 200
+            assert (await gateway.running.post(Format.CHAT, messages=turns)).status == 200
             if gateway.upstream.calls_of(key=FIRST):
                 return
 
@@ -112,7 +112,7 @@ def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: Gate
 
     async def ask() -> None:
         for _ in range(5):
-            await gateway.house.post(Format.CHAT)
+            await gateway.running.post(Format.CHAT)
 
     gateway.do(ask)
     assert len(gateway.upstream.calls_of(key=SECOND)) == 0

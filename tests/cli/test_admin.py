@@ -46,7 +46,9 @@ def test_sessions_are_listed_and_ended(shell: CommandRunner) -> None:
     with running_gateway(shell.state_dir, lambda _: []) as gateway:
 
         async def sign_in() -> int:
-            async with open_browser(gateway.house, **{"user-agent": "a \u202ebrowser"}) as browser:
+            async with open_browser(
+                gateway.running, **{"user-agent": "a \u202ebrowser"}
+            ) as browser:
                 return (await browser.sign_in()).status
 
         assert gateway.do(sign_in) == 403

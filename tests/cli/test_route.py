@@ -115,7 +115,7 @@ def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: Gatew
     async def ask_it() -> None:
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
-            await gateway.house.post(Format.CHAT, messages=turns)
+            await gateway.running.post(Format.CHAT, messages=turns)
             if gateway.upstream.calls_of(key="secret-key-0"):
                 return
 

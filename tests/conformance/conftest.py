@@ -86,7 +86,7 @@ async def scripted_clients(
 @pytest.fixture
 def upstream(scripted: ScriptedUpstream, scripted_clients: Clients) -> ScriptedUpstream:
     """As if nobody had asked it before."""
-    scripted_clients.house.daemon.runtime.health = Health()
+    scripted_clients.gateway.daemon.runtime.health = Health()
     scripted.respond_with()
     scripted.requests.clear()
     return scripted

@@ -109,7 +109,7 @@ def _main_channels(address: str) -> list[dict[str, Any]]:
 class Clients:
     """The stock libraries, each with the gateway as its base address."""
 
-    house: RunningGateway
+    gateway: RunningGateway
     openai: AsyncOpenAI
     anthropic: AsyncAnthropic
 
@@ -126,7 +126,7 @@ class Clients:
         """What the ledger says of the last exchanges, oldest first, once all of them are over."""
         async with asyncio.timeout(5):
             while True:
-                rows = await self.house.operations.list_requests(limit=count)
+                rows = await self.gateway.operations.list_requests(limit=count)
                 if all(row.state is not ExchangeState.RUNNING for row in rows):
                     return rows[::-1]
                 await asyncio.sleep(0.002)
@@ -138,12 +138,12 @@ async def clients_of(
 ) -> AsyncIterator[Clients]:
     """One gateway and one client of each library: to make them takes longer than most tests."""
     async with (
-        run_gateway(state_dir, channels, **config) as house,
+        run_gateway(state_dir, channels, **config) as gateway,
         AsyncOpenAI(
-            base_url=f"{house.address}/v1", api_key=house.key, max_retries=0, timeout=10
+            base_url=f"{gateway.address}/v1", api_key=gateway.key, max_retries=0, timeout=10
         ) as openai,
         AsyncAnthropic(
-            base_url=house.address, api_key=house.key, max_retries=0, timeout=10
+            base_url=gateway.address, api_key=gateway.key, max_retries=0, timeout=10
         ) as anthropic,
     ):
-        yield Clients(house, openai, anthropic)
+        yield Clients(gateway, openai, anthropic)

@@ -53,7 +53,7 @@ MODEL, GROUP = "2.7", "1.1"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: RunningGateway
+    gateway: RunningGateway
     upstream: ScriptedUpstream
 
 
@@ -64,15 +64,15 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
         for model in config["models"]:
             model["multiplier"] = float(MODEL)
             model["rates"] = {kind: float(rate) for kind, rate in RATES.items()}
-        async with run_gateway(tmp_path_factory.mktemp("money"), **config) as house:
-            await house.operations.update_group("default", multiplier=GROUP)
-            yield Place(house, upstream)
+        async with run_gateway(tmp_path_factory.mktemp("money"), **config) as gateway:
+            await gateway.operations.update_group("default", multiplier=GROUP)
+            yield Place(gateway, upstream)
 
 
 @pytest.fixture(autouse=True)
 def nothing_learned(place: Place) -> None:
     """What one test's upstream has told is nothing to the next one."""
-    runtime = place.house.daemon.runtime
+    runtime = place.gateway.daemon.runtime
     runtime.health, runtime.input_estimates = Health(), InputEstimates(estimate_tokens)
 
 
@@ -123,14 +123,14 @@ FORMS: Final = {
 
 async def bills(place: Place, pair: Pair, scripts: dict[str, Response]) -> dict[str, Billed]:
     """Of the same reply in every form; `scripts` are the upstream's by their endings."""
-    house, bodies = place.house, [scripts[ending] for _, ending in FORMS.values()]
+    gateway, bodies = place.gateway, [scripts[ending] for _, ending in FORMS.values()]
     place.upstream.respond_with(*bodies)
     ids = []
     for streamed, _ in FORMS.values():
-        answer = await house.post(pair.client, model=pair.model, stream=streamed)
+        answer = await gateway.post(pair.client, model=pair.model, stream=streamed)
         assert answer.status == 200, await answer.text()
         ids.append(answer.headers["request-id"])
-    rows = [await settled(house, id) for id in ids]
+    rows = [await settled(gateway, id) for id in ids]
     assert {row.end_reason for row in rows} == {"complete"}
     return {form: Billed.of(row) for form, row in zip(FORMS, rows, strict=True)}
 

@@ -92,8 +92,8 @@ def check_status(error: Exception, client: Format, told: Told) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
 async def nobody_tries_again(wary: Clients) -> None:
-    """The house's retries are spent, so that each test hears of its own error at once."""
-    runtime = wary.house.daemon.runtime
+    """The gateway's retries are spent, so that each test hears of its own error at once."""
+    runtime = wary.gateway.daemon.runtime
     runtime.health, runtime.retry_budget = Health(), RetryBudget()
     while runtime.retry_budget.try_acquire(asyncio.get_running_loop().time()):
         pass

@@ -37,7 +37,7 @@ SPAN: Final = 60.0
 class Library:
     """A client of either kind in either library; the synchronous ones run in a thread."""
 
-    house: RunningGateway
+    gateway: RunningGateway
     clients: Clients
     openai: openai.OpenAI
     anthropic: anthropic.Anthropic
@@ -98,40 +98,40 @@ def _headers(create: Any, fields: dict[str, Any]) -> Any:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def library(simulated: Clients) -> AsyncIterator[Library]:
-    house = simulated.house
+    gateway = simulated.gateway
     with ExitStack() as stack:
-        chat = openai.OpenAI(base_url=f"{house.address}/v1", api_key=house.key, timeout=10)
-        messages = anthropic.Anthropic(base_url=house.address, api_key=house.key, timeout=10)
-        yield Library(house, simulated, stack.enter_context(chat), stack.enter_context(messages))
+        chat = openai.OpenAI(base_url=f"{gateway.address}/v1", api_key=gateway.key, timeout=10)
+        messages = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, timeout=10)
+        yield Library(gateway, simulated, stack.enter_context(chat), stack.enter_context(messages))
 
 
-async def key_with(house: RunningGateway, **limits: int) -> tuple[Token, str]:
-    return await house.operations.create_key("limited", "default", limits=limits)
+async def key_with(gateway: RunningGateway, **limits: int) -> tuple[Token, str]:
+    return await gateway.operations.create_key("limited", "default", limits=limits)
 
 
-def asked_before(house: RunningGateway, token: Token, seconds: float) -> None:
+def asked_before(gateway: RunningGateway, token: Token, seconds: float) -> None:
     """The key has made a request so long ago."""
-    runtime = house.daemon.runtime
+    runtime = gateway.daemon.runtime
     now = asyncio.get_running_loop().time()
     holders = runtime.permit(token).holders
     at = runtime.now() - round(seconds * 1e6)
     runtime.quota.acquire(holders, now=now - seconds, at=at, tokens=0, micro=0).settle(0, 0)
 
 
-async def statuses(house: RunningGateway, token: Token, count: int) -> list[int | None]:
+async def statuses(gateway: RunningGateway, token: Token, count: int) -> list[int | None]:
     """Of all requests with the key, in their order, once so many are settled."""
     async with asyncio.timeout(5):
         while True:
-            rows = await house.operations.list_requests(LogFilter(token_id=token.id))
+            rows = await gateway.operations.list_requests(LogFilter(token_id=token.id))
             if sum(row.state is not ExchangeState.RUNNING for row in rows) >= count:
                 return [row.status for row in rows][::-1]
             await asyncio.sleep(0.005)
 
 
-async def assert_asked_once(house: RunningGateway, token: Token, error: Any) -> None:
+async def assert_asked_once(gateway: RunningGateway, token: Token, error: Any) -> None:
     assert error.response.headers["x-should-retry"] == "false"
     assert error.response.request.headers["x-stainless-retry-count"] == "0"
-    assert await statuses(house, token, 1) == [error.status_code]
+    assert await statuses(gateway, token, 1) == [error.status_code]
 
 
 def refused(spoken: Format) -> Any:
@@ -147,16 +147,16 @@ each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whol
 @each_kind
 @each_format
 async def test_who_waits_as_told_succeeds(library: Library, spoken: Format, sync: bool) -> None:
-    house, loop = library.house, asyncio.get_running_loop()
+    gateway, loop = library.gateway, asyncio.get_running_loop()
 
     async def wait(stream: bool) -> None:
-        token, key = await key_with(house, requests_per_minute=1)
-        asked_before(house, token, SPAN - 0.9)
+        token, key = await key_with(gateway, requests_per_minute=1)
+        asked_before(gateway, token, SPAN - 0.9)
         began = loop.time()
         said = await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
         assert 0.9 <= loop.time() - began < SLACK
         assert TEXT in said
-        assert await statuses(house, token, 2) == [429, 200]
+        assert await statuses(gateway, token, 2) == [429, 200]
 
     await asyncio.gather(wait(True), wait(False))
 
@@ -167,8 +167,8 @@ async def test_who_waits_as_told_succeeds(library: Library, spoken: Format, sync
 async def test_the_error_says_what_is_the_matter(
     library: Library, spoken: Format, sync: bool, stream: bool
 ) -> None:
-    token, key = await key_with(library.house, requests_per_minute=1)
-    asked_before(library.house, token, SPAN - 30)
+    token, key = await key_with(library.gateway, requests_per_minute=1)
+    asked_before(library.gateway, token, SPAN - 30)
     with pytest.raises(refused(spoken)) as raised:
         await library.ask(spoken, key, sync=sync, stream=stream)
     error = raised.value
@@ -184,7 +184,7 @@ async def test_the_error_says_what_is_the_matter(
     else:
         assert (error.type, error.code) == ("requests", "rate_limit_exceeded")
         assert error.response.headers["x-ratelimit-remaining-requests"] == "0"
-    assert await statuses(library.house, token, 1) == [429]
+    assert await statuses(library.gateway, token, 1) == [429]
 
 
 @each_way
@@ -193,7 +193,7 @@ async def test_the_error_says_what_is_the_matter(
 async def test_a_spent_budget_is_tried_once(
     library: Library, spoken: Format, sync: bool, stream: bool
 ) -> None:
-    token, key = await key_with(library.house, budget_day=MICRO_PER_UNIT)
+    token, key = await key_with(library.gateway, budget_day=MICRO_PER_UNIT)
     of_messages = spoken is Format.MESSAGES
     kind = anthropic.PaymentRequiredError if of_messages else openai.RateLimitError
     with pytest.raises(kind) as raised:
@@ -206,7 +206,7 @@ async def test_a_spent_budget_is_tried_once(
         assert error.status_code == 402
     else:
         assert error.code == error.type == "insufficient_quota"
-    await assert_asked_once(library.house, token, error)
+    await assert_asked_once(library.gateway, token, error)
 
 
 @each_way
@@ -215,11 +215,11 @@ async def test_a_spent_budget_is_tried_once(
 async def test_what_never_fits_is_tried_once(
     library: Library, spoken: Format, sync: bool, stream: bool
 ) -> None:
-    token, key = await key_with(library.house, tokens_per_minute=1)
+    token, key = await key_with(library.gateway, tokens_per_minute=1)
     with pytest.raises(refused(spoken)) as raised:
         await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
     assert "over the limit" in raised.value.message
-    await assert_asked_once(library.house, token, raised.value)
+    await assert_asked_once(library.gateway, token, raised.value)
 
 
 @each_way
@@ -228,7 +228,7 @@ async def test_what_never_fits_is_tried_once(
 async def test_good_answers_tell_what_is_left(
     library: Library, spoken: Format, sync: bool, stream: bool
 ) -> None:
-    _, key = await key_with(library.house, requests_per_minute=5, tokens_per_minute=100_000)
+    _, key = await key_with(library.gateway, requests_per_minute=5, tokens_per_minute=100_000)
     seen = [await library.headers(spoken, key, sync=sync, stream=stream) for _ in range(3)]
     order = "{0}-{1}" if spoken is Format.MESSAGES else "{1}-{0}"
     prefix = "anthropic" if spoken is Format.MESSAGES else "x"

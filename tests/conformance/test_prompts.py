@@ -34,7 +34,7 @@ async def test_prompts(
     vendor.play(say("I see."), extended=b"input_audio" in written)
     body = orjson.loads(written) | {"model": pair.model, "stream": False}
     body.pop("stream_options", None)
-    answer = await clients.house.post(pair.client, body)
+    answer = await clients.gateway.post(pair.client, body)
     told = await answer.text()
     if answer.status == 400:
         assert vendor.seen == []

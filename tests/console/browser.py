@@ -62,8 +62,8 @@ class Browser:
 
 
 @asynccontextmanager
-async def open_browser(house: RunningGateway, **headers: str) -> AsyncIterator[Browser]:
+async def open_browser(gateway: RunningGateway, **headers: str) -> AsyncIterator[Browser]:
     """A browser that is not signed in."""
     jar = CookieJar(unsafe=True)  # an address is a host too
-    async with ClientSession(house.address, cookie_jar=jar) as http:
+    async with ClientSession(gateway.address, cookie_jar=jar) as http:
         yield Browser(http, headers)

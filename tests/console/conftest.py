@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import gateway.admin.sessions
 from tests.console.browser import PASSWORD, Browser, open_browser
 from tests.support.gateway import RunningGateway
 
@@ -14,14 +13,14 @@ from tests.support.gateway import RunningGateway
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """A password is hashed in 2 ms instead of 60."""
-    monkeypatch.setattr(gateway.admin.sessions, "_N", 2**10)
+    monkeypatch.setattr("gateway.admin.sessions._N", 2**10)
 
 
 @pytest.fixture
-async def stranger(house: RunningGateway) -> AsyncIterator[Browser]:
+async def stranger(gateway: RunningGateway) -> AsyncIterator[Browser]:
     """Somebody who knows the password but has not signed in."""
-    await house.daemon.console.sessions.set_password(PASSWORD)
-    async with open_browser(house) as browser:
+    await gateway.daemon.console.sessions.set_password(PASSWORD)
+    async with open_browser(gateway) as browser:
         yield browser
 
 

@@ -38,18 +38,18 @@ STRANGE_PATHS = (
 )
 
 
-def mounted(house: RunningGateway) -> Iterator[web.AbstractRoute]:
+def mounted(gateway: RunningGateway) -> Iterator[web.AbstractRoute]:
     """Every route of the applications beside the endpoints."""
-    app = build_app(house.daemon.runtime, house.daemon.console)
+    app = build_app(gateway.daemon.runtime, gateway.daemon.console)
     for resource in app.router.resources():
         if isinstance(resource, PrefixedSubAppResource):
             yield from resource
 
 
-def paths(house: RunningGateway) -> list[str]:
+def paths(gateway: RunningGateway) -> list[str]:
     found = {
         re.sub(r"\{[^}]*\}", "x", route.resource.canonical)
-        for route in mounted(house)
+        for route in mounted(gateway)
         if route.resource is not None
     }
     return sorted(found | set(STRANGE_PATHS))
@@ -73,10 +73,10 @@ def denials(method: str, path: str) -> tuple[int, ...]:
 
 
 async def test_without_a_session_every_path_is_denied(
-    house: RunningGateway, stranger: Browser
+    gateway: RunningGateway, stranger: Browser
 ) -> None:
     asked = 0
-    all_paths = paths(house)
+    all_paths = paths(gateway)
     assert {"/console/tokens", "/console/sign-out", "/admin/api/keys/x"} <= set(all_paths)
     for path, method in product(all_paths, METHODS):
         if is_open(path):
@@ -92,9 +92,9 @@ async def test_without_a_session_every_path_is_denied(
     assert asked > 700
 
 
-async def test_every_answer_is_protected(house: RunningGateway, browser: Browser) -> None:
+async def test_every_answer_is_protected(gateway: RunningGateway, browser: Browser) -> None:
     """Also those that are found, refused, wrong, or not there."""
-    for path in paths(house):
+    for path in paths(gateway):
         if path == ENDLESS:
             path += "?status=wrong"
         for headers in ({}, {"Sec-Fetch-Site": "cross-site"}):
@@ -171,12 +171,12 @@ origin alone it is one that does not tell the site."""
 @pytest.mark.parametrize("signed_in", [True, False])
 @pytest.mark.parametrize("path", ["/console/nowhere", "/admin/api/nowhere"])
 async def test_the_matrix_of_headers(
-    house: RunningGateway, stranger: Browser, path: str, signed_in: bool
+    gateway: RunningGateway, stranger: Browser, path: str, signed_in: bool
 ) -> None:
     """Nothing is at the paths, so 404 says that the guard let it pass."""
     if signed_in:
         await stranger.sign_in()
-    port = house.address.rpartition(":")[2]
+    port = gateway.address.rpartition(":")[2]
     passed = set()
     for site, origin, method in product(SITES, ORIGINS, METHODS):
         headers = {"Sec-Fetch-Site": site, "Origin": origin and origin.format(port=port)}
@@ -194,9 +194,9 @@ async def test_the_matrix_of_headers(
 
 
 async def test_a_form_of_another_site_changes_nothing(
-    house: RunningGateway, browser: Browser
+    gateway: RunningGateway, browser: Browser
 ) -> None:
-    before = await house.operations.list_keys()
+    before = await gateway.operations.list_keys()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         headers = {"content-type": kind} if kind else {}
         for site, status in (("cross-site", 403), ("same-origin", 415)):
@@ -212,7 +212,7 @@ async def test_a_form_of_another_site_changes_nothing(
                 "cross_site",
                 "unsupported_media_type",
             )
-    assert await house.operations.list_keys() == before
+    assert await gateway.operations.list_keys() == before
 
 
 async def test_pages_take_nothing_but_forms(browser: Browser) -> None:
@@ -230,14 +230,14 @@ async def test_a_stranger_can_send_no_large_body(stranger: Browser) -> None:
 
 
 async def test_the_api_over_tcp_is_the_one_of_the_socket(
-    house: RunningGateway, browser: Browser
+    gateway: RunningGateway, browser: Browser
 ) -> None:
     minted = await browser.ask(
         "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "made here", "group": "default"}
     )
     assert minted.status == 201
     key = (await minted.json())["key"]
-    assert (await house.post(Format.CHAT, key=key)).status != 401
+    assert (await gateway.post(Format.CHAT, key=key)).status != 401
     accounts = await (await browser.get("/admin/api/accounts")).json()
     assert accounts["accounts"]
 
@@ -249,24 +249,24 @@ async def test_the_password_is_nothing_for_the_network(browser: Browser, method:
         assert answer.status == 404
 
 
-async def test_no_exchange_is_opened(house: RunningGateway, browser: Browser) -> None:
+async def test_no_exchange_is_opened(gateway: RunningGateway, browser: Browser) -> None:
     for path in ("/console", "/console/nowhere", "/admin/api/keys", "/admin/api/nowhere"):
         await browser.get(path)
-    await house.get("/v1/models")
-    assert [row.endpoint for row in await house.rows(0)] in ([], ["/v1/models"])
-    assert house.daemon.runtime.active_requests == 0
-    assert house.daemon.runtime.current.active_requests == 0
+    await gateway.get("/v1/models")
+    assert [row.endpoint for row in await gateway.rows(0)] in ([], ["/v1/models"])
+    assert gateway.daemon.runtime.active_requests == 0
+    assert gateway.daemon.runtime.current.active_requests == 0
 
 
 async def test_it_ends_what_it_began_when_the_browser_leaves(
-    house: RunningGateway, browser: Browser, tmp_path: Path
+    gateway: RunningGateway, browser: Browser, tmp_path: Path
 ) -> None:
     """Else the ledger would have a key that memory does not know of."""
     locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     cookies = browser.http.cookie_jar
     body = {"name": "hasty", "group": "default"}
-    async with ClientSession(house.address, cookie_jar=cookies) as http:
+    async with ClientSession(gateway.address, cookie_jar=cookies) as http:
         with pytest.raises(TimeoutError):
             await http.post(
                 "/admin/api/keys", json=body, headers=FORM_HEADERS, timeout=ClientTimeout(0.2)
@@ -275,10 +275,10 @@ async def test_it_ends_what_it_began_when_the_browser_leaves(
     locker.close()
     async with asyncio.timeout(5):
         while not (
-            made := [each for each in await house.operations.list_keys() if each.name == "hasty"]
+            made := [each for each in await gateway.operations.list_keys() if each.name == "hasty"]
         ):
             await asyncio.sleep(0.02)
-        while house.daemon.runtime.registry.token(made[0].id) is None:
+        while gateway.daemon.runtime.registry.token(made[0].id) is None:
             await asyncio.sleep(0.02)
 
 
@@ -297,8 +297,8 @@ async def test_who_comes_without_tls_from_elsewhere_has_no_session(
 
 async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
     async with (
-        run_gateway(tmp_path, channels("http://127.0.0.1:9"), server={"cors": ["*"]}) as house,
-        open_browser(house) as browser,
+        run_gateway(tmp_path, channels("http://127.0.0.1:9"), server={"cors": ["*"]}) as gateway,
+        open_browser(gateway) as browser,
     ):
         for path in ("/console/sign-in", "/admin/api/keys", "/console/static/style.css"):
             for method in ("GET", "OPTIONS"):
@@ -308,8 +308,8 @@ async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
         assert models.headers["access-control-allow-origin"] == ELSEWHERE
 
 
-async def test_what_is_no_proper_http_is_refused_here_too(house: RunningGateway) -> None:
-    port = int(house.address.rpartition(":")[2])
+async def test_what_is_no_proper_http_is_refused_here_too(gateway: RunningGateway) -> None:
+    port = int(gateway.address.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(
         b"POST /console/sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\n"

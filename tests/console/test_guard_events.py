@@ -22,15 +22,15 @@ async def test_strangers_get_no_event(stranger: Browser) -> None:
 
 
 async def test_who_is_signed_in_gets_them(
-    house: RunningGateway, upstream: ScriptedUpstream, browser: Browser
+    gateway: RunningGateway, upstream: ScriptedUpstream, browser: Browser
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     async with follow_feed(browser.http, ENDLESS) as follower:
         assert_protected(follower.response.headers, ENDLESS)
-        assert (await house.post(Format.CHAT)).status == 200
+        assert (await gateway.post(Format.CHAT)).status == 200
         event = await follower.next()
         assert event is not None
-        assert event.id == (await house.row()).id
+        assert event.id == (await gateway.row()).id
 
 
 async def test_they_end_with_sign_out(browser: Browser) -> None:
@@ -39,16 +39,18 @@ async def test_they_end_with_sign_out(browser: Browser) -> None:
         assert await follower.next() is None
 
 
-async def test_they_end_when_the_password_changes(house: RunningGateway, browser: Browser) -> None:
+async def test_they_end_when_the_password_changes(
+    gateway: RunningGateway, browser: Browser
+) -> None:
     async with follow_feed(browser.http, ENDLESS) as follower:
-        await house.daemon.console.sessions.set_password("another horse battery")
+        await gateway.daemon.console.sessions.set_password("another horse battery")
         assert await follower.next() is None
 
 
-async def test_following_keeps_no_session_alive(house: RunningGateway, browser: Browser) -> None:
-    (session,) = house.daemon.console.sessions.active()
+async def test_following_keeps_no_session_alive(gateway: RunningGateway, browser: Browser) -> None:
+    (session,) = gateway.daemon.console.sessions.active()
     browser.http.headers.update({"Sec-Fetch-Dest": "empty"})  # as an EventSource sends it
-    session.seen_at = seen = house.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
+    session.seen_at = seen = gateway.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
     async with follow_feed(browser.http, ENDLESS) as follower:
         assert await follower.next() is None
     assert session.seen_at == seen

@@ -19,23 +19,23 @@ HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 Shown = Callable[..., str]
 
 
-def showing(house: RunningGateway) -> Shown:
-    made = build_environment(house.daemon.console)
+def showing(gateway: RunningGateway) -> Shown:
+    made = build_environment(gateway.daemon.console)
     return lambda template, **values: made.from_string(template).render(**values)
 
 
 @pytest.fixture
-def shown(house: RunningGateway) -> Shown:
+def shown(gateway: RunningGateway) -> Shown:
     """What becomes of a template with some values."""
-    return showing(house)
+    return showing(gateway)
 
 
 @pytest.fixture
 async def priced(tmp_path: Path) -> AsyncIterator[Shown]:
     """The same where units have a price."""
     money = {"unit_price": 2.0, "currency": "EUR"}
-    async with run_gateway(tmp_path / "priced", [], money=money) as house:
-        yield showing(house)
+    async with run_gateway(tmp_path / "priced", [], money=money) as gateway:
+        yield showing(gateway)
 
 
 def test_text_of_others_is_text(shown: Shown) -> None:
@@ -91,8 +91,8 @@ def test_the_address_of_an_asset_changes_with_it(shown: Shown) -> None:
     assert told.startswith("/console/static/style.css?v=")
 
 
-async def test_what_is_said_is_said_once(house: RunningGateway, browser: Browser) -> None:
-    (session,) = house.daemon.console.sessions.active()
+async def test_what_is_said_is_said_once(gateway: RunningGateway, browser: Browser) -> None:
+    (session,) = gateway.daemon.console.sessions.active()
     session.flashes.append((HOSTILE, "bad"))
     page = await (await browser.get("/console/nowhere")).text()
     assert '<p class="flash bad" role="alert">&lt;img onerror=x&gt; \\x1b' in page

@@ -61,10 +61,10 @@ class Visitor:
 
 
 @asynccontextmanager
-async def signed_in_visitor(house: RunningGateway) -> AsyncIterator[Visitor]:
-    await house.daemon.console.sessions.set_password(PASSWORD)
+async def signed_in_visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
+    await gateway.daemon.console.sessions.set_password(PASSWORD)
     jar = CookieJar(unsafe=True)  # it would not keep the cookies of an address
-    async with ClientSession(house.address, cookie_jar=jar) as http:
+    async with ClientSession(gateway.address, cookie_jar=jar) as http:
         visitor = Visitor(http)
         shown = await visitor.post("/console/sign-in", password=PASSWORD, next="/console/tokens")
         assert shown.path == "/console/tokens"

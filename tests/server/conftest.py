@@ -1,4 +1,4 @@
-"""What tests of the server stand on beside the house of all tests."""
+"""What tests of the server stand on beside the gateway of all tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def behind(upstream: ScriptedUpstream, tmp_path: Path) -> OpenGateway:
     @asynccontextmanager
     async def open_behind(spoken: Format, **config: Any) -> AsyncIterator[RunningGateway]:
         line = channel(spoken, upstream.address, lane="translated")
-        async with run_gateway(tmp_path, [line | config.pop("line", {})], **config) as house:
-            yield house
+        async with run_gateway(tmp_path, [line | config.pop("line", {})], **config) as gateway:
+            yield gateway
 
     return open_behind

@@ -18,7 +18,7 @@ from tests.wire.stream_cases import decode
 from tests.wire.strict.checkers import check
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
-"""Opens a house whose only channel speaks the format given, on the translated lane in any case;
+"""Opens a gateway whose only channel speaks the format given, on the translated lane in any case;
 `line` changes the channel, other names the configuration."""
 
 PAIRS = [(asked, spoken) for asked in Format for spoken in Format]

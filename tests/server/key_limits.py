@@ -55,53 +55,53 @@ def expected_error(
     return ErrorReply(status, types[1], message, code)
 
 
-def limit_key(house: RunningGateway, **limits: int) -> None:
-    """The house's key has these limits from the next request on."""
-    registry = house.daemon.runtime.registry
-    token = registry.token(house.token.id)
+def limit_key(gateway: RunningGateway, **limits: int) -> None:
+    """The gateway's key has these limits from the next request on."""
+    registry = gateway.daemon.runtime.registry
+    token = registry.token(gateway.token.id)
     assert token is not None
     registry.put_token(replace(token, limits=Limits(**limits)))
 
 
-def limit_group(house: RunningGateway, **limits: int) -> None:
-    """The same for the group of the house's key."""
-    registry = house.daemon.runtime.registry
+def limit_group(gateway: RunningGateway, **limits: int) -> None:
+    """The same for the group of the gateway's key."""
+    registry = gateway.daemon.runtime.registry
     group = registry.group(GROUP)
     assert group is not None
     registry.put_group(replace(group, limits=Limits(**limits)))
 
 
 def use_quota(
-    house: RunningGateway,
+    gateway: RunningGateway,
     *,
     ago: float,
     tokens: int = 0,
     micro: int = 0,
     token: Token | None = None,
 ) -> None:
-    """The house's key has made a request of so many tokens, `ago` seconds before now."""
-    runtime = house.daemon.runtime
+    """The gateway's key has made a request of so many tokens, `ago` seconds before now."""
+    runtime = gateway.daemon.runtime
     now = asyncio.get_running_loop().time() - ago
-    permit = runtime.permit(runtime.registry.token((token or house.token).id) or house.token)
+    permit = runtime.permit(runtime.registry.token((token or gateway.token).id) or gateway.token)
     lease = runtime.quota.acquire(
         permit.holders, now=now, at=runtime.now(), tokens=tokens, micro=micro
     )
     lease.settle(tokens, micro)
 
 
-def shift_clock(house: RunningGateway, seconds: float) -> None:
+def shift_clock(gateway: RunningGateway, seconds: float) -> None:
     """From now on it is so much later than it is."""
-    house.daemon.runtime.now = lambda: unix_microseconds() + int(seconds * 1e6)
+    gateway.daemon.runtime.now = lambda: unix_microseconds() + int(seconds * 1e6)
 
 
-def in_use(house: RunningGateway) -> list[tuple[int, int]]:
+def in_use(gateway: RunningGateway) -> list[tuple[int, int]]:
     """How many running requests the key, its group and the gateway have, and how much money is
     reserved for them."""
-    quota = house.daemon.runtime.quota
+    quota = gateway.daemon.runtime.quota
     tallies = [
         quota._usages.get(holder)
         for holder in (
-            (HolderKind.KEY, house.token.id),
+            (HolderKind.KEY, gateway.token.id),
             (HolderKind.GROUP, GROUP),
             (HolderKind.GATEWAY, ""),
         )
@@ -112,22 +112,22 @@ def in_use(house: RunningGateway) -> list[tuple[int, int]]:
 NOTHING_IN_USE = [(0, 0)] * 3
 
 
-async def wait_all_released(house: RunningGateway) -> None:
+async def wait_all_released(gateway: RunningGateway) -> None:
     """Waits until nothing is in hand any more."""
     async with asyncio.timeout(2):
-        while in_use(house) != NOTHING_IN_USE:
+        while in_use(gateway) != NOTHING_IN_USE:
             await asyncio.sleep(0.005)
 
 
 def start_request(
-    house: RunningGateway, spoken: Format = Format.CHAT, **fields: Any
+    gateway: RunningGateway, spoken: Format = Format.CHAT, **fields: Any
 ) -> asyncio.Task[Any]:
     """A request of which nothing is read: it runs until its upstream or its client ends it."""
     return asyncio.ensure_future(
-        house.http.post(
+        gateway.http.post(
             PATHS[spoken],
             json=request_body(spoken, **fields),
-            headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
+            headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         )
     )
 
@@ -141,14 +141,14 @@ async def cancel(asking: asyncio.Task[Any]) -> None:
 async def gateway_with_queue(
     upstream: ScriptedUpstream, state: Path, wait: float = 5, **config: Any
 ) -> AsyncIterator[RunningGateway]:
-    """A house in which requests wait for their turn, for so many seconds at most."""
+    """A gateway in which requests wait for their turn, for so many seconds at most."""
     limits = {"max_wait": wait} | config.pop("limits", {})
-    async with run_gateway(state, channels(upstream.address), limits=limits, **config) as house:
-        yield house
+    async with run_gateway(state, channels(upstream.address), limits=limits, **config) as gateway:
+        yield gateway
 
 
-async def wait_queued(house: RunningGateway, count: int = 1) -> None:
+async def wait_queued(gateway: RunningGateway, count: int = 1) -> None:
     """Until so many requests stand in line."""
     async with asyncio.timeout(2):
-        while len(house.daemon.runtime.queue._waiters) != count:
+        while len(gateway.daemon.runtime.queue._waiters) != count:
             await asyncio.sleep(0.005)

@@ -48,8 +48,8 @@ async def test_a_reply_means_the_same_in_every_format(
 ) -> None:
     upstream.respond_with(fixture_reply(spoken, case), by_byte(fixture_stream(spoken, case)))
     body = request_body(asked, tools=TOOLS[asked])
-    async with behind(spoken) as house:
-        answer = await house.post(asked, body)
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(asked, body)
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "application/json"
         told = await answer.json()
@@ -58,11 +58,11 @@ async def test_a_reply_means_the_same_in_every_format(
         assert told["model"] == body["model"]
         assert "x-gateway-dropped" not in answer.headers
 
-        answer = await house.post(asked, body | {"stream": True} | usage_option(asked))
+        answer = await gateway.post(asked, body | {"stream": True} | usage_option(asked))
         assert answer.content_type == "text/event-stream"
         assert meaning(parse_stream(asked, await answer.read())) == EXPECTED[case]
 
-        for row in await house.rows(2):
+        for row in await gateway.rows(2):
             assert (row.format, row.lane, row.state) == (asked, "translated", ExchangeState.OK)
             assert (row.model, row.upstream_model) == (body["model"], UPSTREAM_MODEL)
             assert (row.channel, row.account) == (f"{spoken}-main", ACCOUNT)
@@ -87,9 +87,9 @@ async def test_exactly_which_headers_an_upstream_gets(
         "x-gateway-strict": "1",
         "openai-beta": "x",
     }
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         path = f"{PATHS[asked]}?beta=true"
-        answer = await house.post(asked, headers=noise, path=path)
+        answer = await gateway.post(asked, headers=noise, path=path)
         assert answer.status == 200
     sent = {name.lower(): value for name, value in upstream.last_request.headers.items()}
     for name in ("host", "accept", "content-type", "content-length", "accept-encoding"):
@@ -115,8 +115,8 @@ async def test_headers_of_an_upstream_of_another_format_stay_there(
     upstream.respond_with(
         script.with_changes(headers={**script.headers, "x-codex-turn-state": "t"})
     )
-    async with behind(Format.RESPONSES) as house:
-        answer = await house.post(Format.CHAT, stream=streams)
+    async with behind(Format.RESPONSES) as gateway:
+        answer = await gateway.post(Format.CHAT, stream=streams)
         assert answer.status == 200
         assert "x-codex-turn-state" not in answer.headers
 
@@ -128,12 +128,12 @@ async def test_the_first_format_of_the_family_is_asked(
     lines = [channel(spoken, upstream.address) for spoken in Format]
     without_chat = [line for line in lines if line["format"] != "chat"]
     upstream.respond_with(fixture_reply("messages"), fixture_reply("responses"))
-    async with run_gateway(tmp_path, without_chat) as house:
-        assert (await house.post(Format.CHAT, model=ALPHA)).status == 200
+    async with run_gateway(tmp_path, without_chat) as gateway:
+        assert (await gateway.post(Format.CHAT, model=ALPHA)).status == 200
         assert upstream.last_request.target == PATHS[Format.MESSAGES]
-        assert (await house.post(Format.CHAT, model=BETA)).status == 200
+        assert (await gateway.post(Format.CHAT, model=BETA)).status == 200
         assert upstream.last_request.target == PATHS[Format.RESPONSES]
-        assert {row.lane for row in await house.rows(2)} == {"translated"}
+        assert {row.lane for row in await gateway.rows(2)} == {"translated"}
 
 
 @pytest.mark.parametrize("lane", ["native", "translated"])
@@ -141,17 +141,17 @@ async def test_estimates_learn_from_what_requests_really_used(
     upstream: ScriptedUpstream, behind: OpenGateway, lane: str
 ) -> None:
     """Streams to messages clients begin with an estimate of their input."""
-    async with behind(Format.CHAT, line={"lane": lane}) as house:
+    async with behind(Format.CHAT, line={"lane": lane}) as gateway:
         said = "word " * 2000
         asked = request_body(Format.CHAT, messages=[{"role": "user", "content": said}])
         parsed = CODECS[Format.CHAT].parse_prompt(asked)
-        estimates = house.daemon.runtime.input_estimates
+        estimates = gateway.daemon.runtime.input_estimates
         before = estimates.estimate(BETA, parsed)
         counted = orjson.loads(fixture_reply("chat").body)
         counted["usage"]["prompt_tokens"] = 2 * before
         upstream.respond_with(json_response(counted))
         for _ in range(6):
-            assert (await house.post(Format.CHAT, asked)).status == 200
+            assert (await gateway.post(Format.CHAT, asked)).status == 200
         assert estimates.estimate(BETA, parsed) >= 1.5 * before
         assert estimates.estimate(ALPHA, parsed) == before
 
@@ -165,16 +165,16 @@ async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
     upstream.respond_with(
         json_response(bare), frames.with_changes(chunks=(*frames.chunks[:-2], frames.chunks[-1]))
     )
-    async with behind(Format.CHAT) as house:
-        answer = await house.post(Format.MESSAGES)
+    async with behind(Format.CHAT) as gateway:
+        answer = await gateway.post(Format.MESSAGES)
         told = CODECS[Format.MESSAGES].parse_reply(await answer.json())
         assert told.usage is not None
         assert told.usage.input_tokens > 0
         assert told.usage.output_tokens > 0
-        answer = await house.post(Format.MESSAGES, stream=True)
+        answer = await gateway.post(Format.MESSAGES, stream=True)
         again = parse_stream(Format.MESSAGES, await answer.read())
         assert again.usage == told.usage
-        for row in await house.rows(2):
+        for row in await gateway.rows(2):
             assert row.usage_source == "estimated"
             used = (row.input_tokens, row.output_tokens)
             assert used == (told.usage.input_tokens, told.usage.output_tokens)

@@ -19,57 +19,57 @@ async def test_what_is_dropped_is_named(
 ) -> None:
     upstream.respond_with(fixture_stream("chat") if streams else fixture_reply("chat"))
     odd = {"top_k": 5, "context_management": {"edits": []}}
-    async with behind(Format.CHAT) as house:
-        answer = await house.post(Format.MESSAGES, stream=streams, **odd)
+    async with behind(Format.CHAT) as gateway:
+        answer = await gateway.post(Format.MESSAGES, stream=streams, **odd)
         assert answer.status == 200
         assert answer.headers["x-gateway-dropped"] == "context_management, top_k"
-        assert (await house.row()).dropped == "context_management, top_k"
+        assert (await gateway.row()).dropped == "context_management, top_k"
     assert not {"top_k", "context_management"} & set(upstream.last_request.json)
 
 
 async def test_a_client_may_insist_that_nothing_is_lost(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
-    async with behind(Format.CHAT) as house:
+    async with behind(Format.CHAT) as gateway:
         strict = {"x-gateway-strict": "1"}
-        answer = await house.post(Format.MESSAGES, headers=strict, top_k=5, foo=1)
+        answer = await gateway.post(Format.MESSAGES, headers=strict, top_k=5, foo=1)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert error["type"] == "invalid_request_error"
         assert error["message"].startswith("foo, top_k: would be lost")
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.error_code) == (ExchangeState.REJECTED, "convert_request_failed")
         assert row.channel is None
         assert not upstream.requests
 
         upstream.respond_with(fixture_reply("chat"))
-        answer = await house.post(Format.MESSAGES, headers=strict)
+        answer = await gateway.post(Format.MESSAGES, headers=strict)
         assert answer.status == 200
 
 
 async def test_nothing_is_dropped_between_equal_formats(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     for spoken in Format:
         upstream.respond_with(fixture_reply(spoken))
         strict = {"x-gateway-strict": "true"}
-        answer = await house.post(spoken, headers=strict, top_k=5, foo={"bar": 1})
+        answer = await gateway.post(spoken, headers=strict, top_k=5, foo={"bar": 1})
         assert answer.status == 200
         assert "x-gateway-dropped" not in answer.headers
         assert upstream.last_request.json["foo"] == {"bar": 1}
-    rows = await house.rows(3)
+    rows = await gateway.rows(3)
     assert {(row.lane, row.dropped) for row in rows} == {("native", None)}
 
 
 async def test_what_would_mean_something_else_is_refused(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
-    async with behind(Format.MESSAGES) as house:
-        answer = await house.post(Format.CHAT, n=2)
+    async with behind(Format.MESSAGES) as gateway:
+        answer = await gateway.post(Format.CHAT, n=2)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert (error["code"], error["param"]) == ("convert_request_failed", "n")
-        assert (await house.row()).state is ExchangeState.REJECTED
+        assert (await gateway.row()).state is ExchangeState.REJECTED
     assert not upstream.requests
 
 
@@ -78,9 +78,9 @@ async def test_what_would_mean_something_else_is_refused(
 async def test_a_thread_is_refused_in_the_way_that_clients_recover_from(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, kind: str
 ) -> None:
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         thread = {"type": kind, "previous_message_id": "msg_1"}
-        answer = await house.post(Format.MESSAGES, thread=thread)
+        answer = await gateway.post(Format.MESSAGES, thread=thread)
         assert answer.status == 400
         told = await answer.json()
         assert told["error"]["type"] == "invalid_request_error"
@@ -92,10 +92,10 @@ async def test_a_thread_is_refused_in_the_way_that_clients_recover_from(
 
 
 async def test_a_thread_passes_where_nothing_is_translated(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
-    answer = await house.post(Format.MESSAGES, thread={"type": "create"})
+    answer = await gateway.post(Format.MESSAGES, thread={"type": "create"})
     assert answer.status == 200
     assert upstream.last_request.json["thread"] == {"type": "create"}
 
@@ -104,8 +104,8 @@ async def test_a_thread_passes_where_nothing_is_translated(
 async def test_an_earlier_response_is_not_known_elsewhere(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format
 ) -> None:
-    async with behind(spoken) as house:
-        answer = await house.post(Format.RESPONSES, previous_response_id="resp_1")
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(Format.RESPONSES, previous_response_id="resp_1")
         assert answer.status == 400
         assert (await answer.json())["error"] == {
             "message": "Previous response with id 'resp_1' not found.",
@@ -121,22 +121,22 @@ async def test_an_endpoint_may_be_closed_to_a_family(
 ) -> None:
     families = {"alpha": {"endpoints": ["chat", "messages"]}}
     lines = [channel(spoken, upstream.address) for spoken in Format]
-    async with run_gateway(tmp_path, lines, families=families) as house:
-        answer = await house.post(Format.RESPONSES, model=ALPHA)
+    async with run_gateway(tmp_path, lines, families=families) as gateway:
+        answer = await gateway.post(Format.RESPONSES, model=ALPHA)
         assert answer.status == 500
         error = (await answer.json())["error"]
         assert error["message"] == "not implemented (convert_request_failed)"
         assert error["code"] == "convert_request_failed"
         assert not upstream.requests
         upstream.respond_with(fixture_reply("responses"))
-        assert (await house.post(Format.RESPONSES, model=BETA)).status == 200
+        assert (await gateway.post(Format.RESPONSES, model=BETA)).status == 200
 
 
 async def test_without_a_beta_model_there_is_no_responses_endpoint(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
-    async with behind(Format.RESPONSES) as house:
-        key = await house.key_for_models("alpha-*")
-        answer = await house.post(Format.RESPONSES, key=key, model=ALPHA)
+    async with behind(Format.RESPONSES) as gateway:
+        key = await gateway.key_for_models("alpha-*")
+        answer = await gateway.post(Format.RESPONSES, key=key, model=ALPHA)
         assert answer.status == 404
         assert (await answer.json())["error"]["message"] == "Invalid URL (POST /v1/responses)"

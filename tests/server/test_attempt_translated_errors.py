@@ -38,11 +38,11 @@ async def test_errors_of_an_upstream_in_the_clients_words(
     said: dict[str, Any] = {"message": "No.", "type": "their_word"}
     if spoken is not Format.MESSAGES:
         said |= {"param": "no_such_field", "code": None}
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         for status, (seen, chat_type, messages_type) in STATUSES.items():
             upstream.respond_with(json_response({"type": "error", "error": said}, status))
             for streams in (False, True):
-                answer = await house.post(asked, stream=streams)
+                answer = await gateway.post(asked, stream=streams)
                 assert answer.status == seen, status
                 error = (await answer.json())["error"]
                 assert error["type"] == (messages_type if asked is Format.MESSAGES else chat_type)
@@ -50,7 +50,7 @@ async def test_errors_of_an_upstream_in_the_clients_words(
                 if seen < 500:
                     assert error["message"] == "No."
                 assert "their_word" not in await answer.text()
-        rows = await house.rows(2 * len(STATUSES))
+        rows = await gateway.rows(2 * len(STATUSES))
         assert [row.upstream_status for row in rows[::2]] == [*STATUSES]
         assert {row.state for row in rows} == {ExchangeState.ERROR}
 
@@ -60,10 +60,10 @@ async def test_an_error_as_the_first_event_is_an_http_error(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "error_first")))
-    async with behind(spoken) as house:
-        answer = await house.post(asked, stream=True)
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(asked, stream=True)
         assert answer.status == 503
-        assert (await house.row()).state is ExchangeState.ERROR
+        assert (await gateway.row()).state is ExchangeState.ERROR
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
@@ -71,13 +71,13 @@ async def test_an_error_in_the_middle_is_told_in_the_clients_form(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "error_mid_stream")))
-    async with behind(spoken) as house:
-        answer = await house.post(asked, stream=True)
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(asked, stream=True)
         raw = await answer.read()
         assert answer.status == 200
         check(asked, raw, errored=True)
         assert TERMINAL[asked] not in raw
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.status) == (ExchangeState.ERROR, 200)
 
 
@@ -85,15 +85,15 @@ async def test_an_error_in_the_middle_is_told_in_the_clients_form(
 async def test_a_cut_never_looks_like_an_end(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         for ending in TRUNCATIONS.values():
             upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=ending)))
-            answer = await house.post(asked, stream=True)
+            answer = await gateway.post(asked, stream=True)
             raw = await answer.read()
             check(asked, raw, errored=True)
             assert TERMINAL[asked] not in raw
             assert b"Bad upstream response" in raw
-        rows = await house.rows(len(TRUNCATIONS))
+        rows = await gateway.rows(len(TRUNCATIONS))
         assert {row.state for row in rows} == {ExchangeState.UPSTREAM_CUT}
 
 
@@ -108,15 +108,15 @@ async def test_what_cannot_be_read_is_a_bad_reply(
         json_response({"choices": 5, "output": 5}),
     ]
     upstream.respond_with(*scripts)
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         for _ in scripts:
-            assert (await house.post(asked)).status == 502
+            assert (await gateway.post(asked)).status == 502
         upstream.respond_with(
             event_stream(b""), event_stream(b"data: {]\n\n"), event_stream(b": nothing\n\n")
         )
         for _ in range(3):
-            assert (await house.post(asked, stream=True)).status == 502
-        rows = await house.rows(7)
+            assert (await gateway.post(asked, stream=True)).status == 502
+        rows = await gateway.rows(7)
         assert {row.state for row in rows} == {ExchangeState.ERROR}
         assert {row.error_code for row in rows} <= {
             "bad_upstream_response",
@@ -149,12 +149,12 @@ async def test_a_prompt_that_is_too_long_is_told_so_that_clients_know_it(
     figures: bool,
 ) -> None:
     upstream.respond_with(json_response({"error": {"message": said, "param": "their_word"}}, 400))
-    async with behind(spoken) as house:
-        answer = await house.post(asked)
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(asked)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert said in error["message"]
-        assert (await house.row()).error_code == "context_length_exceeded"
+        assert (await gateway.row()).error_code == "context_length_exceeded"
     if asked is Format.MESSAGES:
         start = "prompt is too long" + (": 130 tokens > 100 maximum" if figures else "")
         assert error["message"].startswith(start)
@@ -176,9 +176,9 @@ async def test_a_reply_that_cannot_be_written_again_is_an_upstream_s_failure(
             b'"usage":{"input_tokens":12,"output_tokens":4}}' % block
         )
     )
-    async with behind(Format.MESSAGES) as house:
-        answer = await house.post(Format.MESSAGES, stream=streams)
+    async with behind(Format.MESSAGES) as gateway:
+        answer = await gateway.post(Format.MESSAGES, stream=streams)
         assert answer.status == 502
         assert (await answer.json())["error"]["type"] == "api_error"
-        row = await house.row()
+        row = await gateway.row()
         assert row.state is ExchangeState.ERROR

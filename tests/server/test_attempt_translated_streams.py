@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import gateway.server.client_stream
 from gateway.core.events import StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import Text
@@ -46,9 +45,9 @@ async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
 ) -> None:
     frames = by_frame(fixture_stream("responses"))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:7], ending=Ending.STALLED))
-    async with behind(Format.RESPONSES) as house:
+    async with behind(Format.RESPONSES) as gateway:
         async with asyncio.timeout(2):
-            answer = await house.post(asked, stream=True, **fields)
+            answer = await gateway.post(asked, stream=True, **fields)
             told = parse_stream(asked, await answer.read())
         assert told.parts == (Text("Hello, "),)
         assert told.stop is (
@@ -56,7 +55,7 @@ async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
         )
         async with asyncio.timeout(0.3):
             await upstream.last_request.disconnected.wait()
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.stop_reason) == (ExchangeState.OK, "stop_sequence")
         assert (row.usage_source, row.dropped) == ("estimated", None)
         assert row.output_tokens == len("Hello, ") // 4
@@ -67,12 +66,12 @@ async def test_a_stop_sequence_in_a_whole_reply(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     upstream.respond_with(fixture_reply("responses"))
-    async with behind(Format.RESPONSES) as house:
-        answer = await house.post(Format.MESSAGES, stop_sequences=["wor"])
+    async with behind(Format.RESPONSES) as gateway:
+        answer = await gateway.post(Format.MESSAGES, stop_sequences=["wor"])
         told = await answer.json()
         assert [block["text"] for block in told["content"]] == ["Hello, "]
         assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "wor")
-        assert (await house.row()).usage_source == "upstream"
+        assert (await gateway.row()).usage_source == "upstream"
 
 
 @pytest.mark.parametrize("case", EXPECTED)
@@ -81,13 +80,13 @@ async def test_an_upstream_that_does_not_stream(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format, case: str
 ) -> None:
     upstream.respond_with(fixture_reply(spoken, case))
-    async with behind(spoken) as house:
+    async with behind(spoken) as gateway:
         body = request_body(asked, stream=True, tools=TOOLS[asked], **usage_option(asked))
-        answer = await house.post(asked, body)
+        answer = await gateway.post(asked, body)
         assert answer.content_type == "text/event-stream"
         assert "no-cache" in answer.headers["cache-control"]
         assert meaning(parse_stream(asked, await answer.read())) == EXPECTED[case]
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.stream) == (ExchangeState.OK, True)
         assert row.output_tokens == EXPECTED[case][2].output_tokens
 
@@ -97,9 +96,9 @@ async def test_an_upstream_that_neither_streams_nor_answers(
 ) -> None:
     login = Response(headers={"content-type": "text/html"}, chunks=(b"<html>",))
     upstream.respond_with(json_response(b"[]"), login)
-    async with behind(Format.CHAT) as house:
+    async with behind(Format.CHAT) as gateway:
         for _ in range(2):
-            assert (await house.post(Format.MESSAGES, stream=True)).status == 502
+            assert (await gateway.post(Format.MESSAGES, stream=True)).status == 502
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
@@ -110,12 +109,12 @@ async def test_signs_of_life(
     asked: Format,
     spoken: Format,
 ) -> None:
-    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(spoken, "text"))
     head, rest = b"".join(frames.chunks[:-3]), b"".join(frames.chunks[-3:])
     upstream.respond_with(frames.with_changes(chunks=(head, rest), pause=0.2))
-    async with behind(spoken) as house:
-        raw = await (await house.post(asked, stream=True, **usage_option(asked))).read()
+    async with behind(spoken) as gateway:
+        raw = await (await gateway.post(asked, stream=True, **usage_option(asked))).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
@@ -130,8 +129,8 @@ async def test_nothing_leaves_before_the_first_real_event(
 ) -> None:
     frames = by_frame(fixture_stream("chat"))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
-    async with behind(Format.CHAT) as house:
-        asking = asyncio.ensure_future(house.post(Format.MESSAGES, stream=True))
+    async with behind(Format.CHAT) as gateway:
+        asking = asyncio.ensure_future(gateway.post(Format.MESSAGES, stream=True))
         seen = await upstream.wait_for_request()
         done, _ = await asyncio.wait({asking}, timeout=0.2)
         assert not done

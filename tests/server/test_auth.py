@@ -13,37 +13,39 @@ STRANGER = "sk-" + "A" * 48
 SPELLINGS = ["Bearer {}", "bearer {}", "BEARER   {} "]
 
 
-async def _get_models(house: RunningGateway, **headers: str) -> tuple[int, dict[str, object]]:
-    async with house.http.get("/v1/models", headers=headers) as answer:
+async def _get_models(gateway: RunningGateway, **headers: str) -> tuple[int, dict[str, object]]:
+    async with gateway.http.get("/v1/models", headers=headers) as answer:
         return answer.status, await answer.json()
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_a_bearer(house: RunningGateway, spelling: str) -> None:
-    status, _ = await _get_models(house, authorization=spelling.format(house.key))
+async def test_a_bearer(gateway: RunningGateway, spelling: str) -> None:
+    status, _ = await _get_models(gateway, authorization=spelling.format(gateway.key))
     assert status == 200
 
 
-async def test_an_api_key(house: RunningGateway) -> None:
-    status, _ = await _get_models(house, **{"x-api-key": f" {house.key} "})
+async def test_an_api_key(gateway: RunningGateway) -> None:
+    status, _ = await _get_models(gateway, **{"x-api-key": f" {gateway.key} "})
     assert status == 200
 
 
 @pytest.mark.parametrize("valid", ["x-api-key", "authorization"])
-async def test_where_two_differ_either_valid_one_counts(house: RunningGateway, valid: str) -> None:
+async def test_where_two_differ_either_valid_one_counts(
+    gateway: RunningGateway, valid: str
+) -> None:
     headers = {"x-api-key": STRANGER, "authorization": f"Bearer {STRANGER}"}
-    headers[valid] = headers[valid].replace(STRANGER, house.key)
-    status, _ = await _get_models(house, **headers)
+    headers[valid] = headers[valid].replace(STRANGER, gateway.key)
+    status, _ = await _get_models(gateway, **headers)
     assert status == 200
 
 
 async def test_the_api_key_is_looked_at_first(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(REPLY)
-    token, key = await house.operations.create_key("first", "default")
-    await house.post(Format.CHAT, headers={"x-api-key": key})
-    assert (await house.row()).token_id == token.id
+    token, key = await gateway.operations.create_key("first", "default")
+    await gateway.post(Format.CHAT, headers={"x-api-key": key})
+    assert (await gateway.row()).token_id == token.id
 
 
 @pytest.mark.parametrize(
@@ -61,9 +63,9 @@ async def test_the_api_key_is_looked_at_first(
     ids=lambda headers: "+".join(headers),
 )
 async def test_bad_keys_are_all_answered_alike(
-    house: RunningGateway, headers: dict[str, str]
+    gateway: RunningGateway, headers: dict[str, str]
 ) -> None:
-    async with house.http.post(
+    async with gateway.http.post(
         PATHS[Format.CHAT], json=request_body(Format.CHAT), headers=headers
     ) as answer:
         assert answer.status == 401
@@ -90,27 +92,27 @@ async def test_bad_keys_are_all_answered_alike(
     ],
     ids=repr,
 )
-async def test_no_key(house: RunningGateway, headers: dict[str, str]) -> None:
-    status, body = await _get_models(house, **headers)
+async def test_no_key(gateway: RunningGateway, headers: dict[str, str]) -> None:
+    status, body = await _get_models(gateway, **headers)
     assert status == 401
     assert body["error"]["message"] == "Auth rejected: no API key provided"  # type: ignore[index]
 
 
 async def test_a_revocation_binds_from_the_next_request_on(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(REPLY)
-    token, key = await house.operations.create_key("short-lived", "default")
-    assert (await house.post(Format.CHAT, key=key)).status == 200
-    await house.operations.revoke_key(token.id)
-    refused = await house.post(Format.CHAT, key=key)
+    token, key = await gateway.operations.create_key("short-lived", "default")
+    assert (await gateway.post(Format.CHAT, key=key)).status == 200
+    await gateway.operations.revoke_key(token.id)
+    refused = await gateway.post(Format.CHAT, key=key)
     assert refused.status == 401
     assert (await refused.json())["error"]["message"] == "Invalid token"
     assert len(upstream.requests) == 1
 
 
-async def test_a_bad_key_leaves_no_row(house: RunningGateway) -> None:
-    await house.post(Format.CHAT, key=STRANGER)
-    await house.post(Format.CHAT, b"not even JSON")
-    (row,) = await house.rows()
+async def test_a_bad_key_leaves_no_row(gateway: RunningGateway) -> None:
+    await gateway.post(Format.CHAT, key=STRANGER)
+    await gateway.post(Format.CHAT, b"not even JSON")
+    (row,) = await gateway.rows()
     assert row.error_code == "invalid_json"

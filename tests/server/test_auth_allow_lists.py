@@ -20,67 +20,71 @@ NOT_ALLOWED = ErrorReply(
 AWAY = "203.0.113.9"
 
 
-async def models(house: RunningGateway, key: str) -> list[str]:
-    return [each["id"] for each in (await (await house.get("/v1/models", key)).json())["data"]]
+async def models(gateway: RunningGateway, key: str) -> list[str]:
+    return [each["id"] for each in (await (await gateway.get("/v1/models", key)).json())["data"]]
 
 
-async def test_a_list_of_models(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_list_of_models(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"), fixture_reply("messages"))
-    token, key = await house.operations.create_key("alpha alone", "default", models=("alpha-*",))
-    assert set(await models(house, house.key)) == {ALPHA, BETA}
-    assert await models(house, key) == [ALPHA]
-    assert (await house.get(f"/v1/models/{ALPHA}", key)).status == 200
-    assert (await house.get(f"/v1/models/{BETA}", key)).status == 404
+    token, key = await gateway.operations.create_key("alpha alone", "default", models=("alpha-*",))
+    assert set(await models(gateway, gateway.key)) == {ALPHA, BETA}
+    assert await models(gateway, key) == [ALPHA]
+    assert (await gateway.get(f"/v1/models/{ALPHA}", key)).status == 200
+    assert (await gateway.get(f"/v1/models/{BETA}", key)).status == 404
     for asked, spoken in ((5, Format.CHAT), (7, Format.MESSAGES)):
-        answer = await house.post(spoken, key=key, model=BETA)
+        answer = await gateway.post(spoken, key=key, model=BETA)
         message = f"The model {BETA} is not allowed for this key"
         assert await read_error(answer) == expected_error(
             spoken, 403, DENIED, message, "permission_denied"
         )
-        row = (await house.rows(asked))[-1]
+        row = (await gateway.rows(asked))[-1]
         assert (row.state, row.status, row.model) == (ExchangeState.REJECTED, 403, BETA)
-        assert (await house.post(spoken, key=key, model=ALPHA)).status == 200
+        assert (await gateway.post(spoken, key=key, model=ALPHA)).status == 200
     counting = "/v1/messages/count_tokens"
-    counted = await house.post(Format.MESSAGES, model=BETA, key=key, path=counting)
+    counted = await gateway.post(Format.MESSAGES, model=BETA, key=key, path=counting)
     assert counted.status == 403
     assert len(upstream.requests) == 2
     # Who may use no model of the family that responses are for does not see them at all.
-    assert (await house.post(Format.RESPONSES, key=key, model=ALPHA)).status == 404
-    await house.operations.update_key(token.id, models=("beta-*",))
-    assert await models(house, key) == [BETA]
+    assert (await gateway.post(Format.RESPONSES, key=key, model=ALPHA)).status == 404
+    await gateway.operations.update_key(token.id, models=("beta-*",))
+    assert await models(gateway, key) == [BETA]
     assert (
-        await read_error(await house.post(Format.RESPONSES, key=key, model=ALPHA))
+        await read_error(await gateway.post(Format.RESPONSES, key=key, model=ALPHA))
     ).status == 403
 
 
-async def test_a_list_of_models_opens_nothing_that_the_group_has_not(house: RunningGateway) -> None:
-    await house.operations.create_group("beta", ("beta-*",))
-    _, key = await house.operations.create_key("all", "beta", models=("*",))
-    assert await models(house, key) == [BETA]
-    assert (await house.post(Format.CHAT, key=key, model=ALPHA)).status == 503
+async def test_a_list_of_models_opens_nothing_that_the_group_has_not(
+    gateway: RunningGateway,
+) -> None:
+    await gateway.operations.create_group("beta", ("beta-*",))
+    _, key = await gateway.operations.create_key("all", "beta", models=("*",))
+    assert await models(gateway, key) == [BETA]
+    assert (await gateway.post(Format.CHAT, key=key, model=ALPHA)).status == 503
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_addresses(house: RunningGateway, upstream: ScriptedUpstream, spoken: Format) -> None:
+async def test_addresses(
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    token, key = await house.operations.create_key("here", "default", addresses=("127.0.0.0/8",))
-    assert (await house.post(spoken, key=key)).status == 200
-    await house.operations.update_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
+    token, key = await gateway.operations.create_key("here", "default", addresses=("127.0.0.0/8",))
+    assert (await gateway.post(spoken, key=key)).status == 200
+    await gateway.operations.update_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
     # Nobody here is a trusted proxy, so what a client writes is of no account.
     for claims in ({}, {"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=10.0.0.1"}):
-        answer = await house.post(spoken, key=key, headers=claims)
+        answer = await gateway.post(spoken, key=key, headers=claims)
         message = "This key is not allowed from this address"
         assert await read_error(answer) == expected_error(
             spoken, 403, DENIED, message, "permission_denied"
         )
     assert len(upstream.requests) == 1
-    row = (await house.rows(4))[-1]
+    row = (await gateway.rows(4))[-1]
     assert (row.state, row.status, row.client_address) == (
         ExchangeState.REJECTED,
         403,
         "127.0.0.1",
     )
-    assert (await house.operations.get_key(token.id)).changed is None, (
+    assert (await gateway.operations.get_key(token.id)).changed is None, (
         "who is refused is nobody's guest"
     )
 
@@ -106,12 +110,12 @@ async def test_behind_a_trusted_proxy_the_last_stranger_counts(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     server = {"trusted_proxies": ["127.0.0.0/8", "::1/128"]}
-    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as gateway:
         lists = (f"{AWAY}/32", "2001:db8::/64")
-        _, key = await house.operations.create_key("away", "default", addresses=lists)
+        _, key = await gateway.operations.create_key("away", "default", addresses=lists)
         headers = {"x-forwarded-for": forwarded} if forwarded else {}
-        answer = await house.post(Format.CHAT, key=key, headers=headers)
-        row = await house.row()
+        answer = await gateway.post(Format.CHAT, key=key, headers=headers)
+        row = await gateway.row()
     assert (answer.status, row.client_address) == (200 if passes else 403, address)
 
 
@@ -120,27 +124,29 @@ async def test_of_several_headers_the_last_hop_counts(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     server = {"trusted_proxies": ["127.0.0.1/32"]}
-    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
-        async with house.http.get(
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as gateway:
+        async with gateway.http.get(
             "/v1/models",
             headers=[
-                ("x-api-key", house.key),
+                ("x-api-key", gateway.key),
                 ("x-forwarded-for", "192.0.2.1"),
                 ("x-forwarded-for", AWAY),
             ],
         ) as answer:
             assert answer.status == 200
-        assert (await house.row()).client_address == AWAY
+        assert (await gateway.row()).client_address == AWAY
 
 
 async def test_over_ipv6(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     server = {"host": "::1"}
-    async with run_gateway(tmp_path, channels(upstream.address), server=server) as house:
-        _, key = await house.operations.create_key("six", "default", addresses=("::1/128",))
-        assert (await house.get("/v1/models", key)).status == 200
-        assert (await house.row()).client_address == "::1"
-        _, other = await house.operations.create_key("four", "default", addresses=("127.0.0.1/32",))
-        assert (await house.get("/v1/models", other)).status == 403
+    async with run_gateway(tmp_path, channels(upstream.address), server=server) as gateway:
+        _, key = await gateway.operations.create_key("six", "default", addresses=("::1/128",))
+        assert (await gateway.get("/v1/models", key)).status == 200
+        assert (await gateway.row()).client_address == "::1"
+        _, other = await gateway.operations.create_key(
+            "four", "default", addresses=("127.0.0.1/32",)
+        )
+        assert (await gateway.get("/v1/models", other)).status == 403
 
 
 LISTS: dict[str, Any] = {
@@ -153,22 +159,22 @@ LISTS: dict[str, Any] = {
 @pytest.mark.parametrize("whose", LISTS)
 async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: str) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with run_gateway(tmp_path, channels(upstream.address), **LISTS[whose]) as house:
+    async with run_gateway(tmp_path, channels(upstream.address), **LISTS[whose]) as gateway:
         listed = ("tool/", "re:^editor-[a-z]+/[23]\\.")
         if whose == "group":
-            await house.operations.update_group("default", user_agents=listed)
+            await gateway.operations.update_group("default", user_agents=listed)
         if whose == "key":
-            await house.operations.update_key(house.token.id, user_agents=listed)
+            await gateway.operations.update_key(gateway.token.id, user_agents=listed)
         for agent in ("tool/1", "tool/", "editor-x/2.0 (linux)"):
-            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
+            answer = await gateway.post(Format.CHAT, headers={"user-agent": agent})
             assert answer.status == 200, agent
         seen = len(upstream.requests)
         for agent in ("Tool/1", "my tool/1", "editor-x/4.0", "editor-/2.0", ""):
-            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
+            answer = await gateway.post(Format.CHAT, headers={"user-agent": agent})
             assert await read_error(answer) == NOT_ALLOWED, agent
-        assert (await house.get("/v1/models")).status == 400
+        assert (await gateway.get("/v1/models")).status == 400
         assert len(upstream.requests) == seen
-        row = (await house.rows(9))[-2]
+        row = (await gateway.rows(9))[-2]
     assert (row.state, row.status) == (ExchangeState.REJECTED, 400)
     assert row.error_code == "user_agent_not_allowed"
     told = {"gateway": "the gateway", "group": "group default", "key": "the key"}[whose]
@@ -177,10 +183,10 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_refusal_of_a_user_agent_in_each_format(
-    house: RunningGateway, spoken: Format
+    gateway: RunningGateway, spoken: Format
 ) -> None:
-    await house.operations.update_key(house.token.id, user_agents=("tool/",))
-    answer = await house.post(spoken, headers={"user-agent": "other/1"}, stream=True)
+    await gateway.operations.update_key(gateway.token.id, user_agents=("tool/",))
+    answer = await gateway.post(spoken, headers={"user-agent": "other/1"}, stream=True)
     types = ("invalid_request_error", "invalid_request_error")
     assert await read_error(answer) == expected_error(
         spoken, 400, types, "user agent not allowed", "user_agent_not_allowed"
@@ -190,26 +196,26 @@ async def test_the_refusal_of_a_user_agent_in_each_format(
 async def test_a_list_that_is_only_watched(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     watching = {"user_agents": {"mode": "observe", "allow": ["tool/", "other/"]}}
-    async with run_gateway(tmp_path, channels(upstream.address), **watching) as house:
-        await house.operations.update_group(
+    async with run_gateway(tmp_path, channels(upstream.address), **watching) as gateway:
+        await gateway.operations.update_group(
             "default", user_agents=("tool/",), user_agent_mode=UserAgentMode.OBSERVE
         )
         for agent in ("tool/1", "other/1", "third/1"):
-            answer = await house.post(Format.CHAT, headers={"user-agent": agent})
+            answer = await gateway.post(Format.CHAT, headers={"user-agent": agent})
             assert answer.status == 200
-        tool, other, third = await house.rows(3)
+        tool, other, third = await gateway.rows(3)
         assert tool.notes is None
         assert other.notes is not None
         assert other.notes.startswith("user agent not on the list of group default")
         assert third.notes is not None
         assert third.notes.startswith("user agent not on the list of ")
-        await house.operations.update_group("default", user_agent_mode=UserAgentMode.ENFORCE)
-        answer = await house.post(Format.CHAT, headers={"user-agent": "third/1"})
+        await gateway.operations.update_group("default", user_agent_mode=UserAgentMode.ENFORCE)
+        answer = await gateway.post(Format.CHAT, headers={"user-agent": "third/1"})
         assert await read_error(answer) == NOT_ALLOWED
 
 
 async def test_lists_bind_from_the_next_request_on(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     headers = {"user-agent": "tool/1"}
@@ -223,6 +229,6 @@ async def test_lists_bind_from_the_next_request_on(
         ({"probe": True}, 403),
         ({"probe": False}, 200),
     ):
-        await house.operations.update_key(house.token.id, **changes)
-        answer = await house.post(Format.CHAT, headers=headers)
+        await gateway.operations.update_key(gateway.token.id, **changes)
+        answer = await gateway.post(Format.CHAT, headers=headers)
         assert answer.status == status, changes

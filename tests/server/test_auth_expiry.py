@@ -14,110 +14,112 @@ HOUR = 3600
 PROBE = "This is a health-check key: it can only list models and count tokens"
 
 
-async def status(house: RunningGateway, key: str) -> int:
-    return (await house.get("/v1/models", key)).status
+async def status(gateway: RunningGateway, key: str) -> int:
+    return (await gateway.get("/v1/models", key)).status
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_key_expires(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    later = house.daemon.runtime.now() + HOUR * 10**6
-    _, key = await house.operations.create_key("for an hour", "default", expires_at=later)
-    assert (await house.post(spoken, key=key)).status == 200
-    shift_clock(house, HOUR - 1)
-    assert (await house.post(spoken, key=key)).status == 200
-    shift_clock(house, HOUR)
-    answer = await house.post(spoken, key=key)
+    later = gateway.daemon.runtime.now() + HOUR * 10**6
+    _, key = await gateway.operations.create_key("for an hour", "default", expires_at=later)
+    assert (await gateway.post(spoken, key=key)).status == 200
+    shift_clock(gateway, HOUR - 1)
+    assert (await gateway.post(spoken, key=key)).status == 200
+    shift_clock(gateway, HOUR)
+    answer = await gateway.post(spoken, key=key)
     types = ("authentication_error", "invalid_request_error")
     assert await read_error(answer) == expected_error(
         spoken, 401, types, "Invalid token", "invalid_api_key"
     )
     assert len(upstream.requests) == 2
-    assert len(await house.rows(2)) == 2, "a key that is over leaves no row"
+    assert len(await gateway.rows(2)) == 2, "a key that is over leaves no row"
 
 
-async def test_a_disabled_key_opens_nothing_until_it_is_enabled(house: RunningGateway) -> None:
-    token, key = await house.operations.create_key("off and on", "default")
-    assert await status(house, key) == 200
-    await house.operations.update_key(token.id, state=TokenState.DISABLED)
-    assert await status(house, key) == 401
-    await house.operations.update_key(token.id, state=TokenState.ACTIVE)
-    assert await status(house, key) == 200
+async def test_a_disabled_key_opens_nothing_until_it_is_enabled(gateway: RunningGateway) -> None:
+    token, key = await gateway.operations.create_key("off and on", "default")
+    assert await status(gateway, key) == 200
+    await gateway.operations.update_key(token.id, state=TokenState.DISABLED)
+    assert await status(gateway, key) == 401
+    await gateway.operations.update_key(token.id, state=TokenState.ACTIVE)
+    assert await status(gateway, key) == 200
 
 
-async def test_the_key_from_before_a_rotation_works_for_a_while(house: RunningGateway) -> None:
-    token, old = await house.operations.create_key("rotated", "default")
-    _, new = await house.operations.rotate_key(token.id, HOUR * 10**6)
-    assert [await status(house, key) for key in (old, new)] == [200, 200]
-    first, second = await house.rows(2)
+async def test_the_key_from_before_a_rotation_works_for_a_while(gateway: RunningGateway) -> None:
+    token, old = await gateway.operations.create_key("rotated", "default")
+    _, new = await gateway.operations.rotate_key(token.id, HOUR * 10**6)
+    assert [await status(gateway, key) for key in (old, new)] == [200, 200]
+    first, second = await gateway.rows(2)
     assert (first.token_id, first.notes) == (token.id, "the key from before its rotation")
     assert (second.token_id, second.notes) == (token.id, None)
-    shift_clock(house, HOUR - 1)
-    assert [await status(house, key) for key in (old, new)] == [200, 200]
-    shift_clock(house, HOUR)
-    assert [await status(house, key) for key in (old, new)] == [401, 200]
+    shift_clock(gateway, HOUR - 1)
+    assert [await status(gateway, key) for key in (old, new)] == [200, 200]
+    shift_clock(gateway, HOUR)
+    assert [await status(gateway, key) for key in (old, new)] == [401, 200]
 
 
-async def test_a_rotation_without_an_overlap_ends_the_key_at_once(house: RunningGateway) -> None:
-    token, old = await house.operations.create_key("rotated", "default")
-    _, new = await house.operations.rotate_key(token.id, 0)
-    assert [await status(house, key) for key in (old, new)] == [401, 200]
+async def test_a_rotation_without_an_overlap_ends_the_key_at_once(gateway: RunningGateway) -> None:
+    token, old = await gateway.operations.create_key("rotated", "default")
+    _, new = await gateway.operations.rotate_key(token.id, 0)
+    assert [await status(gateway, key) for key in (old, new)] == [401, 200]
 
 
-async def test_only_one_key_from_before_works(house: RunningGateway) -> None:
-    token, oldest = await house.operations.create_key("rotated", "default")
-    _, old = await house.operations.rotate_key(token.id, HOUR * 10**6)
-    _, new = await house.operations.rotate_key(token.id, HOUR * 10**6)
-    assert [await status(house, key) for key in (oldest, old, new)] == [401, 200, 200]
+async def test_only_one_key_from_before_works(gateway: RunningGateway) -> None:
+    token, oldest = await gateway.operations.create_key("rotated", "default")
+    _, old = await gateway.operations.rotate_key(token.id, HOUR * 10**6)
+    _, new = await gateway.operations.rotate_key(token.id, HOUR * 10**6)
+    assert [await status(gateway, key) for key in (oldest, old, new)] == [401, 200, 200]
 
 
-async def test_a_rotated_key_that_expires_takes_the_one_before_along(house: RunningGateway) -> None:
-    later = house.daemon.runtime.now() + HOUR * 10**6
-    token, old = await house.operations.create_key("rotated", "default", expires_at=later)
-    _, new = await house.operations.rotate_key(token.id, 2 * HOUR * 10**6)
-    shift_clock(house, HOUR)
-    assert [await status(house, key) for key in (old, new)] == [401, 401]
+async def test_a_rotated_key_that_expires_takes_the_one_before_along(
+    gateway: RunningGateway,
+) -> None:
+    later = gateway.daemon.runtime.now() + HOUR * 10**6
+    token, old = await gateway.operations.create_key("rotated", "default", expires_at=later)
+    _, new = await gateway.operations.rotate_key(token.id, 2 * HOUR * 10**6)
+    shift_clock(gateway, HOUR)
+    assert [await status(gateway, key) for key in (old, new)] == [401, 401]
 
 
-async def test_where_one_of_two_keys_is_over_the_other_counts(house: RunningGateway) -> None:
-    token, old = await house.operations.create_key("rotated", "default")
-    await house.operations.rotate_key(token.id, HOUR * 10**6)
-    shift_clock(house, HOUR)
-    bearer = {"authorization": f"Bearer {house.key}"}
-    async with house.http.get("/v1/models", headers=bearer | {"x-api-key": old}) as answer:
+async def test_where_one_of_two_keys_is_over_the_other_counts(gateway: RunningGateway) -> None:
+    token, old = await gateway.operations.create_key("rotated", "default")
+    await gateway.operations.rotate_key(token.id, HOUR * 10**6)
+    shift_clock(gateway, HOUR)
+    bearer = {"authorization": f"Bearer {gateway.key}"}
+    async with gateway.http.get("/v1/models", headers=bearer | {"x-api-key": old}) as answer:
         assert answer.status == 200
-    assert (await house.row()).token_id == house.token.id
+    assert (await gateway.row()).token_id == gateway.token.id
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_probe_key_may_not_generate(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    token, key = await house.operations.create_key("probe", "default", probe=True)
+    token, key = await gateway.operations.create_key("probe", "default", probe=True)
     for streamed in (False, True):
-        answer = await house.post(spoken, key=key, stream=streamed)
+        answer = await gateway.post(spoken, key=key, stream=streamed)
         types = ("permission_error", "invalid_request_error")
         assert await read_error(answer) == expected_error(
             spoken, 403, types, PROBE, "permission_denied"
         )
         assert answer.headers["x-should-retry"] == "false"
-    for row in await house.rows(2):
+    for row in await gateway.rows(2):
         assert (row.token_id, row.state, row.status) == (token.id, ExchangeState.REJECTED, 403)
         assert (row.cost_micro, row.usage_source) == (0, "none")
     assert not upstream.requests
 
 
-async def test_a_probe_key_may_look(simulated_house: RunningGateway) -> None:
-    house = simulated_house
-    token, key = await house.operations.create_key("probe", "default", probe=True)
-    assert await status(house, key) == 200
-    assert (await house.get("/v1/models/beta-5.4", key)).status == 200
-    counted = await house.post(Format.MESSAGES, key=key, path="/v1/messages/count_tokens")
+async def test_a_probe_key_may_look(simulated_gateway: RunningGateway) -> None:
+    gateway = simulated_gateway
+    token, key = await gateway.operations.create_key("probe", "default", probe=True)
+    assert await status(gateway, key) == 200
+    assert (await gateway.get("/v1/models/beta-5.4", key)).status == 200
+    counted = await gateway.post(Format.MESSAGES, key=key, path="/v1/messages/count_tokens")
     assert (await counted.json())["input_tokens"] > 0
     for path in ("/healthz", "/readyz"):
-        assert (await house.get(path, key)).status == 200
-    for row in await house.rows(3):
+        assert (await gateway.get(path, key)).status == 200
+    for row in await gateway.rows(3):
         assert (row.token_id, row.state, row.cost_micro) == (token.id, ExchangeState.OK, 0)
-    assert (await house.operations.get_key(token.id)).cost_micro == 0
+    assert (await gateway.operations.get_key(token.id)).cost_micro == 0

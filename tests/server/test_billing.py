@@ -61,7 +61,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 @pytest.fixture
 async def strict() -> AsyncIterator[Stage]:
-    """Of a house that bills nothing but what upstreams say."""
+    """Of a gateway that bills nothing but what upstreams say."""
     async with staged("{bill_estimates: false}") as stage:
         yield stage
 

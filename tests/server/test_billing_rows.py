@@ -45,9 +45,9 @@ async def priced(
     upstream: ScriptedUpstream, state: Path, **config: Any
 ) -> AsyncIterator[RunningGateway]:
     lines = config.pop("channels", None) or channels(upstream.address)
-    async with run_gateway(state, lines, models=MODELS, **config) as house:
-        await house.operations.update_group("default", multiplier="1.1")
-        yield house
+    async with run_gateway(state, lines, models=MODELS, **config) as gateway:
+        await gateway.operations.update_group("default", multiplier="1.1")
+        yield gateway
 
 
 def units(*counted: tuple[float, float]) -> int:
@@ -59,10 +59,10 @@ def billed(row: RequestRow) -> tuple[str, int, int]:
     return row.usage_source, row.input_tokens, row.output_tokens
 
 
-async def the_row(house: RunningGateway, spoken: Format, streamed: bool = False) -> RequestRow:
-    answer = await house.post(spoken, stream=streamed)
+async def the_row(gateway: RunningGateway, spoken: Format, streamed: bool = False) -> RequestRow:
+    answer = await gateway.post(spoken, stream=streamed)
     assert answer.status == 200
-    return (await house.rows())[-1]
+    return (await gateway.rows())[-1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -71,17 +71,17 @@ async def test_plain_usage(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
-    async with priced(upstream, tmp_path) as house:
-        row = await the_row(house, spoken, streamed)
+    async with priced(upstream, tmp_path) as gateway:
+        row = await the_row(gateway, spoken, streamed)
         assert billed(row) == ("upstream", 12, 4)
         assert row.cost_micro == units((12, 1), (4, 5)) == 88 * MICRO_PER_UNIT
         assert row.tariff == TARIFF
-        token = await house.operations.get_key(house.token.id)
-        purse = house.daemon.runtime.quota.budget
+        token = await gateway.operations.get_key(gateway.token.id)
+        purse = gateway.daemon.runtime.quota.budget
         assert token.cost_micro == row.cost_micro
         assert purse(HolderKind.KEY, token.id).total == row.cost_micro
         assert purse(HolderKind.GROUP, "default").total == row.cost_micro
-        assert (await house.operations.check_integrity()).ok
+        assert (await gateway.operations.check_integrity()).ok
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -91,8 +91,8 @@ async def test_cached_usage(
 ) -> None:
     case = "cached_usage"
     upstream.respond_with(fixture_stream(spoken, case) if streamed else fixture_reply(spoken, case))
-    async with priced(upstream, tmp_path) as house:
-        row = await the_row(house, spoken, streamed)
+    async with priced(upstream, tmp_path) as gateway:
+        row = await the_row(gateway, spoken, streamed)
     assert (row.input_tokens, row.cache_read_tokens, row.cache_write_tokens) == (2000, 1500, 300)
     assert row.cost_micro == units((200, 1), (1500, 0.1), (300, 1.25), (5, 5)) == 2_062_500_000
 
@@ -105,8 +105,8 @@ async def test_writes_that_last_for_an_hour(
     upstream.respond_with(
         fixture_stream("messages", case) if streamed else fixture_reply("messages", case)
     )
-    async with priced(upstream, tmp_path) as house:
-        row = await the_row(house, Format.MESSAGES, streamed)
+    async with priced(upstream, tmp_path) as gateway:
+        row = await the_row(gateway, Format.MESSAGES, streamed)
     assert (row.cache_write_tokens, row.cache_write_1h_tokens) == (3000, 1000)
     assert row.reasoning_tokens == 600
     written = ((2000, 1.25), (1000, 2))
@@ -117,12 +117,12 @@ async def test_the_groups_multiplier_binds_on_the_next_request(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with priced(upstream, tmp_path) as house:
+    async with priced(upstream, tmp_path) as gateway:
         costs = []
         for multiplier in ("1.1", "0.1", "0", "2"):
-            await house.operations.update_group("default", multiplier=multiplier)
-            await house.post(Format.CHAT)
-        for row in await house.rows(4):
+            await gateway.operations.update_group("default", multiplier=multiplier)
+            await gateway.post(Format.CHAT)
+        for row in await gateway.rows(4):
             costs.append((row.cost_micro, (row.tariff or "").split(", ")[1]))
     assert costs == [
         (88 * MICRO_PER_UNIT, "group 1.1"),
@@ -136,13 +136,13 @@ async def test_what_runs_keeps_the_multiplier_that_it_began_with(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
-    async with priced(upstream, tmp_path) as house:
-        asked = asyncio.ensure_future(house.post(Format.CHAT))
+    async with priced(upstream, tmp_path) as gateway:
+        asked = asyncio.ensure_future(gateway.post(Format.CHAT))
         await upstream.wait_for_request()
-        await house.operations.update_group("default", multiplier="7")
+        await gateway.operations.update_group("default", multiplier="7")
         await asked
-        row = await house.row()
-        await wait_all_released(house)
+        row = await gateway.row()
+        await wait_all_released(gateway)
     assert (row.cost_micro, row.tariff) == (88 * MICRO_PER_UNIT, TARIFF)
 
 
@@ -156,12 +156,12 @@ async def test_each_request_is_rounded_once_half_up(
     upstream.respond_with(fixture_reply("chat"))
     models = [{"id": BETA, "family": "beta"}]
     lines = [channel(Format.CHAT, upstream.address, models=[BETA])]
-    async with run_gateway(tmp_path, lines, models=models) as house:
-        await house.operations.update_group("default", multiplier=multiplier)
+    async with run_gateway(tmp_path, lines, models=models) as gateway:
+        await gateway.operations.update_group("default", multiplier=multiplier)
         for _ in range(3):
-            await house.post(Format.CHAT)
-        assert [row.cost_micro for row in await house.rows(3)] == [micro] * 3
-        assert (await house.operations.get_key(house.token.id)).cost_micro == 3 * micro
+            await gateway.post(Format.CHAT)
+        assert [row.cost_micro for row in await gateway.rows(3)] == [micro] * 3
+        assert (await gateway.operations.get_key(gateway.token.id)).cost_micro == 3 * micro
 
 
 def without_usage(spoken: Format, streamed: bool) -> Response:
@@ -191,8 +191,8 @@ async def test_a_reply_without_usage(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool, bills: bool
 ) -> None:
     upstream.respond_with(without_usage(spoken, streamed))
-    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as house:
-        row = await the_row(house, spoken, streamed)
+    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
+        row = await the_row(gateway, spoken, streamed)
     assert row.state is ExchangeState.OK
     if not bills:
         assert (billed(row), row.cost_micro, row.expected_input_tokens) == (NONE, 0, 0)
@@ -225,13 +225,13 @@ async def test_a_client_that_leaves_before_the_reply(
     upstream: ScriptedUpstream, tmp_path: Path, script: Response, streamed: bool, bills: bool
 ) -> None:
     upstream.respond_with(script)
-    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as house:
-        asking = start_request(house, stream=streamed)
+    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
+        asking = start_request(gateway, stream=streamed)
         await upstream.wait_for_request()
         await asyncio.sleep(0.15)
         await cancel(asking)
-        row = await house.row()
-        await wait_all_released(house)
+        row = await gateway.row()
+        await wait_all_released(gateway)
     assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 499)
     if script.delay or not bills:
         assert (billed(row), row.cost_micro) == (NONE, 0)
@@ -240,9 +240,9 @@ async def test_a_client_that_leaves_before_the_reply(
         assert row.cost_micro == row.expected_micro > 0
 
 
-async def listen(house: RunningGateway, spoken: Format) -> Any:
+async def listen(gateway: RunningGateway, spoken: Format) -> Any:
     """A stream, once everything of the fixture `cut` has come."""
-    answer = await start_request(house, spoken, stream=True)
+    answer = await start_request(gateway, spoken, stream=True)
     heard = b""
     async with asyncio.timeout(5):
         while b" ans" not in heard:
@@ -268,10 +268,10 @@ async def test_a_client_that_leaves_within_a_stream(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, bills: bool
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=Ending.STALLED)))
-    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as house:
-        (await listen(house, spoken)).close()
-        row = await house.row()
-        await wait_all_released(house)
+    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
+        (await listen(gateway, spoken)).close()
+        row = await gateway.row()
+        await wait_all_released(gateway)
     assert (row.state, row.status, row.end_reason) == (
         ExchangeState.CLIENT_GONE,
         200,
@@ -286,8 +286,8 @@ async def test_an_upstream_that_breaks_off_within_a_stream(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, bills: bool
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED)))
-    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as house:
-        row = await the_row(house, spoken, streamed=True)
+    async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
+        row = await the_row(gateway, spoken, streamed=True)
     assert (row.state, row.end_reason) == (ExchangeState.UPSTREAM_CUT, "upstream_cut")
     half_billed(spoken, row, bills)
 
@@ -298,12 +298,12 @@ async def test_what_an_upstream_is_heard_to_its_end_for_is_counted(
     frames = by_frame(fixture_stream("chat"))
     upstream.respond_with(frames.with_changes(pause=0.05))
     lines = [channel(Format.CHAT, upstream.address, on_disconnect="drain")]
-    async with priced(upstream, tmp_path, channels=lines) as house:
-        answer = await start_request(house, stream=True)
+    async with priced(upstream, tmp_path, channels=lines) as gateway:
+        answer = await start_request(gateway, stream=True)
         assert await answer.content.readany()
         answer.close()
-        row = await house.row()
-        await wait_all_released(house)
+        row = await gateway.row()
+        await wait_all_released(gateway)
     assert (row.state, billed(row)) == (ExchangeState.CLIENT_GONE, ("upstream", 12, 4))
     assert row.cost_micro == 88 * MICRO_PER_UNIT
 
@@ -325,11 +325,11 @@ async def test_what_fails_before_it_begins_is_free(
 ) -> None:
     upstream.respond_with(script)
     lines = [channel(Format.CHAT, upstream.address)]
-    async with priced(upstream, tmp_path, channels=lines) as house:
-        answer = await house.post(Format.CHAT, stream=streamed)
+    async with priced(upstream, tmp_path, channels=lines) as gateway:
+        answer = await gateway.post(Format.CHAT, stream=streamed)
         assert answer.status >= 400
-        row = await house.row()
-        await wait_all_released(house)
+        row = await gateway.row()
+        await wait_all_released(gateway)
     assert row.state is ExchangeState.ERROR
     assert (billed(row), row.cost_micro) == (NONE, 0)
     assert row.expected_micro > 0
@@ -339,8 +339,8 @@ async def test_after_a_failover_only_the_reply_is_billed(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(BEGUN.with_changes(ending=Ending.TRUNCATED), fixture_stream("responses"))
-    async with priced(upstream, tmp_path) as house:
-        row = await the_row(house, Format.CHAT, streamed=True)
+    async with priced(upstream, tmp_path) as gateway:
+        row = await the_row(gateway, Format.CHAT, streamed=True)
     assert (row.attempts, billed(row), row.cost_micro) == (
         2,
         ("upstream", 12, 4),
@@ -350,10 +350,10 @@ async def test_after_a_failover_only_the_reply_is_billed(
 
 async def test_counting_tokens_is_free(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(json_response({"input_tokens": 7}))
-    async with priced(upstream, tmp_path) as house:
+    async with priced(upstream, tmp_path) as gateway:
         path = "/v1/messages/count_tokens"
-        assert (await house.post(Format.MESSAGES, path=path)).status == 200
-        row = await house.row()
+        assert (await gateway.post(Format.MESSAGES, path=path)).status == 200
+        row = await gateway.row()
     assert (billed(row), row.cost_micro, row.expected_micro, row.tariff) == (NONE, 0, 0, None)
     assert row.catalog_model == ALPHA
 
@@ -363,19 +363,19 @@ async def test_a_prompt_that_only_warms_a_cache_is_free_where_nobody_is_asked(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
     lines = [channel(Format.CHAT, upstream.address)]
-    async with priced(upstream, tmp_path, channels=lines) as house:
-        answer = await house.post(Format.MESSAGES, max_tokens=0, stream=streamed)
+    async with priced(upstream, tmp_path, channels=lines) as gateway:
+        answer = await gateway.post(Format.MESSAGES, max_tokens=0, stream=streamed)
         assert answer.status == 200
-        row = await house.row()
+        row = await gateway.row()
     assert (row.state, billed(row), row.cost_micro) == (ExchangeState.OK, NONE, 0)
     assert not upstream.requests
 
 
 async def test_refused_prompts_are_free(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with priced(upstream, tmp_path) as house:
-        await house.operations.update_key(house.token.id, limits={"requests_per_minute": 0})
-        assert (await house.post(Format.CHAT)).status == 429
-        row = await house.row()
+    async with priced(upstream, tmp_path) as gateway:
+        await gateway.operations.update_key(gateway.token.id, limits={"requests_per_minute": 0})
+        assert (await gateway.post(Format.CHAT)).status == 429
+        row = await gateway.row()
     assert (billed(row), row.cost_micro) == (NONE, 0)
     assert row.catalog_model == BETA, "whom a refusal concerned is on record"
 
@@ -384,8 +384,8 @@ async def test_an_alias_is_billed_as_its_model(upstream: ScriptedUpstream, tmp_p
     upstream.respond_with(fixture_reply("chat"))
     models = [{"id": BETA, "family": "beta", "multiplier": 3, "aliases": ["nickname"]}]
     lines = [channel(Format.CHAT, upstream.address, models={BETA: "upstream-model"})]
-    async with run_gateway(tmp_path, lines, models=models) as house:
-        answer = await house.post(Format.CHAT, model="nickname")
+    async with run_gateway(tmp_path, lines, models=models) as gateway:
+        answer = await gateway.post(Format.CHAT, model="nickname")
         assert answer.status == 200
-        row = await house.row()
+        row = await gateway.row()
     assert (row.model, row.catalog_model, row.cost_micro) == ("nickname", BETA, 48 * MICRO_PER_UNIT)

@@ -20,11 +20,11 @@ async def _preflight(http: ClientSession, path: str, **headers: str) -> tuple[in
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}
 
 
-async def test_off(house: RunningGateway) -> None:
-    status, headers = await _preflight(house.http, "/v1/messages")
+async def test_off(gateway: RunningGateway) -> None:
+    status, headers = await _preflight(gateway.http, "/v1/messages")
     assert status == 405
     assert "access-control-allow-origin" not in headers
-    answer = await house.get("/v1/models", origin=ORIGIN)
+    answer = await gateway.get("/v1/models", origin=ORIGIN)
     assert answer.status == 200
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
 
@@ -33,8 +33,8 @@ async def test_off(house: RunningGateway) -> None:
 async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[str]) -> None:
     upstream.respond_with(fixture_stream("chat"))
     lines = channels(upstream.address)
-    async with run_gateway(tmp_path, lines, server={"cors": configured}) as house:
-        status, headers = await _preflight(house.http, "/v1/messages")
+    async with run_gateway(tmp_path, lines, server={"cors": configured}) as gateway:
+        status, headers = await _preflight(gateway.http, "/v1/messages")
         assert status == 204
         assert headers["access-control-allow-origin"] == ORIGIN
         allowed = headers["access-control-allow-headers"].split(", ")
@@ -44,9 +44,9 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
         assert "access-control-allow-credentials" not in headers
 
         for answer in (
-            await house.get("/v1/models", origin=ORIGIN),
-            await house.get("/v1/models", "sk-wrong", origin=ORIGIN),
-            await house.post(Format.CHAT, stream=True, headers={"origin": ORIGIN}),
+            await gateway.get("/v1/models", origin=ORIGIN),
+            await gateway.get("/v1/models", "sk-wrong", origin=ORIGIN),
+            await gateway.post(Format.CHAT, stream=True, headers={"origin": ORIGIN}),
         ):
             assert answer.headers["access-control-allow-origin"] == ORIGIN
             assert answer.headers["vary"] == "origin"
@@ -55,18 +55,18 @@ async def test_on(upstream: ScriptedUpstream, tmp_path: Path, configured: list[s
             assert {"x-gateway-dropped", "x-gateway-estimated"} < set(shown)
             assert {"x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-reset"} < set(shown)
 
-        status, headers = await _preflight(house.http, "/v1/messages", origin="https://evil.test")
+        status, headers = await _preflight(gateway.http, "/v1/messages", origin="https://evil.test")
         assert ("access-control-allow-origin" in headers) == (configured == ["*"])
         assert headers["vary"] == "origin"
-        answer = await house.get("/v1/models")
+        answer = await gateway.get("/v1/models")
         assert "access-control-allow-origin" not in answer.headers
         assert answer.headers["vary"] == "origin"
 
 
 async def test_headers_with_names_of_the_configuration(tmp_path: Path) -> None:
     named = {"version_headers": ["House-Version"], "beta_headers": ["house-beta", "other-beta"]}
-    async with run_gateway(tmp_path, [], server={"cors": [ORIGIN], **named}) as house:
-        _, headers = await _preflight(house.http, "/v1/messages")
+    async with run_gateway(tmp_path, [], server={"cors": [ORIGIN], **named}) as gateway:
+        _, headers = await _preflight(gateway.http, "/v1/messages")
         allowed = headers["access-control-allow-headers"].split(", ")
         assert {"house-version", "house-beta", "other-beta"} <= set(allowed)
         assert not {"anthropic-version", "vendor-version", "vendor-beta"} & set(allowed)

@@ -34,13 +34,13 @@ TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": 
 
 
 async def ask(
-    house: RunningGateway,
+    gateway: RunningGateway,
     path: str = PATH,
     key: str | None = None,
     headers: Any = None,
     **fields: Any,
 ) -> ClientResponse:
-    return await house.post(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
+    return await gateway.post(Format.MESSAGES, BODY | fields, path=path, key=key, headers=headers)
 
 
 async def counted(answer: ClientResponse) -> int:
@@ -64,22 +64,22 @@ async def estimated(answer: ClientResponse) -> int:
 async def responses(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """A gateway that only has a responses upstream."""
     lines = [channel(Format.RESPONSES, upstream.address)]
-    async with run_gateway(tmp_path, lines) as house:
-        yield house
+    async with run_gateway(tmp_path, lines) as gateway:
+        yield gateway
 
 
 @pytest.fixture
 async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as house:
-        yield house
+    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as gateway:
+        yield gateway
 
 
 async def test_a_messages_upstream_counts(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
-    answer = await ask(house, system=system, tools=[TOOL], unknown={"kept": [1]})
+    answer = await ask(gateway, system=system, tools=[TOOL], unknown={"kept": [1]})
     assert await counted(answer) == 2095
     assert ESTIMATED not in answer.headers
     seen = upstream.last_request
@@ -95,12 +95,12 @@ async def test_a_messages_upstream_counts(
     }
 
 
-async def test_the_beta_form(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_the_beta_form(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     said = {"input_tokens": 70, "context_management": {"original_input_tokens": 900}}
     upstream.respond_with(json_response(said))
     management = {"edits": [{"type": "clear_tool_uses_20250919"}]}
     answer = await ask(
-        house,
+        gateway,
         PATH + "?beta=true",
         headers={"anthropic-beta": "context-management-2025-06-27"},
         context_management=management,
@@ -142,9 +142,9 @@ async def test_a_translated_messages_upstream_counts(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     lines = [channel(Format.MESSAGES, upstream.address, lane="translated")]
-    async with run_gateway(tmp_path, lines) as house:
+    async with run_gateway(tmp_path, lines) as gateway:
         upstream.respond_with(json_response({"input_tokens": 12}))
-        answer = await ask(house, max_tokens=7, metadata={"user_id": "u"}, tools=[TOOL])
+        answer = await ask(gateway, max_tokens=7, metadata={"user_id": "u"}, tools=[TOOL])
         assert await counted(answer) == 12
     assert upstream.last_request.target == PATH
     assert upstream.last_request.headers["anthropic-version"] == "2023-06-01"
@@ -203,11 +203,11 @@ FAILURES: dict[str, Response] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_an_upstream_that_cannot_count_is_no_error(
-    house: RunningGateway, upstream: ScriptedUpstream, failure: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, failure: str
 ) -> None:
     upstream.respond_with(FAILURES[failure])
-    await estimated(await ask(house))
-    row = await house.row()
+    await estimated(await ask(gateway))
+    row = await gateway.row()
     assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
     assert row.upstream_error is not None
     assert row.upstream_error.startswith("estimated, for the upstream")
@@ -235,41 +235,41 @@ async def test_what_cannot_be_said_upstream_is_estimated(
 
 
 async def test_a_silent_upstream_is_not_waited_for(
-    house: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(count_tokens, "COUNT_TIMEOUT", 0.05)
     upstream.respond_with(json_response({"input_tokens": 4}).with_changes(delay=5))
-    await estimated(await ask(house))
+    await estimated(await ask(gateway))
     async with asyncio.timeout(5):
         await upstream.last_request.disconnected.wait()
 
 
 async def test_an_upstream_that_is_away_is_no_error(tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, "http://127.0.0.1:9")]
-    async with run_gateway(tmp_path, lines) as house:
-        await estimated(await ask(house))
+    async with run_gateway(tmp_path, lines) as gateway:
+        await estimated(await ask(gateway))
 
 
 async def test_the_clients_own_fault_is_told(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     message = f"messages.0.content.0: odd, said {upstream.address}"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
     upstream.respond_with(json_response(error, 400))
-    answer = await ask(house)
+    answer = await ask(gateway)
     assert answer.status == 400
     body = await answer.json()
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
     assert body["error"]["message"].startswith("messages.0.content.0: odd")
     assert upstream.address not in body["error"]["message"]
-    row = await house.row()
+    row = await gateway.row()
     assert (row.state, row.status, row.upstream_status) == (ExchangeState.ERROR, 400, 400)
 
 
-async def test_rows(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_rows(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))
-    await ask(house)
-    row = await house.row()
+    await ask(gateway)
+    row = await gateway.row()
     assert (row.endpoint, row.format, row.model) == (PATH, "messages", ALPHA)
     assert (row.channel, row.upstream_model, row.lane) == (
         "messages-main",
@@ -302,12 +302,12 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_faults_are_told_as_messages_tells_them(
-    house: RunningGateway, upstream: ScriptedUpstream, fault: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, fault: str
 ) -> None:
-    key = await house.key_for_models("alpha-*")
+    key = await gateway.key_for_models("alpha-*")
     fields = {"max_tokens": 100} | FAULTS[fault]
-    ours = await ask(house, key=key, **fields)
-    its = await ask(house, path="/v1/messages", key=key, **fields)
+    ours = await ask(gateway, key=key, **fields)
+    its = await ask(gateway, path="/v1/messages", key=key, **fields)
     assert ours.status == its.status >= 400
     body, expected = await ours.json(), await its.json()
     assert (body["type"], body["error"]) == ("error", expected["error"])
@@ -315,14 +315,14 @@ async def test_faults_are_told_as_messages_tells_them(
     assert upstream.requests == []
 
 
-async def test_the_door_is_the_same(house: RunningGateway) -> None:
-    assert (await ask(house, key="sk-unknown")).status == 401
-    unversioned = await house.http.post(
-        PATH, json=BODY, headers={"authorization": f"Bearer {house.key}"}
+async def test_the_door_is_the_same(gateway: RunningGateway) -> None:
+    assert (await ask(gateway, key="sk-unknown")).status == 401
+    unversioned = await gateway.http.post(
+        PATH, json=BODY, headers={"authorization": f"Bearer {gateway.key}"}
     )
     assert unversioned.status == 400
     assert "anthropic-version" in (await unversioned.json())["error"]["message"]
-    got = await house.get(PATH)
+    got = await gateway.get(PATH)
     assert got.status == 405
     assert (await got.json())["type"] == "error"
 
@@ -330,14 +330,14 @@ async def test_the_door_is_the_same(house: RunningGateway) -> None:
 async def test_a_closed_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, upstream.address)]
     families = {"alpha": {"endpoints": ["chat"]}}
-    async with run_gateway(tmp_path, lines, families=families) as house:
-        answer = await ask(house)
+    async with run_gateway(tmp_path, lines, families=families) as gateway:
+        answer = await ask(gateway)
         assert answer.status == 500
         assert (await answer.json())["error"]["message"].startswith("not implemented")
 
 
 async def test_the_stock_client(
-    anthropic: AsyncAnthropic, house: RunningGateway, upstream: ScriptedUpstream
+    anthropic: AsyncAnthropic, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))
     told = await anthropic.messages.count_tokens(

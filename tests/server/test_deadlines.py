@@ -10,8 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-import gateway.server.client_stream
-import gateway.server.relay
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.support.gateway import RunningGateway, channels, request_body, run_gateway
@@ -35,9 +33,9 @@ async def asked(
     """Status, body and seconds of one chat request under these timeouts."""
     upstream.respond_with(script)
     given: list[dict[str, Any]] = channels(upstream.address, timeouts=timeouts)
-    async with run_gateway(folder, given) as house:
+    async with run_gateway(folder, given) as gateway:
         started = perf_counter()
-        answer = await house.post(Format.CHAT, stream=stream)
+        answer = await gateway.post(Format.CHAT, stream=stream)
         return answer.status, await answer.read(), perf_counter() - started
 
 
@@ -82,7 +80,7 @@ async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
 async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.server.relay, "EOF_GRACE", 2.0)
+    monkeypatch.setattr("gateway.server.relay.EOF_GRACE", 2.0)
     script = fixture_stream("chat", ending=Ending.STALLED)
     status, body, seconds = await asked(upstream, tmp_path, script, stream=True)
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
@@ -92,15 +90,15 @@ async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
 async def test_a_drain_lets_a_busy_stream_end(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.1)
+    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
     upstream.respond_with(by_frame(fixture_stream("chat")).with_changes(pause=0.1))
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
-        asking = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        asking = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
         await upstream.wait_for_request(1)
-        await house.daemon.listener.drain(house.daemon.runtime, 10)
+        await gateway.daemon.listener.drain(gateway.daemon.runtime, 10)
         body = await (await asking).read()
         assert body.endswith(b"data: [DONE]\n\n")
-        assert (await house.row()).state is ExchangeState.OK
+        assert (await gateway.row()).state is ExchangeState.OK
 
 
 async def test_a_whole_reply_lasts_until_the_client_has_it(
@@ -111,12 +109,12 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
     body = large.body.replace(b'"content": "', b'"content": "' + text, 1)
     assert len(body) > len(text)
     upstream.respond_with(large.with_changes(chunks=(body,)))
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
-        reader, writer = await _asking(house)
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        reader, writer = await _asking(gateway)
         await reader.readuntil(b"\r\n\r\n")
-        assert house.daemon.runtime.active_requests == 1
+        assert gateway.daemon.runtime.active_requests == 1
         writer.close()
-        row = await house.row()
+        row = await gateway.row()
         assert row.state is ExchangeState.CLIENT_GONE
 
 
@@ -124,22 +122,22 @@ async def test_a_client_that_goes_when_it_has_everything_has_not_left(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_stream("chat", ending=Ending.STALLED))
-    async with run_gateway(tmp_path, channels(upstream.address)) as house:
-        reader, writer = await _asking(house, stream=True)
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        reader, writer = await _asking(gateway, stream=True)
         await reader.readuntil(b"\r\n0\r\n\r\n")
         writer.close()
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
 
 
 async def _asking(
-    house: RunningGateway, **fields: object
+    gateway: RunningGateway, **fields: object
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection of its own on which one chat request was sent."""
-    reader, writer = await asyncio.open_connection(*house.daemon.listener.addresses[0])
+    reader, writer = await asyncio.open_connection(*gateway.daemon.listener.addresses[0])
     body = orjson.dumps(request_body(Format.CHAT, **fields))
     writer.write(
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (house.key.encode(), len(body), body)
+        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (gateway.key.encode(), len(body), body)
     )
     return reader, writer

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-import gateway.server.client_stream
 from gateway.core.events import End, Fail
 from gateway.core.formats import Format
 from gateway.core.parts import Text
@@ -56,14 +55,14 @@ def accounts(
     ]
 
 
-def house_before(
+def gateway_before(
     folder: Path, channels: list[dict[str, Any]], **config: Any
 ) -> AbstractAsyncContextManager[RunningGateway]:
     return run_gateway(folder, channels, **config)
 
 
-async def asked(house: RunningGateway, spoken: Format, **fields: Any) -> tuple[int, bytes]:
-    answer = await house.post(spoken, model="beta-5.4", **fields)
+async def asked(gateway: RunningGateway, spoken: Format, **fields: Any) -> tuple[int, bytes]:
+    answer = await gateway.post(spoken, model="beta-5.4", **fields)
     return answer.status, await answer.read()
 
 
@@ -72,14 +71,14 @@ async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: 
     """And the next account may still be asked: its reply follows, unspliced."""
     async with (
         fault_upstream() as upstream,
-        house_before(
+        gateway_before(
             tmp_path,
             accounts(upstream, spoken, "stall:begun", "ok", timeouts={"first_event": 0.6}),
             server={"commit_after": 0.2},
-        ) as house,
+        ) as gateway,
     ):
-        status, body = await asked(house, spoken, stream=True)
-        row = await house.row()
+        status, body = await asked(gateway, spoken, stream=True)
+        row = await gateway.row()
     assert status == 200
     assert body.startswith(PINGS[spoken])
     events = decode(CODECS[spoken].decoder(), body)
@@ -96,14 +95,14 @@ async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
 ) -> None:
     async with (
         fault_upstream() as upstream,
-        house_before(
+        gateway_before(
             tmp_path,
             accounts(upstream, spoken, "stall:head", timeouts={"first_event": 0.5}),
             server={"commit_after": 0.1},
-        ) as house,
+        ) as gateway,
     ):
-        status, body = await asked(house, spoken, stream=True)
-        row = await house.row()
+        status, body = await asked(gateway, spoken, stream=True)
+        row = await gateway.row()
     assert status == 200
     (fail,) = [event for event in decode(CODECS[spoken].decoder(), body) if isinstance(event, Fail)]
     assert fail.failure.message == "Service unavailable"
@@ -114,14 +113,14 @@ async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
 async def test_silence_in_the_middle_is_filled_with_pings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format
 ) -> None:
-    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.1)
+    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
     async with (
         fault_upstream() as upstream,
-        house_before(
+        gateway_before(
             tmp_path, accounts(upstream, spoken, "stall:text", timeouts={"idle": 0.6})
-        ) as house,
+        ) as gateway,
     ):
-        _, body = await asked(house, spoken, stream=True)
+        _, body = await asked(gateway, spoken, stream=True)
     events = decode(CODECS[spoken].decoder(), body)
     assert isinstance(events[-1], Fail)
     named = b"response.in_progress" if spoken is Format.RESPONSES else PINGS[spoken]
@@ -135,10 +134,10 @@ async def test_upstreams_that_only_stream_are_found_out(
 ) -> None:
     async with (
         fault_upstream() as upstream,
-        house_before(tmp_path, accounts(upstream, spoken, "stream_only")) as house,
+        gateway_before(tmp_path, accounts(upstream, spoken, "stream_only")) as gateway,
     ):
         for _ in range(2):
-            status, _ = await asked(house, spoken, stream=streamed)
+            status, _ = await asked(gateway, spoken, stream=streamed)
             assert status == 200
         assert len(upstream.calls) == (2 if streamed else 3), "found out once"
 
@@ -147,9 +146,9 @@ async def test_upstreams_that_only_stream_are_found_out(
 async def test_a_channel_may_be_streamed_always(tmp_path: Path, spoken: Format) -> None:
     async with (
         fault_upstream() as upstream,
-        house_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as house,
+        gateway_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as gateway,
     ):
-        answer = await house.post(spoken, model="beta-5.4")
+        answer = await gateway.post(spoken, model="beta-5.4")
         reply = CODECS[spoken].parse_reply(await answer.json())
         assert upstream.calls[0].streamed
     assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
@@ -163,19 +162,19 @@ async def test_whoever_leaves_may_leave_the_upstream_talking(
     """With `on_disconnect: drain` what the reply cost is on record, though nobody heard it."""
     async with (
         fault_upstream() as upstream,
-        house_before(
+        gateway_before(
             tmp_path, accounts(upstream, spoken, "ok:pause=0.02", on_disconnect="drain")
-        ) as house,
+        ) as gateway,
         ClientSession() as http,
     ):
         answer = await http.post(
-            house.address + PATHS[spoken],
+            gateway.address + PATHS[spoken],
             json=request_body(spoken, stream=True, model="beta-5.4"),
-            headers={"authorization": f"Bearer {house.key}", "anthropic-version": "2023-06-01"},
+            headers={"authorization": f"Bearer {gateway.key}", "anthropic-version": "2023-06-01"},
         )
         await answer.content.readany()
         answer.close()
-        row = await house.row()
+        row = await gateway.row()
     assert row.state is ExchangeState.CLIENT_GONE
     assert row.output_tokens > 0
 
@@ -190,19 +189,19 @@ async def test_a_shutdown_waits_for_what_is_still_heard(
     and after the drain time by what was heard of it."""
     async with fault_upstream() as upstream, ClientSession() as http:
         before = accounts(upstream, Format.CHAT, "ok:pause=0.05", on_disconnect="drain")
-        async with house_before(tmp_path, before, server={"drain_timeout": patience}) as house:
+        async with gateway_before(tmp_path, before, server={"drain_timeout": patience}) as gateway:
             answer = await http.post(
-                house.address + PATHS[Format.CHAT],
+                gateway.address + PATHS[Format.CHAT],
                 json=request_body(Format.CHAT, stream=True, model="beta-5.4"),
-                headers={"authorization": f"Bearer {house.key}"},
+                headers={"authorization": f"Bearer {gateway.key}"},
             )
             await answer.content.readany()
             answer.close()
             async with asyncio.timeout(1):
-                while not house.daemon.runtime.background_drains:
+                while not gateway.daemon.runtime.background_drains:
                     await asyncio.sleep(0.005)
-        async with house_before(tmp_path, before) as house:
-            row = await house.row()
+        async with gateway_before(tmp_path, before) as gateway:
+            row = await gateway.row()
     assert (row.state, row.usage_source) == (ExchangeState.CLIENT_GONE, source)
     assert row.output_tokens > 0
 
@@ -212,14 +211,14 @@ async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None
     requests = 400
     async with (
         fault_upstream() as upstream,
-        house_before(tmp_path, accounts(upstream, Format.CHAT, *["refuse:500"] * 3)) as house,
+        gateway_before(tmp_path, accounts(upstream, Format.CHAT, *["refuse:500"] * 3)) as gateway,
     ):
         began = perf_counter()
         gate = asyncio.Semaphore(40)
 
         async def one() -> int:
             async with gate:
-                status, _ = await asked(house, Format.CHAT)
+                status, _ = await asked(gateway, Format.CHAT)
                 return status
 
         statuses = await asyncio.gather(*(one() for _ in range(requests)))
@@ -231,18 +230,18 @@ async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None
 async def test_answers_tell_how_they_came(tmp_path: Path) -> None:
     async with (
         fault_upstream() as upstream,
-        house_before(
+        gateway_before(
             tmp_path,
             accounts(upstream, Format.CHAT, "refuse:500", "ok"),
             server={"show_channel": True},
-        ) as house,
+        ) as gateway,
     ):
-        answer = await house.post(Format.CHAT, model="beta-5.4")
+        answer = await gateway.post(Format.CHAT, model="beta-5.4")
         assert answer.headers["x-gateway-attempts"] == "2"
         assert answer.headers["x-gateway-channel"] == "c1"
         assert answer.headers["server-timing"].startswith("gateway;dur=")
-        (row,) = await house.rows()
-        first, second = await house.operations.list_attempts(row.id)
+        (row,) = await gateway.rows()
+        first, second = await gateway.operations.list_attempts(row.id)
     assert (first.channel, first.status, first.verdict, first.next) == (
         "c0",
         500,

@@ -40,7 +40,7 @@ PLAIN: dict[str, Any] = {
 """A catalog in which every token costs a unit: a reply to `prompt` costs 16."""
 
 
-def plain_house(upstream: ScriptedUpstream, state: Path) -> Any:
+def plain_gateway(upstream: ScriptedUpstream, state: Path) -> Any:
     return run_gateway(state, channels(upstream.address), **PLAIN)
 
 
@@ -71,7 +71,7 @@ def wanted(told: ErrorReply) -> str:
 )
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_spent_budget(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: ScriptedUpstream,
     spoken: Format,
     budget: str,
@@ -79,10 +79,10 @@ async def test_a_spent_budget(
     reset: str,
     streamed: bool,
 ) -> None:
-    limit_key(house, **{budget: 5 * MICRO_PER_UNIT})
-    use_quota(house, ago=0, micro=4_900_000)
+    limit_key(gateway, **{budget: 5 * MICRO_PER_UNIT})
+    use_quota(gateway, ago=0, micro=4_900_000)
     today = datetime.now(UTC)
-    answer = await house.post(spoken, stream=streamed)
+    answer = await gateway.post(spoken, stream=streamed)
     told = await read_error(answer)
     next_month = (today.replace(day=1) + timedelta(days=32)).strftime("%Y-%m")
     anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
@@ -94,7 +94,7 @@ async def test_a_spent_budget(
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
     assert not upstream.requests
-    row = await house.row()
+    row = await gateway.row()
     assert (row.state, row.status) == (ExchangeState.REJECTED, told.status)
     assert (row.error_code, row.cost_micro) == ("insufficient_quota", 0)
     assert row.channel is None
@@ -102,42 +102,44 @@ async def test_a_spent_budget(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_groups_budget(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    limit_group(house, budget_day=1_000 * MICRO_PER_UNIT)
-    other, key = await house.operations.create_key("other", "default")
-    use_quota(house, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
-    told = await read_error(await house.post(spoken))
+    limit_group(gateway, budget_day=1_000 * MICRO_PER_UNIT)
+    other, key = await gateway.operations.create_key("other", "default")
+    use_quota(gateway, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
+    told = await read_error(await gateway.post(spoken))
     assert told.message.startswith(
         "Insufficient quota: group default: daily budget of 1,000 units: 999 spent"
     )
-    assert (await read_error(await house.post(spoken, key=key))).type in BROKE
-    stranger = await house.key_for_models("*")
+    assert (await read_error(await gateway.post(spoken, key=key))).type in BROKE
+    stranger = await gateway.key_for_models("*")
     upstream.respond_with(fixture_reply(spoken))
-    assert (await house.post(spoken, key=stranger)).status == 200
+    assert (await gateway.post(spoken, key=stranger)).status == 200
 
 
-async def test_a_budget_goes_before_a_limit(house: RunningGateway) -> None:
+async def test_a_budget_goes_before_a_limit(gateway: RunningGateway) -> None:
     """Who is told to wait would wait in vain."""
-    limit_key(house, requests_per_minute=1, budget=1)
-    limit_key(house, requests_per_minute=1)
-    use_quota(house, ago=5)
-    limit_key(house, requests_per_minute=1, budget=1)
-    assert (await read_error(await house.post(Format.CHAT))).code == "insufficient_quota"
+    limit_key(gateway, requests_per_minute=1, budget=1)
+    limit_key(gateway, requests_per_minute=1)
+    use_quota(gateway, ago=5)
+    limit_key(gateway, requests_per_minute=1, budget=1)
+    assert (await read_error(await gateway.post(Format.CHAT))).code == "insufficient_quota"
 
 
 async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Ten requests of 16 units each; the eleventh no longer fits."""
     upstream.respond_with(fixture_reply("chat"))
-    async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=165 * MICRO_PER_UNIT)
-        statuses = [(await house.post(Format.CHAT, max_tokens=4)).status for _ in range(12)]
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget=165 * MICRO_PER_UNIT)
+        statuses = [(await gateway.post(Format.CHAT, max_tokens=4)).status for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
-        rows = await house.rows(12)
+        rows = await gateway.rows(12)
         assert [row.cost_micro for row in rows] == [16 * MICRO_PER_UNIT] * 10 + [0] * 2
-        purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
+        purse = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id)
         assert (purse.total, purse.reserved) == (160 * MICRO_PER_UNIT, 0)
-        assert (await house.operations.get_key(house.token.id)).cost_micro == 160 * MICRO_PER_UNIT
+        assert (
+            await gateway.operations.get_key(gateway.token.id)
+        ).cost_micro == 160 * MICRO_PER_UNIT
     assert len(upstream.requests) == 10
 
 
@@ -145,32 +147,32 @@ async def test_what_runs_counts_before_it_is_spent(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(Response(ending=Ending.STALLED), fixture_reply("chat"))
-    async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget_month=1_500 * MICRO_PER_UNIT)
-        running = start_request(house)
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget_month=1_500 * MICRO_PER_UNIT)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        (_, reserved), *_ = in_use(house)
+        (_, reserved), *_ = in_use(gateway)
         assert 1_024 * MICRO_PER_UNIT < reserved < 1_050 * MICRO_PER_UNIT
-        told = await read_error(await house.post(Format.CHAT))
+        told = await read_error(await gateway.post(Format.CHAT))
         units = f"{reserved // MICRO_PER_UNIT:,}"
         assert f"0 spent, {units} reserved by running requests" in told.message
         assert wanted(told) == units
-        assert (await house.post(Format.CHAT, max_tokens=20)).status == 200
+        assert (await gateway.post(Format.CHAT, max_tokens=20)).status == 200
         await cancel(running)
-        await wait_all_released(house)
-        assert (await house.post(Format.CHAT)).status == 200
+        await wait_all_released(gateway)
+        assert (await gateway.post(Format.CHAT)).status == 200
 
 
 async def test_at_once_no_more_is_let_in_than_fits(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
-    async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=100 * MICRO_PER_UNIT)
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget=100 * MICRO_PER_UNIT)
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(house.post(Format.CHAT, max_tokens=10)) for _ in range(20)]
+            asked = [group.create_task(gateway.post(Format.CHAT, max_tokens=10)) for _ in range(20)]
         statuses = [task.result().status for task in asked]
-        spent = sum(row.cost_micro for row in await house.rows(20))
+        spent = sum(row.cost_micro for row in await gateway.rows(20))
     assert set(statuses) == {200, 429}
     assert 3 <= statuses.count(200) <= 6
     assert spent == statuses.count(200) * 16 * MICRO_PER_UNIT <= 100 * MICRO_PER_UNIT
@@ -183,78 +185,83 @@ async def test_only_who_was_let_in_may_go_beyond(
     body = orjson.loads(fixture_reply("chat").body)
     body["usage"] |= {"completion_tokens": 5_000, "total_tokens": 5_012}
     upstream.respond_with(json_response(body))
-    async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=1_100 * MICRO_PER_UNIT)
-        assert (await house.post(Format.CHAT)).status == 200
-        told = await read_error(await house.post(Format.CHAT, max_tokens=1))
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget=1_100 * MICRO_PER_UNIT)
+        assert (await gateway.post(Format.CHAT)).status == 200
+        told = await read_error(await gateway.post(Format.CHAT, max_tokens=1))
         assert "total budget of 1,100 units: 5,012 spent" in told.message
-        assert (await house.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
+        assert (await gateway.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
 
 
 async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with plain_house(upstream, tmp_path) as house:
+    async with plain_gateway(upstream, tmp_path) as gateway:
         now = datetime.now(UTC)
         tomorrow = now.replace(hour=0, minute=0, second=1) + timedelta(days=1)
         month = (now.replace(day=1, hour=0, minute=0, second=1) + timedelta(days=32)).replace(day=1)
-        limit_key(house, budget_day=20 * MICRO_PER_UNIT)
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
-        shift_clock(house, (tomorrow - now).total_seconds())
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
-        limit_key(house, budget_month=20 * MICRO_PER_UNIT)
+        limit_key(gateway, budget_day=20 * MICRO_PER_UNIT)
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 200
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 429
+        shift_clock(gateway, (tomorrow - now).total_seconds())
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 200
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 429
+        limit_key(gateway, budget_month=20 * MICRO_PER_UNIT)
         if tomorrow.month == now.month:
-            assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
-        shift_clock(house, (month - now).total_seconds())
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 200
-        limit_key(house, budget=20 * MICRO_PER_UNIT)
-        assert (await house.post(Format.CHAT, max_tokens=4)).status == 429
+            assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 429
+        shift_clock(gateway, (month - now).total_seconds())
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 200
+        limit_key(gateway, budget=20 * MICRO_PER_UNIT)
+        assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 429
 
 
 async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with plain_house(upstream, tmp_path) as house:
-        token, key = await house.operations.create_key(
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        token, key = await gateway.operations.create_key(
             "lasting", "default", limits={"budget": 50 * MICRO_PER_UNIT}
         )
-        statuses = [(await house.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)]
+        statuses = [
+            (await gateway.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(2)
+        ]
         assert statuses == [200, 200]
-    async with plain_house(upstream, tmp_path) as house:
-        statuses = [(await house.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)]
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        statuses = [
+            (await gateway.post(Format.CHAT, key=key, max_tokens=4)).status for _ in range(3)
+        ]
         assert statuses == [200, 429, 429]
-        await house.rows(5)
-        assert (await house.operations.get_key(token.id)).cost_micro == 48 * MICRO_PER_UNIT
-        assert (await house.operations.check_integrity()).ok
+        await gateway.rows(5)
+        assert (await gateway.operations.get_key(token.id)).cost_micro == 48 * MICRO_PER_UNIT
+        assert (await gateway.operations.check_integrity()).ok
 
 
 async def test_a_rotated_key_goes_on_with_its_budget(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with plain_house(upstream, tmp_path) as house:
-        token, old = await house.operations.create_key(
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        token, old = await gateway.operations.create_key(
             "lasting", "default", limits={"budget": 40 * MICRO_PER_UNIT}
         )
-        assert (await house.post(Format.CHAT, key=old, max_tokens=4)).status == 200
-        _, new = await house.operations.rotate_key(token.id, 60 * MICRO_PER_UNIT)
+        assert (await gateway.post(Format.CHAT, key=old, max_tokens=4)).status == 200
+        _, new = await gateway.operations.rotate_key(token.id, 60 * MICRO_PER_UNIT)
         statuses = [
-            (await house.post(Format.CHAT, key=key, max_tokens=4)).status for key in (new, old, new)
+            (await gateway.post(Format.CHAT, key=key, max_tokens=4)).status
+            for key in (new, old, new)
         ]
         assert statuses == [200, 429, 429]
 
 
-async def test_a_budget_of_nothing(house: RunningGateway, upstream: ScriptedUpstream) -> None:
-    limit_key(house, budget=0)
-    assert (await read_error(await house.post(Format.CHAT))).code == "insufficient_quota"
+async def test_a_budget_of_nothing(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+    limit_key(gateway, budget=0)
+    assert (await read_error(await gateway.post(Format.CHAT))).code == "insufficient_quota"
     assert not upstream.requests
 
 
 async def test_every_choice_is_expected_to_cost(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with plain_house(upstream, tmp_path) as house:
-        limit_key(house, budget=1)
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget=1)
         one, four = [
-            wanted(await read_error(await house.post(Format.CHAT, max_tokens=20, **choices)))
+            wanted(await read_error(await gateway.post(Format.CHAT, max_tokens=20, **choices)))
             for choices in ({}, {"n": 4})
         ]
     assert int(four) - int(one) == 3 * 20

@@ -13,16 +13,16 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
 async def test_what_models_usually_write_is_what_is_reserved(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, tokens_per_minute=100_000)
+    limit_key(gateway, tokens_per_minute=100_000)
 
     async def reserved(**fields: Any) -> int:
-        answer = await house.post(Format.CHAT, **fields)
+        answer = await gateway.post(Format.CHAT, **fields)
         left = int(answer.headers["x-ratelimit-remaining-tokens"])
-        await house.rows()
-        now = await house.post(Format.CHAT, b"{")
+        await gateway.rows()
+        now = await gateway.post(Format.CHAT, b"{")
         return int(now.headers["x-ratelimit-remaining-tokens"]) + 16 - left
 
     assert 1024 < await reserved() < 1044
@@ -34,22 +34,22 @@ async def test_what_models_usually_write_is_what_is_reserved(
 
 @pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
 async def test_what_models_usually_write_shuts_nobody_out(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Who names no most has the whole minute, and whoever names one is held to it."""
     upstream.respond_with(fixture_reply(spoken))
-    outputs = house.daemon.runtime.output_estimates
+    outputs = gateway.daemon.runtime.output_estimates
     outputs.record(BETA, 90_000)
-    limit_key(house, tokens_per_minute=60_000)
-    limit_group(house, tokens_per_minute=50_000)
-    answer = await house.post(spoken)
+    limit_key(gateway, tokens_per_minute=60_000)
+    limit_group(gateway, tokens_per_minute=50_000)
+    answer = await gateway.post(spoken)
     assert answer.status == 200
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
-    await house.rows()
+    await gateway.rows()
     outputs.record(BETA, 90_000)
     outputs.record(BETA, 90_000)
-    told = await read_error(await house.post(spoken))
+    told = await read_error(await gateway.post(spoken))
     assert "group default: 16 of 50,000 tokens per minute used" in told.message
     assert "this request may use 50,000; retry in 60 s" in told.message
     most = {"max_output_tokens" if spoken is Format.RESPONSES else "max_tokens": 80_000}
-    assert "over the limit" in (await read_error(await house.post(spoken, **most))).message
+    assert "over the limit" in (await read_error(await gateway.post(spoken, **most))).message

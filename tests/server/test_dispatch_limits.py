@@ -45,14 +45,14 @@ SILENT = Response(ending=Ending.STALLED)
 async def limited(
     whose: str, upstream: ScriptedUpstream, state: Path, **limits: int
 ) -> AsyncIterator[RunningGateway]:
-    """A house in which the key, its group or all together have these limits."""
+    """A gateway in which the key, its group or all together have these limits."""
     config: dict[str, Any] = {"limits": limits} if whose == "gateway" else {}
-    async with run_gateway(state, channels(upstream.address), **config) as house:
+    async with run_gateway(state, channels(upstream.address), **config) as gateway:
         if whose == "key":
-            limit_key(house, **limits)
+            limit_key(gateway, **limits)
         if whose == "group":
-            limit_group(house, **limits)
-        yield house
+            limit_group(gateway, **limits)
+        yield gateway
 
 
 def too_many(spoken: Format, message: str, kind: str = "requests") -> ErrorReply:
@@ -68,18 +68,18 @@ async def test_requests_per_minute(
     upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    async with limited(whose, upstream, tmp_path, requests_per_minute=2) as house:
-        use_quota(house, ago=50)
-        assert (await house.post(spoken)).status == 200
+    async with limited(whose, upstream, tmp_path, requests_per_minute=2) as gateway:
+        use_quota(gateway, ago=50)
+        assert (await gateway.post(spoken)).status == 200
         for streamed in (False, True):
-            answer = await house.post(spoken, stream=streamed)
+            answer = await gateway.post(spoken, stream=streamed)
             assert await read_error(answer) == too_many(
                 spoken,
                 f"{HOLDERS[whose]}: 2 of 2 requests per minute used; retry in 10 s",
             )
             assert answer.headers["retry-after"] == "10"
             assert "x-should-retry" not in answer.headers
-        row = (await house.rows(3))[-1]
+        row = (await gateway.rows(3))[-1]
         assert (row.state, row.status, row.end_reason) == (ExchangeState.REJECTED, 429, "refused")
         assert (row.error_code, row.cost_micro) == ("rate_limit_exceeded", 0)
         assert (row.usage_source, row.input_tokens, row.channel) == ("none", 0, None)
@@ -92,10 +92,10 @@ async def test_tokens_per_minute(
     upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    async with limited(whose, upstream, tmp_path, tokens_per_minute=2000) as house:
-        use_quota(house, ago=50, tokens=1500)
-        use_quota(house, ago=20, tokens=450)
-        answer = await house.post(spoken)
+    async with limited(whose, upstream, tmp_path, tokens_per_minute=2000) as gateway:
+        use_quota(gateway, ago=50, tokens=1500)
+        use_quota(gateway, ago=20, tokens=450)
+        answer = await gateway.post(spoken)
         told = await read_error(answer)
         wanted = re.search(r"may use ([\d,]+);", told.message)
         assert wanted is not None
@@ -118,25 +118,25 @@ async def test_requests_at_once(
     upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply(spoken))
-    async with limited(whose, upstream, tmp_path, concurrent=1) as house:
-        asking = start_request(house)
+    async with limited(whose, upstream, tmp_path, concurrent=1) as gateway:
+        asking = start_request(gateway)
         await upstream.wait_for_request()
-        answer = await house.post(spoken)
+        answer = await gateway.post(spoken)
         assert await read_error(answer) == too_many(
             spoken, f"{HOLDERS[whose]}: 1 of 1 concurrent request running"
         )
         assert answer.headers["retry-after"] == "1"
         await cancel(asking)
-        await wait_all_released(house)
-        assert (await house.post(spoken)).status == 200
+        await wait_all_released(gateway)
+        assert (await gateway.post(spoken)).status == 200
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_what_never_fits_is_not_to_be_tried_again(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
-    limit_key(house, tokens_per_minute=1)
-    answer = await house.post(spoken, stream=True)
+    limit_key(gateway, tokens_per_minute=1)
+    answer = await gateway.post(spoken, stream=True)
     told = await read_error(answer)
     assert (told.status, "over the limit of 1 token per minute" in told.message) == (429, True)
     assert answer.headers["x-should-retry"] == "false"
@@ -145,23 +145,23 @@ async def test_what_never_fits_is_not_to_be_tried_again(
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute", "concurrent"])
 async def test_a_limit_of_nothing_lets_nothing_pass(
-    house: RunningGateway, upstream: ScriptedUpstream, limit: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, limit: str
 ) -> None:
-    limit_key(house, **{limit: 0})
-    answer = await house.post(Format.CHAT)
+    limit_key(gateway, **{limit: 0})
+    answer = await gateway.post(Format.CHAT)
     assert (answer.status, answer.headers["x-should-retry"]) == (429, "false")
     assert not upstream.requests
 
 
 async def test_the_limit_that_takes_longest_is_told(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    limit_key(house, requests_per_minute=1)
-    limit_group(house, tokens_per_minute=5000)
-    other, _ = await house.operations.create_key("other", "default")
-    use_quota(house, ago=50)
-    use_quota(house, ago=20, tokens=4900, token=other)
-    answer = await house.post(Format.CHAT)
+    limit_key(gateway, requests_per_minute=1)
+    limit_group(gateway, tokens_per_minute=5000)
+    other, _ = await gateway.operations.create_key("other", "default")
+    use_quota(gateway, ago=50)
+    use_quota(gateway, ago=20, tokens=4900, token=other)
+    answer = await gateway.post(Format.CHAT)
     assert answer.headers["retry-after"] == "40"
     assert (
         "group default: 4,900 of 5,000 tokens per minute used" in (await read_error(answer)).message
@@ -170,44 +170,44 @@ async def test_the_limit_that_takes_longest_is_told(
 
 
 async def test_refused_requests_take_nothing(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """All limits are checked before anything is taken of any."""
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    limit_key(house, requests_per_minute=3, tokens_per_minute=9000, concurrent=9, budget=10**12)
-    limit_group(house, requests_per_minute=9, tokens_per_minute=99_000, concurrent=1)
-    asking = start_request(house)
+    limit_key(gateway, requests_per_minute=3, tokens_per_minute=9000, concurrent=9, budget=10**12)
+    limit_group(gateway, requests_per_minute=9, tokens_per_minute=99_000, concurrent=1)
+    asking = start_request(gateway)
     await upstream.wait_for_request()
-    before = in_use(house)
+    before = in_use(gateway)
     for _ in range(20):
-        answer = await house.post(Format.CHAT)
+        answer = await gateway.post(Format.CHAT)
         assert answer.status == 429
         assert answer.headers["x-ratelimit-remaining-requests"] == "2"
-    assert in_use(house) == before
+    assert in_use(gateway) == before
     assert len(upstream.requests) == 1
     await cancel(asking)
-    await wait_all_released(house)
-    left = [(await house.post(Format.CHAT)).status for _ in range(3)]
+    await wait_all_released(gateway)
+    left = [(await gateway.post(Format.CHAT)).status for _ in range(3)]
     assert left == [200, 200, 429]
-    rows = await house.rows(24)
-    purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
+    rows = await gateway.rows(24)
+    purse = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id)
     assert purse.total == sum(row.cost_micro for row in rows) > 0
 
 
 async def test_what_is_refused_for_other_reasons_takes_nothing(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    limit_key(house, requests_per_minute=1, tokens_per_minute=9000, concurrent=1)
-    assert (await house.post(Format.CHAT, b"{")).status == 400
-    assert (await house.post(Format.CHAT, model="nobody")).status == 503
-    assert (await house.post(Format.CHAT, messages=7)).status == 400
-    assert (await house.get("/v1/models")).status == 200
+    limit_key(gateway, requests_per_minute=1, tokens_per_minute=9000, concurrent=1)
+    assert (await gateway.post(Format.CHAT, b"{")).status == 400
+    assert (await gateway.post(Format.CHAT, model="nobody")).status == 503
+    assert (await gateway.post(Format.CHAT, messages=7)).status == 400
+    assert (await gateway.get("/v1/models")).status == 200
     upstream.respond_with(fixture_reply("chat"))
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
 
 
 async def test_changed_limits_bind_on_the_next_request(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     for limits, status in (
@@ -216,95 +216,95 @@ async def test_changed_limits_bind_on_the_next_request(
         ({"requests_per_minute": 2}, 200),
         ({"requests_per_minute": None}, 200),
     ):
-        await house.operations.update_key(house.token.id, limits=limits)
-        assert (await house.post(Format.CHAT)).status == status, limits
-    await house.operations.update_group("default", limits={"concurrent": 0})
-    assert (await house.post(Format.CHAT)).status == 429
+        await gateway.operations.update_key(gateway.token.id, limits=limits)
+        assert (await gateway.post(Format.CHAT)).status == status, limits
+    await gateway.operations.update_group("default", limits={"concurrent": 0})
+    assert (await gateway.post(Format.CHAT)).status == 429
 
 
 async def test_the_keys_of_a_group_share_its_limits_alone(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, requests_per_minute=1)
-    limit_group(house, requests_per_minute=3)
-    _, second = await house.operations.create_key("second", "default")
-    await house.operations.create_group("else", ("*",))
-    _, third = await house.operations.create_key("third", "else")
-    asked = [house.key, house.key, second, second, second, third, third, third, third]
-    statuses = [(await house.post(Format.CHAT, key=key)).status for key in asked]
+    limit_key(gateway, requests_per_minute=1)
+    limit_group(gateway, requests_per_minute=3)
+    _, second = await gateway.operations.create_key("second", "default")
+    await gateway.operations.create_group("else", ("*",))
+    _, third = await gateway.operations.create_key("third", "else")
+    asked = [gateway.key, gateway.key, second, second, second, third, third, third, third]
+    statuses = [(await gateway.post(Format.CHAT, key=key)).status for key in asked]
     assert statuses == [200, 429, 200, 200, 429, 200, 200, 200, 200]
 
 
-async def _whole(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _whole(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
 
 
-async def _stream(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _stream(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_stream("chat"))
-    assert (await house.post(Format.CHAT, stream=True)).status == 200
+    assert (await gateway.post(Format.CHAT, stream=True)).status == 200
 
 
-async def _error(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _error(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "no"}}, 400))
-    assert (await house.post(Format.CHAT)).status == 400
+    assert (await gateway.post(Format.CHAT)).status == 400
 
 
-async def _cut(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _cut(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_stream("chat", "cut", ending=Ending.TRUNCATED))
-    assert (await house.post(Format.CHAT, stream=True)).status == 200
+    assert (await gateway.post(Format.CHAT, stream=True)).status == 200
 
 
-async def _nobody_answers(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _nobody_answers(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "busy"}}, 500))
-    assert (await house.post(Format.CHAT)).status == 503
+    assert (await gateway.post(Format.CHAT)).status == 503
 
 
-async def _failover(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _failover(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(
         json_response({"error": {"message": "no"}}, 401), fixture_reply("responses")
     )
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
     assert len(upstream.requests) == 2
 
 
-async def _left_before(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _left_before(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(SILENT)
-    asking = start_request(house)
+    asking = start_request(gateway)
     await upstream.wait_for_request()
-    assert in_use(house) != NOTHING_IN_USE
+    assert in_use(gateway) != NOTHING_IN_USE
     await cancel(asking)
 
 
-async def _left_within(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _left_within(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
-    answer = await start_request(house, stream=True)
+    answer = await start_request(gateway, stream=True)
     assert await answer.content.readany()
-    assert in_use(house) != NOTHING_IN_USE
+    assert in_use(gateway) != NOTHING_IN_USE
     answer.close()
 
 
-async def _left_while_failing_over(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _left_while_failing_over(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "busy"}}, 529), SILENT)
-    asking = start_request(house)
+    asking = start_request(gateway)
     await upstream.wait_for_request(2)
     await cancel(asking)
 
 
-async def _hurried(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _hurried(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     """A shutdown that can wait no longer ends it."""
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
-    answer = await start_request(house, stream=True)
+    answer = await start_request(gateway, stream=True)
     assert await answer.content.readany()
-    house.daemon.abort()
+    gateway.daemon.abort()
     await answer.read()
 
 
-async def _counted(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _counted(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"input_tokens": 7}))
     path = "/v1/messages/count_tokens"
-    assert (await house.post(Format.MESSAGES, path=path)).status == 200
+    assert (await gateway.post(Format.MESSAGES, path=path)).status == 200
 
 
 ENDINGS = (
@@ -324,27 +324,27 @@ ENDINGS = (
 
 @pytest.mark.parametrize("way", ENDINGS, ids=lambda way: way.__name__)
 async def test_what_is_taken_returns_however_it_ends(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: ScriptedUpstream,
     way: Callable[[RunningGateway, ScriptedUpstream], Awaitable[None]],
 ) -> None:
-    limit_key(house, concurrent=1, budget=10**12, tokens_per_minute=10**6)
-    limit_group(house, concurrent=1, budget_day=10**12)
-    await way(house, upstream)
-    await wait_all_released(house)
-    (row,) = await house.rows()
+    limit_key(gateway, concurrent=1, budget=10**12, tokens_per_minute=10**6)
+    limit_group(gateway, concurrent=1, budget_day=10**12)
+    await way(gateway, upstream)
+    await wait_all_released(gateway)
+    (row,) = await gateway.rows()
     used = row.input_tokens + row.output_tokens
-    answer = await house.post(Format.CHAT, b"{")
+    answer = await gateway.post(Format.CHAT, b"{")
     assert answer.headers["x-ratelimit-remaining-tokens"] == str(10**6 - used)
 
 
 async def test_a_token_count_takes_a_request_and_no_tokens(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({"input_tokens": 7}))
-    limit_key(house, requests_per_minute=2, tokens_per_minute=1)
+    limit_key(gateway, requests_per_minute=2, tokens_per_minute=1)
     path = "/v1/messages/count_tokens"
-    answers = [await house.post(Format.MESSAGES, path=path) for _ in range(3)]
+    answers = [await gateway.post(Format.MESSAGES, path=path) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 429]
     assert answers[0].headers["anthropic-ratelimit-tokens-remaining"] == "1"
     assert len(upstream.requests) == 2
@@ -353,21 +353,21 @@ async def test_a_token_count_takes_a_request_and_no_tokens(
 async def test_a_prompt_that_only_warms_a_cache_takes_a_request(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as house:
-        limit_key(house, requests_per_minute=1, concurrent=1)
-        answers = [await house.post(Format.MESSAGES, max_tokens=0) for _ in range(2)]
+    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as gateway:
+        limit_key(gateway, requests_per_minute=1, concurrent=1)
+        answers = [await gateway.post(Format.MESSAGES, max_tokens=0) for _ in range(2)]
         assert [answer.status for answer in answers] == [200, 429]
-        assert in_use(house) == NOTHING_IN_USE
+        assert in_use(gateway) == NOTHING_IN_USE
 
 
 async def test_many_at_once_never_pass_the_limit(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
-    limit_key(house, concurrent=7)
+    limit_key(gateway, concurrent=7)
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(house.post(Format.CHAT)) for _ in range(40)]
+        asked = [group.create_task(gateway.post(Format.CHAT)) for _ in range(40)]
     statuses = [task.result().status for task in asked]
     assert (statuses.count(200), statuses.count(429)) == (7, 33)
     assert len(upstream.requests) == 7
-    assert in_use(house) == NOTHING_IN_USE
+    assert in_use(gateway) == NOTHING_IN_USE

@@ -45,19 +45,19 @@ async def test_when_room_comes_it_goes_on(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(script(spoken, streamed))
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, requests_per_minute=1)
-        use_quota(house, ago=59.7)
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        use_quota(gateway, ago=59.7)
         began = time.perf_counter()
-        answer = await house.post(spoken, stream=streamed)
+        answer = await gateway.post(spoken, stream=streamed)
         assert answer.status == 200
         took = time.perf_counter() - began
         assert took > 0.25
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.input_tokens, row.output_tokens) == (ExchangeState.OK, 12, 4)
         assert row.total_us is not None
         assert row.total_us > 250_000
-        # The time in line is neither the house's work nor the upstream's.
+        # The time in line is neither the gateway's work nor the upstream's.
         spent = timing(answer)
         assert list(spent) == ["gateway", "queue", "upstream"]
         assert spent["queue"] > 250
@@ -75,16 +75,16 @@ async def test_who_waits_for_a_place_gets_the_next_one(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_group(house, concurrent=1)
-        first = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_group(gateway, concurrent=1)
+        first = start_request(gateway)
         await upstream.wait_for_request()
-        second = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house)
+        second = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway)
         assert len(upstream.requests) == 1
         await cancel(first)
         assert (await second).status == 200
-        await wait_all_released(house)
+        await wait_all_released(gateway)
 
 
 @pytest.mark.parametrize("spoken", Format)
@@ -92,20 +92,20 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path, 0.3) as house:
-        limit_key(house, concurrent=1)
-        first = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, 0.3) as gateway:
+        limit_key(gateway, concurrent=1)
+        first = start_request(gateway)
         await upstream.wait_for_request()
         began = time.perf_counter()
         for streamed in (False, True):
-            answer = await house.post(spoken, stream=streamed)
+            answer = await gateway.post(spoken, stream=streamed)
             assert (await read_error(answer)).message == (
                 "Too Many Requests: key tests: 1 of 1 concurrent request running"
             )
             assert answer.headers["retry-after"] == "1"
         assert 0.5 < time.perf_counter() - began < 3
         await cancel(first)
-        rows = await house.rows(3)
+        rows = await gateway.rows(3)
         assert [row.state for row in rows[1:]] == [ExchangeState.REJECTED] * 2
         assert all(row.status == 429 for row in rows[1:])
 
@@ -113,17 +113,17 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
 async def test_what_would_come_too_late_is_refused_at_once(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with gateway_with_queue(upstream, tmp_path, 5) as house:
-        limit_key(house, requests_per_minute=1)
-        use_quota(house, ago=40)
+    async with gateway_with_queue(upstream, tmp_path, 5) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        use_quota(gateway, ago=40)
         began = time.perf_counter()
-        answer = await house.post(Format.CHAT)
+        answer = await gateway.post(Format.CHAT)
         assert (answer.status, answer.headers["retry-after"]) == (429, "20")
         assert time.perf_counter() - began < 1
-        limit_key(house, tokens_per_minute=1)
-        assert (await house.post(Format.CHAT)).headers["x-should-retry"] == "false"
-        limit_key(house, budget=1)
-        assert (await house.post(Format.CHAT)).headers["x-should-retry"] == "false"
+        limit_key(gateway, tokens_per_minute=1)
+        assert (await gateway.post(Format.CHAT)).headers["x-should-retry"] == "false"
+        limit_key(gateway, budget=1)
+        assert (await gateway.post(Format.CHAT)).headers["x-should-retry"] == "false"
         assert time.perf_counter() - began < 2
 
 
@@ -132,10 +132,10 @@ async def test_a_streaming_client_that_waits_sees_signs_of_life(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken))
-    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.1}) as house:
-        limit_key(house, requests_per_minute=1)
-        use_quota(house, ago=59.2)
-        answer = await opened(house, spoken)
+    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.1}) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        use_quota(gateway, ago=59.2)
+        answer = await opened(gateway, spoken)
         assert answer.status == 200
         assert not upstream.requests, "the head has left, and nobody is asked yet"
         first = await answer.content.readany()
@@ -145,14 +145,14 @@ async def test_a_streaming_client_that_waits_sees_signs_of_life(
         assert isinstance(part, Text)
         assert part.text == "Hello, world!"
         assert len(upstream.requests) == 1
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.output_tokens) == (ExchangeState.OK, 4)
 
 
-async def opened(house: RunningGateway, spoken: Format) -> ClientResponse:
+async def opened(gateway: RunningGateway, spoken: Format) -> ClientResponse:
     """The head of a stream."""
     async with asyncio.timeout(5):
-        answer: ClientResponse = await start_request(house, spoken, stream=True)
+        answer: ClientResponse = await start_request(gateway, spoken, stream=True)
     return answer
 
 
@@ -161,21 +161,21 @@ async def test_a_refusal_after_the_head_is_spoken_in_band(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path, 0.5, server={"commit_after": 0.1}) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, 0.5, server={"commit_after": 0.1}) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        answer = await opened(house, spoken)
+        answer = await opened(gateway, spoken)
         assert answer.status == 200
         said = (await answer.read()).decode()
         assert "key tests: 1 of 1 concurrent request running" in said
         kind = "rate_limit_error" if spoken is Format.MESSAGES else "rate_limit_exceeded"
         assert kind in said
         await cancel(running)
-        row = next(row for row in await house.rows(2) if row.format == spoken and row.stream)
+        row = next(row for row in await gateway.rows(2) if row.format == spoken and row.stream)
         assert (row.state, row.status) == (ExchangeState.REJECTED, 200)
         assert row.error_code == "rate_limit_exceeded"
-        await wait_all_released(house)
+        await wait_all_released(gateway)
     assert len(upstream.requests) == 1
 
 
@@ -183,14 +183,14 @@ async def test_one_holders_requests_go_in_their_order(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house, user="0")
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway, user="0")
         await upstream.wait_for_request()
         asked = []
         for number in range(1, 6):
-            asked.append(asyncio.ensure_future(house.post(Format.CHAT, user=str(number))))
-            await wait_queued(house, number)
+            asked.append(asyncio.ensure_future(gateway.post(Format.CHAT, user=str(number))))
+            await wait_queued(gateway, number)
         await cancel(running)
         assert [(await each).status for each in asked] == [200] * 5
     assert [seen.json["user"] for seen in upstream.requests] == [*"012345"]
@@ -203,17 +203,17 @@ async def test_nobody_is_held_up_by_who_waits_for_another_limit(
     upstream.respond_with(fixture_reply("chat"))
     async with gateway_with_queue(
         upstream, tmp_path, 20, limits={"requests_per_minute": 50}
-    ) as house:
-        limit_key(house, requests_per_minute=1)
-        limit_group(house, requests_per_minute=40)
-        use_quota(house, ago=45)
-        waits = start_request(house)
-        await wait_queued(house)
-        _, same = await house.operations.create_key("same group", "default")
-        other = await house.key_for_models("*")
+    ) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        limit_group(gateway, requests_per_minute=40)
+        use_quota(gateway, ago=45)
+        waits = start_request(gateway)
+        await wait_queued(gateway)
+        _, same = await gateway.operations.create_key("same group", "default")
+        other = await gateway.key_for_models("*")
         began = time.perf_counter()
         for key in (same, other):
-            assert (await house.post(Format.CHAT, key=key)).status == 200
+            assert (await gateway.post(Format.CHAT, key=key)).status == 200
         assert time.perf_counter() - began < 1
         assert not waits.done()
         await cancel(waits)
@@ -223,14 +223,14 @@ async def test_who_waits_for_the_gateways_limit_goes_before_later_ones(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path, limits={"concurrent": 1}) as house:
-        other = await house.key_for_models("*")
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, limits={"concurrent": 1}) as gateway:
+        other = await gateway.key_for_models("*")
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        first = asyncio.ensure_future(house.post(Format.CHAT, user="first"))
-        await wait_queued(house)
-        second = asyncio.ensure_future(house.post(Format.CHAT, key=other, user="second"))
-        await wait_queued(house, 2)
+        first = asyncio.ensure_future(gateway.post(Format.CHAT, user="first"))
+        await wait_queued(gateway)
+        second = asyncio.ensure_future(gateway.post(Format.CHAT, key=other, user="second"))
+        await wait_queued(gateway, 2)
         await cancel(running)
         assert [(await each).status for each in (first, second)] == [200, 200]
         assert [seen.json.get("user") for seen in upstream.requests] == [None, "first", "second"]
@@ -240,27 +240,27 @@ async def test_a_client_that_leaves_the_line_frees_its_place(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 1}) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 1}) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        leaves = start_request(house, stream=True)
-        await wait_queued(house)
-        assert (await house.post(Format.CHAT)).status == 429, "the queue is full"
+        leaves = start_request(gateway, stream=True)
+        await wait_queued(gateway)
+        assert (await gateway.post(Format.CHAT)).status == 429, "the queue is full"
         await cancel(leaves)
-        await wait_queued(house, 0)
-        stays = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house)
-        assert in_use(house)[0][0] == 1
+        await wait_queued(gateway, 0)
+        stays = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway)
+        assert in_use(gateway)[0][0] == 1
         await cancel(running)
         assert (await stays).status == 200
-        rows = {row.state: row for row in await house.rows(4)}
-        gone = [row for row in await house.rows(4) if row.state is ExchangeState.CLIENT_GONE]
+        rows = {row.state: row for row in await gateway.rows(4)}
+        gone = [row for row in await gateway.rows(4) if row.state is ExchangeState.CLIENT_GONE]
         assert [(row.status, row.usage_source, row.channel) for row in gone if not row.channel] == [
             (499, "none", None)
         ]
         assert ExchangeState.REJECTED in rows
-        await wait_all_released(house)
+        await wait_all_released(gateway)
     assert len(upstream.requests) == 2
 
 
@@ -268,29 +268,29 @@ async def test_a_client_that_leaves_after_signs_of_life(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.05}) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.05}) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        answer = await opened(house, Format.MESSAGES)
+        answer = await opened(gateway, Format.MESSAGES)
         assert await answer.content.readany()
         answer.close()
-        await wait_queued(house, 0)
+        await wait_queued(gateway, 0)
         await cancel(running)
-        await wait_all_released(house)
-        row = next(row for row in await house.rows(2) if row.format == "messages")
+        await wait_all_released(gateway)
+        row = next(row for row in await gateway.rows(2) if row.format == "messages")
         assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 200)
         assert (row.usage_source, row.cost_micro) == ("none", 0)
 
 
 async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 12}) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 12}) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        asked = [asyncio.ensure_future(house.post(Format.CHAT)) for _ in range(8)]
-        await wait_queued(house, 3)
+        asked = [asyncio.ensure_future(gateway.post(Format.CHAT)) for _ in range(8)]
+        await wait_queued(gateway, 3)
         done, _ = await asyncio.wait(asked, timeout=0.5)
         answers = [task.result() for task in done]
         assert [answer.status for answer in answers] == [429] * 5
@@ -305,15 +305,15 @@ async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_p
     upstream.respond_with(SILENT)
     async with gateway_with_queue(
         upstream, tmp_path, wait=20, server={"drain_timeout": 3}
-    ) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    ) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        waits = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house, 1)
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway, 1)
         draining = asyncio.ensure_future(
-            house.daemon.listener.drain(
-                house.daemon.runtime, house.daemon.runtime.config.server.drain_timeout
+            gateway.daemon.listener.drain(
+                gateway.daemon.runtime, gateway.daemon.runtime.config.server.drain_timeout
             )
         )
         async with asyncio.timeout(SLACK):
@@ -323,17 +323,17 @@ async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_p
 
 
 async def test_without_max_wait_nobody_waits(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    limit_key(house, requests_per_minute=1)
-    use_quota(house, ago=59.5)
-    assert (await house.post(Format.CHAT)).status == 429
+    limit_key(gateway, requests_per_minute=1)
+    use_quota(gateway, ago=59.5)
+    assert (await gateway.post(Format.CHAT)).status == 429
 
 
 async def test_a_token_count_never_waits(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Clients ask for it before they ask anything, and can do without it."""
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, requests_per_minute=1)
-        use_quota(house, ago=59)
-        answer = await house.post(Format.MESSAGES, path="/v1/messages/count_tokens")
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        use_quota(gateway, ago=59)
+        answer = await gateway.post(Format.MESSAGES, path="/v1/messages/count_tokens")
         assert answer.status == 429

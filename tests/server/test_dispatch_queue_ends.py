@@ -29,21 +29,23 @@ SILENT = Response(ending=Ending.STALLED)
 NEVER = 30.0
 
 
-async def disable(house: RunningGateway) -> None:
-    await house.operations.update_key(house.token.id, state="disabled")
+async def disable(gateway: RunningGateway) -> None:
+    await gateway.operations.update_key(gateway.token.id, state="disabled")
 
 
-async def revoke(house: RunningGateway) -> None:
-    await house.operations.revoke_key(house.token.id)
+async def revoke(gateway: RunningGateway) -> None:
+    await gateway.operations.revoke_key(gateway.token.id)
 
 
-async def expire(house: RunningGateway) -> None:
-    await house.operations.update_key(house.token.id, expires_at=house.daemon.runtime.now() + 10**6)
-    shift_clock(house, 2)
+async def expire(gateway: RunningGateway) -> None:
+    await gateway.operations.update_key(
+        gateway.token.id, expires_at=gateway.daemon.runtime.now() + 10**6
+    )
+    shift_clock(gateway, 2)
 
 
-async def rotate(house: RunningGateway) -> None:
-    await house.operations.rotate_key(house.token.id, 0)
+async def rotate(gateway: RunningGateway) -> None:
+    await gateway.operations.rotate_key(gateway.token.id, 0)
 
 
 @pytest.mark.parametrize("void", [disable, revoke, expire, rotate])
@@ -51,18 +53,18 @@ async def test_a_key_that_is_void_when_the_turn_comes_is_refused(
     upstream: ScriptedUpstream, tmp_path: Path, void: Callable[[RunningGateway], Awaitable[None]]
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, concurrent=1, tokens_per_minute=10_000, budget=10**12)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, concurrent=1, tokens_per_minute=10_000, budget=10**12)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        waits = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house)
-        await void(house)
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway)
+        await void(gateway)
         await cancel(running)
         told = await read_error(await waits)
         assert (told.status, told.message) == (401, "Invalid token")
-        await wait_all_released(house)
-        row = (await house.rows(2))[-1]
+        await wait_all_released(gateway)
+        row = (await gateway.rows(2))[-1]
         assert (row.state, row.status, row.cost_micro) == (ExchangeState.REJECTED, 401, 0)
     assert len(upstream.requests) == 1
 
@@ -71,13 +73,13 @@ async def test_a_key_that_is_rotated_in_time_keeps_its_place(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        waits = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house)
-        await house.operations.rotate_key(house.token.id, 3600 * 10**6)
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway)
+        await gateway.operations.rotate_key(gateway.token.id, 3600 * 10**6)
         await cancel(running)
         assert (await waits).status == 200
 
@@ -87,21 +89,21 @@ async def test_a_request_with_two_keys_waits_for_one_of_them(
 ) -> None:
     """What the one has waited for is not the other's."""
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path) as house:
-        limit_key(house, concurrent=1)
-        other = await house.key_for_models("*")
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path) as gateway:
+        limit_key(gateway, concurrent=1)
+        other = await gateway.key_for_models("*")
+        running = start_request(gateway)
         await upstream.wait_for_request()
         bearer = {"authorization": f"Bearer {other}"}
         waits = asyncio.ensure_future(
-            house.http.post(
+            gateway.http.post(
                 PATHS[Format.CHAT],
                 json=request_body(Format.CHAT),
-                headers={"x-api-key": house.key} | bearer,
+                headers={"x-api-key": gateway.key} | bearer,
             )
         )
-        await wait_queued(house)
-        await disable(house)
+        await wait_queued(gateway)
+        await disable(gateway)
         await cancel(running)
         assert (await waits).status == 401
     assert len(upstream.requests) == 1
@@ -112,12 +114,12 @@ async def test_a_loop_that_stalls_refuses_who_has_waited_too_long(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path, 0.4) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, 0.4) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
-        await wait_queued(house)
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT, stream=streamed))
+        await wait_queued(gateway)
         time.sleep(1.6)
         told = await read_error(await waits)
         assert (told.status, told.code) == (429, "rate_limit_exceeded")
@@ -130,18 +132,18 @@ async def test_a_shutdown_that_can_wait_no_longer_ends_the_wait(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
     upstream.respond_with(SILENT)
-    async with gateway_with_queue(upstream, tmp_path, NEVER) as house:
-        limit_key(house, concurrent=1)
-        running = start_request(house)
+    async with gateway_with_queue(upstream, tmp_path, NEVER) as gateway:
+        limit_key(gateway, concurrent=1)
+        running = start_request(gateway)
         await upstream.wait_for_request()
-        waits = asyncio.ensure_future(house.post(Format.CHAT, stream=streamed))
-        await wait_queued(house)
-        house.daemon.abort()
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT, stream=streamed))
+        await wait_queued(gateway)
+        gateway.daemon.abort()
         answer = await waits
         assert (await read_error(answer)).status == 503
         await cancel(running)
-        await wait_queued(house, 0)
-        await wait_all_released(house)
+        await wait_queued(gateway, 0)
+        await wait_all_released(gateway)
 
 
 async def test_a_shutdown_lets_who_waits_have_the_drain_time(
@@ -149,13 +151,13 @@ async def test_a_shutdown_lets_who_waits_have_the_drain_time(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     server = {"drain_timeout": 2}
-    async with gateway_with_queue(upstream, tmp_path, NEVER, server=server) as house:
-        limit_key(house, requests_per_minute=1)
-        use_quota(house, ago=59.5)
-        waits = asyncio.ensure_future(house.post(Format.CHAT))
-        await wait_queued(house)
+    async with gateway_with_queue(upstream, tmp_path, NEVER, server=server) as gateway:
+        limit_key(gateway, requests_per_minute=1)
+        use_quota(gateway, ago=59.5)
+        waits = asyncio.ensure_future(gateway.post(Format.CHAT))
+        await wait_queued(gateway)
         began = time.perf_counter()
-        house.daemon.runtime.draining = True
-        assert (await house.post(Format.CHAT)).status == 503, "nobody new gets in line"
+        gateway.daemon.runtime.draining = True
+        assert (await gateway.post(Format.CHAT)).status == 503, "nobody new gets in line"
         assert (await waits).status == 200
         assert time.perf_counter() - began < 2

@@ -26,15 +26,15 @@ CALLS = RATE * SECONDS // CALLERS
 class Caller:
     """Asks one thing after the other, at a steady pace, on a connection of its own."""
 
-    def __init__(self, house: RunningGateway, number: int) -> None:
-        self._house = house
+    def __init__(self, gateway: RunningGateway, number: int) -> None:
+        self._gateway = gateway
         self._late = number / RATE
         self.heard: list[tuple[int, int]] = []
 
     async def run(self, http: ClientSession) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time() + self._late
-        headers = {"authorization": f"Bearer {self._house.key}"}
+        headers = {"authorization": f"Bearer {self._gateway.key}"}
         for number in range(CALLS):
             await asyncio.sleep(began + number * CALLERS / RATE - loop.time())
             async with http.post(
@@ -47,15 +47,15 @@ class Caller:
 
 @pytest.mark.chaos
 async def test_ten_seconds_of_two_hundred_requests_a_second(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, requests_per_minute=LIMIT)
-    callers = [Caller(house, number) for number in range(CALLERS)]
+    limit_key(gateway, requests_per_minute=LIMIT)
+    callers = [Caller(gateway, number) for number in range(CALLERS)]
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with (
-        ClientSession(house.address, connector=TCPConnector(limit=CALLERS)) as http,
+        ClientSession(gateway.address, connector=TCPConnector(limit=CALLERS)) as http,
         asyncio.TaskGroup() as group,
     ):
         for caller in callers:
@@ -71,12 +71,12 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
         assert left == sorted(left, reverse=True), "what is left never becomes more"
         assert all(left == 0 for status, left in caller.heard if status == 429)
     assert {left for status, left in heard if status == 200} <= set(range(LIMIT))
-    assert in_use(house) == NOTHING_IN_USE
+    assert in_use(gateway) == NOTHING_IN_USE
 
     async with asyncio.timeout(10):
-        while (await house.operations.get_key(house.token.id)).requests < CALLERS * CALLS:
+        while (await gateway.operations.get_key(gateway.token.id)).requests < CALLERS * CALLS:
             await asyncio.sleep(0.05)
-    (used,) = await usage(house.operations.database, [Dimension.KEY])
+    (used,) = await usage(gateway.operations.database, [Dimension.KEY])
     assert (used.requests, used.errors) == (CALLERS * CALLS, CALLERS * CALLS - LIMIT)
     assert (used.input_tokens, used.output_tokens) == (LIMIT * 12, LIMIT * 4)
-    assert (await house.operations.check_integrity()).ok
+    assert (await gateway.operations.check_integrity()).ok

@@ -28,16 +28,16 @@ def assert_row(row: RequestRow, **expected: Any) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_reply(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
     agent = {"user-agent": "agent/1", "x-request-id": "mine"}
-    answer = await house.post(spoken, stream=streamed, headers=agent)
-    row = await house.row()
+    answer = await gateway.post(spoken, stream=streamed, headers=agent)
+    row = await gateway.row()
     assert_row(
         row,
         id=answer.headers["request-id"],
-        token_id=house.token.id,
+        token_id=gateway.token.id,
         group_name="default",
         endpoint=answer.url.path,
         format=spoken.value,
@@ -65,30 +65,30 @@ async def test_a_reply(
     assert row.bytes_in > 0
     assert row.first_event_us is not None
     assert 0 < row.first_event_us <= row.total_us
-    token = await house.operations.get_key(house.token.id)
+    token = await gateway.operations.get_key(gateway.token.id)
     assert (token.requests, token.input_tokens, token.output_tokens) == (1, 12, 4)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_cached_and_written_tokens(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """The whole prompt, with cache reads as a part of it, whatever the format counts."""
     upstream.respond_with(
         fixture_reply(spoken, "cached_usage"), fixture_stream(spoken, "cached_usage")
     )
-    await house.post(spoken)
-    await house.post(spoken, stream=True)
-    first, second = await house.rows(2)
+    await gateway.post(spoken)
+    await gateway.post(spoken, stream=True)
+    first, second = await gateway.rows(2)
     assert first.cache_read_tokens > 0
     assert first.input_tokens >= first.cache_read_tokens + first.cache_write_tokens
     counted = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
     assert_row(second, **{name: getattr(first, name) for name in counted})
 
 
-async def test_refused_at_the_door(house: RunningGateway) -> None:
-    await house.post(Format.CHAT, b"{")
-    row = await house.row()
+async def test_refused_at_the_door(gateway: RunningGateway) -> None:
+    await gateway.post(Format.CHAT, b"{")
+    row = await gateway.row()
     assert_row(
         row,
         state=ExchangeState.REJECTED,
@@ -102,10 +102,10 @@ async def test_refused_at_the_door(house: RunningGateway) -> None:
     )
 
 
-async def test_refused_by_the_router(house: RunningGateway) -> None:
-    await house.post(Format.CHAT, model="nobody")
+async def test_refused_by_the_router(gateway: RunningGateway) -> None:
+    await gateway.post(Format.CHAT, model="nobody")
     assert_row(
-        await house.row(),
+        await gateway.row(),
         state=ExchangeState.REJECTED,
         status=503,
         error_code="model_not_found",
@@ -115,13 +115,13 @@ async def test_refused_by_the_router(house: RunningGateway) -> None:
     )
 
 
-async def test_refused_by_the_upstream(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_refused_by_the_upstream(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(
         json_response({"error": {"message": "spent", "type": "insufficient_quota"}}, 429)
     )
-    await house.post(Format.CHAT)
+    await gateway.post(Format.CHAT)
     assert_row(
-        await house.row(),
+        await gateway.row(),
         state=ExchangeState.ERROR,
         status=503,
         error_code="no_available_accounts",
@@ -133,24 +133,24 @@ async def test_refused_by_the_upstream(house: RunningGateway, upstream: Scripted
 
 
 async def test_an_upstream_error_is_kept_within_bounds(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response(b"\xff\x00\x1b[31m" + b"x" * 200_000, 500))
-    await house.post(Format.CHAT)
-    row = await house.row()
+    await gateway.post(Format.CHAT)
+    row = await gateway.row()
     assert row.upstream_error is not None
     assert len(row.upstream_error) <= 8192
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_stream(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
-    answer = await house.post(spoken, stream=True)
+    answer = await gateway.post(spoken, stream=True)
     assert answer.status == 200
     assert_row(
-        await house.row(),
+        await gateway.row(),
         state=ExchangeState.UPSTREAM_CUT,
         status=200,
         error_code="bad_upstream_response",
@@ -161,11 +161,11 @@ async def test_a_cut_stream(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_error_event_within_a_stream(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, "error_mid_stream"))
-    await house.post(spoken, stream=True)
-    row = await house.row()
+    await gateway.post(spoken, stream=True)
+    row = await gateway.row()
     assert_row(
         row,
         state=ExchangeState.ERROR,
@@ -178,12 +178,12 @@ async def test_an_error_event_within_a_stream(
 
 
 async def test_a_whole_reply_that_is_no_reply(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response(b"<html>maintenance</html>"))
-    await house.post(Format.CHAT)
+    await gateway.post(Format.CHAT)
     assert_row(
-        await house.row(),
+        await gateway.row(),
         state=ExchangeState.ERROR,
         status=502,
         end_reason="upstream_garbage",
@@ -193,16 +193,16 @@ async def test_a_whole_reply_that_is_no_reply(
 
 @pytest.mark.parametrize(("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str)
 async def test_a_client_that_leaves(
-    house: RunningGateway, upstream: ScriptedUpstream, streamed: bool, status: int
+    gateway: RunningGateway, upstream: ScriptedUpstream, streamed: bool, status: int
 ) -> None:
     silent = Response(ending=Ending.STALLED)
     begun = by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED))
     upstream.respond_with(begun if status == 200 else silent)
     asking = asyncio.ensure_future(
-        house.http.post(
+        gateway.http.post(
             "/v1/chat/completions",
             json=request_body(Format.CHAT, stream=streamed),
-            headers={"x-api-key": house.key},
+            headers={"x-api-key": gateway.key},
         )
     )
     seen = await upstream.wait_for_request()
@@ -214,7 +214,7 @@ async def test_a_client_that_leaves(
         asking.cancel()
     await asyncio.wait_for(seen.disconnected.wait(), 1)
     assert_row(
-        await house.row(),
+        await gateway.row(),
         state=ExchangeState.CLIENT_GONE,
         status=status,
         end_reason="client_gone",
@@ -223,22 +223,22 @@ async def test_a_client_that_leaves(
 
 
 async def test_the_row_is_open_while_the_reply_is_on_its_way(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The intent is on record before a byte leaves: a crash leaves a trace."""
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
-    answer = await house.http.post(
+    answer = await gateway.http.post(
         "/v1/chat/completions",
         json=request_body(Format.CHAT, stream=True),
-        headers={"x-api-key": house.key},
+        headers={"x-api-key": gateway.key},
     )
     assert await answer.content.readany()
-    row = await house.operations.get_request(answer.headers["request-id"])
+    row = await gateway.operations.get_request(answer.headers["request-id"])
     assert_row(row, state=ExchangeState.RUNNING, channel="chat-main", status=None)
     answer.close()
-    await house.row()
+    await gateway.row()
 
 
-async def test_a_long_user_agent_is_cut(house: RunningGateway) -> None:
-    await house.post(Format.CHAT, b"{", headers={"user-agent": "a" * 4000})
-    assert (await house.row()).user_agent == "a" * 300
+async def test_a_long_user_agent_is_cut(gateway: RunningGateway) -> None:
+    await gateway.post(Format.CHAT, b"{", headers={"user-agent": "a" * 4000})
+    assert (await gateway.row()).user_agent == "a" * 300

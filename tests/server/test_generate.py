@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-import gateway
+from gateway import __version__
 from gateway.core.formats import Format
 from tests.support.gateway import (
     ACCOUNT,
@@ -82,10 +82,10 @@ ADDRESS = {
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
 async def test_exactly_what_an_upstream_gets(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
-    answer = await house.post(spoken, stream=streamed, headers=NOISE | {"x-api-key": house.key})
+    answer = await gateway.post(spoken, stream=streamed, headers=NOISE | {"x-api-key": gateway.key})
     assert answer.status == 200
     seen = upstream.last_request
     assert (seen.method, seen.target) == ("POST", ADDRESS[spoken])
@@ -98,26 +98,26 @@ async def test_exactly_what_an_upstream_gets(
         "content-type": "application/json",
         "content-length": str(len(seen.body)),
         "accept-encoding": "identity",
-        "user-agent": f"model-gateway/{gateway.__version__}",
+        "user-agent": f"model-gateway/{__version__}",
     }
-    assert house.key.encode() not in seen.body
+    assert gateway.key.encode() not in seen.body
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_body_crosses_untouched_but_for_the_model(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
     body = request_body(spoken, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
-    await house.post(spoken, body)
+    await gateway.post(spoken, body)
     assert upstream.last_request.json == body | {"model": UPSTREAM_MODEL}
 
 
 async def test_a_chat_stream_is_asked_for_its_usage(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_stream("chat"))
-    await house.post(Format.CHAT, stream=True)
+    await gateway.post(Format.CHAT, stream=True)
     assert upstream.last_request.json["stream_options"] == {"include_usage": True}
 
 
@@ -132,24 +132,24 @@ async def test_a_chat_stream_is_asked_for_its_usage(
     ],
 )
 async def test_queries(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    answer = await house.post(spoken, path=f"{ADDRESS[spoken]}{query}")
+    answer = await gateway.post(spoken, path=f"{ADDRESS[spoken]}{query}")
     assert answer.status == 200
     assert upstream.last_request.url.query == forwarded
 
 
 @pytest.mark.parametrize("spelling", ["anthropic", "vendor", "Anthropic", "VENDOR"])
 async def test_protocol_headers_cross_under_their_real_names(
-    house: RunningGateway, upstream: ScriptedUpstream, spelling: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, spelling: str
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
-    async with house.http.post(
+    async with gateway.http.post(
         "/v1/messages",
         json=request_body(Format.MESSAGES),
         headers=[
-            ("x-api-key", house.key),
+            ("x-api-key", gateway.key),
             (f"{spelling}-version", "2026-10-21"),
             (f"{spelling}-beta", "one,two"),
             (f"{spelling}-beta", "three"),
@@ -164,9 +164,11 @@ async def test_protocol_headers_cross_under_their_real_names(
     assert upstream.last_request.headers["anthropic-beta"] == "one,two,three"
 
 
-async def test_messages_wants_a_version(house: RunningGateway, upstream: ScriptedUpstream) -> None:
-    headers = {"x-api-key": house.key}
-    async with house.http.post(
+async def test_messages_wants_a_version(
+    gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    headers = {"x-api-key": gateway.key}
+    async with gateway.http.post(
         "/v1/messages", json=request_body(Format.MESSAGES), headers=headers
     ) as answer:
         assert answer.status == 400
@@ -181,9 +183,9 @@ async def test_messages_without_a_version_where_that_is_allowed(
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
     relaxed = {"require_version_header": False}
-    async with run_gateway(tmp_path, channels(upstream.address), server=relaxed) as house:
-        headers = {"x-api-key": house.key}
-        async with house.http.post(
+    async with run_gateway(tmp_path, channels(upstream.address), server=relaxed) as gateway:
+        headers = {"x-api-key": gateway.key}
+        async with gateway.http.post(
             "/v1/messages", json=request_body(Format.MESSAGES), headers=headers
         ) as answer:
             assert answer.status == 200
@@ -194,8 +196,8 @@ async def test_a_channels_own_headers(upstream: ScriptedUpstream, tmp_path: Path
     upstream.respond_with(fixture_reply("messages"))
     own = {"x-team": "blue", "user-agent": "house/1"}
     lines = [channel(Format.MESSAGES, upstream.address, headers=own)]
-    async with run_gateway(tmp_path, lines) as house:
-        await house.post(Format.MESSAGES)
+    async with run_gateway(tmp_path, lines) as gateway:
+        await gateway.post(Format.MESSAGES)
     assert upstream.last_request.headers["x-team"] == "blue"
     assert upstream.last_request.headers.getall("user-agent") == ["house/1"]
 
@@ -224,12 +226,12 @@ SHOWN = {
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_which_headers_come_back(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     headers = HOUSE_SECRETS | SHOWN
     for streamed, script in ((False, fixture_reply(spoken)), (True, fixture_stream(spoken))):
         upstream.respond_with(script.with_changes(headers={**script.headers, **headers}))
-        answer = await house.post(spoken, stream=streamed)
+        answer = await gateway.post(spoken, stream=streamed)
         assert answer.status == 200
         came = {name.lower(): value for name, value in answer.headers.items()}
         assert came["request-id"] == came["x-request-id"]
@@ -250,21 +252,21 @@ async def test_the_id_is_echoed_as_sent(
 ) -> None:
     models = [{"id": BETA, "family": "beta", "aliases": ["team/own"]}]
     lines = [channel(spoken, upstream.address, models={BETA: UPSTREAM_MODEL})]
-    async with run_gateway(tmp_path, lines, models=models) as house:
+    async with run_gateway(tmp_path, lines, models=models) as gateway:
         upstream.respond_with(fixture_reply(spoken), fixture_stream(spoken))
-        answer = await house.post(spoken, model=sent)
+        answer = await gateway.post(spoken, model=sent)
         assert (await answer.json())["model"] == sent
-        streamed = await house.post(spoken, model=sent, stream=True)
+        streamed = await gateway.post(spoken, model=sent, stream=True)
         shown = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
         assert shown == {sent}
         assert upstream.last_request.json["model"] == UPSTREAM_MODEL
-        for row in await house.rows(2):
+        for row in await gateway.rows(2):
             assert (row.model, row.upstream_model) == (sent, UPSTREAM_MODEL)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_refusals_of_an_upstream_are_cleaned(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     message = (
         f"max_tokens: too many for {ACCOUNT} at {upstream.address}/v1/x "
@@ -273,14 +275,14 @@ async def test_refusals_of_an_upstream_are_cleaned(
     upstream.respond_with(
         json_response({"error": {"type": "invalid_request_error", "message": message}}, 400)
     )
-    answer = await house.post(spoken)
+    answer = await gateway.post(spoken)
     assert answer.status == 400
     said = (await answer.json())["error"]["message"]
     assert said == (
         "max_tokens: too many for [account] at [address] "
         "with [redacted] or [redacted] from [address]"
     )
-    row = await house.row()
+    row = await gateway.row()
     assert row.upstream_status == 400
     assert row.upstream_error is not None
     assert ACCOUNT in row.upstream_error
@@ -291,7 +293,7 @@ async def test_refusals_of_an_upstream_are_cleaned(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_no_answer_tells_a_secret(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: ScriptedUpstream,
     spoken: Format,
     caplog: pytest.LogCaptureFixture,
@@ -310,20 +312,20 @@ async def test_no_answer_tells_a_secret(
     for script in scripts:
         upstream.respond_with(script)
         streamed = script is scripts[-1]
-        answer = await house.post(spoken, stream=streamed)
+        answer = await gateway.post(spoken, stream=streamed)
         text = str(answer.headers) + await answer.text()
-        for secret in (UPSTREAM_KEY, ACCOUNT, upstream.address, "127.0.0.1", house.key):
+        for secret in (UPSTREAM_KEY, ACCOUNT, upstream.address, "127.0.0.1", gateway.key):
             assert secret not in text, f"{secret} in {text}"
-    for row in await house.rows(len(scripts)):
+    for row in await gateway.rows(len(scripts)):
         assert UPSTREAM_KEY not in repr(row)
-        assert house.key not in repr(row)
+        assert gateway.key not in repr(row)
     assert UPSTREAM_KEY not in caplog.text
-    assert house.key not in caplog.text
+    assert gateway.key not in caplog.text
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_clients_bytes_go_on(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Between equal formats only the model's name is another: numbers beyond 64 bits and the
     client's own spelling are not lost by writing the body again."""
@@ -334,7 +336,7 @@ async def test_the_clients_bytes_go_on(
         str(body["model"]).encode(),
         plain[1:],
     )
-    answer = await house.post(spoken, raw)
+    answer = await gateway.post(spoken, raw)
     assert answer.status == 200
     assert upstream.last_request.body == raw.replace(
         str(body["model"]).encode(), UPSTREAM_MODEL.encode(), 1

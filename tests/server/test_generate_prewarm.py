@@ -19,8 +19,8 @@ from tests.wire.strict.checkers import check_body
 async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, streams: bool
 ) -> None:
-    async with behind(spoken) as house:
-        answer = await house.post(Format.MESSAGES, max_tokens=0, stream=streams)
+    async with behind(spoken) as gateway:
+        answer = await gateway.post(Format.MESSAGES, max_tokens=0, stream=streams)
         assert answer.status == 200
         if streams:
             told = parse_stream(Format.MESSAGES, await answer.read())
@@ -33,7 +33,7 @@ async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
         assert told.usage is not None
         assert told.usage.input_tokens > 0
         assert told.usage.output_tokens == 0
-        row = await house.row()
+        row = await gateway.row()
         assert (row.state, row.status, row.channel) == (ExchangeState.OK, 200, None)
         assert (row.usage_source, row.end_reason) == ("none", "complete")
     assert not upstream.requests
@@ -43,6 +43,6 @@ async def test_a_prompt_that_warms_a_cache_goes_to_an_upstream_that_knows_such(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
-    async with behind(Format.MESSAGES) as house:
-        assert (await house.post(Format.MESSAGES, max_tokens=0)).status == 200
+    async with behind(Format.MESSAGES) as gateway:
+        assert (await gateway.post(Format.MESSAGES, max_tokens=0)).status == 200
     assert upstream.last_request.json["max_tokens"] == 0

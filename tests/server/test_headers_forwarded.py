@@ -1,4 +1,4 @@
-"""Which headers and queries pass through the house."""
+"""Which headers and queries pass through the gateway."""
 
 from __future__ import annotations
 

@@ -102,13 +102,13 @@ def test_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
 async def test_they_count_down(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
-    limit_key(house, requests_per_minute=3)
+    limit_key(gateway, requests_per_minute=3)
     left = []
     for _ in range(5):
-        answer = await house.post(spoken, stream=streamed)
+        answer = await gateway.post(spoken, stream=streamed)
         left.append((answer.status, *remaining(spoken, answer)))
     assert left == [(200, 3, 2), (200, 3, 1), (200, 3, 0), (429, 3, 0), (429, 3, 0)]
     assert len(upstream.requests) == 3
@@ -116,14 +116,14 @@ async def test_they_count_down(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_when_all_is_free_again(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """That of the request itself: it is the newest that counts."""
     upstream.respond_with(fixture_reply(spoken))
-    limit_key(house, requests_per_minute=3)
-    use_quota(house, ago=50)
+    limit_key(gateway, requests_per_minute=3)
+    use_quota(gateway, ago=50)
     began = datetime.now(UTC)
-    told = shown(await house.post(spoken))
+    told = shown(await gateway.post(spoken))
     if spoken is Format.MESSAGES:
         assert set(told) == {
             f"anthropic-ratelimit-requests-{each}" for each in ("limit", "remaining", "reset")
@@ -139,35 +139,37 @@ async def test_when_all_is_free_again(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_tokens_are_reserved_first_and_corrected_later(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    limit_key(house, tokens_per_minute=10_000)
-    limit, left = remaining(spoken, await house.post(spoken), "tokens")
+    limit_key(gateway, tokens_per_minute=10_000)
+    limit, left = remaining(spoken, await gateway.post(spoken), "tokens")
     expected = 100 if spoken is Format.MESSAGES else 1_024  # max_tokens, or what is usual
     assert limit == 10_000
     assert 10_000 - expected - 20 <= left < 10_000 - expected
-    await house.rows()
-    _, left = remaining(spoken, await house.post(spoken, b"{"), "tokens")
+    await gateway.rows()
+    _, left = remaining(spoken, await gateway.post(spoken, b"{"), "tokens")
     assert left == 10_000 - 16
 
 
 async def test_the_tightest_of_several_is_told(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, requests_per_minute=5, tokens_per_minute=90_000)
-    limit_group(house, requests_per_minute=9, tokens_per_minute=80_000)
-    answer = await house.post(Format.CHAT)
+    limit_key(gateway, requests_per_minute=5, tokens_per_minute=90_000)
+    limit_group(gateway, requests_per_minute=9, tokens_per_minute=80_000)
+    answer = await gateway.post(Format.CHAT)
     assert remaining(Format.CHAT, answer) == (5, 4)
     assert remaining(Format.CHAT, answer, "tokens")[0] == 80_000
-    other, key = await house.operations.create_key("other", "default")
+    other, key = await gateway.operations.create_key("other", "default")
     for _ in range(5):
-        answer = await house.post(Format.CHAT, key=key)
+        answer = await gateway.post(Format.CHAT, key=key)
     assert remaining(Format.CHAT, answer) == (9, 3)
-    assert remaining(Format.CHAT, await house.post(Format.CHAT)) == (9, 2)
-    await house.operations.update_key(other.id, group="default", limits={"requests_per_minute": 6})
-    assert remaining(Format.CHAT, await house.post(Format.CHAT, key=key)) == (9, 1)
+    assert remaining(Format.CHAT, await gateway.post(Format.CHAT)) == (9, 2)
+    await gateway.operations.update_key(
+        other.id, group="default", limits={"requests_per_minute": 6}
+    )
+    assert remaining(Format.CHAT, await gateway.post(Format.CHAT, key=key)) == (9, 1)
 
 
 async def test_the_gateways_own_limits_are_told_to_everybody(
@@ -175,56 +177,56 @@ async def test_the_gateways_own_limits_are_told_to_everybody(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     limits = {"requests_per_minute": 4, "tokens_per_minute": 70_000}
-    async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as house:
-        _, key = await house.operations.create_key("other", "default")
-        assert remaining(Format.CHAT, await house.post(Format.CHAT)) == (4, 3)
-        answer = await house.post(Format.CHAT, key=key)
+    async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as gateway:
+        _, key = await gateway.operations.create_key("other", "default")
+        assert remaining(Format.CHAT, await gateway.post(Format.CHAT)) == (4, 3)
+        answer = await gateway.post(Format.CHAT, key=key)
         assert remaining(Format.CHAT, answer) == (4, 2)
         assert remaining(Format.CHAT, answer, "tokens")[0] == 70_000
 
 
 async def test_every_answer_to_a_good_key_tells_them(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """Errors of any kind as well, and the list of models; what takes nothing changes nothing."""
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, requests_per_minute=9)
+    limit_key(gateway, requests_per_minute=9)
     told = [
-        (await house.get("/v1/models"), 200, 9),
-        (await house.get("/v1/models/nobody"), 404, 9),
-        (await house.post(Format.CHAT, b"{"), 400, 9),
-        (await house.post(Format.CHAT, model="nobody"), 503, 9),
-        (await house.post(Format.CHAT), 200, 8),
+        (await gateway.get("/v1/models"), 200, 9),
+        (await gateway.get("/v1/models/nobody"), 404, 9),
+        (await gateway.post(Format.CHAT, b"{"), 400, 9),
+        (await gateway.post(Format.CHAT, model="nobody"), 503, 9),
+        (await gateway.post(Format.CHAT), 200, 8),
     ]
     upstream.respond_with(json_response({"error": {"message": "no"}}, 400))
-    told.append((await house.post(Format.CHAT), 400, 7))
+    told.append((await gateway.post(Format.CHAT), 400, 7))
     assert [(answer.status, *remaining(Format.CHAT, answer)) for answer, _, _ in told] == [
         (status, 9, left) for _, status, left in told
     ]
-    messages = await house.post(Format.MESSAGES, b"{", headers={"user-agent": "x"})
+    messages = await gateway.post(Format.MESSAGES, b"{", headers={"user-agent": "x"})
     assert remaining(Format.MESSAGES, messages) == (9, 7)
 
 
 async def test_a_bad_key_is_told_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     limits = {"requests_per_minute": 4}
-    async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as house:
-        answer = await house.post(Format.CHAT, key="sk-" + "A" * 48)
+    async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as gateway:
+        answer = await gateway.post(Format.CHAT, key="sk-" + "A" * 48)
         assert (answer.status, shown(answer)) == (401, {})
-        assert shown(await house.get("/healthz")) == {}
+        assert shown(await gateway.get("/healthz")) == {}
 
 
 @pytest.mark.parametrize("limits", [{}, {"concurrent": 5}, {"budget": 10**12}])
 async def test_without_a_limit_per_minute_nothing_is_told(
-    house: RunningGateway, upstream: ScriptedUpstream, limits: dict[str, int]
+    gateway: RunningGateway, upstream: ScriptedUpstream, limits: dict[str, int]
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    limit_key(house, **limits)
-    assert shown(await house.post(Format.CHAT)) == {}
+    limit_key(gateway, **limits)
+    assert shown(await gateway.post(Format.CHAT)) == {}
 
 
-async def test_models_are_listed_in_the_dialect_of_who_asks(house: RunningGateway) -> None:
-    limit_key(house, requests_per_minute=3)
-    assert remaining(Format.CHAT, await house.get("/v1/models")) == (3, 3)
-    named = await house.get("/v1/models", **{"anthropic-version": "2023-06-01"})
+async def test_models_are_listed_in_the_dialect_of_who_asks(gateway: RunningGateway) -> None:
+    limit_key(gateway, requests_per_minute=3)
+    assert remaining(Format.CHAT, await gateway.get("/v1/models")) == (3, 3)
+    named = await gateway.get("/v1/models", **{"anthropic-version": "2023-06-01"})
     assert remaining(Format.MESSAGES, named) == (3, 3)
     assert len(shown(named)) == 3

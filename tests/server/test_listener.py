@@ -15,16 +15,16 @@ from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
-async def test_the_address_has_the_real_port(house: RunningGateway) -> None:
-    ((host, port),) = house.daemon.listener.addresses
-    assert (host, house.address) == ("127.0.0.1", f"http://127.0.0.1:{port}")
+async def test_the_address_has_the_real_port(gateway: RunningGateway) -> None:
+    ((host, port),) = gateway.daemon.listener.addresses
+    assert (host, gateway.address) == ("127.0.0.1", f"http://127.0.0.1:{port}")
     assert port > 0
 
 
 async def test_a_taken_port_is_an_os_error(
-    house: RunningGateway, tmp_path: Path, upstream: ScriptedUpstream
+    gateway: RunningGateway, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    port = house.daemon.listener.addresses[0][1]
+    port = gateway.daemon.listener.addresses[0][1]
     with pytest.raises(BindError, match="address already in use"):
         async with run_gateway(
             tmp_path / "other", channels(upstream.address), server={"port": port}
@@ -33,13 +33,13 @@ async def test_a_taken_port_is_an_os_error(
 
 
 async def test_what_runs_may_end_while_nobody_new_comes_in(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
-    address = house.address
-    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    address = gateway.address
+    asking = asyncio.ensure_future(gateway.post(Format.CHAT))
     await upstream.wait_for_request()
-    draining = asyncio.ensure_future(house.daemon.listener.drain(house.daemon.runtime, 5))
+    draining = asyncio.ensure_future(gateway.daemon.listener.drain(gateway.daemon.runtime, 5))
     await asyncio.sleep(0.05)
     async with ClientSession() as newcomer:
         with pytest.raises(ClientConnectorError):
@@ -49,12 +49,12 @@ async def test_what_runs_may_end_while_nobody_new_comes_in(
 
 
 async def test_what_does_not_end_in_time_is_ended_with_a_word(
-    house: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
-    asking = asyncio.ensure_future(house.post(Format.CHAT))
+    asking = asyncio.ensure_future(gateway.post(Format.CHAT))
     await upstream.wait_for_request()
-    await house.daemon.listener.drain(house.daemon.runtime, 0.1)
+    await gateway.daemon.listener.drain(gateway.daemon.runtime, 0.1)
     answer = await asking
     assert answer.status == 503
     assert (await answer.json())["error"]["message"] == "Service unavailable"

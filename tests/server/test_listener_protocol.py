@@ -84,12 +84,12 @@ REFUSED = {
 }
 
 
-async def converse(house: RunningGateway, data: bytes) -> list[Answer]:
+async def converse(gateway: RunningGateway, data: bytes) -> list[Answer]:
     """All answers to these bytes until the gateway or, after the last of them, we hang up."""
-    host, port = house.daemon.listener.addresses[0]
+    host, port = gateway.daemon.listener.addresses[0]
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(data.replace(b"KEY", house.key.encode()))
+        writer.write(data.replace(b"KEY", gateway.key.encode()))
         async with asyncio.timeout(SLACK):
             came = await _read_answers(reader)
     finally:
@@ -127,11 +127,11 @@ def assert_ours(answers: Iterable[Answer], caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_refused(
-    house: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture, case: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     caplog.set_level(logging.INFO)
     upstream.respond_with(fixture_reply("chat"))
-    answers = await converse(house, REFUSED[case])
+    answers = await converse(gateway, REFUSED[case])
     assert_ours(answers, caplog)
     assert len(answers) <= 1, "the connection is closed after the first answer"
     assert all(answer.status in (400, 415) for answer in answers)
@@ -140,8 +140,8 @@ async def test_refused(
 
 
 @pytest.mark.parametrize("case", ["identity and chunked", "HTTP/2.0", "a folded header"])
-async def test_the_refusal_is_the_combined_envelope(house: RunningGateway, case: str) -> None:
-    (answer,) = await converse(house, REFUSED[case])
+async def test_the_refusal_is_the_combined_envelope(gateway: RunningGateway, case: str) -> None:
+    (answer,) = await converse(gateway, REFUSED[case])
     assert answer.status == 400
     body = orjson.loads(answer.body)
     assert body["error"]["message"] == "Malformed HTTP request"
@@ -149,7 +149,7 @@ async def test_the_refusal_is_the_combined_envelope(house: RunningGateway, case:
 
 
 async def test_what_hides_behind_a_malformed_request_is_not_served(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """Request smuggling: a second request in the body of one whose framing is in doubt."""
     upstream.respond_with(fixture_reply("chat"))
@@ -160,99 +160,99 @@ async def test_what_hides_behind_a_malformed_request_is_not_served(
         (b"transfer-encoding: identity, chunked",),
         (b"content-length: 0", b"content-length: 5"),
     ):
-        answers = await converse(house, request(*fields, body=b"0\r\n\r\n" + hidden))
+        answers = await converse(gateway, request(*fields, body=b"0\r\n\r\n" + hidden))
         assert all(answer.status == 400 for answer in answers)
         assert len(answers) <= 1
     assert not upstream.requests
 
 
-async def test_bare_line_feeds(house: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
-    answers = await converse(house, sized(SIZE).replace(b"\r\n", b"\n"))
+async def test_bare_line_feeds(gateway: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
+    answers = await converse(gateway, sized(SIZE).replace(b"\r\n", b"\n"))
     assert_ours(answers, caplog)
     assert all(answer.status == 400 for answer in answers)
 
 
-async def test_many_headers(house: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_headers(gateway: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
     fields = [b"x-%d: canary7" % number for number in range(200)]
-    answers = await converse(house, sized(SIZE, *fields).replace(b"KEY", b"sk-no"))
+    answers = await converse(gateway, sized(SIZE, *fields).replace(b"KEY", b"sk-no"))
     assert_ours(answers, caplog)
     assert all(answer.status in (400, 401) for answer in answers)
 
 
 async def test_a_body_that_is_promised_and_waited_for(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     expecting = sized(SIZE, b"expect: 100-continue")
-    answers = await converse(house, expecting)
+    answers = await converse(gateway, expecting)
     assert [answer.status for answer in answers] == [100, 200]
 
 
 async def test_an_unknown_expectation(
-    house: RunningGateway, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers = await converse(house, sized(SIZE, b"expect: canary7"))
+    answers = await converse(gateway, sized(SIZE, b"expect: canary7"))
     assert_ours(answers, caplog)
     assert all(answer.status in (400, 417) for answer in answers)
 
 
 async def test_two_at_once_are_answered_in_turn(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    answers = await converse(house, sized(SIZE) + sized(SIZE))
+    answers = await converse(gateway, sized(SIZE) + sized(SIZE))
     assert [answer.status for answer in answers] == [200, 200]
     assert len({answer.headers["request-id"] for answer in answers}) == 2
 
 
-async def test_the_absolute_form(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_the_absolute_form(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     """The address in the request line is no destination."""
     upstream.respond_with(fixture_reply("chat"))
     absolute = sized(SIZE).replace(b"POST /v1", b"POST http://evil.test/v1", 1)
-    answers = await converse(house, absolute)
+    answers = await converse(gateway, absolute)
     assert [answer.status for answer in answers] in ([200], [400], [404])
     assert all(seen.headers["host"] == f"127.0.0.1:{upstream.port}" for seen in upstream.requests)
 
 
 async def test_an_upgrade_to_cleartext_http2_is_ignored(
-    house: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     fields = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABk")
-    answers = await converse(house, sized(SIZE, *fields))
+    answers = await converse(gateway, sized(SIZE, *fields))
     assert [answer.status for answer in answers] in ([200], [400])
     assert not [record for record in caplog.records if record.exc_info], caplog.text
 
 
 async def test_the_connection_survives_a_refusal_in_good_form(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     wrong = request(b"content-length: 2", body=b"[]")
-    answers = await converse(house, wrong + sized(SIZE))
+    answers = await converse(gateway, wrong + sized(SIZE))
     assert [answer.status for answer in answers] == [400, 200]
 
 
 async def test_a_body_that_is_not_read_does_not_become_a_request(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The door refuses before the body is read; what follows must not be taken for a request."""
     upstream.respond_with(fixture_reply("chat"))
-    smuggled = sized(SIZE).replace(b"KEY", house.key.encode())
+    smuggled = sized(SIZE).replace(b"KEY", gateway.key.encode())
     stranger = request(b"content-length: %d" % len(smuggled)).replace(b"KEY", b"sk-no")
-    answers = await converse(house, stranger + smuggled)
+    answers = await converse(gateway, stranger + smuggled)
     assert [answer.status for answer in answers] == [401]
     assert not upstream.requests
 
 
 async def test_an_idle_connection_keeps_no_exchange(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """What a request was about is gone once it is answered: clients stay connected for long."""
     upstream.respond_with(fixture_reply("chat"))
-    reader, writer = await asyncio.open_connection(*house.daemon.listener.addresses[0])
+    reader, writer = await asyncio.open_connection(*gateway.daemon.listener.addresses[0])
     try:
-        writer.write(sized(SIZE, b"user-agent: canary7").replace(b"KEY", house.key.encode()))
+        writer.write(sized(SIZE, b"user-agent: canary7").replace(b"KEY", gateway.key.encode()))
         (answer,) = await _read_answers(reader)
         assert answer.status == 200
         gc.collect()

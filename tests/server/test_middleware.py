@@ -143,24 +143,24 @@ async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
 
 @pytest.mark.parametrize("case", UPSTREAM)
 async def test_what_an_upstream_does(
-    house: RunningGateway, upstream: ScriptedUpstream, case: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, case: str
 ) -> None:
     script, row = UPSTREAM[case]
     upstream.respond_with(script)
     for spoken in Format:
-        await assert_told(await house.post(spoken), spoken, row)
-        await assert_told(await house.post(spoken, stream=True), spoken, row)
+        await assert_told(await gateway.post(spoken), spoken, row)
+        await assert_told(await gateway.post(spoken, stream=True), spoken, row)
     client_faults = 400 <= row.status < 500
     assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + 3
-    for kept in await house.rows(6):
+    for kept in await gateway.rows(6):
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
 
 async def test_a_long_wait_is_capped_and_final(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(said(429, retry_after="3600"))
-    answer = await house.post(Format.CHAT)
+    answer = await gateway.post(Format.CHAT)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "60"
     assert answer.headers["x-should-retry"] == "false"
@@ -168,31 +168,33 @@ async def test_a_long_wait_is_capped_and_final(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_error_event_before_any_other_is_an_http_error(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, "error_first"))
-    await assert_told(await house.post(spoken, stream=True), spoken, NO_ACCOUNTS)
+    await assert_told(await gateway.post(spoken, stream=True), spoken, NO_ACCOUNTS)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_stream_of_no_events(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(event_stream(b": nothing to say\n\n"))
-    answer = await house.post(spoken, stream=True)
+    answer = await gateway.post(spoken, stream=True)
     await assert_told(answer, spoken, bad_upstream("empty_upstream_response"))
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_whole_reply_that_breaks_off(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken).with_changes(ending=Ending.TRUNCATED))
-    await assert_told(await house.post(spoken), spoken, bad_upstream("bad_upstream_response"))
+    await assert_told(await gateway.post(spoken), spoken, bad_upstream("bad_upstream_response"))
 
 
 @pytest.fixture
-async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+async def narrow_gateway(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> AsyncIterator[RunningGateway]:
     """Chat serves only beta, the other formats only alpha, and nothing else is open; small
     limits."""
     lines = channels(upstream.address)
@@ -203,8 +205,8 @@ async def narrow_house(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncItera
         "alpha": {"endpoints": ["messages", "responses"]},
         "beta": {"endpoints": ["chat"]},
     }
-    async with run_gateway(tmp_path, lines, server=limits, families=families) as house:
-        yield house
+    async with run_gateway(tmp_path, lines, server=limits, families=families) as gateway:
+        yield gateway
 
 
 def not_found(model: str) -> Row:
@@ -221,23 +223,25 @@ def not_found(model: str) -> Row:
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_no_such_model(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
-        await assert_told(await house.post(spoken, model=model), spoken, not_found(model))
+        await assert_told(await gateway.post(spoken, model=model), spoken, not_found(model))
     assert not upstream.requests
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_model_that_the_group_does_not_reach(house: RunningGateway, spoken: Format) -> None:
-    key = await house.key_for_models("beta-5.4")
-    await assert_told(await house.post(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
-    assert "group" in ((await house.row()).upstream_error or "")
+async def test_a_model_that_the_group_does_not_reach(
+    gateway: RunningGateway, spoken: Format
+) -> None:
+    key = await gateway.key_for_models("beta-5.4")
+    await assert_told(await gateway.post(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
+    assert "group" in ((await gateway.row()).upstream_error or "")
 
 
 @pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
 async def test_a_model_whose_family_is_not_served_here(
-    narrow_house: RunningGateway, spoken: Format, model: str
+    narrow_gateway: RunningGateway, spoken: Format, model: str
 ) -> None:
     row = Row(
         status=500,
@@ -247,11 +251,11 @@ async def test_a_model_whose_family_is_not_served_here(
         native="api_error",
         headers=FINAL,
     )
-    await assert_told(await narrow_house.post(spoken, model=model), spoken, row)
+    await assert_told(await narrow_gateway.post(spoken, model=model), spoken, row)
 
 
-async def test_responses_for_a_group_without_beta(house: RunningGateway) -> None:
-    key = await house.key_for_models("alpha-*")
+async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> None:
+    key = await gateway.key_for_models("alpha-*")
     row = Row(
         status=404,
         message="Invalid URL (POST /v1/responses)",
@@ -260,17 +264,17 @@ async def test_responses_for_a_group_without_beta(house: RunningGateway) -> None
         native="not_found_error",
         headers=FINAL,
     )
-    answer = await house.post(Format.RESPONSES, key=key, model=ALPHA)
+    answer = await gateway.post(Format.RESPONSES, key=key, model=ALPHA)
     await assert_told(answer, Format.RESPONSES, row)
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_reply_that_is_too_large(
-    narrow_house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    narrow_gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(json_response({"id": "reply_01", "pad": "x" * 3000}))
     model = BETA if spoken is Format.CHAT else ALPHA
-    answer = await narrow_house.post(spoken, model=model)
+    answer = await narrow_gateway.post(spoken, model=model)
     await assert_told(answer, spoken, bad_upstream("upstream_response_too_large"))
 
 
@@ -282,14 +286,14 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_wrong_field_is_named(house: RunningGateway, spoken: Format) -> None:
+async def test_a_wrong_field_is_named(gateway: RunningGateway, spoken: Format) -> None:
     for message, (fields, code, param) in FIELDS.items():
         row = refusal(400, message=message, code=code, param=param)
-        await assert_told(await house.post(spoken, **fields), spoken, row)
+        await assert_told(await gateway.post(spoken, **fields), spoken, row)
 
 
-async def test_the_cap_on_output_is_required_on_messages(house: RunningGateway) -> None:
-    answer = await house.post(Format.MESSAGES, max_tokens=None)
+async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway) -> None:
+    answer = await gateway.post(Format.MESSAGES, max_tokens=None)
     row = refusal(400, message="max_tokens: Field required", code=None)
     await assert_told(answer, Format.MESSAGES, row)
 
@@ -307,9 +311,9 @@ async def test_the_cap_on_output_is_required_on_messages(house: RunningGateway) 
     ],
 )
 async def test_the_envelope_is_the_paths(
-    house: RunningGateway, path: str, spoken: Format | None
+    gateway: RunningGateway, path: str, spoken: Format | None
 ) -> None:
-    async with house.http.post(path) as answer:
+    async with gateway.http.post(path) as answer:
         assert answer.status == 404
         body = await answer.json()
         request_id = answer.headers["request-id"]
@@ -325,14 +329,14 @@ async def test_the_envelope_is_the_paths(
 
 
 async def test_a_fault_of_ours_is_not_shown(
-    house: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(group: str) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(house.daemon.runtime.registry, "version", -5)
-    house.daemon.runtime.current.router.access_for = broken  # type: ignore[method-assign,assignment]  # it is broken on purpose
-    answer = await house.post(Format.MESSAGES)
+    monkeypatch.setattr(gateway.daemon.runtime.registry, "version", -5)
+    gateway.daemon.runtime.current.router.access_for = broken  # type: ignore[method-assign,assignment]  # it is broken on purpose
+    answer = await gateway.post(Format.MESSAGES)
     row = Row(
         status=500,
         message="Internal server error",
@@ -343,18 +347,18 @@ async def test_a_fault_of_ours_is_not_shown(
     )
     await assert_told(answer, Format.MESSAGES, row)
     assert answer.headers["request-id"] in caplog.text
-    kept = await house.row()
+    kept = await gateway.row()
     assert kept.upstream_error == "RuntimeError: secret detail"
 
 
 async def test_every_answer_names_its_exchange(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"), fixture_stream("chat"))
     answers = [
-        await house.post(Format.CHAT, headers={"x-request-id": "mine-1"}),
-        await house.post(Format.CHAT, stream=True, headers={"x-request-id": "mine-2"}),
-        await house.get("/v1/models", "sk-wrong", **{"x-request-id": "mine-3"}),
+        await gateway.post(Format.CHAT, headers={"x-request-id": "mine-1"}),
+        await gateway.post(Format.CHAT, stream=True, headers={"x-request-id": "mine-2"}),
+        await gateway.get("/v1/models", "sk-wrong", **{"x-request-id": "mine-3"}),
     ]
     for number, answer in enumerate(answers, 1):
         ours = answer.headers["request-id"]
@@ -362,13 +366,13 @@ async def test_every_answer_names_its_exchange(
         assert ours.startswith("req_")
         assert len(ours) == 28
         assert answer.headers["x-client-request-id"] == f"mine-{number}"
-    rows = await house.rows(2)
+    rows = await gateway.rows(2)
     assert [row.id for row in rows] == [answer.headers["request-id"] for answer in answers[:2]]
     assert [row.client_request_id for row in rows] == ["mine-1", "mine-2"]
 
 
 @pytest.mark.parametrize("odd", ["", "x" * 201, "\u00fc", "tab\tbed"])
-async def test_an_odd_request_id_is_not_echoed(house: RunningGateway, odd: str) -> None:
-    answer = await house.get("/v1/models", **{"x-request-id": odd})
+async def test_an_odd_request_id_is_not_echoed(gateway: RunningGateway, odd: str) -> None:
+    answer = await gateway.get("/v1/models", **{"x-request-id": odd})
     assert answer.status == 200
     assert "x-client-request-id" not in answer.headers

@@ -51,15 +51,15 @@ def test_what_is_kept_of_a_user_agent(agent: str, product: str) -> None:
 
 
 async def test_a_gateway_counts_them(tmp_path, unused_tcp_port) -> None:
-    house: RunningGateway
-    async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{unused_tcp_port}")) as house:
+    gateway: RunningGateway
+    async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{unused_tcp_port}")) as gateway:
         for _ in range(2):
-            answer = await house.post(
+            answer = await gateway.post(
                 Format.CHAT, path="/chat/completions", headers={"user-agent": "client/1.0"}
             )
             assert answer.status == 404
             message = orjson.loads(await answer.read())["error"]["message"]
             assert message.endswith("add /v1 to the base address")
-        await house.get("/nothing")
-        counted = house.daemon.runtime.bad_paths
+        await gateway.get("/nothing")
+        counted = gateway.daemon.runtime.bad_paths
         assert dict(counted) == {("/chat/completions", "client"): 2}

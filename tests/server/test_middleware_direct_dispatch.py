@@ -11,40 +11,40 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_errors_bear_the_headers_of_every_answer(
-    house: RunningGateway, spoken: Format
+    gateway: RunningGateway, spoken: Format
 ) -> None:
-    answer = await house.post(spoken, model="nobody-has-it")
+    answer = await gateway.post(spoken, model="nobody-has-it")
     assert answer.status in (404, 503)
     assert answer.headers["x-request-id"] == answer.headers["request-id"]
     assert answer.headers["server"] == "model-gateway"
-    assert (await house.row()).id == answer.headers["x-request-id"]
+    assert (await gateway.row()).id == answer.headers["x-request-id"]
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_another_method_is_refused(house: RunningGateway, spoken: Format) -> None:
-    async with house.http.put(PATHS[spoken], data=b"{}") as answer:
+async def test_another_method_is_refused(gateway: RunningGateway, spoken: Format) -> None:
+    async with gateway.http.put(PATHS[spoken], data=b"{}") as answer:
         assert answer.status == 405
 
 
 async def test_a_path_that_is_spelled_otherwise(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The framework decides what it means."""
     upstream.respond_with(fixture_reply("chat"))
     for path, status in (("/v1/chat/completions?x=1", 200), ("/v1/chat/completions/", 404)):
-        assert (await house.post(Format.CHAT, path=path)).status == status
+        assert (await gateway.post(Format.CHAT, path=path)).status == status
 
 
 async def test_a_client_that_waits_for_a_word_before_its_body(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    answer = await house.post(
+    answer = await gateway.post(
         Format.CHAT, request_body(Format.CHAT), headers={"expect": "100-continue"}
     )
     assert answer.status == 200
 
 
-async def test_tokens_are_counted(house: RunningGateway, upstream: ScriptedUpstream) -> None:
-    answer = await house.post(Format.MESSAGES, path="/v1/messages/count_tokens")
+async def test_tokens_are_counted(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+    answer = await gateway.post(Format.MESSAGES, path="/v1/messages/count_tokens")
     assert answer.headers["x-request-id"]

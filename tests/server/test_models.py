@@ -17,8 +17,8 @@ RETIRED = {"id": "alpha-old", "family": "alpha", "lifecycle": "retired"}
 UNSERVED = {"id": "beta-planned", "family": "beta"}
 
 
-async def list_models(house: RunningGateway, query: str = "", key: str | None = None) -> Any:
-    answer = await house.get(f"/v1/models{query}", key)
+async def list_models(gateway: RunningGateway, query: str = "", key: str | None = None) -> Any:
+    answer = await gateway.get(f"/v1/models{query}", key)
     return await answer.json()
 
 
@@ -26,8 +26,8 @@ def ids(body: Any) -> list[str]:
     return [entry["id"] for entry in body["data"]]
 
 
-async def test_one_body_for_every_client_library(house: RunningGateway) -> None:
-    answer = await house.get("/v1/models")
+async def test_one_body_for_every_client_library(gateway: RunningGateway) -> None:
+    answer = await gateway.get("/v1/models")
     assert answer.status == 200
     assert answer.content_type == "application/json"
     body = await answer.json()
@@ -64,52 +64,52 @@ async def test_one_body_for_every_client_library(house: RunningGateway) -> None:
     ],
 )
 async def test_the_group_decides(
-    house: RunningGateway, patterns: list[str], usable: list[str]
+    gateway: RunningGateway, patterns: list[str], usable: list[str]
 ) -> None:
-    body = await list_models(house, key=await house.key_for_models(*patterns))
+    body = await list_models(gateway, key=await gateway.key_for_models(*patterns))
     assert ids(body) == usable
     if not usable:
         assert body["first_id"] is None
         assert body["last_id"] is None
 
 
-async def test_a_changed_group_binds_from_the_next_request_on(house: RunningGateway) -> None:
-    key = await house.key_for_models("*")
-    assert len(ids(await list_models(house, key=key))) == 2
-    group = house.operations.list_groups()[-1].name
-    await house.operations.update_group(group, ["beta-*"])
-    assert ids(await list_models(house, key=key)) == [BETA]
+async def test_a_changed_group_binds_from_the_next_request_on(gateway: RunningGateway) -> None:
+    key = await gateway.key_for_models("*")
+    assert len(ids(await list_models(gateway, key=key))) == 2
+    group = gateway.operations.list_groups()[-1].name
+    await gateway.operations.update_group(group, ["beta-*"])
+    assert ids(await list_models(gateway, key=key)) == [BETA]
 
 
 async def test_only_what_exists_and_is_served(tmp_path: Path) -> None:
     models = [ALIASED, SLASHED, RETIRED, UNSERVED]
     served = {model["id"]: "upstream-model" for model in models[:3]}
     line = channel(Format.CHAT, "http://127.0.0.1:9", models=served)
-    async with run_gateway(tmp_path, [line], models=models) as house:
-        assert ids(await list_models(house)) == ["beta-own", "alpha/vendor:8b@2"]
+    async with run_gateway(tmp_path, [line], models=models) as gateway:
+        assert ids(await list_models(gateway)) == ["beta-own", "alpha/vendor:8b@2"]
         for sent in ("beta-own", "team/own-1", "team%2Fown-1", "alpha/vendor:8b@2", "beta-own[1m]"):
-            answer = await house.get(f"/v1/models/{sent}")
+            answer = await gateway.get(f"/v1/models/{sent}")
             assert answer.status == 200, sent
             assert (await answer.json())["id"] == sent.replace("%2F", "/")
         for sent in ("alpha-old", "beta-planned", "Beta-own", "beta-own/"):
-            assert (await house.get(f"/v1/models/{sent}")).status == 404, sent
+            assert (await gateway.get(f"/v1/models/{sent}")).status == 404, sent
 
 
-async def test_pages(house: RunningGateway) -> None:
-    first = await list_models(house, "?limit=1")
+async def test_pages(gateway: RunningGateway) -> None:
+    first = await list_models(gateway, "?limit=1")
     assert (ids(first), first["has_more"]) == ([BETA], True)
-    second = await list_models(house, f"?limit=1&after_id={BETA}")
+    second = await list_models(gateway, f"?limit=1&after_id={BETA}")
     assert (ids(second), second["has_more"]) == ([ALPHA], False)
-    assert ids(await list_models(house, f"?limit=5&before_id={ALPHA}")) == [BETA]
-    assert ids(await list_models(house, f"?before_id={BETA}")) == []
-    assert ids(await list_models(house, "?limit=1000")) == [BETA, ALPHA]
+    assert ids(await list_models(gateway, f"?limit=5&before_id={ALPHA}")) == [BETA]
+    assert ids(await list_models(gateway, f"?before_id={BETA}")) == []
+    assert ids(await list_models(gateway, "?limit=1000")) == [BETA, ALPHA]
 
 
 async def test_going_back_gives_the_page_next_to_the_cursor(tmp_path: Path) -> None:
     models = [{"id": f"beta-{number}", "family": "beta"} for number in range(5)]
     line = channel(Format.CHAT, "http://127.0.0.1:9", models=[model["id"] for model in models])
-    async with run_gateway(tmp_path, [line], models=models) as house:
-        body = await list_models(house, "?limit=2&before_id=beta-4")
+    async with run_gateway(tmp_path, [line], models=models) as gateway:
+        body = await list_models(gateway, "?limit=2&before_id=beta-4")
         assert (ids(body), body["has_more"]) == (["beta-2", "beta-3"], True)
 
 
@@ -127,8 +127,8 @@ async def test_going_back_gives_the_page_next_to_the_cursor(tmp_path: Path) -> N
         ("?before_id=", "before_id"),
     ],
 )
-async def test_bad_pages(house: RunningGateway, query: str, param: str) -> None:
-    answer = await house.get(f"/v1/models{query}")
+async def test_bad_pages(gateway: RunningGateway, query: str, param: str) -> None:
+    answer = await gateway.get(f"/v1/models{query}")
     assert answer.status == 400
     error = (await answer.json())["error"]
     assert (error["param"], error["code"]) == (param, "invalid_value")
@@ -137,9 +137,9 @@ async def test_bad_pages(house: RunningGateway, query: str, param: str) -> None:
 
 @pytest.mark.parametrize("version", [None, "anthropic-version", "vendor-version"])
 async def test_an_unknown_model_in_the_envelope_that_the_headers_ask_for(
-    house: RunningGateway, version: str | None
+    gateway: RunningGateway, version: str | None
 ) -> None:
-    answer = await house.get("/v1/models/gpt", **({version: "2026-10-21"} if version else {}))
+    answer = await gateway.get("/v1/models/gpt", **({version: "2026-10-21"} if version else {}))
     assert answer.status == 404
     body = await answer.json()
     message = "The model 'gpt' does not exist"

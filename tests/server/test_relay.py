@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from aiohttp import ClientPayloadError
 
-import gateway.server.client_stream
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.reply import collect_reply
@@ -35,10 +34,10 @@ TERMINAL = {
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_head_of_a_stream(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken))
-    answer = await house.post(spoken, stream=True)
+    answer = await gateway.post(spoken, stream=True)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "no-cache" in answer.headers["cache-control"]
     assert answer.headers["x-accel-buffering"] == "no"
@@ -47,29 +46,29 @@ async def test_the_head_of_a_stream(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_the_bytes_are_the_same_however_they_came(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     script = fixture_stream(spoken, "text_unicode")
     told = set()
     for shape in (script, by_frame(script), by_byte(script)):
         upstream.respond_with(shape)
-        told.add(await (await house.post(spoken, stream=True)).read())
+        told.add(await (await gateway.post(spoken, stream=True)).read())
     (body,) = told
     assert TERMINAL[spoken] in body
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nothing_leaves_before_the_first_real_event(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Not even the head: until then the answer may still become an HTTP error."""
     frames = by_frame(fixture_stream(spoken))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
     asking = asyncio.ensure_future(
-        house.http.post(
+        gateway.http.post(
             PATHS[spoken],
             json=request_body(spoken, stream=True),
-            headers={"x-api-key": house.key, "anthropic-version": "2023-06-01"},
+            headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         )
     )
     seen = await upstream.wait_for_request()
@@ -82,10 +81,10 @@ async def test_nothing_leaves_before_the_first_real_event(
 @pytest.mark.parametrize("ending", TRUNCATIONS)
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format, ending: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, ending: str
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=TRUNCATIONS[ending])))
-    answer = await house.post(spoken, stream=True)
+    answer = await gateway.post(spoken, stream=True)
     body = await answer.read()
     assert answer.status == 200
     assert TERMINAL[spoken] not in body
@@ -95,29 +94,29 @@ async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_a_cut_after_the_terminal_event_is_no_cut(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, ending=Ending.TRUNCATED))
-    answer = await house.post(spoken, stream=True)
+    answer = await gateway.post(spoken, stream=True)
     body = await answer.read()
     assert TERMINAL[spoken] in body
     assert b"Bad upstream response" not in body
-    assert (await house.row()).state is ExchangeState.OK
+    assert (await gateway.row()).state is ExchangeState.OK
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_signs_of_life(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: ScriptedUpstream,
     monkeypatch: pytest.MonkeyPatch,
     spoken: Format,
 ) -> None:
-    monkeypatch.setattr(gateway.server.client_stream, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
     upstream.respond_with(
         frames.with_changes(chunks=(frames.body, b": still here\n\n" * 2), pause=0.2)
     )
-    body = await (await house.post(spoken, stream=True)).read()
+    body = await (await gateway.post(spoken, stream=True)).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
@@ -128,62 +127,62 @@ async def test_signs_of_life(
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_round(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken), fixture_reply(spoken))
-    answer = await house.post(spoken)
+    answer = await gateway.post(spoken)
     assert (answer.status, answer.content_type) == (200, "application/json")
     told = CODECS[spoken].parse_reply(await answer.json())
     assert [part.text for part in told.parts if isinstance(part, Text)] == ["Hello, world!"]
-    streamed = await house.post(spoken, stream=True)
+    streamed = await gateway.post(spoken, stream=True)
     assert (streamed.status, streamed.content_type) == (200, "text/event-stream")
     again = collect_reply(decode(CODECS[spoken].decoder(), await streamed.read()))
     assert [part.text for part in again.parts if isinstance(part, Text)] == ["Hello, world!"]
     assert again.usage == (None if spoken is Format.CHAT else told.usage), "chat did not ask for it"
 
 
-async def test_an_event_without_end(house: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_an_event_without_end(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     head = by_frame(fixture_stream("chat", "cut")).body
     upstream.respond_with(
         event_stream(head).with_changes(chunks=(head, *(b"data: " + b"x" * 2**20,) * 17))
     )
-    answer = await house.post(Format.CHAT, stream=True)
+    answer = await gateway.post(Format.CHAT, stream=True)
     body = await answer.read()
     assert b'"code":"upstream_event_too_large"' in body
     assert len(body) < 2**20
 
 
 async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     script = fixture_stream("chat")
     odd = b'data: {"choices": [}\n\n'
     body = script.body.replace(b"data: [DONE]", odd + b"data: [DONE]")
     upstream.respond_with(script.with_changes(chunks=(body,)))
-    answer = await house.post(Format.CHAT, stream=True)
+    answer = await gateway.post(Format.CHAT, stream=True)
     assert odd in await answer.read()
-    row = await house.row()
+    row = await gateway.row()
     assert row.state is ExchangeState.OK
     assert "JSONDecodeError" in (row.upstream_error or "")
 
 
 async def test_a_client_hears_of_a_shutdown(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))
-    answer = await house.http.post(
+    answer = await gateway.http.post(
         PATHS[Format.CHAT],
         json=request_body(Format.CHAT, stream=True),
-        headers={"x-api-key": house.key},
+        headers={"x-api-key": gateway.key},
     )
     assert await answer.content.readany()
-    house.daemon.runtime.draining = True
-    house.daemon.abort()
+    gateway.daemon.runtime.draining = True
+    gateway.daemon.abort()
     try:
         rest = await asyncio.wait_for(answer.read(), 2)
     except ClientPayloadError:  # pragma: no cover
         pytest.fail("the stream ended without a word")
     assert b"server_is_overloaded" in rest
     assert b"[DONE]" not in rest
-    refused = await house.post(Format.CHAT)
+    refused = await gateway.post(Format.CHAT)
     assert refused.status == 503

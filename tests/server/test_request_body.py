@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-import gateway.server.request_body
 from gateway.core.formats import Format
 from gateway.errors import InvalidJson
 from gateway.server.request_body import MAX_BRACKETS, parse_object
@@ -44,19 +43,19 @@ def _with(value: bytes) -> bytes:
     ],
     ids=lambda value: repr(value[:30]),
 )
-async def test_no_json(house: RunningGateway, body: bytes, part: str) -> None:
-    answer = await house.post(Format.CHAT, body)
+async def test_no_json(gateway: RunningGateway, body: bytes, part: str) -> None:
+    answer = await gateway.post(Format.CHAT, body)
     assert answer.status == 400
     error = (await answer.json())["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_json")
     assert part in error["message"]
-    assert (await house.row()).error_code == "invalid_json"
+    assert (await gateway.row()).error_code == "invalid_json"
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_json_but_no_object(house: RunningGateway, spoken: Format) -> None:
+async def test_json_but_no_object(gateway: RunningGateway, spoken: Format) -> None:
     for body in (b"[]", b"null", b"1", b'"model"', b"true", b'[{"model":"x"}]'):
-        answer = await house.post(spoken, body)
+        answer = await gateway.post(spoken, body)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert error["type"] == "invalid_request_error"
@@ -64,43 +63,43 @@ async def test_json_but_no_object(house: RunningGateway, spoken: Format) -> None
 
 
 async def test_of_a_key_that_stands_twice_the_last_value_counts(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    assert (await house.post(Format.CHAT, _with(b'1,"model":"nobody"'))).status == 503
-    assert (await house.post(Format.CHAT, _with(b'1,"extra":2'))).status == 200
+    assert (await gateway.post(Format.CHAT, _with(b'1,"model":"nobody"'))).status == 503
+    assert (await gateway.post(Format.CHAT, _with(b'1,"extra":2'))).status == 200
     assert upstream.last_request.json["extra"] == 2
 
 
 @pytest.mark.parametrize("number", [b"1180591620717411303424", b"-1e400", b"1e400", b"9" * 400])
 async def test_numbers_beyond_all_bounds_break_nothing(
-    house: RunningGateway, upstream: ScriptedUpstream, number: bytes
+    gateway: RunningGateway, upstream: ScriptedUpstream, number: bytes
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    answer = await house.post(Format.CHAT, _with(number))
+    answer = await gateway.post(Format.CHAT, _with(number))
     assert answer.status in (200, 400)
-    limited = await house.post(Format.CHAT, CHAT[:-1] + b',"max_tokens":' + number + b"}")
+    limited = await gateway.post(Format.CHAT, CHAT[:-1] + b',"max_tokens":' + number + b"}")
     assert limited.status == 400
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nesting_that_parses_but_cannot_be_written_is_refused(
-    house: RunningGateway, spoken: Format
+    gateway: RunningGateway, spoken: Format
 ) -> None:
     """orjson reads deeper than it writes. A body has to be written where its key for the model
     stands twice."""
     twice = b',"model":' + orjson.dumps(request_body(spoken)["model"])
-    answer = await house.post(spoken, _nested(spoken)[:-1] + twice + b"}")
+    answer = await gateway.post(spoken, _nested(spoken)[:-1] + twice + b"}")
     assert answer.status == 400
     assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("spoken", Format)
 async def test_nesting_that_need_not_be_written_passes(
-    house: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
-    answer = await house.post(spoken, _nested(spoken))
+    answer = await gateway.post(spoken, _nested(spoken))
     assert answer.status == 200
     assert upstream.last_request.body.endswith(b"[" * 600 + b"]" * 600 + b"}")
 
@@ -113,9 +112,11 @@ def _nested(spoken: Format) -> bytes:
     "kind",
     ["application/json", "Application/JSON; charset=utf-8", "application/json;charset=UTF-8"],
 )
-async def test_accepted_kinds(house: RunningGateway, upstream: ScriptedUpstream, kind: str) -> None:
+async def test_accepted_kinds(
+    gateway: RunningGateway, upstream: ScriptedUpstream, kind: str
+) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    assert (await house.post(Format.CHAT, headers={"content-type": kind})).status == 200
+    assert (await gateway.post(Format.CHAT, headers={"content-type": kind})).status == 200
     assert upstream.last_request.headers["content-type"] == "application/json"
 
 
@@ -132,10 +133,10 @@ async def test_accepted_kinds(house: RunningGateway, upstream: ScriptedUpstream,
     ],
     ids=repr,
 )
-async def test_other_kinds(house: RunningGateway, headers: dict[str, str]) -> None:
+async def test_other_kinds(gateway: RunningGateway, headers: dict[str, str]) -> None:
     body = gzip.compress(CHAT) if headers.get("content-encoding") == "gzip" else CHAT
     for spoken in Format:
-        answer = await house.post(spoken, body, headers=headers)
+        answer = await gateway.post(spoken, body, headers=headers)
         assert answer.status == 415
         assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
@@ -145,19 +146,19 @@ async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: For
     upstream.respond_with(fixture_reply(spoken))
     async with run_gateway(
         tmp_path, channels(upstream.address), server={"max_body": 4096}
-    ) as house:
+    ) as gateway:
         fits = request_body(spoken, metadata={"pad": "x" * 3000})
-        assert (await house.post(spoken, fits)).status == 200
+        assert (await gateway.post(spoken, fits)).status == 200
         large = orjson.dumps(request_body(spoken, metadata={"pad": "x" * 9000}))
 
         async def in_chunks() -> Any:
             for start in range(0, len(large), 1000):
                 yield large[start : start + 1000]
 
-        headers = {"authorization": f"Bearer {house.key}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json"}
         headers["anthropic-version"] = "2023-06-01"
         for data in (large, in_chunks()):
-            async with house.http.post(PATHS[spoken], data=data, headers=headers) as answer:
+            async with gateway.http.post(PATHS[spoken], data=data, headers=headers) as answer:
                 assert answer.status == 413
                 error = (await answer.json())["error"]
                 assert error["message"] == "Request entity too large"
@@ -170,14 +171,14 @@ async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: For
 
 
 async def test_more_than_the_framework_would_take_by_default(
-    house: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     body = request_body(Format.CHAT)
     body["messages"][0]["content"] = "x" * (3 * 2**20)
     written = orjson.dumps(body)
-    assert (await house.post(Format.CHAT, written)).status == 200
-    assert (await house.row()).bytes_in == len(written)
+    assert (await gateway.post(Format.CHAT, written)).status == 200
+    assert (await gateway.row()).bytes_in == len(written)
     assert upstream.last_request.json["messages"] == body["messages"]
 
 
@@ -187,18 +188,18 @@ def test_a_body_that_only_serves_to_stall_the_parser() -> None:
 
 
 async def test_bodies_in_flight_have_a_limit_together(
-    house: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.server.request_body, "MAX_IN_FLIGHT", 1000)
+    monkeypatch.setattr("gateway.server.request_body.MAX_IN_FLIGHT", 1000)
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3), fixture_reply("chat"))
     body = request_body(Format.CHAT) | {"user": "x" * 600}
-    first = asyncio.ensure_future(house.post(Format.CHAT, body))
+    first = asyncio.ensure_future(gateway.post(Format.CHAT, body))
     await upstream.wait_for_request(1)
-    refused = await house.post(Format.CHAT, body)
+    refused = await gateway.post(Format.CHAT, body)
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert (await first).status == 200
-    assert (await house.post(Format.CHAT, body)).status == 200
-    assert house.daemon.runtime.bytes_in_flight == 0
+    assert (await gateway.post(Format.CHAT, body)).status == 200
+    assert gateway.daemon.runtime.bytes_in_flight == 0
 
 
 async def test_a_long_text_of_commas_is_no_structure() -> None:

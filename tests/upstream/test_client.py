@@ -249,11 +249,11 @@ async def test_what_a_client_is_told_of_silence(
 ) -> None:
     upstream.respond_with(script)
     lines = [channel(Format.CHAT, upstream.address, timeouts=timeouts)]
-    async with run_gateway(tmp_path, lines) as house:
-        answer = await house.post(Format.CHAT, stream=streamed)
+    async with run_gateway(tmp_path, lines) as gateway:
+        answer = await gateway.post(Format.CHAT, stream=streamed)
         assert answer.status == 503
         assert (await answer.json())["error"]["code"] == "upstream_timeout"
-        assert (await house.row()).end_reason == "upstream_timeout"
+        assert (await gateway.row()).end_reason == "upstream_timeout"
         await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
@@ -262,11 +262,11 @@ async def test_what_a_client_is_told_of_a_line_that_breaks(
 ) -> None:
     async with run_gateway(
         tmp_path, [channel(Format.CHAT, f"http://127.0.0.1:{unused_tcp_port}")]
-    ) as house:
-        await _assert_told(house, 503, "server_is_overloaded")
+    ) as gateway:
+        await _assert_told(gateway, 503, "server_is_overloaded")
 
 
-async def _assert_told(house: RunningGateway, status: int, code: str) -> None:
-    answer = await house.post(Format.CHAT)
+async def _assert_told(gateway: RunningGateway, status: int, code: str) -> None:
+    answer = await gateway.post(Format.CHAT)
     assert answer.status == status
     assert (await answer.json())["error"]["code"] == code

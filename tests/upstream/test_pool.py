@@ -7,7 +7,6 @@ import socket
 
 import pytest
 
-import gateway.upstream.pool
 from gateway.core.events import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed
@@ -64,7 +63,7 @@ async def test_each_origin_has_its_own() -> None:
 
 
 async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0.1)
+    monkeypatch.setattr("gateway.upstream.pool.IDLE_TIMEOUT", 0.1)
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         first, _ = await asyncio.gather(*(ask(pool, upstream.origin, b"0.01") for _ in range(2)))
         assert upstream.open == 2
@@ -75,7 +74,7 @@ async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_in_use_keeps_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0.2)
+    monkeypatch.setattr("gateway.upstream.pool.IDLE_TIMEOUT", 0.2)
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         used = {await ask(pool, upstream.origin, b"0.1") for _ in range(6)}
         assert len(used) == 1
@@ -86,7 +85,7 @@ async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
 ) -> None:
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         first = await ask(pool, upstream.origin)
-        monkeypatch.setattr(gateway.upstream.pool, "IDLE_TIMEOUT", 0)
+        monkeypatch.setattr("gateway.upstream.pool.IDLE_TIMEOUT", 0)
         await asyncio.sleep(0.01)
         assert await ask(pool, upstream.origin) != first
         await wait_until(lambda: upstream.open == 1)
@@ -190,7 +189,7 @@ async def test_names_are_looked_up_once(names: Names, monkeypatch: pytest.Monkey
             await ask(pool, origin)
         assert names.asked == ["upstream.test"]
         assert upstream.connections == 3
-        monkeypatch.setattr(gateway.upstream.pool, "DNS_CACHE_SECONDS", -1)
+        monkeypatch.setattr("gateway.upstream.pool.DNS_CACHE_SECONDS", -1)
         await ask(pool, origin)
         assert names.asked == ["upstream.test"] * 2
 
@@ -206,7 +205,7 @@ async def test_a_failed_lookup_is_not_kept(names: Names) -> None:
 
 
 async def test_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.upstream.pool, "MAX_DNS_ENTRIES", 2)
+    monkeypatch.setattr("gateway.upstream.pool.MAX_DNS_ENTRIES", 2)
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for number in range(5):
             await ask(pool, upstream.origin._replace(host=f"upstream-{number}.test"))

@@ -11,6 +11,6 @@ from tests.support.gateway import RunningGateway
 
 
 @pytest.fixture
-async def visitor(house: RunningGateway) -> AsyncIterator[Visitor]:
-    async with signed_in_visitor(house) as visitor:
+async def visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
+    async with signed_in_visitor(gateway) as visitor:
         yield visitor

@@ -23,12 +23,12 @@ async def test_all_channels_are_there(visitor: Visitor) -> None:
 
 
 async def test_an_account_that_is_asked(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_stream(Format.CHAT), json_response(HOSTILE_TEXT.encode(), 500))
-    await house.post(Format.CHAT, stream=True)
-    await house.post(Format.CHAT)
-    await house.rows(2)
+    await gateway.post(Format.CHAT, stream=True)
+    await gateway.post(Format.CHAT)
+    await gateway.rows(2)
     shown = await visitor.get(PAGE)
     assert "beta-5.4 healthy" in shown.text
     assert "HTTP status 500" in shown.text
@@ -36,10 +36,10 @@ async def test_an_account_that_is_asked(
 
 
 async def test_a_spent_account_is_reset(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(json_response({"error": {"message": "bad key"}}, 401))
-    await house.post(Format.CHAT)
+    await gateway.post(Format.CHAT)
     shown = await visitor.get(PAGE)
     failed = shown.text.count("auth_failed")
     assert failed == 3
@@ -50,17 +50,17 @@ async def test_a_spent_account_is_reset(
 
 
 async def test_disabled_and_enabled(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     for spoken in Format:
         await visitor.post(f"{PAGE}/{spoken}-main/{ACCOUNT}/disable")
     shown = await visitor.get(PAGE)
     assert shown.text.count("Enable") == 3
-    assert (await house.post(Format.CHAT)).status == 503
+    assert (await gateway.post(Format.CHAT)).status == 503
     shown = await visitor.post(f"{ADDRESS}/enable")
     assert "may be asked again" in shown.text
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
 
 
 async def test_a_test_that_works_is_told_once(upstream: ScriptedUpstream, visitor: Visitor) -> None:

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-async def shown(simulated_house: RunningGateway) -> VisitedPage:
-    async with signed_in_visitor(simulated_house) as visitor:
+async def shown(simulated_gateway: RunningGateway) -> VisitedPage:
+    async with signed_in_visitor(simulated_gateway) as visitor:
         return await visitor.get("/console/connect")
 
 
@@ -41,45 +41,45 @@ async def _run(*command: str) -> str:
     return printed.decode()
 
 
-def _filled(shown: VisitedPage, id: str, house: RunningGateway) -> str:
+def _filled(shown: VisitedPage, id: str, gateway: RunningGateway) -> str:
     text = shown.inside(id)
     assert text is not None
-    assert house.address in text
-    return text.replace(KEY, house.key)
+    assert gateway.address in text
+    return text.replace(KEY, gateway.key)
 
 
 @pytest.mark.parametrize("spoken", ["chat", "messages", "responses"])
 async def test_the_commands_work_as_they_stand(
-    shown: VisitedPage, simulated_house: RunningGateway, spoken: str
+    shown: VisitedPage, simulated_gateway: RunningGateway, spoken: str
 ) -> None:
-    text = _filled(shown, f"{spoken}-curl", simulated_house)
+    text = _filled(shown, f"{spoken}-curl", simulated_gateway)
     printed = await _run("sh", "-c", text.replace("curl -sS", "curl -sS --fail-with-body"))
     assert "usage" in printed
 
 
 @pytest.mark.processes
 async def test_the_programs_work_as_they_stand(
-    shown: VisitedPage, simulated_house: RunningGateway
+    shown: VisitedPage, simulated_gateway: RunningGateway
 ) -> None:
     for spoken in ("chat", "messages", "responses"):
-        text = _filled(shown, f"{spoken}-python", simulated_house)
+        text = _filled(shown, f"{spoken}-python", simulated_gateway)
         assert (await _run(sys.executable, "-c", text)).strip()
 
 
 async def test_agents_get_the_address_that_they_want(
-    shown: VisitedPage, simulated_house: RunningGateway
+    shown: VisitedPage, simulated_gateway: RunningGateway
 ) -> None:
     config = tomllib.loads(shown.inside("responses-agent") or "")
     provider = config["model_providers"][config["model_provider"]]
-    assert provider["base_url"] == f"{simulated_house.address}/v1"
+    assert provider["base_url"] == f"{simulated_gateway.address}/v1"
     assert provider["wire_api"] == "responses"
     assert provider["env_key"] in (shown.inside("responses-agent-key") or "")
     environment = shown.inside("messages-agent") or ""
-    assert f"ANTHROPIC_BASE_URL='{simulated_house.address}'" in environment
+    assert f"ANTHROPIC_BASE_URL='{simulated_gateway.address}'" in environment
 
 
 async def test_no_key_stands_on_the_page(
-    shown: VisitedPage, simulated_house: RunningGateway
+    shown: VisitedPage, simulated_gateway: RunningGateway
 ) -> None:
     assert KEY in shown.text
     assert "sk-" not in shown.html
@@ -91,26 +91,26 @@ async def test_the_public_address_goes_first(tmp_path: Path) -> None:
     async with (
         run_gateway(
             tmp_path, channels("http://127.0.0.1:1"), server={"public_url": public}
-        ) as house,
-        signed_in_visitor(house) as visitor,
+        ) as gateway,
+        signed_in_visitor(gateway) as visitor,
     ):
         shown = await visitor.get("/console/connect")
         assert shown.inside("address-1") == f"{public}/v1"
         assert shown.inside("address-2") == public
-        assert str(urlsplit(house.address).port) not in shown.text
+        assert str(urlsplit(gateway.address).port) not in shown.text
 
 
 async def test_without_channels_no_model_is_named(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
+    async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
         assert '"MODEL"' in ((await visitor.get("/console/connect")).inside("chat-curl") or "")
 
 
 async def test_clients_that_call_a_wrong_address_are_counted(
-    visitor: Visitor, house: RunningGateway
+    visitor: Visitor, gateway: RunningGateway
 ) -> None:
     assert "None since the gateway started." in (await visitor.get("/console/connect")).text
     for _ in range(2):
-        await house.http.post("/v1/v1/messages", headers={"user-agent": "<b>agent/1.2"})
+        await gateway.http.post("/v1/v1/messages", headers={"user-agent": "<b>agent/1.2"})
     shown = await visitor.get("/console/connect")
     assert "/v1/v1/ <b>agent 2" in shown.text
     assert "<b>" not in shown.html

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 async def test_made_with_all_terms_and_used(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     shown = await visitor.post(
         "/console/groups-new",
@@ -29,7 +29,7 @@ async def test_made_with_all_terms_and_used(
         user_agent_mode="observe",
     )
     assert shown.path == "/console/groups/team.1"
-    group = house.operations.get_group("team.1")
+    group = gateway.operations.get_group("team.1")
     assert group.patterns == ("beta-*", "nothing-*")
     assert (group.multiplier, group.user_agent_mode) == ("0.5", UserAgentMode.OBSERVE)
     assert group.limits.budget_month == 5 * 10**12
@@ -41,17 +41,17 @@ async def test_made_with_all_terms_and_used(
     made = await visitor.post("/console/tokens/new", name="member", group="team.1")
     key = made.inside("key")
     upstream.respond_with(fixture_reply("chat"))
-    assert (await house.post(Format.CHAT, key=key)).status == 200
-    assert (await house.post(Format.MESSAGES, key=key)).status == 503
+    assert (await gateway.post(Format.CHAT, key=key)).status == 200
+    assert (await gateway.post(Format.MESSAGES, key=key)).status == 503
 
 
 async def test_a_change_binds_on_the_next_request(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    key = await house.key_for_models("beta-*")
-    (group,) = [each for each in house.operations.list_groups() if each.name != "default"]
+    key = await gateway.key_for_models("beta-*")
+    (group,) = [each for each in gateway.operations.list_groups() if each.name != "default"]
     upstream.respond_with(fixture_reply("messages"))
-    assert (await house.post(Format.MESSAGES, key=key)).status == 503
+    assert (await gateway.post(Format.MESSAGES, key=key)).status == 503
     path = f"/console/groups/{group.name}"
     form = await visitor.get(f"{path}/edit")
     assert form.value("patterns") == "beta-*"
@@ -60,14 +60,14 @@ async def test_a_change_binds_on_the_next_request(
     )
     assert "is changed" in shown.text
     assert ALPHA in shown.text
-    assert (await house.post(Format.MESSAGES, key=key)).status == 200
+    assert (await gateway.post(Format.MESSAGES, key=key)).status == 200
     same = await visitor.post(
         f"{path}/edit", patterns="family:alpha", multiplier="1", user_agent_mode="enforce"
     )
     assert "Nothing was changed." in same.text
 
 
-async def test_what_is_wrong_is_told(visitor: Visitor, house: RunningGateway) -> None:
+async def test_what_is_wrong_is_told(visitor: Visitor, gateway: RunningGateway) -> None:
     shown = await visitor.post(
         "/console/groups-new",
         name="with blanks",
@@ -82,11 +82,11 @@ async def test_what_is_wrong_is_told(visitor: Visitor, house: RunningGateway) ->
     taken = await visitor.post("/console/groups-new", name="default", patterns="*", multiplier="1")
     assert taken.status == 422
     assert "Group default already exists." in taken.text
-    assert len(house.operations.list_groups()) == 1
+    assert len(gateway.operations.list_groups()) == 1
 
 
-async def test_removed_only_when_no_key_names_it(visitor: Visitor, house: RunningGateway) -> None:
-    await house.operations.create_group("lonely", ("*",))
+async def test_removed_only_when_no_key_names_it(visitor: Visitor, gateway: RunningGateway) -> None:
+    await gateway.operations.create_group("lonely", ("*",))
     asked = await visitor.get("/console/groups/lonely/remove")
     assert "No key names it" in asked.text
     removed = await visitor.post("/console/groups/lonely/remove")
@@ -96,14 +96,14 @@ async def test_removed_only_when_no_key_names_it(visitor: Visitor, house: Runnin
     asked = await visitor.get("/console/groups/default/remove")
     assert "cannot be removed yet" in asked.text
     assert (await visitor.post("/console/groups/default/remove")).status == 409
-    assert house.operations.get_group("default")
+    assert gateway.operations.get_group("default")
 
 
 async def test_any_name_that_a_group_may_have_has_its_pages(
-    visitor: Visitor, house: RunningGateway
+    visitor: Visitor, gateway: RunningGateway
 ) -> None:
     for name in ("new", "edit", "Größe", "a.b-c"):
-        await house.operations.create_group(name, ("*",))
+        await gateway.operations.create_group(name, ("*",))
         listed = await visitor.get("/console/groups")
         assert name in listed.text
         for page in ("", "/edit", "/remove"):
@@ -112,7 +112,7 @@ async def test_any_name_that_a_group_may_have_has_its_pages(
 
 
 async def test_models_that_no_channel_has(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
+    async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
         shown = await visitor.get("/console/groups/default")
         assert f"{ALPHA} no channel has it" in shown.text
         assert "none" in (await visitor.get("/console/groups")).text

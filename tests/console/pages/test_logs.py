@@ -35,18 +35,18 @@ def link(html: str, words: str) -> str | None:
 
 
 async def ask(
-    house: RunningGateway, upstream: ScriptedUpstream, times: int = 1, **fields: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, times: int = 1, **fields: str
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     for _ in range(times):
-        assert (await house.post(Format.CHAT, **fields)).status == 200
+        assert (await gateway.post(Format.CHAT, **fields)).status == 200
 
 
 async def fail(
-    house: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400
+    gateway: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400
 ) -> None:
     upstream.respond_with(json_response(said.encode(), status))
-    assert (await house.post(Format.CHAT)).status == status
+    assert (await gateway.post(Format.CHAT)).status == status
 
 
 async def test_nothing_has_come(visitor: Visitor) -> None:
@@ -56,11 +56,11 @@ async def test_nothing_has_come(visitor: Visitor) -> None:
 
 
 async def test_a_row_tells_what_happened(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await ask(house, upstream)
-    await fail(house, upstream, "too many cooks")
-    older, newer = await house.rows(2)
+    await ask(gateway, upstream)
+    await fail(gateway, upstream, "too many cooks")
+    older, newer = await gateway.rows(2)
     shown = await visitor.get(LOGS)
     assert ids(shown.html) == [newer.id, older.id]
     for words in ("tests", BETA, "chat-main", "error", "400", "too many cooks"):
@@ -69,13 +69,13 @@ async def test_a_row_tells_what_happened(
 
 
 async def test_what_is_looked_for_is_found(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await ask(house, upstream)
-    await ask(house, upstream, model=ALPHA)
-    await fail(house, upstream, "Too Many cooks")
-    await house.post(Format.CHAT, model="nobody-has-it")
-    beta, alpha, failed, refused = await house.rows(4)
+    await ask(gateway, upstream)
+    await ask(gateway, upstream, model=ALPHA)
+    await fail(gateway, upstream, "Too Many cooks")
+    await gateway.post(Format.CHAT, model="nobody-has-it")
+    beta, alpha, failed, refused = await gateway.rows(4)
     searches = {
         f"model={ALPHA}": [alpha],
         "model=nobody-has-it": [refused],
@@ -86,7 +86,7 @@ async def test_what_is_looked_for_is_found(
         "code=model_not_found": [refused],
         f"id={beta.id}": [beta],
         "key=tests": [refused, failed, alpha, beta],
-        f"key={house.token.id}&status=2xx": [alpha, beta],
+        f"key={gateway.token.id}&status=2xx": [alpha, beta],
         "channel=chat-main&group=default": [failed, alpha, beta],
         "channel=messages-main": [],
         "since=1h": [refused, failed, alpha, beta],
@@ -131,18 +131,18 @@ async def test_what_cannot_be_read_is_told_beside_its_field(
 
 
 async def test_a_name_that_several_keys_have_is_no_answer(
-    house: RunningGateway, visitor: Visitor
+    gateway: RunningGateway, visitor: Visitor
 ) -> None:
-    twins = [(await house.operations.create_key("twin", "default"))[0].id for _ in range(2)]
+    twins = [(await gateway.operations.create_key("twin", "default"))[0].id for _ in range(2)]
     shown = await visitor.get(f"{LOGS}?key=twin")
     assert f"Several keys have this name: {', '.join(twins)}." in shown.text
 
 
 async def test_pages_lead_through_all_rows_and_back(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await ask(house, upstream, 120)
-    rows = [row.id for row in reversed(await house.rows(100))]
+    await ask(gateway, upstream, 120)
+    rows = [row.id for row in reversed(await gateway.rows(100))]
     seen: list[list[str]] = []
     path: str | None = f"{LOGS}?model={BETA}"
     while path:
@@ -163,11 +163,11 @@ async def test_pages_lead_through_all_rows_and_back(
 
 
 async def test_what_upstreams_say_is_text(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await fail(house, upstream, HOSTILE_TEXT)
-    await house.post(Format.CHAT, model="<b>\u202ename")
-    await house.rows(2)
+    await fail(gateway, upstream, HOSTILE_TEXT)
+    await gateway.post(Format.CHAT, model="<b>\u202ename")
+    await gateway.rows(2)
     for path in (LOGS, f"{LOGS}/tail"):
         shown = await visitor.get(path)
         assert "<script>alert(1)</script>" in shown.text
@@ -176,19 +176,19 @@ async def test_what_upstreams_say_is_text(
 
 
 async def test_a_megabyte_is_cut(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await fail(house, upstream, "x" * 1_000_000)
-    row = await house.row()
+    await fail(gateway, upstream, "x" * 1_000_000)
+    row = await gateway.row()
     assert len((await visitor.get(LOGS)).html) < 40_000
     assert len((await visitor.get(f"{LOGS}/{row.id}")).html) < 40_000
 
 
 async def test_rows_arrive_and_end(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await ask(house, upstream)
-    first = await house.row()
+    await ask(gateway, upstream)
+    first = await gateway.row()
     shown = await visitor.get(f"{LOGS}?model={BETA}")
     tail = re.search(r'data-tail="([^"]*)" data-feed="[^"]*" data-newest="([^"]*)"', shown.html)
     assert tail is not None
@@ -197,7 +197,7 @@ async def test_rows_arrive_and_end(
 
     frames = by_frame(fixture_stream(Format.CHAT))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
-    running = asyncio.ensure_future(house.post(Format.CHAT, stream=True))
+    running = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
     try:
         await upstream.wait_for_request(2)
         async with asyncio.timeout(5):
@@ -217,11 +217,11 @@ async def test_rows_arrive_and_end(
 
 
 async def test_the_export_has_the_rows_that_are_looked_for(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await ask(house, upstream)
-    await ask(house, upstream, model=ALPHA)
-    _, alpha = await house.rows(2)
+    await ask(gateway, upstream)
+    await ask(gateway, upstream, model=ALPHA)
+    _, alpha = await gateway.rows(2)
     shown = await visitor.get(f"{LOGS}?model={ALPHA}&since=1h&key=tests")
     for words in ("Export CSV", "Export JSON lines"):
         address = link(shown.html, words)

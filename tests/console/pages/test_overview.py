@@ -34,13 +34,13 @@ async def test_nothing_has_happened(visitor: Visitor) -> None:
 
 
 async def test_figures_of_what_happened(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     for model in (BETA, BETA, ALPHA):
-        await house.post(Format.CHAT, model=model)
-    await house.post(Format.CHAT, model="<b>nobody</b>")
-    rows = await house.rows(4)
+        await gateway.post(Format.CHAT, model=model)
+    await gateway.post(Format.CHAT, model="<b>nobody</b>")
+    rows = await gateway.rows(4)
     shown = await visitor.get(f"{PAGE}?range=7d")
     assert figure(shown.html, "Requests") == "4"
     assert figure(shown.html, "Failed") == "1"
@@ -53,12 +53,12 @@ async def test_figures_of_what_happened(
 
 
 async def test_what_is_counted_leads_to_its_rows(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    await house.post(Format.CHAT, model=ALPHA)
-    await house.post(Format.CHAT, model="nobody-has-it")
-    served, refused = await house.rows(2)
+    await gateway.post(Format.CHAT, model=ALPHA)
+    await gateway.post(Format.CHAT, model="nobody-has-it")
+    served, refused = await gateway.rows(2)
     shown = await visitor.get(PAGE)
     both = {served.id, refused.id}
     for words, ids in {"tests": both, ALPHA: {served.id}, "model_not_found": {refused.id}}.items():
@@ -69,11 +69,11 @@ async def test_what_is_counted_leads_to_its_rows(
 
 
 async def test_charts_are_images_with_a_policy_of_their_own(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    await house.post(Format.CHAT)
-    await house.rows()
+    await gateway.post(Format.CHAT)
+    await gateway.rows()
     shown = await visitor.get(PAGE)
     images = [unescape(each) for each in re.findall(r'<img src="([^"]*)"', shown.html)]
     assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS]
@@ -106,7 +106,7 @@ async def test_a_chart_that_there_is_not(visitor: Visitor) -> None:
 
 
 async def test_the_channels_health(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await visitor.post("/console/channels/chat-main/account-of-the-house/disable")
     shown = await visitor.get(PAGE)
@@ -115,7 +115,7 @@ async def test_the_channels_health(
 
 
 async def test_a_gateway_without_channels(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, []) as house, signed_in_visitor(house) as visitor:
+    async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
         for path in (PAGE, "/console/channels"):
             shown = await visitor.get(path)
             assert "The configuration names no channels" in shown.text

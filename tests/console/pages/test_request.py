@@ -13,11 +13,11 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply, json_respons
 
 
 async def test_a_story_with_every_field(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    await house.post(Format.CHAT)
-    row = await house.row()
+    await gateway.post(Format.CHAT)
+    row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert shown.status == 200
     for words in (
@@ -36,11 +36,11 @@ async def test_a_story_with_every_field(
 
 
 async def test_the_upstreams_own_words(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(json_response(HOSTILE_TEXT.encode(), 500))
-    assert (await house.post(Format.CHAT)).status == 503
-    row = await house.row()
+    assert (await gateway.post(Format.CHAT)).status == 503
+    row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert "1. chat-main/account-of-the-house answered 500" in shown.text
     assert "on an attempt that failed of chat-main/account-of-the-house" in shown.text
@@ -48,28 +48,28 @@ async def test_the_upstreams_own_words(
     assert is_harmless(shown.html)
 
 
-async def test_what_clients_send_is_text(house: RunningGateway, visitor: Visitor) -> None:
+async def test_what_clients_send_is_text(gateway: RunningGateway, visitor: Visitor) -> None:
     agent = "<script>alert(1)</script>\u202e"
-    await house.post(Format.CHAT, model="<b>no\x1b[31m", headers={"user-agent": agent})
-    row = await house.row()
+    await gateway.post(Format.CHAT, model="<b>no\x1b[31m", headers={"user-agent": agent})
+    row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert "<b>no\\x1b[31m" in shown.text
     assert is_harmless(shown.html)
 
 
 async def test_what_was_dropped_between_formats(
-    house: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    only_chat = await house.key_for_models("beta-*")
+    only_chat = await gateway.key_for_models("beta-*")
     body = {"model": "beta-5.4", "max_tokens": 9, "top_k": 5}
-    await house.post(
+    await gateway.post(
         Format.MESSAGES,
         messages=[{"role": "user", "content": "Hello"}],
         key=only_chat,
         **body,
     )
-    row = await house.row()
+    row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert ("Dropped in translation" in shown.text) == bool(row.dropped)
 
@@ -81,9 +81,9 @@ async def test_an_address_of_nobody(visitor: Visitor) -> None:
         assert is_harmless(shown.html)
 
 
-async def test_a_request_that_was_refused(house: RunningGateway, visitor: Visitor) -> None:
-    await house.post(Format.MESSAGES, model="no-such-model")
-    row = await house.row()
+async def test_a_request_that_was_refused(gateway: RunningGateway, visitor: Visitor) -> None:
+    await gateway.post(Format.MESSAGES, model="no-such-model")
+    row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
     assert "No upstream was called." in shown.text
     assert ALPHA not in shown.text

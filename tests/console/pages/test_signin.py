@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientResponse
 
-import gateway.admin.sessions
 from gateway.console.login_throttle import MAX_PER_ADDRESS, MAX_TOTAL
 from tests.console.browser import PASSWORD, Browser, open_browser
 from tests.support.gateway import RunningGateway, run_gateway
@@ -25,8 +24,8 @@ def cookie(answer: ClientResponse) -> tuple[str, str, set[str]]:
     return name, value, set(rest)
 
 
-async def test_without_a_password_the_page_says_how_to_set_one(house: RunningGateway) -> None:
-    async with open_browser(house) as browser:
+async def test_without_a_password_the_page_says_how_to_set_one(gateway: RunningGateway) -> None:
+    async with open_browser(gateway) as browser:
         page = await browser.page("/console/sign-in")
         assert "gateway admin password" in page
         assert "<input" not in page
@@ -62,10 +61,10 @@ async def test_a_wrong_password_opens_nothing(stranger: Browser) -> None:
 
 async def test_where_tls_is_declared_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
     async with (
-        run_gateway(tmp_path, [], server={"public_url": PUBLIC}) as house,
-        open_browser(house, host="gateway.example.org") as browser,
+        run_gateway(tmp_path, [], server={"public_url": PUBLIC}) as gateway,
+        open_browser(gateway, host="gateway.example.org") as browser,
     ):
-        await house.daemon.console.sessions.set_password(PASSWORD)
+        await gateway.daemon.console.sessions.set_password(PASSWORD)
         answer = await browser.sign_in()
         name, value, attributes = cookie(answer)
         assert name == "__Host-session"
@@ -75,7 +74,7 @@ async def test_where_tls_is_declared_the_cookie_is_for_tls_alone(tmp_path: Path)
         assert (await browser.get("/console/nowhere", cookie=f"session={value}")).status == 303
 
 
-async def test_an_open_line_is_no_way_in(house: RunningGateway, stranger: Browser) -> None:
+async def test_an_open_line_is_no_way_in(gateway: RunningGateway, stranger: Browser) -> None:
     """The right password too is refused, without a look at it, and the page says what to do."""
     for host in ("gateway.example.org", "192.0.2.1:8080"):
         page = await stranger.get("/console/sign-in", host=host)
@@ -87,19 +86,19 @@ async def test_an_open_line_is_no_way_in(house: RunningGateway, stranger: Browse
         )
         assert answer.status == 403
         assert "set-cookie" not in answer.headers
-    assert house.daemon.console.sessions.active() == []
+    assert gateway.daemon.console.sessions.active() == []
 
 
 async def test_every_time_a_new_id_and_the_old_one_is_over(
-    house: RunningGateway, stranger: Browser
+    gateway: RunningGateway, stranger: Browser
 ) -> None:
     seen = []
     for _ in range(3):
         _, value, _ = cookie(await stranger.sign_in())
         seen.append(value)
     assert len(set(seen)) == 3
-    assert len(house.daemon.console.sessions.active()) == 1
-    async with open_browser(house) as other:  # who has no cookies of its own
+    assert len(gateway.daemon.console.sessions.active()) == 1
+    async with open_browser(gateway) as other:  # who has no cookies of its own
         statuses = [
             (await other.get("/console/nowhere", cookie=f"session={id_}")).status for id_ in seen
         ]
@@ -117,10 +116,10 @@ async def test_an_id_from_elsewhere_never_becomes_a_session(stranger: Browser) -
     assert cookie(answer)[1] != planted
 
 
-async def test_a_new_password_ends_every_session(house: RunningGateway, browser: Browser) -> None:
-    async with open_browser(house) as other:
+async def test_a_new_password_ends_every_session(gateway: RunningGateway, browser: Browser) -> None:
+    async with open_browser(gateway) as other:
         await other.sign_in()
-        assert await house.daemon.console.sessions.set_password("another password") == 2
+        assert await gateway.daemon.console.sessions.set_password("another password") == 2
         for each in (browser, other):
             assert (await each.get("/console/nowhere")).status == 303
         assert (await other.sign_in()).status == 403
@@ -181,7 +180,10 @@ async def test_who_signs_in_has_all_tries_again(stranger: Browser) -> None:
 
 async def test_behind_a_proxy_tries_are_counted_by_client_and_in_all(tmp_path: Path) -> None:
     server = {"public_url": PUBLIC, "trusted_proxies": ["127.0.0.1/32"]}
-    async with run_gateway(tmp_path, [], server=server) as house, open_browser(house) as browser:
+    async with (
+        run_gateway(tmp_path, [], server=server) as gateway,
+        open_browser(gateway) as browser,
+    ):
 
         async def knock(client: str) -> int:
             headers = {"x-forwarded-for": f"6.6.6.6, {client}", "Sec-Fetch-Site": "same-origin"}
@@ -197,10 +199,10 @@ async def test_behind_a_proxy_tries_are_counted_by_client_and_in_all(tmp_path: P
 
 
 async def test_the_time_does_not_tell_whether_there_is_a_password(
-    house: RunningGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is hashed in either case, which takes 30 ms at least."""
-    monkeypatch.setattr(gateway.admin.sessions, "_N", 2**15)
+    monkeypatch.setattr("gateway.admin.sessions._N", 2**15)
 
     async def took(browser: Browser) -> float:
         loop = asyncio.get_running_loop()
@@ -208,15 +210,15 @@ async def test_the_time_does_not_tell_whether_there_is_a_password(
         assert (await browser.sign_in("wrong")).status == 403
         return loop.time() - begun
 
-    async with open_browser(house) as browser:
+    async with open_browser(gateway) as browser:
         none = await took(browser)
-        await house.daemon.console.sessions.set_password(PASSWORD)
+        await gateway.daemon.console.sessions.set_password(PASSWORD)
         wrong = await took(browser)
     assert min(none, wrong) > 0.02
 
 
-async def test_a_browser_is_led_from_the_root(house: RunningGateway) -> None:
-    async with open_browser(house) as browser:
+async def test_a_browser_is_led_from_the_root(gateway: RunningGateway) -> None:
+    async with open_browser(gateway) as browser:
         answer = await browser.get("/", accept="text/html,application/xhtml+xml,*/*;q=0.8")
         assert (answer.status, answer.headers["location"]) == (303, "/console")
         client = await browser.get("/", accept="*/*")

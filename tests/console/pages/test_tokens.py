@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 async def test_a_key_is_shown_once_and_opens_the_gateway(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     made = await visitor.post("/console/tokens/new", name="alice", group="default")
     key = made.inside("key")
@@ -29,11 +29,11 @@ async def test_a_key_is_shown_once_and_opens_the_gateway(
     assert again.inside("key") is None
     assert key not in again.html
     upstream.respond_with(fixture_reply("chat"))
-    answer = await house.post(Format.CHAT, key=key)
+    answer = await gateway.post(Format.CHAT, key=key)
     assert answer.status == 200
 
 
-async def test_every_term_can_be_said(visitor: Visitor, house: RunningGateway) -> None:
+async def test_every_term_can_be_said(visitor: Visitor, gateway: RunningGateway) -> None:
     made = await visitor.post(
         "/console/tokens/new",
         name="bob",
@@ -51,7 +51,7 @@ async def test_every_term_can_be_said(visitor: Visitor, house: RunningGateway) -
         budget_month="none",
         probe="yes",
     )
-    token = await house.operations.get_key(made.path.rpartition("/")[2])
+    token = await gateway.operations.get_key(made.path.rpartition("/")[2])
     assert token.note == "laptop"
     assert token.expires_at == 7229174400_000_000
     assert token.models == ("beta-*", "family:alpha")
@@ -67,9 +67,9 @@ async def test_every_term_can_be_said(visitor: Visitor, house: RunningGateway) -
 
 
 async def test_what_is_wrong_stands_beside_what_was_typed(
-    visitor: Visitor, house: RunningGateway
+    visitor: Visitor, gateway: RunningGateway
 ) -> None:
-    before = len(await house.operations.list_keys())
+    before = len(await gateway.operations.list_keys())
     shown = await visitor.post(
         "/console/tokens/new",
         name="  carol  ",
@@ -87,7 +87,7 @@ async def test_what_is_wrong_stands_beside_what_was_typed(
     assert "Must be units such as 5M" in shown.text
     assert "3 fields have a mistake" in shown.text
     assert shown.html.count('aria-invalid="true"') == 3
-    assert len(await house.operations.list_keys()) == before
+    assert len(await gateway.operations.list_keys()) == before
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,10 @@ async def test_what_the_desk_refuses_stands_there_too(
     assert words in (shown.inside(f"{name}-wrong") or "")
 
 
-async def test_only_what_is_typed_anew_is_changed(visitor: Visitor, house: RunningGateway) -> None:
-    token, _ = await house.operations.create_key(
+async def test_only_what_is_typed_anew_is_changed(
+    visitor: Visitor, gateway: RunningGateway
+) -> None:
+    token, _ = await gateway.operations.create_key(
         "dora", "default", expires_at=7229174400_123_456, note="keep me", limits={"budget": 7}
     )
     path = f"/console/tokens/{token.id}/edit"
@@ -118,18 +120,20 @@ async def test_only_what_is_typed_anew_is_changed(visitor: Visitor, house: Runni
     }
     same = await visitor.post(path, **fields, group="default")
     assert "Nothing was changed." in same.text
-    assert await house.operations.get_key(token.id) == token
+    assert await gateway.operations.get_key(token.id) == token
 
     changed = await visitor.post(path, **fields | {"name": "dora 2", "note": ""}, group="default")
     assert "dora 2 is changed." in changed.text
-    now = await house.operations.get_key(token.id)
+    now = await gateway.operations.get_key(token.id)
     assert (now.name, now.note) == ("dora 2", None)
     assert (now.expires_at, now.limits) == (token.expires_at, token.limits)
 
 
-async def test_an_expired_key_can_still_be_renamed(visitor: Visitor, house: RunningGateway) -> None:
-    token, _ = await house.operations.create_key(
-        "brief", "default", expires_at=house.daemon.console.now() + 60_000
+async def test_an_expired_key_can_still_be_renamed(
+    visitor: Visitor, gateway: RunningGateway
+) -> None:
+    token, _ = await gateway.operations.create_key(
+        "brief", "default", expires_at=gateway.daemon.console.now() + 60_000
     )
     await asyncio.sleep(0.1)
     assert "expired" in (await visitor.get(f"/console/tokens/{token.id}")).text
@@ -141,38 +145,38 @@ async def test_an_expired_key_can_still_be_renamed(visitor: Visitor, house: Runn
 
 
 async def test_disabled_enabled_revoked(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    path = f"/console/tokens/{house.token.id}"
+    path = f"/console/tokens/{gateway.token.id}"
     upstream.respond_with(fixture_reply("chat"))
 
     shown = await visitor.post(f"{path}/disable")
     assert "is disabled" in shown.text
-    assert (await house.post(Format.CHAT)).status == 401
+    assert (await gateway.post(Format.CHAT)).status == 401
 
     shown = await visitor.post(f"{path}/enable")
     assert "is enabled" in shown.text
-    assert (await house.post(Format.CHAT)).status == 200
+    assert (await gateway.post(Format.CHAT)).status == 200
 
     asked = await visitor.get(f"{path}/revoke")
     assert "This is for good" in asked.text
-    assert (await house.operations.get_key(house.token.id)).state is TokenState.ACTIVE
+    assert (await gateway.operations.get_key(gateway.token.id)).state is TokenState.ACTIVE
     shown = await visitor.post(f"{path}/revoke")
     assert "is revoked" in shown.text
-    assert (await house.post(Format.CHAT)).status == 401
+    assert (await gateway.post(Format.CHAT)).status == 401
     assert "Rotate" not in shown.text
 
     listed = await visitor.get("/console/tokens")
-    assert house.token.id not in listed.html
+    assert gateway.token.id not in listed.html
     assert "Show 1 revoked" in listed.text
-    assert house.token.id in (await visitor.get("/console/tokens?revoked=")).html
+    assert gateway.token.id in (await visitor.get("/console/tokens?revoked=")).html
     assert (await visitor.post(f"{path}/enable")).status == 409
 
 
 async def test_rotation_with_an_overlap(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    path = f"/console/tokens/{house.token.id}"
+    path = f"/console/tokens/{gateway.token.id}"
     upstream.respond_with(fixture_reply("chat"))
     wrong = await visitor.post(f"{path}/rotate", overlap="a while")
     assert wrong.status == 422
@@ -183,38 +187,38 @@ async def test_rotation_with_an_overlap(
     key = shown.inside("key")
     assert key is not None
     assert "still works until" in shown.text
-    for each in (house.key, key):
-        assert (await house.post(Format.CHAT, key=each)).status == 200
+    for each in (gateway.key, key):
+        assert (await gateway.post(Format.CHAT, key=each)).status == 200
 
     ended = (await visitor.post(f"{path}/rotate", overlap="0")).inside("key")
-    assert (await house.post(Format.CHAT, key=key)).status == 401
-    assert (await house.post(Format.CHAT, key=ended)).status == 200
+    assert (await gateway.post(Format.CHAT, key=key)).status == 401
+    assert (await gateway.post(Format.CHAT, key=ended)).status == 200
 
 
-async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, house: RunningGateway) -> None:
+async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, gateway: RunningGateway) -> None:
     made = await visitor.http.post(
         "/console/tokens/new",
         data={"name": "eve", "group": "default"},
         headers={"Sec-Fetch-Site": "same-origin"},
         allow_redirects=False,
     )
-    other = await visitor.get(f"/console/tokens/{house.token.id}")
+    other = await visitor.get(f"/console/tokens/{gateway.token.id}")
     assert other.inside("key") is None
     assert (await visitor.get(made.headers["location"])).inside("key") is not None
 
 
 async def test_usage_by_day_and_model_and_budgets(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    await house.operations.update_key(
-        house.token.id, limits={"budget": 10**9, "budget_month": 10**15}
+    await gateway.operations.update_key(
+        gateway.token.id, limits={"budget": 10**9, "budget_month": 10**15}
     )
     upstream.respond_with(fixture_reply("messages"))
-    await house.post(Format.MESSAGES)
-    row = await house.row()
+    await gateway.post(Format.MESSAGES)
+    row = await gateway.row()
     assert row.cost_micro
 
-    path = f"/console/tokens/{house.token.id}"
+    path = f"/console/tokens/{gateway.token.id}"
     shown = await visitor.get(path)
     assert ALPHA in shown.text
     assert f"The last {DAYS} days" in shown.text
@@ -230,10 +234,10 @@ async def test_usage_by_day_and_model_and_budgets(
 
 
 async def test_hostile_words_are_text(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-    token, _ = await house.operations.create_key(hostile, "default", note=hostile)
+    token, _ = await gateway.operations.create_key(hostile, "default", note=hostile)
     path = f"/console/tokens/{token.id}"
     for page in ("", "/edit", "/rotate", "/revoke"):
         shown = await visitor.get(path + page)
@@ -244,16 +248,16 @@ async def test_hostile_words_are_text(
 
 
 async def test_who_came_from_elsewhere_is_told_of(
-    visitor: Visitor, house: RunningGateway, upstream: ScriptedUpstream
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({}, status=400))
     for agent in ("curl/8", "agent<b>\u202e/1"):
-        await house.post(Format.CHAT, headers={"user-agent": agent})
+        await gateway.post(Format.CHAT, headers={"user-agent": agent})
     async with asyncio.timeout(5):
-        while not (await house.operations.get_key(house.token.id)).changed:
+        while not (await gateway.operations.get_key(gateway.token.id)).changed:
             await asyncio.sleep(0.01)
     assert "! changed" in (await visitor.get("/console/tokens")).text
-    shown = await visitor.get(f"/console/tokens/{house.token.id}")
+    shown = await visitor.get(f"/console/tokens/{gateway.token.id}")
     assert "stolen" in shown.text
     assert "<b>" not in shown.html
     assert "\u202e" not in shown.html
@@ -266,11 +270,11 @@ async def test_an_unknown_key_has_no_page(visitor: Visitor, page: str) -> None:
 
 
 async def test_many_keys_have_pages_and_can_be_looked_for(
-    visitor: Visitor, house: RunningGateway
+    visitor: Visitor, gateway: RunningGateway
 ) -> None:
     assert 'type="search"' not in (await visitor.get("/console/tokens")).html
     names = [f"key {number:03}" for number in range(150)]
-    await house.operations.import_keys([ImportedKeyForm(name=name) for name in names])
+    await gateway.operations.import_keys([ImportedKeyForm(name=name) for name in names])
     first = await visitor.get("/console/tokens")
     assert "key 099" in first.text
     assert "key 100" not in first.text

@@ -1,5 +1,5 @@
-"""A house in which one request can be broken off at any await of its handler, and what must be true
-of it afterwards.
+"""A gateway in which one request can be broken off at any await of its handler, and what must be
+true of it afterwards.
 
 It must not know which moments are tried.
 """
@@ -130,7 +130,7 @@ class Request:
 class Stage:
     """`cost` is that of all requests so far, in micro-units."""
 
-    house: RunningGateway
+    gateway: RunningGateway
     upstream: ScriptedUpstream
     at: At = lambda *_: None
     request: Request | None = None
@@ -138,7 +138,7 @@ class Stage:
 
     def watch(self) -> None:
         """Every connection from now on; the kernel holds little of what is written to it."""
-        door = self.house.daemon.listener
+        door = self.gateway.daemon.listener
         server, listener = door._runner.server, door._server
         assert server is not None
         assert listener is not None
@@ -160,13 +160,13 @@ class Stage:
     @asynccontextmanager
     async def asked(self, scene: Scene) -> AsyncIterator[Request]:
         """A request under way; when the block ends, so has the request."""
-        house, runtime = self.house, self.house.daemon.runtime
+        gateway, runtime = self.gateway, self.gateway.daemon.runtime
         runtime.health, runtime.retry_budget = Health(), RetryBudget()
         self.upstream.respond_with(*scene.scripts)
-        token, key = await house.operations.create_key("broken", GROUP, limits={"concurrent": 1})
+        token, key = await gateway.operations.create_key("broken", GROUP, limits={"concurrent": 1})
         if scene.queued:
             self._keep_busy(token)
-        client = await RawClient.connect(house.address, room=_NARROW if scene.late else 0)
+        client = await RawClient.connect(gateway.address, room=_NARROW if scene.late else 0)
         request = self.request = Request(token, client)
         reading = asyncio.ensure_future(request.take_late()) if scene.late else None
         try:
@@ -181,7 +181,7 @@ class Stage:
             client.close()
 
     def _keep_busy(self, token: Token) -> None:
-        runtime, loop = self.house.daemon.runtime, asyncio.get_running_loop()
+        runtime, loop = self.gateway.daemon.runtime, asyncio.get_running_loop()
         holders = runtime.permit(token).holders
         lease = runtime.quota.acquire(holders, now=loop.time(), at=runtime.now(), tokens=1, micro=1)
         loop.call_later(WHILE, runtime.queue.settle, lease, 0, 0)
@@ -189,13 +189,13 @@ class Stage:
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
         await self._settled(token)
-        (row,) = await self.house.operations.list_requests(LogFilter(token_id=token.id))
+        (row,) = await self.gateway.operations.list_requests(LogFilter(token_id=token.id))
         assert row.state is not ExchangeState.RUNNING
         assert row.cost_micro == MULTIPLIER * MICRO_PER_UNIT * (
             row.input_tokens + row.output_tokens
         )
         assert (row.cost_micro > 0) is (row.usage_source != "none")
-        runtime = self.house.daemon.runtime
+        runtime = self.gateway.daemon.runtime
         purse, now = runtime.quota.budget(HolderKind.KEY, token.id), runtime.now()
         assert spent(purse, now) == (row.cost_micro,) * 3
         self.cost += row.cost_micro
@@ -203,7 +203,7 @@ class Stage:
         return row
 
     async def _settled(self, token: Token) -> None:
-        runtime = self.house.daemon.runtime
+        runtime = self.gateway.daemon.runtime
         with suppress(TimeoutError):
             async with asyncio.timeout(SLACK):
                 while runtime.recorder.backlog or self._left(token) != _NOTHING:
@@ -212,10 +212,10 @@ class Stage:
 
     def _left(self, token: Token) -> tuple[Any, ...]:
         """What is still taken by requests."""
-        runtime = self.house.daemon.runtime
+        runtime = self.gateway.daemon.runtime
         line, turns = runtime.current.upstream, runtime.queue
         return (
-            in_use(replace(self.house, token=token)),
+            in_use(replace(self.gateway, token=token)),
             [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
             len(turns._waiters),
             len(runtime.scheduler),
@@ -237,11 +237,11 @@ async def open_stage(folder: Path) -> AsyncIterator[Stage]:
     ]
     async with scripted_upstream() as upstream:
         line = [channel(Format.CHAT, upstream.address, accounts=accounts)]
-        async with run_gateway(folder, line, models=models, limits={"max_wait": 1}) as house:
-            house.daemon.runtime.random_float = lambda: 0.05
-            stage = Stage(house, upstream)
+        async with run_gateway(folder, line, models=models, limits={"max_wait": 1}) as gateway:
+            gateway.daemon.runtime.random_float = lambda: 0.05
+            stage = Stage(gateway, upstream)
             stage.watch()
             yield stage
-            report = await house.operations.check_integrity()
+            report = await gateway.operations.check_integrity()
             assert report.ok
             assert report.open == 0

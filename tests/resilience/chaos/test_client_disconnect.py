@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class SilentGateway:
     upstream: Upstream
     address: str
     key: str
@@ -50,13 +50,13 @@ async def fall_silent(call: Call) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SilentGateway]:
     folder = tmp_path_factory.mktemp("leave")
     async with upstream(fall_silent) as silent:
         config = write_config(folder, silent.address)
         key = await create_key(folder)
-        with GatewayProcess(folder, "--config", config) as gateway:
-            yield House(silent, gateway.address(), key, folder)
+        with GatewayProcess(folder, "--config", config) as process:
+            yield SilentGateway(silent, process.address(), key, folder)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     ],
 )
 async def test_the_upstream_hears_of_it(
-    house: House, moment: str, how: Leave, stream: bool
+    gateway: SilentGateway, moment: str, how: Leave, stream: bool
 ) -> None:
     name = f"{moment}/{how.value}/{stream}"
     committed = stream and moment == "begun"
-    client = await RawClient.ask(house.address, house.key, Format.CHAT, name, stream=stream)
-    call = await house.upstream.called(name)
+    client = await RawClient.ask(gateway.address, gateway.key, Format.CHAT, name, stream=stream)
+    call = await gateway.upstream.called(name)
     if committed:
         await client.read_until(b"word")
     else:
@@ -85,19 +85,21 @@ async def test_the_upstream_hears_of_it(
             await call.gone.wait()
     finally:
         client.close()
-    row = (await settled_rows(house.folder, [name]))[name]
+    row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["end_reason"]) == ("client_gone", "client_gone")
     assert row["status"] == (200 if committed else 499)
     assert call.gone_at - left_at <= SOON
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_in_every_format_what_was_heard_is_billed(house: House, spoken: Format) -> None:
+async def test_in_every_format_what_was_heard_is_billed(
+    gateway: SilentGateway, spoken: Format
+) -> None:
     name = f"begun/{spoken}"
-    client = await RawClient.ask(house.address, house.key, spoken, name, stream=True)
+    client = await RawClient.ask(gateway.address, gateway.key, spoken, name, stream=True)
     await client.read_until(b"word")
     client.leave(Leave.RESET)
-    row = (await settled_rows(house.folder, [name]))[name]
+    row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 200)
     assert row["usage_source"] == "estimated"
     # Only this format says at its beginning how long the prompt was.
@@ -108,18 +110,18 @@ async def test_in_every_format_what_was_heard_is_billed(house: House, spoken: Fo
     assert row["bytes_out"] > 0
 
 
-async def test_a_client_that_leaves_while_it_still_asks(house: House) -> None:
+async def test_a_client_that_leaves_while_it_still_asks(gateway: SilentGateway) -> None:
     """Nobody was asked, but the key was right: a row, and no call."""
     name = "half asked"
-    reader, writer = await asyncio.open_connection(*house.address[7:].split(":"))
+    reader, writer = await asyncio.open_connection(*gateway.address[7:].split(":"))
     writer.write(
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: 1000\r\n"
-        + f"authorization: Bearer {house.key}\r\nx-request-id: {name}\r\n\r\n{{".encode()
+        + f"authorization: Bearer {gateway.key}\r\nx-request-id: {name}\r\n\r\n{{".encode()
     )
     await asyncio.sleep(0.1)
     writer.transport.abort()
     with suppress(ConnectionError):
         await reader.read()
-    row = (await settled_rows(house.folder, [name]))[name]
+    row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 499)
-    assert name not in [call.name for call in house.upstream.calls]
+    assert name not in [call.name for call in gateway.upstream.calls]

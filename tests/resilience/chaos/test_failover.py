@@ -43,9 +43,9 @@ async def test_a_silent_account_costs_its_timeout_and_no_more(tmp_path: Path) ->
     async with fault_upstream() as upstream:
         channels = pool(upstream, "stall:head", "ok", timeouts={"first_event": 0.5})
         channels[0]["priority"] = 1
-        async with run_gateway(tmp_path, channels) as house:
+        async with run_gateway(tmp_path, channels) as gateway:
             began = perf_counter()
-            answer = await house.post(Format.CHAT, stream=True)
+            answer = await gateway.post(Format.CHAT, stream=True)
             assert answer.status == 200
             assert 0.5 <= perf_counter() - began < 0.5 + SLACK
 
@@ -56,16 +56,16 @@ async def test_failure_everywhere_multiplies_no_load(tmp_path: Path) -> None:
     seconds, rate = 5, 200
     async with (
         fault_upstream() as upstream,
-        run_gateway(tmp_path, pool(upstream, *["refuse:500"] * 3)) as house,
+        run_gateway(tmp_path, pool(upstream, *["refuse:500"] * 3)) as gateway,
     ):
-        house.daemon.runtime.health = Health(
+        gateway.daemon.runtime.health = Health(
             Thresholds(consecutive_failures=10**9, min_requests=10**9)
         )
         loop = asyncio.get_running_loop()
         began, asking = loop.time(), []
         for number in range(seconds * rate):
             await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-            asking.append(asyncio.create_task(house.post(Format.CHAT)))
+            asking.append(asyncio.create_task(gateway.post(Format.CHAT)))
         statuses = Counter([(await each).status for each in asking])
         assert set(statuses) == {503}
         assert len(upstream.calls) / (seconds * rate) <= 1.25
@@ -78,7 +78,7 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
     heard: dict[str, Counter[str]] = defaultdict(Counter)
     async with (
         fault_upstream() as upstream,
-        run_gateway(tmp_path, pool(upstream, "ok", "ok")) as house,
+        run_gateway(tmp_path, pool(upstream, "ok", "ok")) as gateway,
     ):
         room = asyncio.Semaphore(16)
 
@@ -86,7 +86,7 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
             messages = [{"role": "user", "content": f"Let us talk about {name}."}]
             for turn in range(turns):
                 async with room:
-                    answer = await house.post(Format.CHAT, messages=messages)
+                    answer = await gateway.post(Format.CHAT, messages=messages)
                 assert answer.status == 200
                 messages += [
                     {"role": "assistant", "content": "Hello, world!"},
@@ -111,23 +111,26 @@ async def test_a_thousand_faults_leave_nothing_behind(tmp_path: Path) -> None:
         run_gateway(
             tmp_path,
             pool(upstream, MIXED, MIXED, timeouts={"first_event": 0.2, "idle": 0.2, "whole": 1}),
-        ) as house,
+        ) as gateway,
     ):
-        await many(house, 40)
+        await many(gateway, 40)
         before = belongings()
-        await many(house, 1000)
+        await many(gateway, 1000)
         async with asyncio.timeout(5):
             while any(now > then + 2 for now, then in zip(belongings(), before, strict=True)):
                 await asyncio.sleep(0.05)
-        assert (house.daemon.runtime.active_requests, len(house.daemon.runtime.scheduler)) == (0, 0)
+        assert (gateway.daemon.runtime.active_requests, len(gateway.daemon.runtime.scheduler)) == (
+            0,
+            0,
+        )
 
 
-async def many(house: RunningGateway, count: int) -> None:
+async def many(gateway: RunningGateway, count: int) -> None:
     room = asyncio.Semaphore(20)
 
     async def one(number: int) -> None:
         async with room:
-            answer = await house.post(list(Format)[number % 3], stream=number % 2 == 0)
+            answer = await gateway.post(list(Format)[number % 3], stream=number % 2 == 0)
             assert answer.status in (200, 502, 503)
 
     await asyncio.gather(*map(one, range(count)))

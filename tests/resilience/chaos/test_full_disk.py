@@ -41,8 +41,8 @@ async def leave_room(database: Database, pages: int) -> None:
     await database.write(allow)
 
 
-async def be_answered(house: RunningGateway, number: int) -> None:
-    answer = await house.post(Format.CHAT, stream=True)
+async def be_answered(gateway: RunningGateway, number: int) -> None:
+    answer = await gateway.post(Format.CHAT, stream=True)
     assert answer.status == 200
     assert (await answer.read()).endswith(b"data: [DONE]\n\n"), number
 
@@ -64,9 +64,9 @@ async def test_five_seconds_at_200_requests_a_second(
     async with scripted_upstream() as upstream:
         upstream.respond_with(fixture_stream("chat"))
         line = [channel(Format.CHAT, upstream.address)]
-        async with run_gateway(tmp_path, line, models=models) as house:
-            recorder, database = house.daemon.runtime.recorder, house.operations.database
-            load = Load(partial(be_answered, house), RATE)
+        async with run_gateway(tmp_path, line, models=models) as gateway:
+            recorder, database = gateway.daemon.runtime.recorder, gateway.operations.database
+            load = Load(partial(be_answered, gateway), RATE)
             await load.go_on_for(0.5)
             await leave_room(database, 2)
             await load.go_on_for(SECONDS)
@@ -75,11 +75,11 @@ async def test_five_seconds_at_200_requests_a_second(
             await leave_room(database, ROOM)
             await load.go_on_for(0.5)
             await written(recorder)
-            purse = house.daemon.runtime.quota.budget(HolderKind.KEY, house.token.id)
+            purse = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id)
             assert (purse.total, purse.reserved) == (load.asked * COST, 0)
             token, report = (
-                await house.operations.get_key(house.token.id),
-                await house.operations.check_integrity(),
+                await gateway.operations.get_key(gateway.token.id),
+                await gateway.operations.check_integrity(),
             )
         assert len(load.took) == load.asked == len(upstream.requests)
     assert (token.requests, token.cost_micro) == (load.asked, load.asked * COST)

@@ -82,20 +82,20 @@ def apart(address: str) -> list[dict[str, Any]]:
     ]
 
 
-async def request(house: RunningGateway, spoken: Format, name: str) -> None:
+async def request(gateway: RunningGateway, spoken: Format, name: str) -> None:
     kind = name.partition("/")[0]
     stream = "whole" not in kind
     if kind.startswith("silent"):
         asked = {"stream": stream, "model": model_of(spoken)}
-        client = await RawClient.ask(house.address, house.key, spoken, name, **asked)
+        client = await RawClient.ask(gateway.address, gateway.key, spoken, name, **asked)
         await asyncio.sleep(0.05)
         client.leave(Leave.RESET)
         return
-    async with ClientSession(house.address) as http:
+    async with ClientSession(gateway.address) as http:
         answer = await http.post(
             PATHS[spoken],
             json=asking(spoken, name, stream=stream, model=model_of(spoken)),
-            headers=headers(house.key, name.replace("/", "-")),
+            headers=headers(gateway.key, name.replace("/", "-")),
         )
         body = await answer.read()
     expected = {"refused": 400, "limited": 503, "cut whole": 502}.get(kind, 200)
@@ -106,12 +106,12 @@ async def request(house: RunningGateway, spoken: Format, name: str) -> None:
         assert told(spoken, body)
 
 
-async def many(house: RunningGateway, count: int, prefix: str) -> None:
+async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(spoken: Format, name: str) -> None:
         async with room:
-            await request(house, spoken, name)
+            await request(gateway, spoken, name)
 
     mix = enumerate(islice(cycle(product(KINDS, Format)), count))
     async with asyncio.TaskGroup() as group:
@@ -123,21 +123,21 @@ async def test_nothing_stays_behind(tmp_path: Path) -> None:
     models = [{"id": model_of(spoken), "family": "beta"} for spoken in Format]
     async with (
         upstream(misbehave) as model,
-        run_gateway(tmp_path, apart(model.address), models=models) as house,
+        run_gateway(tmp_path, apart(model.address), models=models) as gateway,
     ):
-        await many(house, len(KINDS) * len(Format), "warm")
-        await house.rows(len(KINDS) * len(Format))
+        await many(gateway, len(KINDS) * len(Format), "warm")
+        await gateway.rows(len(KINDS) * len(Format))
         before = Belongings.now()
-        await many(house, REQUESTS, "")
+        await many(gateway, REQUESTS, "")
         with suppress(TimeoutError):
             async with asyncio.timeout(5):
                 while Belongings.now().exceed(before):
                     await asyncio.sleep(0.05)
         after = Belongings.now()
         assert not after.exceed(before), (before, after, asyncio.all_tasks())
-        runtime = house.daemon.runtime
+        runtime = gateway.daemon.runtime
         assert (runtime.active_requests, len(runtime.scheduler)) == (0, 0)
-        rows = await house.rows()
+        rows = await gateway.rows()
         assert {row.state.value for row in rows} <= {"ok", "error", "client_gone", "upstream_cut"}
 
 
@@ -156,11 +156,11 @@ async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
     async with upstream(pour) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
-        with GatewayProcess(tmp_path, "--config", config) as gateway:
-            address = gateway.address()
-            process = psutil.Process(gateway.pid)
+        with GatewayProcess(tmp_path, "--config", config) as process:
+            address = process.address()
+            memory = psutil.Process(process.pid)
             await one_who_reads(address, key)
-            before = process.memory_info().rss
+            before = memory.memory_info().rss
             idle = [
                 await RawClient.ask(
                     address, key, Format.CHAT, f"idle {number}", room=4096, stream=True
@@ -171,7 +171,7 @@ async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
             sent, peak = -1, before
             while sent != (sent := sum(call.sent for call in calls)):
                 await asyncio.sleep(0.5)
-                peak = max(peak, process.memory_info().rss)
+                peak = max(peak, memory.memory_info().rss)
             for client in idle:
                 client.leave(Leave.CLOSE)
             for call in calls:

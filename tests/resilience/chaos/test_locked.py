@@ -42,14 +42,14 @@ async def test_nothing_of_a_reply_is_lost(
     monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
     async with (
         upstream(begin_late) as model,
-        run_gateway(tmp_path, channels(model.address)) as house,
+        run_gateway(tmp_path, channels(model.address)) as gateway,
     ):
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as other:
             other.execute("BEGIN IMMEDIATE")
-            answer = await house.http.post(
+            answer = await gateway.http.post(
                 PATHS[spoken],
                 json=asking(spoken, "late", stream=stream),
-                headers=headers(house.key, "late"),
+                headers=headers(gateway.key, "late"),
             )
             body = await answer.read()
         assert answer.status == 200
@@ -58,6 +58,6 @@ async def test_nothing_of_a_reply_is_lost(
             said = speech(spoken)
             everything = said.opening + said.word + said.ending
             assert body.count(b'" word"') == everything.count(b'" word"')
-        row = (await house.rows())[0]
+        row = (await gateway.rows())[0]
         assert (row.state, row.status) == (ExchangeState.OK, 200)
         assert row.first_event_us and row.first_event_us <= (row.total_us or 0)

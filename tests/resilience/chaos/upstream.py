@@ -116,7 +116,7 @@ class Upstream:
 async def upstream(answer: Answer) -> AsyncIterator[Upstream]:
     """An upstream on a loopback port of its own."""
     talking: set[asyncio.Task[None]] = set()
-    house = Upstream(answer)
+    model = Upstream(answer)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -124,16 +124,16 @@ async def upstream(answer: Answer) -> AsyncIterator[Upstream]:
         talking.add(task)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await house.converse(reader, writer)
+                await model.converse(reader, writer)
         finally:
             talking.discard(task)
             writer.transport.abort()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=512)
     host, port = server.sockets[0].getsockname()
-    house.address = f"http://{host}:{port}"
+    model.address = f"http://{host}:{port}"
     try:
-        yield house
+        yield model
     finally:
         server.close()
         for task in tuple(talking):

@@ -13,7 +13,6 @@ import orjson
 import pytest
 import pytest_asyncio
 
-import gateway.server.request_body
 from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.records import ExchangeState, RequestRow
@@ -47,7 +46,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: RunningGateway
+    gateway: RunningGateway
     upstream: FaultUpstream
 
 
@@ -57,8 +56,8 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
     async with fault_upstream() as upstream:
         channels = [channel(spoken, upstream.address, timeouts=timeouts) for spoken in Format]
         folder = tmp_path_factory.mktemp("clients")
-        async with run_gateway(folder, channels, server={"max_body": MOST}) as house:
-            yield Place(house, upstream)
+        async with run_gateway(folder, channels, server={"max_body": MOST}) as gateway:
+            yield Place(gateway, upstream)
 
 
 def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
@@ -76,12 +75,12 @@ def asking(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> by
     """The request, with all that is wrong about it."""
     body = misdeed.body(orjson.dumps(request_body(spoken, stream=streamed)))
     headers: dict[str, str | None] = {
-        "authorization": f"Bearer {place.house.key}",
+        "authorization": f"Bearer {place.gateway.key}",
         "content-type": "application/json",
         "anthropic-version": "2023-06-01",
         **misdeed.headers,
     }
-    address = place.house.address
+    address = place.gateway.address
     sound = request(address, PATHS[spoken], body, {k: v or "" for k, v in headers.items()})
     head, end, rest = sound.partition(b"\r\n\r\n")
     absent = {f"{name}: ".encode() for name, value in headers.items() if value is None}
@@ -96,12 +95,12 @@ def no_calls_yet(place: Place) -> None:
 
 async def newest(place: Place, before: str | None) -> RequestRow | None:
     """The row after that one, once it has ended; None where there is none."""
-    rows = await place.house.rows(0)
+    rows = await place.gateway.rows(0)
     return rows[-1] if rows and rows[-1].id != before else None
 
 
 async def last_row(place: Place) -> str | None:
-    rows = await place.house.rows(0)
+    rows = await place.gateway.rows(0)
     return rows[-1].id if rows else None
 
 
@@ -117,7 +116,7 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
     assert misdeed.leave is not None
-    async with raw_client(place.house.address) as client:
+    async with raw_client(place.gateway.address) as client:
         await client.send(asking(place, misdeed, spoken, streamed))
         call = await place.upstream.wait_for_call()
         if misdeed.status == 200:
@@ -135,7 +134,7 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     row = await ended(place, before)
     check_row(row, misdeed)
     assert row.end_reason == "client_gone"
-    attempts = await place.house.operations.list_attempts(row.id)
+    attempts = await place.gateway.operations.list_attempts(row.id)
     assert [attempt.verdict for attempt in attempts] == ["given up"]
     check_health(place)
 
@@ -146,7 +145,7 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, strea
     place.upstream.set_plan(misdeed.plan)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
-        async with raw_client(place.house.address, room=SMALL) as client:
+        async with raw_client(place.gateway.address, room=SMALL) as client:
             await client.send(asking(place, misdeed, spoken, streamed))
             call = await place.upstream.wait_for_call()
             row = await ended(place, before)
@@ -163,8 +162,8 @@ async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streame
     before = await last_row(place)
     asked = asking(place, misdeed, spoken, streamed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gateway.server.request_body, "READ_TIMEOUT", 0.2)
-        async with raw_client(place.house.address) as client:
+        patched.setattr("gateway.server.request_body.READ_TIMEOUT", 0.2)
+        async with raw_client(place.gateway.address) as client:
             await client.send(asked[:-20])
             await client.drip(asked[-20:-1], every=0.05)
             check_told(await client.answer(), spoken, misdeed.told)
@@ -176,7 +175,7 @@ async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streame
 async def test_request(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
-    async with raw_client(place.house.address) as client:
+    async with raw_client(place.gateway.address) as client:
         await client.send(asking(place, misdeed, spoken, streamed))
         answer = await client.answer()
     assert answer.interim == ()
@@ -198,7 +197,7 @@ async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     """What stands behind it on the connection is no request either."""
     before = await last_row(place)
     sound = asking(place, Misdeed(what="nothing"), spoken, streamed)
-    async with raw_client(place.house.address) as client:
+    async with raw_client(place.gateway.address) as client:
         await client.send(asking(place, misdeed, spoken, streamed) + sound)
         answer = await client.answer()
         assert await client.receive_all() == b""
@@ -212,7 +211,7 @@ async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed:
 @pytest.mark.parametrize("spoken", Format)
 async def test_two_at_once_are_answered_in_turn(place: Place, spoken: Format) -> None:
     place.upstream.set_plan("ok:text,ok:text_unicode,again")
-    async with raw_client(place.house.address) as client:
+    async with raw_client(place.gateway.address) as client:
         sound = asking(place, Misdeed(what="nothing"), spoken, False)
         await client.send(sound + sound)
         first, second = await client.answer(), await client.answer()
@@ -248,5 +247,5 @@ def check_row(row: RequestRow, misdeed: Misdeed) -> None:
 
 def check_health(place: Place) -> None:
     """No account is to blame for what a client does."""
-    for report in place.house.daemon.runtime.health.snapshot(0.0):
+    for report in place.gateway.daemon.runtime.health.snapshot(0.0):
         assert (report.status.state, report.failed) == (HealthState.HEALTHY, 0)

@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    house: RunningGateway
+    gateway: RunningGateway
     upstream: FaultUpstream
 
 
@@ -57,9 +57,9 @@ class Place:
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     async with (
         fault_upstream() as upstream,
-        run_gateway(tmp_path_factory.mktemp("faults"), []) as house,
+        run_gateway(tmp_path_factory.mktemp("faults"), []) as gateway,
     ):
-        yield Place(house, upstream)
+        yield Place(gateway, upstream)
 
 
 def cases() -> Iterator[Any]:
@@ -72,16 +72,16 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("fault", "spoken", "streamed"), [*cases()])
 async def test_fault(place: Place, fault: Fault, spoken: Format, streamed: bool) -> None:
-    house, upstream = place.house, place.upstream
+    gateway, upstream = place.gateway, place.upstream
     async with arranged(
-        house,
+        gateway,
         upstream,
         spoken,
         plan=fault.plan or "ok",
         on=fault.line,
         timeouts=fault.timeouts,
     ):
-        pool = await ask_both(house, upstream, spoken, stream=streamed, warm=fault.warm)
+        pool = await ask_both(gateway, upstream, spoken, stream=streamed, warm=fault.warm)
     await check_client(fault, spoken, streamed, pool)
     check_attempts(fault, pool)
     check_account(fault, pool)

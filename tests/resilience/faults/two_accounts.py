@@ -104,12 +104,12 @@ async def line(name: str, upstream: FaultUpstream) -> AsyncIterator[str]:
             raise ValueError(f"no such line: {name}")
 
 
-async def settled(house: RunningGateway, request_id: str) -> RequestRow:
+async def settled(gateway: RunningGateway, request_id: str) -> RequestRow:
     """The row of an exchange, once it has ended."""
     async with asyncio.timeout(SLACK):
         while True:
             with suppress(UnknownRequest):  # the answer may be faster than the ledger
-                row = await house.operations.get_request(request_id)
+                row = await gateway.operations.get_request(request_id)
                 if row.state is not ExchangeState.RUNNING:
                     return row
             await asyncio.sleep(0.002)
@@ -152,7 +152,7 @@ def key(account: str) -> str:
 
 @asynccontextmanager
 async def arranged(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: FaultUpstream,
     spoken: Format,
     *,
@@ -160,7 +160,7 @@ async def arranged(
     on: str = "",
     timeouts: Mapping[str, float] | None = None,
 ) -> AsyncIterator[None]:
-    """The house as if it had just been opened before such an upstream: no connection, no memory of
+    """As if the gateway had just been started before such an upstream: no connections, no state of
     any account. Chance is left out of it: nobody waits longer than told."""
     upstream.calls.clear()
     upstream.clear_plans()
@@ -169,15 +169,15 @@ async def arranged(
     async with line(on, upstream) as address:
         end = "" if spoken is Format.MESSAGES else "/v1"
         accounts = pool_channels(spoken, address + end, upstream.address + end, timeouts or {})
-        await _renew(house, accounts)
+        await _renew(gateway, accounts)
         yield
-        await _renew(house, accounts)
+        await _renew(gateway, accounts)
     assert not upstream.errors
 
 
-async def _renew(house: RunningGateway, accounts: list[dict[str, Any]]) -> None:
+async def _renew(gateway: RunningGateway, accounts: list[dict[str, Any]]) -> None:
     written = {"channels": accounts, "server": {"max_response": LIMIT}}
-    runtime = house.daemon.runtime
+    runtime = gateway.daemon.runtime
     before, runtime.current = (
         runtime.current,
         Snapshot(parse_config(orjson.dumps(written).decode())),
@@ -193,7 +193,7 @@ async def _renew(house: RunningGateway, accounts: list[dict[str, Any]]) -> None:
 
 
 async def ask_both(
-    house: RunningGateway,
+    gateway: RunningGateway,
     upstream: FaultUpstream,
     spoken: Format,
     *,
@@ -205,21 +205,23 @@ async def ask_both(
     loop = asyncio.get_running_loop()
     models = (POOLED, SINGLE)
     if warm:
-        await asyncio.gather(*(house.post(spoken, model=model, stream=stream) for model in models))
+        await asyncio.gather(
+            *(gateway.post(spoken, model=model, stream=stream) for model in models)
+        )
     before = loop.time()
     answers = await asyncio.gather(
-        *(house.post(spoken, model=model, stream=stream) for model in models)
+        *(gateway.post(spoken, model=model, stream=stream) for model in models)
     )
     after = loop.time()
-    rows = [await settled(house, answer.headers["request-id"]) for answer in answers]
+    rows = [await settled(gateway, answer.headers["request-id"]) for answer in answers]
     reports = {
-        report.account_ref[1]: report for report in house.daemon.runtime.health.snapshot(0.0)
+        report.account_ref[1]: report for report in gateway.daemon.runtime.health.snapshot(0.0)
     }
     outcomes = [
         Outcome(
             answer,
             row,
-            await house.operations.list_attempts(row.id),
+            await gateway.operations.list_attempts(row.id),
             reports[account],
             upstream.calls_of(key=key(account)),
         )
