@@ -131,12 +131,15 @@ class Signature:
     value: ProviderData
 
 
+Piece = str | Signature | Citation
+
+
 @value
 class Delta:
     """A piece of the open part `index`: a string is appended to its text, arguments or input."""
 
     index: int
-    piece: str | Signature | Citation
+    piece: Piece
 
 
 @value

@@ -14,6 +14,7 @@ from gateway.core.events import (
     Fail,
     Failure,
     Open,
+    Piece,
     Signature,
     StopReason,
     Usage,
@@ -118,7 +119,7 @@ def opening_part(part: Part) -> Part:
             return part
 
 
-def initial_pieces(part: Part) -> Sequence[str | Signature | Citation]:
+def initial_pieces(part: Part) -> Sequence[Piece]:
     """The content of a part as the pieces of its deltas."""
     match part:
         case Text(text, citations):
@@ -143,7 +144,7 @@ class _PartAccumulator:
         self.citations: list[Citation] = []
         self.signature: Signature | None = None
 
-    def add(self, piece: str | Signature | Citation) -> None:
+    def add(self, piece: Piece) -> None:
         if isinstance(piece, str):
             self.pieces.append(piece)
         elif isinstance(piece, Citation):

@@ -17,12 +17,12 @@ from gateway.core.events import (
     Fail,
     Failure,
     Open,
+    Piece,
     Ping,
-    Signature,
     StopReason,
     Usage,
 )
-from gateway.core.parts import Citation, Part, ProviderData, ToolCall
+from gateway.core.parts import Part, ProviderData, ToolCall
 from gateway.wire.upstream_errors import truncated_failure
 
 
@@ -87,7 +87,7 @@ class EventBuilder:
             return isinstance(opened.part, ToolCall)
         return False
 
-    def add(self, key: Hashable, piece: str | Signature | Citation) -> None:
+    def add(self, key: Hashable, piece: Piece) -> None:
         """A delta of an open part; empty texts and deltas of other parts are left out."""
         opened = self._open.get(key)
         if opened is None or piece == "" or self.finished:

@@ -207,7 +207,7 @@ def _end_fields(
     if stop is StopReason.REFUSAL:
         details = {"type": "refusal", "category": None, "explanation": refusal or None}
         fields["stop_details"] = details
-    delta = lenient_object(ProviderData.native_fields(extra, Format.MESSAGES).get("delta"))
-    return fields | {
-        name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None
-    }
+    if native := ProviderData.native_data(extra, Format.MESSAGES):
+        delta = lenient_object(native.get("delta"))
+        fields |= {name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None}
+    return fields

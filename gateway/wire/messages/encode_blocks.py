@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from gateway.core.events import Signature
+from gateway.core.events import Piece, Signature
 from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
@@ -38,8 +38,6 @@ from gateway.wire.messages.json_stream import (
 from gateway.wire.messages.tools import WEB_SEARCH, ForeignSearch, foreign_search_id
 from gateway.wire.signatures import wrap
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
-
-Piece = str | Signature | Citation
 
 DELTA_SUFFIX: Final = b"}}\n\n"
 """The bytes after the piece in the frame of a delta."""

@@ -62,6 +62,11 @@ class OutputConstraint(NamedTuple):
     instruction: str | None = None
 
 
+_UNCONSTRAINED: Final = OutputConstraint()
+_NO_THINKING: Final = ThinkingParams(None, None, 0)
+"""For a prompt that does not configure reasoning."""
+
+
 class Conversation(NamedTuple):
     system: list[Payload]
     messages: list[Payload]
@@ -80,7 +85,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     max_tokens = limit_max_tokens(prompt, target, dropped)
     if max_tokens is None:  # the field is required
         max_tokens = min(target.max_output or _DEFAULT_MAX_OUTPUT, _DEFAULT_MAX_TOKENS)
-    params = ThinkingParams(None, None, max_tokens)
+    params = _NO_THINKING
     if prompt.reasoning is not None:
         params = render_reasoning(
             prompt,
@@ -90,18 +95,22 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
             tool_forced=is_forced(choice),
             missing_leading_thinking=missing_leading_thinking(messages),
         )
+        max_tokens = params.max_tokens
     thinking = is_thinking(params.thinking, target)
     end_with_user(messages, dropped, prefill=same_format or (target.prefill and not thinking))
+    output_config: Payload = {} if params.effort is None else {"effort": params.effort}
+    if output.format is not None:
+        output_config["format"] = output.format
 
     fields = {
         "model": target.model,
-        "max_tokens": params.max_tokens,
+        "max_tokens": max_tokens,
         "system": system,
         "messages": messages,
         "tools": tools,
         "tool_choice": choice,
         "thinking": params.thinking,
-        "output_config": _set_fields(effort=params.effort, format=output.format),
+        "output_config": output_config,
         **render_sampling(prompt, Format.MESSAGES, target, dropped, thinking=thinking),
         "stop_sequences": [stop for stop in prompt.stop if stop.strip()],
         "stream": prompt.stream,
@@ -154,7 +163,7 @@ def _render_tools_and_output(
 def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputConstraint:
     output = prompt.output
     if output is None:
-        return OutputConstraint()
+        return _UNCONSTRAINED
     schema = output.schema
     if schema is None:
         return OutputConstraint(instruction=_JSON_INSTRUCTION)
@@ -198,10 +207,6 @@ def _merge_native_fields(body: Payload, native_fields: Payload, *, thinking: boo
         body[name] = value | rendered if isinstance(rendered, dict) else value
     if not thinking:
         remove_clear_thinking(body)
-
-
-def _set_fields(**fields: Any) -> Payload:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> Conversation:

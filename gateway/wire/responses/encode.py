@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, ClassVar, Final
 
-from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, Ping, StopReason
+from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Part, ProviderData, Refusal, Text, ToolCall
+from gateway.core.parts import CallKind, ProviderData, Refusal, Text, ToolCall
 from gateway.core.prompt import Prompt, Role, Tool, Turn
-from gateway.core.reply import Reply, reply_events
+from gateway.core.reply import Reply, initial_pieces, reply_events
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.json_fields import Payload
@@ -68,16 +68,8 @@ class ResponsesEncoder:
     """`response` is the response object as last sent."""
 
     __slots__ = (
-        "_begun",
-        "_closed_items",
-        "_context",
-        "_items",
-        "_open",
-        "_over",
-        "_refused",
-        "_writer",
-        "dropped",
-        "response",
+        *("_begun", "_closed_items", "_context", "_items", "_open", "_over", "_refused"),
+        *("_writer", "dropped", "response"),
     )
 
     def __init__(
@@ -126,36 +118,34 @@ class ResponsesEncoder:
         if not self._begun:
             return error_frame(error, self._writer.sequence)
         out = self._finish_closed()
-        for item in self._open.values():
-            if item is not None:
-                out += item.end_part() + item.finish(INCOMPLETE)
+        for item in filter(None, self._open.values()):
+            out += item.end_part() + item.finish(INCOMPLETE)
         self.response = self.response | {"output": [item.body for item in self._items]}
         return out + failed_frame(error, self.response, self._writer.sequence)
 
     def _on_begin(self, event: Begin) -> bytes:
         self._begun = True
-        created = self._writer.write("created", {"response": self.response})
-        return created + self._writer.write("in_progress", {"response": self.response})
+        return self._writer.write("created", {"response": self.response}) + self.ping()
 
     def _on_open(self, event: Open) -> bytes:
         part = event.part
         self._refused = self._refused or isinstance(part, Refusal)
-        if self._closed_items:
-            frames = self._closed_items[-1].continue_with(part)
-            if frames is not None:
-                self._open[event.index] = self._closed_items.pop()
-                return self._finish_closed() + frames
-        out = self._finish_closed()
-        item = self._open[event.index] = new_item(self._context, len(self._items), part)
-        if item is None:
-            return out
-        self._items.append(item)
-        return out + item.begin(part)
+        item: ItemEncoder | None = None
+        frames = self._closed_items[-1].continue_with(part) if self._closed_items else None
+        if frames is not None:
+            item = self._closed_items.pop()
+            out = self._finish_closed() + frames
+        else:
+            out = self._finish_closed()
+            item = new_item(self._context, len(self._items), part)
+            if item is not None:
+                self._items.append(item)
+                out += item.begin(part)
+        self._open[event.index] = item
+        return out if item is None else out + b"".join(map(item.add, initial_pieces(part)))
 
     def _on_delta(self, event: Delta) -> bytes:
-        out = self._finish_closed()
-        item = self._open[event.index]
-        return out if item is None else out + item.add(event.piece)
+        return self._finish_closed() + self.encode(event)
 
     def _on_close(self, event: Close) -> bytes:
         item = self._open.pop(event.index)
@@ -169,27 +159,20 @@ class ResponsesEncoder:
 
     def _on_end(self, event: End) -> bytes:
         reason = _incomplete_reason(event.stop, refused=self._refused)
-        out = self._truncate_closed() if reason else self._finish_closed()
+        out = self._finish_closed(truncated=reason is not None)
         self._over = True
         items = [item.body for item in self._items]
         self.response = _finished_response(self.response, items, event, reason)
         return out + self._writer.write(self.response["status"], {"response": self.response})
 
-    def _on_fail(self, event: Fail) -> bytes:
-        return b""
-
-    def _finish_closed(self) -> bytes:
+    def _finish_closed(self, *, truncated: bool = False) -> bytes:
+        """Of a truncated reply the last item is incomplete, and others that visibly are."""
         closed, self._closed_items = self._closed_items, []
-        return b"".join(item.finish(COMPLETED) for item in closed)
-
-    def _truncate_closed(self) -> bytes:
-        """The same where the reply was truncated: the last item is incomplete, and those others
-        that visibly are."""
-        closed, self._closed_items = self._closed_items, []
-        return b"".join(
-            item.finish(COMPLETED if item is not closed[-1] and item.is_complete() else INCOMPLETE)
-            for item in closed
-        )
+        out = b""
+        for item in closed:
+            incomplete = truncated and (item is closed[-1] or not item.is_complete())
+            out += item.finish(INCOMPLETE if incomplete else COMPLETED)
+        return out
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[ResponsesEncoder, Any], bytes]]] = {
         Begin: _on_begin,
@@ -198,29 +181,26 @@ class ResponsesEncoder:
         Close: _on_close,
         Ping: _on_ping,
         End: _on_end,
-        Fail: _on_fail,
     }
 
 
 def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]:
     """The tools that the client knows by their type, by name."""
-    found: dict[str, client_tools.ClientTool] = {}
-    for tool in tools:
-        definition = ProviderData.native_fields(tool.definition, Format.RESPONSES)
-        if tool.namespace is None and (client_tool := client_tools.find(definition)):
-            found[tool.name] = client_tool
-    return found
+    return {
+        tool.name: client_tool
+        for tool in tools
+        if tool.namespace is None
+        and (definition := ProviderData.native_fields(tool.definition, Format.RESPONSES))
+        and (client_tool := client_tools.find(definition))
+    }
 
 
 def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
     """The response that a stream would end with."""
-    reason = _incomplete_reason(reply.stop, refused=False)
-    items = None
-    if not client_tools_of(prompt.tools):
-        ids = IdGenerator(metadata.reply_id)
-        items = _render_simple_items(reply.parts, ids, truncated=reason is not None)
+    items = None if client_tools_of(prompt.tools) else _render_simple_items(reply, metadata)
     if items is not None:
         end = End(reply.stop, reply.usage, reply.stop_sequence)
+        reason = _incomplete_reason(reply.stop, refused=False)
         opening = _opening_response(prompt, metadata)
         return _finished_response(opening, items, end, reason), frozenset()
     encoder = ResponsesEncoder(prompt, metadata, NullWriter())
@@ -229,14 +209,13 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     return encoder.response, encoder.dropped
 
 
-def _render_simple_items(
-    parts: Sequence[Part], ids: IdGenerator, *, truncated: bool
-) -> list[Payload] | None:
+def _render_simple_items(reply: Reply, metadata: ReplyMetadata) -> list[Payload] | None:
     """The items of a reply of one text, of function calls, or of both, in one step; None for any
     other reply, which the encoder renders."""
+    ids = IdGenerator(metadata.reply_id)
     items: list[Payload] = []
-    for index, part in enumerate(parts):
-        if type(part) is Text and not index and part.extra is None and not part.citations:
+    for part in reply.parts:
+        if type(part) is Text and not items and part.extra is None and not part.citations:
             text = {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
             items.append(
                 {
@@ -247,7 +226,7 @@ def _render_simple_items(
                     "content": [text],
                 }
             )
-        elif type(part) is ToolCall and _is_simple(part):
+        elif type(part) is ToolCall and part.kind is CallKind.FUNCTION and _is_plain(part):
             items.append(
                 {
                     "id": ids.item_id("fc"),
@@ -260,13 +239,13 @@ def _render_simple_items(
             )
         else:
             return None
-    if truncated and items:
+    if items and _incomplete_reason(reply.stop, refused=False):
         items[-1]["status"] = INCOMPLETE
     return items
 
 
-def _is_simple(call: ToolCall) -> bool:
-    return call.kind is CallKind.FUNCTION and call.extra is None and call.namespace is None
+def _is_plain(call: ToolCall) -> bool:
+    return call.extra is None and call.namespace is None
 
 
 def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:

@@ -6,12 +6,12 @@ is it known whether it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import orjson
 
-from gateway.core.events import Signature
+from gateway.core.events import Piece, Signature
 from gateway.core.formats import Format
 from gateway.core.parts import (
     CallKind,
@@ -27,20 +27,56 @@ from gateway.core.parts import (
     UnknownPart,
 )
 from gateway.wire import signatures
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.json_fields import (
+    Payload,
+    lenient_object,
+    lenient_objects,
+    lenient_str,
+    load_object,
+)
 from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.content import echo_citation, render_citation
 from gateway.wire.responses.ids import IdGenerator
 
-Piece = str | Signature | Citation
-
 COMPLETED: Final = "completed"
 INCOMPLETE: Final = "incomplete"
 _FRAME_HEAD: Final = b'event: %b\ndata: {"type":"%b","sequence_number":'
-_LOGPROBS: Final[Payload] = {"logprobs": []}
-_FUNCTION_CALL_NAMES: Final = ("function_call", "fc", "arguments", "function_call_arguments")
-_CUSTOM_CALL_NAMES: Final = ("custom_tool_call", "ctc", "input", "custom_tool_call_input")
 _SEARCH_STAGES: Final = ("in_progress", "searching")
+
+
+class _TextKind(NamedTuple):
+    """A kind of text within an item: a part, opened and closed by `part_event`, whose text comes
+    with `event`. `field` of the part has the text; `index_field` of events is the position of the
+    part; `trailer` follows the text in its events."""
+
+    event: str
+    field: str
+    part_event: str
+    index_field: str
+    part: Payload
+    trailer: Payload
+
+
+_OUTPUT_TEXT: Final = _TextKind(
+    *("output_text", "text", "content_part", "content_index"),
+    part={"type": "output_text", "text": "", "annotations": [], "logprobs": []},
+    trailer={"logprobs": []},
+)
+_REFUSAL: Final = _TextKind(
+    *("refusal", "refusal", "content_part", "content_index"),
+    part={"type": "refusal", "refusal": ""},
+    trailer={},
+)
+_SUMMARY: Final = _TextKind(
+    *("reasoning_summary_text", "text", "reasoning_summary_part", "summary_index"),
+    part={"type": "summary_text", "text": ""},
+    trailer={},
+)
+_CALL_NAMES: Final = {
+    CallKind.FUNCTION: ("function_call", "fc", "arguments", "function_call_arguments"),
+    CallKind.CUSTOM: ("custom_tool_call", "ctc", "input", "custom_tool_call_input"),
+}
+"""Type and id prefix of the item, the field with the arguments, and the event that carries them."""
 
 
 class EventWriter:
@@ -58,9 +94,7 @@ class EventWriter:
         self.sequence = number + 1
         return b"%b%d,%b\n\n" % (_FRAME_HEAD % (name, name), number, orjson.dumps(fields)[1:])
 
-    def delta_writer(
-        self, kind: str, position: Payload, trailer: Payload | None = None
-    ) -> DeltaWriter:
+    def delta_writer(self, kind: str, position: Payload, trailer: Payload) -> DeltaWriter:
         return DeltaWriter(self, kind, position, trailer)
 
 
@@ -104,10 +138,8 @@ class NullWriter(EventWriter):
     def write(self, kind: str, fields: Payload) -> bytes:
         return b""
 
-    def delta_writer(
-        self, kind: str, position: Payload, trailer: Payload | None = None
-    ) -> DeltaWriter:
-        return _NULL_DELTA_WRITER
+    def delta_writer(self, kind: str, position: Payload, trailer: Payload) -> DeltaWriter:
+        return _NO_DELTAS
 
 
 class _NullDeltaWriter(DeltaWriter):
@@ -120,7 +152,7 @@ class _NullDeltaWriter(DeltaWriter):
         return b""
 
 
-_NULL_DELTA_WRITER: Final = _NullDeltaWriter(NullWriter(), "", {})
+_NO_DELTAS: Final = _NullDeltaWriter(NullWriter(), "", {})
 
 
 class ReplyContext(NamedTuple):
@@ -137,16 +169,17 @@ class ReplyContext(NamedTuple):
 class ItemEncoder:
     """`body` is the item so far; it is final once the item is finished."""
 
-    __slots__ = ("_index", "_pieces", "_writer", "body")
+    __slots__ = ("_deltas", "_index", "_pieces", "_writer", "body")
 
     def __init__(self, reply: ReplyContext, index: int, body: Payload) -> None:
         self._writer = reply.writer
         self._index = index
         self._pieces: list[str] = []
+        self._deltas: DeltaWriter = _NO_DELTAS
         self.body = body
 
     def begin(self, part: Part) -> bytes:
-        """The start of the item, and the initial text of its part."""
+        """The start of the item, without the initial pieces of its part."""
         return self._emit("output_item.added")
 
     def continue_with(self, part: Part) -> bytes | None:
@@ -158,11 +191,13 @@ class ItemEncoder:
         """One more piece of the open part."""
         if type(piece) is str:
             self._pieces.append(piece)
+            return self._deltas.write(piece)
         return b""
 
     def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
         """Several pieces, also as the insides of JSON strings."""
-        return b"".join(map(self.add, texts))
+        self._pieces += texts
+        return self._deltas.write_run(json_texts)
 
     def end_part(self) -> bytes:
         return b""
@@ -178,47 +213,73 @@ class ItemEncoder:
     def _emit(self, kind: str) -> bytes:
         return self._writer.write(kind, {"output_index": self._index, "item": self.body})
 
-    def _position(self, **indexes: int) -> Payload:
-        """The fields that say which part of which item an event is about."""
-        return {"item_id": self.body["id"], "output_index": self._index, **indexes}
+    def _position(self) -> Payload:
+        """The fields that say which item an event is about."""
+        return {"item_id": self.body["id"], "output_index": self._index}
 
 
-class MessageItemEncoder(ItemEncoder):
+class TextItemEncoder(ItemEncoder):
+    """An item whose field `parts_field` is a list of texts."""
+
+    __slots__ = ("_kind", "_part_position", "_parts")
+
+    def __init__(self, reply: ReplyContext, index: int, body: Payload, parts_field: str) -> None:
+        super().__init__(reply, index, body)
+        self._parts: list[Payload] = body[parts_field]
+
+    def _open_part(self, kind: _TextKind) -> bytes:
+        position = self._position() | {kind.index_field: len(self._parts)}
+        part = dict(kind.part)
+        self._kind, self._part_position, self._pieces = kind, position, []
+        self._parts.append(part)
+        self._deltas = self._writer.delta_writer(f"{kind.event}.delta", position, kind.trailer)
+        return self._writer.write(f"{kind.part_event}.added", position | {"part": part})
+
+    def _close_part(self) -> bytes:
+        kind, position, part = self._kind, self._part_position, self._parts[-1]
+        text = {kind.field: "".join(self._pieces)}
+        part |= text
+        done = self._writer.write(f"{kind.event}.done", position | text | kind.trailer)
+        return done + self._writer.write(f"{kind.part_event}.done", position | {"part": part})
+
+
+class MessageItemEncoder(TextItemEncoder):
     """Consecutive texts become one part, because many clients read only the first part of a
     message; those that an upstream of this format kept apart stay apart."""
 
-    __slots__ = ("_citations", "_content", "_deltas", "_dropped", "_native_id", "_offset")
+    __slots__ = ("_citations", "_dropped", "_native_id", "_offset")
 
     def __init__(self, reply: ReplyContext, index: int, part: Text | Refusal) -> None:
         native = _text_fields(part)
         self._native_id = native.get("id")
-        self._content: list[Payload] = []
         body: Payload = {
             "id": reply.ids.item_id("msg", self._native_id),
             "type": "message",
             "role": "assistant",
             "status": "in_progress",
-            "content": self._content,
+            "content": [],
         }
         if phase := lenient_str(native.get("phase")):
             body["phase"] = phase
-        super().__init__(reply, index, body)
+        super().__init__(reply, index, body, "content")
         self._dropped = reply.dropped
         self._citations: list[Citation] = []
-        self._offset = 0
+        self._offset = 0  # in the part, of the text that the citations are about
 
     def begin(self, part: Part) -> bytes:
-        return super().begin(part) + self._open_part(part)
+        return super().begin(part) + self._open_part(_text_kind(part))
 
     def continue_with(self, part: Part) -> bytes | None:
-        if isinstance(part, Refusal):
-            return self._close_part() + self._open_part(part)
-        if not isinstance(part, Text) or _text_fields(part).get("id") != self._native_id:
+        self._offset = 0
+        if isinstance(part, Text):
+            if _text_fields(part).get("id") != self._native_id:
+                return None
+            if self._native_id is None and self._kind is _OUTPUT_TEXT:
+                self._offset = len("".join(self._pieces))
+                return b""
+        elif not isinstance(part, Refusal):
             return None
-        if self._native_id is not None or "text" not in self._content[-1]:
-            return self._close_part() + self._open_part(part)
-        self._offset = len("".join(self._pieces))
-        return self._add_initial(part)
+        return self._close_part() + self._open_part(_text_kind(part))
 
     def add(self, piece: Piece) -> bytes:
         if type(piece) is str:
@@ -228,41 +289,16 @@ class MessageItemEncoder(ItemEncoder):
             self._citations.append(piece)
         return b""
 
-    def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        self._pieces += texts
-        return self._deltas.write_run(json_texts)
-
     def end_part(self) -> bytes:
         """Citations wait until here: they may cover the whole text, however long it gets."""
         if not self._citations:
             return b""
         length = len("".join(self._pieces))
-        frames = b"".join(self._emit_citation(citation, length) for citation in self._citations)
-        self._citations = []
-        return frames
+        citations, self._citations = self._citations, []
+        return b"".join(self._emit_citation(citation, length) for citation in citations)
 
     def finish(self, status: str) -> bytes:
         return self._close_part() + super().finish(status)
-
-    def _open_part(self, part: Part) -> bytes:
-        position = self._position(content_index=len(self._content))
-        if isinstance(part, Refusal):
-            opened: Payload = {"type": "refusal", "refusal": ""}
-            self._deltas = self._writer.delta_writer("refusal.delta", position)
-        else:
-            opened = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            self._deltas = self._writer.delta_writer("output_text.delta", position, _LOGPROBS)
-        self._content.append(opened)
-        self._pieces, self._citations, self._offset = [], [], 0
-        added = self._writer.write("content_part.added", position | {"part": opened})
-        return added + self._add_initial(part)
-
-    def _add_initial(self, part: Part) -> bytes:
-        """The text and citations that a part has from the start."""
-        if isinstance(part, Text):
-            self._citations += part.citations
-        text = part.text if isinstance(part, Text | Refusal) else ""
-        return self.add(text) if text else b""
 
     def _emit_citation(self, citation: Citation, length: int) -> bytes:
         start, end = self._offset, length
@@ -273,72 +309,44 @@ class MessageItemEncoder(ItemEncoder):
         if annotation is None:
             self._dropped.add("citations")
             return b""
-        annotations: list[Payload] = self._content[-1]["annotations"]
-        position = self._position(content_index=len(self._content) - 1)
-        position["annotation_index"] = len(annotations)
-        annotations.append(annotation)
-        event = position | {"annotation": annotation}
-        return self._writer.write("output_text.annotation.added", event)
-
-    def _close_part(self) -> bytes:
-        part, position = self._content[-1], self._position(content_index=len(self._content) - 1)
-        name, field = ("output_text", "text") if "text" in part else ("refusal", "refusal")
-        part[field] = "".join(self._pieces)
-        trailer = _LOGPROBS if name == "output_text" else {}
-        done = self._writer.write(f"{name}.done", position | {field: part[field]} | trailer)
-        return done + self._writer.write("content_part.done", position | {"part": part})
+        annotations = self._parts[-1]["annotations"]
+        event = {"annotation_index": len(annotations), "annotation": annotation}
+        self._parts[-1]["annotations"] = [*annotations, annotation]
+        return self._writer.write("output_text.annotation.added", self._part_position | event)
 
 
-class ReasoningItemEncoder(ItemEncoder):
+class ReasoningItemEncoder(TextItemEncoder):
     """The readable text becomes one summary. The signature becomes the encrypted content: plain
     where it is this format's own and bound to this item, else wrapped together with its `origin`;
     unsigned reasoning of another format gets a wrapped one too."""
 
-    __slots__ = ("_deltas", "_from_native", "_origin", "_redacted", "_signature")
+    __slots__ = ("_from_native", "_origin", "_redacted", "_signature")
 
     def __init__(self, reply: ReplyContext, index: int, part: Thinking) -> None:
         native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         id = reply.ids.item_id("rs", native.get("id") or _signature_item_id(part.signature))
         body: Payload = {"id": id, "type": "reasoning", "status": "in_progress", "summary": []}
-        super().__init__(reply, index, body)
+        super().__init__(reply, index, body, "summary")
         self._from_native = bool(native)
         self._origin = reply.origin
         self._signature = part.signature
         self._redacted = part.redacted
-        self._deltas: DeltaWriter | None = None
-
-    def begin(self, part: Part) -> bytes:
-        text = part.text if isinstance(part, Thinking) else ""
-        return super().begin(part) + (self.add(text) if text else b"")
 
     def add(self, piece: Piece) -> bytes:
-        if type(piece) is not str:
-            if isinstance(piece, Signature):
-                self._signature = piece.value
-            return b""
-        self._pieces.append(piece)
-        if self._deltas is not None:
-            return self._deltas.write(piece)
-        position = self._position(summary_index=0)
-        self._deltas = self._writer.delta_writer("reasoning_summary_text.delta", position)
-        opened = position | {"part": {"type": "summary_text", "text": ""}}
-        added = self._writer.write("reasoning_summary_part.added", opened)
-        return added + self._deltas.write(piece)
+        if type(piece) is str:
+            opened = b"" if self._parts else self._open_part(_SUMMARY)
+            self._pieces.append(piece)
+            return opened + self._deltas.write(piece)
+        if isinstance(piece, Signature):
+            self._signature = piece.value
+        return b""
 
     def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        if self._deltas is None:
-            return super().add_text_run(texts, json_texts)
-        self._pieces += texts
-        return self._deltas.write_run(json_texts)
+        opened = b"" if self._parts else self._open_part(_SUMMARY)
+        return opened + super().add_text_run(texts, json_texts)
 
     def end_part(self) -> bytes:
-        if self._deltas is None:
-            return b""
-        position, text = self._position(summary_index=0), "".join(self._pieces)
-        part = {"type": "summary_text", "text": text}
-        self.body["summary"] = [part]
-        done = self._writer.write("reasoning_summary_text.done", position | {"text": text})
-        return done + self._writer.write("reasoning_summary_part.done", position | {"part": part})
+        return self._close_part() if self._parts else b""
 
     def finish(self, status: str) -> bytes:
         if self._signature is not None or not self._from_native:
@@ -357,12 +365,10 @@ class ReasoningItemEncoder(ItemEncoder):
 class CallItemEncoder(ItemEncoder):
     """A call that the client runs: JSON arguments, or the free text of a custom tool."""
 
-    __slots__ = ("_deltas", "_event_name", "_field")
+    __slots__ = ("_event", "_field")
 
     def __init__(self, reply: ReplyContext, index: int, part: ToolCall) -> None:
-        custom = part.kind is CallKind.CUSTOM
-        names = _CUSTOM_CALL_NAMES if custom else _FUNCTION_CALL_NAMES
-        kind, prefix, self._field, self._event_name = names
+        kind, prefix, self._field, self._event = _CALL_NAMES[part.kind]
         native = ProviderData.native_fields(part.extra, Format.RESPONSES)
         body: Payload = {
             "id": reply.ids.item_id(prefix, native.get("id")),
@@ -374,29 +380,16 @@ class CallItemEncoder(ItemEncoder):
         if part.namespace is not None:
             body["namespace"] = part.namespace
         super().__init__(reply, index, native | body | {self._field: ""})
-        self._deltas = self._writer.delta_writer(f"{self._event_name}.delta", self._position())
-
-    def begin(self, part: Part) -> bytes:
-        text = part.arguments if isinstance(part, ToolCall) else ""
-        return super().begin(part) + (self.add(text) if text else b"")
-
-    def add(self, piece: Piece) -> bytes:
-        if type(piece) is not str:
-            return b""
-        self._pieces.append(piece)
-        return self._deltas.write(piece)
+        self._deltas = self._writer.delta_writer(f"{self._event}.delta", self._position(), {})
 
     def end_part(self) -> bytes:
         """Empty arguments of a function become `{}`, which clients can parse."""
-        frames = b""
-        if not self._pieces and self._field == "arguments":
-            frames = self.add("{}")
-        text = "".join(self._pieces)
-        self.body[self._field] = text
-        event = self._position() | {self._field: text}
-        if self._field == "arguments":
-            event["name"] = self.body["name"]
-        return frames + self._writer.write(f"{self._event_name}.done", event)
+        is_function = self._field == "arguments"
+        frames = self.add("{}") if is_function and not self._pieces else b""
+        text = {self._field: "".join(self._pieces)}
+        self.body |= text
+        name = {"name": self.body["name"]} if is_function else {}
+        return frames + self._writer.write(f"{self._event}.done", self._position() | text | name)
 
     def is_complete(self) -> bool:
         if self._field != "arguments":
@@ -418,7 +411,6 @@ class ClientCallItemEncoder(ItemEncoder):
         tool = self._tool = reply.client_tools[part.name]
         self._ids = {"id": reply.ids.item_id(tool.prefix), "call_id": reply.ids.call_id(part.id)}
         super().__init__(reply, index, self._ids | tool.call_item("") | {"status": "in_progress"})
-        self._pieces.append(part.arguments)
 
     def end_part(self) -> bytes:
         self.body = self._ids | self._tool.call_item("".join(self._pieces))
@@ -440,21 +432,21 @@ class SearchItemEncoder(ItemEncoder):
         }
         super().__init__(reply, index, body)
         self._call_id = part.id
-        self._pieces.append(part.arguments)
-        self._sources: list[str] = []
+        self._sources: dict[str, None] = {}
 
     def begin(self, part: Part) -> bytes:
-        added = super().begin(part)
-        position = self._position()
-        stages = [
-            self._writer.write(f"web_search_call.{stage}", position) for stage in _SEARCH_STAGES
-        ]
-        return added + b"".join(stages)
+        added, position = super().begin(part), self._position()
+        return added + b"".join(
+            [self._writer.write(f"web_search_call.{stage}", position) for stage in _SEARCH_STAGES]
+        )
 
     def continue_with(self, part: Part) -> bytes | None:
+        """Takes the pages that the search found, as far as its upstream lists them."""
         if not isinstance(part, ServerToolResult) or part.call_id != self._call_id:
             return None
-        self._sources += _source_urls(part.content.data)
+        for entry in lenient_objects(lenient_object(part.content.data).get("content")):
+            if url := lenient_str(entry.get("url")):
+                self._sources[url] = None
         return b""
 
     def finish(self, status: str) -> bytes:
@@ -466,14 +458,11 @@ class SearchItemEncoder(ItemEncoder):
 
     def _action(self) -> Payload:
         """What was searched. Upstreams of other formats report only the query."""
-        try:
-            action = lenient_object(orjson.loads("".join(self._pieces)))
-        except orjson.JSONDecodeError:
-            action = {}
+        action = load_object("".join(self._pieces))
         if "type" in action:
             return action
         query = lenient_str(action.get("query"))
-        sources = [{"type": "url", "url": url} for url in dict.fromkeys(self._sources)]
+        sources = [{"type": "url", "url": url} for url in self._sources]
         return {"type": "search", "query": query, "queries": [query], "sources": sources}
 
 
@@ -517,6 +506,10 @@ def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
     return None
 
 
+def _text_kind(part: Part) -> _TextKind:
+    return _REFUSAL if isinstance(part, Refusal) else _OUTPUT_TEXT
+
+
 def _text_fields(part: Part) -> Payload:
     extra = part.extra if isinstance(part, Text) else None
     return ProviderData.native_fields(extra, Format.RESPONSES)
@@ -525,10 +518,3 @@ def _text_fields(part: Part) -> Payload:
 def _signature_item_id(signature: ProviderData | None) -> str:
     """The id of the item that a signature of this format belongs to."""
     return lenient_str(ProviderData.native_fields(signature, Format.RESPONSES).get("id"))
-
-
-def _source_urls(result: Any) -> Iterator[str]:
-    """The pages that a search found, as far as its upstream lists them."""
-    for entry in lenient_objects(lenient_object(result).get("content")):
-        if url := lenient_str(entry.get("url")):
-            yield url

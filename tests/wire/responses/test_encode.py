@@ -13,7 +13,6 @@ from gateway.core.events import (
     Delta,
     End,
     Event,
-    Fail,
     Open,
     Ping,
     Signature,
@@ -25,8 +24,7 @@ from gateway.core.parts import ProviderData, Refusal, Text, Thinking, ToolCall
 from gateway.errors import InternalError, TooManyRequests
 from gateway.wire.responses.decode import ResponsesDecoder
 from gateway.wire.signatures import wrap
-from tests.support.fixture_json import from_json, to_json
-from tests.support.paths import FIXTURES
+from tests.support.fixture_json import to_json
 from tests.wire.responses.encoding import (
     USAGE,
     encode_events,
@@ -284,12 +282,6 @@ def test_error_before_any_event() -> None:
             "param": None,
         }
     ]
-
-
-def test_fail_event_is_not_encoded() -> None:
-    (fail,) = from_json(orjson.loads((FIXTURES / "streams/error_first/events.json").read_bytes()))
-    assert isinstance(fail, Fail)
-    assert new_encoder().encode(fail) == b""
 
 
 def test_pings() -> None:
