@@ -76,7 +76,7 @@ class Encoder(Protocol):
 
     @property
     def dropped(self) -> Set[str]:
-        """Names of what the format could not express so far."""
+        """Names of what the format could not express so far: a set that grows."""
         ...
 
     def encode(self, event: Event) -> bytes:

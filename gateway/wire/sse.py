@@ -33,66 +33,42 @@ class Frame(NamedTuple):
 
 
 def write_frame(name: bytes, data: bytes) -> bytes:
-    """The block for `data`, which must be one line; an empty name writes no `event:` line."""
+    """The block for `data`, which must be one line; there is no `event:` line without a name."""
     if name:
         return b"event: %b\ndata: %b\n\n" % (name, data)
     return b"data: %b\n\n" % data
 
 
 def replace_data(frame: Frame, data: bytes) -> bytes:
-    """The frame's bytes with other JSON as its data; everything else stays, unless the data was
-    spread over several lines: then the block is rebuilt."""
-    before, found, after = frame.raw.rpartition(frame.data or b"\n\n")
-    if found:
+    """The frame's bytes with other JSON as its data. Everything else stays, unless the data had
+    several lines: then the block is rebuilt."""
+    before, old, after = frame.raw.rpartition(frame.data or b"\n\n")
+    if old:
         return before + data + after
     return write_frame(frame.name, data.replace(b"\n", b" "))
 
 
 class Framer:
-    """Splits a stream of bytes into frames; `pending` are those of an incomplete frame."""
+    """Splits a stream of bytes into frames; `pending` are the bytes of an incomplete frame."""
 
-    __slots__ = ("_lf_only", "_limit", "_searched", "pending")
+    __slots__ = ("_lf_only", "_limit", "pending")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
+        self._lf_only = True  # no CR so far: every blank line is LF LF
         self.pending = bytearray()
-        self._searched = 0
-        self._lf_only = True  # no CR so far: the two-byte search for LF LF is exact
-
-    def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completes. Raises `FrameTooLarge`."""
-        return [read_frame(raw) for raw in self.split(chunk)]
-
-    def split(self, chunk: bytes) -> list[bytes]:
-        """The bytes of each of these frames. Raises `FrameTooLarge`."""
-        if self._lf_only and b"\r" in chunk:
-            self._lf_only = False
-        if self._lf_only and not self.pending:
-            *blocks, rest = chunk.split(b"\n\n")
-            self.pending += rest
-            self._searched = len(rest)
-            blocks = [block + b"\n\n" for block in blocks]
-        else:
-            self.pending += chunk
-            blocks = self._split_lf() if self._lf_only else self._split_mixed()
-        if len(self.pending) > self._limit:
-            raise FrameTooLarge
-        return blocks
 
     def complete_frames(self, chunk: bytes) -> bytes:
-        """The bytes of these frames, joined. Raises `FrameTooLarge`."""
-        if not self._lf_only or b"\r" in chunk:
-            return b"".join(self.split(chunk))
-        if self.pending:
-            if b"\n" not in chunk:
-                return b"".join(self.split(chunk))
+        """The bytes of the frames that `chunk` completes. Raises `FrameTooLarge`."""
+        has_cr = b"\r" in chunk
+        self._lf_only = self._lf_only and not has_cr
+        end = 0
+        if not self.pending:
+            end = self._end_of_last(chunk)
+        elif has_cr or b"\n" in chunk or self.pending.endswith(b"\r"):
             chunk = bytes(self.pending) + chunk
             self.pending.clear()
-            self._searched = 0
-        end = chunk.rfind(b"\n\n") + 2
-        # Of three line ends the first two end the frame.
-        if end < 2 or chunk.endswith(b"\n\n\n", 0, end):
-            return b"".join(self.split(chunk))
+            end = self._end_of_last(chunk)
         self.pending += chunk[end:]
         if len(self.pending) > self._limit:
             raise FrameTooLarge
@@ -107,37 +83,19 @@ class Framer:
 
     def close(self) -> list[Frame]:
         """At the end of the stream: the block without a blank line after it, unless it is empty."""
-        rest = bytes(self.pending)
+        raw = bytes(self.pending)
         self.pending.clear()
-        return [read_frame(rest)] if rest.strip(b"\r\n") else []
+        return [read_frame(raw)] if raw.strip(b"\r\n") else []
 
-    def _split_lf(self) -> list[bytes]:
-        blocks: list[bytes] = []
-        start = 0
-        end = self.pending.find(b"\n\n", max(0, self._searched - 1))
-        while end >= 0:
-            blocks.append(bytes(self.pending[start : end + 2]))
-            start = end + 2
-            end = self.pending.find(b"\n\n", start)
-        self._discard_before(start)
-        return blocks
-
-    def _split_mixed(self) -> list[bytes]:
-        blocks: list[bytes] = []
-        start = 0
-        # A CR at the very end may be half of a CRLF: it waits for the next byte.
-        stop = len(self.pending) - self.pending.endswith(b"\r")
-        match = _BLANK_LINE.search(self.pending, max(0, self._searched - 3), stop)
-        while match:
-            blocks.append(bytes(self.pending[start : match.end()]))
-            start = match.end()
-            match = _BLANK_LINE.search(self.pending, start, stop)
-        self._discard_before(start)
-        return blocks
-
-    def _discard_before(self, start: int) -> None:
-        del self.pending[:start]
-        self._searched = len(self.pending)
+    def _end_of_last(self, chunk: bytes) -> int:
+        """Where the last complete frame ends; 0 where there is none."""
+        end = chunk.rfind(b"\n\n") + 2
+        if self._lf_only and not chunk.endswith(b"\n\n\n", 0, end):
+            return end if end >= 2 else 0
+        # Of three line ends the first two end the frame. A CR at the very end may be half of a
+        # CRLF: it waits for the next byte.
+        stop = len(chunk) - chunk.endswith(b"\r")
+        return max((match.end() for match in _BLANK_LINE.finditer(chunk, 0, stop)), default=0)
 
 
 def read_frame(raw: bytes) -> Frame:

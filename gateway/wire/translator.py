@@ -1,8 +1,8 @@
 """Translates one reply: upstream bytes in, client bytes out, rewritten or in another format.
 
-A decoder reads every reply: for usage, stop reason and errors. Nothing is sent before the first
-real event (`started`), so that the attempt can be given up unnoticed until then. Only the format's
-terminal event completes a reply: the end of the bytes alone does not.
+A decoder reads every reply, for usage, stop reason and errors. Nothing is sent before the first
+real event (`started`), so the attempt can be retried until then. Only the format's terminal event
+completes a reply, not the end of the bytes.
 """
 
 from __future__ import annotations
@@ -45,25 +45,26 @@ MAX_HELD: Final = 4 * 1024 * 1024
 _MAX_DELTA: Final = 3000
 """Characters of a delta where a complete reply is sent as a stream."""
 
-_NO_USAGE: Final = (None, Usage())
+_NO_USAGE: Final = Usage()
 
 
 class Translator(ABC):
     """One stream in either lane.
 
     `started`: the first real event has come, so bytes are sent from now on. `end`: the terminal
-    event, once it has come. `failure`: why the reply broke off. `decode_error`: what the decoder
-    could not read. `reply_id` is the upstream's. `usage` is the upstream's latest count, complete
-    only where `usage_is_final`; `chars` is the number of characters of the reply, exact or nearly.
+    event, once it has come. `failure`: why the reply is incomplete. `decode_error`: the decoder's
+    first error. `dropped` names what the client's format cannot express. `reply_id` is the
+    upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
+    `chars` is the number of characters of the reply, exact or nearly.
     """
 
     __slots__ = (
         *("_decoder", "_finished", "_framer", "_held", "_held_size", "_template"),
-        *("chars", "decode_error", "end", "failure", "reply_id", "started", "usage"),
+        *("chars", "decode_error", "dropped", "end", "failure", "reply_id", "started", "usage"),
         "usage_is_final",
     )
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, dropped: Set[str] = frozenset()) -> None:
         self._framer = Framer()
         self._decoder = decoder
         self._template = FrameTemplate()
@@ -74,22 +75,18 @@ class Translator(ABC):
         self.end: End | None = None
         self.failure: Failure | None = None
         self.decode_error: str | None = None
+        self.dropped = dropped
         self.usage: Usage | None = None
         self.usage_is_final = False
         self.chars = 0
         self.reply_id = ""
-
-    @property
-    @abstractmethod
-    def dropped(self) -> Set[str]:
-        """Names of what the client's format could not express."""
 
     def receive(self, chunk: bytes) -> bytes:
         """The bytes to send now: complete frames, maybe none."""
         if self._finished:
             return b""
         if self.started and not self._held and not self._framer.pending:
-            text = self._template.match_chunk(chunk)  # many upstreams send each frame by itself
+            text = self._template.match_chunk(chunk)  # many upstreams send one frame at a time
             if text is not None and (edited := self._handle_chunk(chunk, text)) is not None:
                 return edited
         try:
@@ -104,11 +101,11 @@ class Translator(ABC):
         """At the end of the upstream's bytes; sets `failure` where the reply is incomplete."""
         if self._finished:
             return b""
-        rest = self._framer.close()
-        complete = [frame for frame in rest if _is_complete(frame)]
+        frames = self._framer.close()
+        complete = [frame for frame in frames if _is_complete(frame)]
         out = self._process(b"".join(frame.raw.rstrip(b"\r\n") + b"\n\n" for frame in complete))
         if not self._finished:
-            out += self._finish(clean_eof=complete == rest)
+            out += self._finish(clean_eof=complete == frames)
         return self._flush(out)
 
     @abstractmethod
@@ -185,19 +182,18 @@ class Translator(ABC):
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):
-                self.usage_is_final = usage is not None and usage.is_plausible(
-                    self.chars, self.usage
-                )
-                self.usage = usage or self.usage
-                if not self.started and stop is StopReason.END_TURN and self.usage in _NO_USAGE:
+                before, self.usage = self.usage, usage or self.usage
+                self.usage_is_final = bool(usage and usage.is_plausible(self.chars, before))
+                is_empty = not self.started and (self.usage or _NO_USAGE) == _NO_USAGE
+                if is_empty and stop is StopReason.END_TURN:
                     self._fail(Failure(kind=FailureKind.EMPTY, message="an empty reply"))
-                    return
-                self.started = True
-                self.end = event
+                else:
+                    self.started = True
+                    self.end = event
             case Fail(failure, usage):
-                # A count that has not grown since the beginning is not that of the reply.
-                self.usage_is_final = _output_tokens(usage) > _output_tokens(self.usage)
-                self.usage = usage or self.usage
+                # A count that has not grown since the beginning does not include the reply.
+                before, self.usage = self.usage or _NO_USAGE, usage or self.usage
+                self.usage_is_final = bool(usage and usage.output_tokens > before.output_tokens)
                 self._fail(failure)
             case Close() | Ping():
                 pass
@@ -213,14 +209,12 @@ class Translator(ABC):
 class NativeTranslator(Translator):
     """Client and upstream share the format: frames are rewritten in place.
 
-    The relay goes on where the decoder fails. Such a decoder is not trusted when it then misses the
-    end of a reply that had started and whose bytes ended after a complete frame: neither `end` nor
-    `failure` is set, as the outcome is unknown.
+    Where the decoder fails, frames are still forwarded. If it then misses the end of a reply that
+    had started and whose bytes ended after a complete frame, the outcome is unknown: neither `end`
+    nor `failure` is set.
     """
 
     __slots__ = ("_error_forwarded", "_may_forward", "_redact", "_rewriter")
-
-    dropped: Set[str] = frozenset()
 
     def __init__(
         self,
@@ -255,9 +249,10 @@ class NativeTranslator(Translator):
             elif frame.data:
                 data = as_object(loads(frame.data), "data")
                 events = self._decoder.decode(frame.name, data)
-        except Exception as error:  # whatever an upstream sends, the relay goes on
+        except Exception as error:  # whatever an upstream sends is forwarded
             self._record_error(error)
-        self._observe_all(events)
+        for event in events:
+            self._observe(event)
         if self._finished:
             out.append(self._final_frame(frame, data))
             return
@@ -284,8 +279,8 @@ class NativeTranslator(Translator):
         return edited
 
     def _final_frame(self, frame: Frame, data: Payload | None) -> bytes:
-        """What to send of the frame that ended the reply with a failure. One that is not sent is
-        not given to the rewriter either, which would remember it."""
+        """What to send of the frame that ended the reply with a failure. The rewriter, which has
+        state, gets no frame that is not sent."""
         failure = self.failure
         if data is None or failure is None or failure.kind is not FailureKind.RESPONSE:
             return b""
@@ -304,22 +299,19 @@ class NativeTranslator(Translator):
         except Exception as error:
             self._record_error(error)
             events = [Fail(truncated_failure(self.started), None)]
-        self._observe_all(events)
+        for event in events:
+            self._observe(event)
         truncated = self.failure is not None and self.failure.kind is FailureKind.TRUNCATED
         if truncated and self.decode_error and self.started and clean_eof:
             self.failure = None
         return []
 
-    def _observe_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._observe(event)
-
 
 class CrossFormatTranslator(Translator):
-    """Decoder, transformer and encoder in a row; no byte of the upstream's own is sent.
+    """Decoder, transformer and encoder in a row: no bytes of the upstream are sent.
 
-    What the decoder cannot read ends the reply. A failure of the upstream sends nothing by itself:
-    `abort` does.
+    What the decoder cannot read ends the reply. For a failure of the upstream `abort` sends the
+    error.
     """
 
     __slots__ = ("_encoder", "_index", "_input_tokens", "_transformer")
@@ -334,18 +326,14 @@ class CrossFormatTranslator(Translator):
     ) -> None:
         """`input_tokens` is the estimate for the client where the upstream counts nothing; `usage`
         stays None then."""
-        super().__init__(decoder)
+        super().__init__(decoder, encoder.dropped)
         self._encoder = encoder
         self._transformer = transformer
         self._input_tokens = input_tokens
         self._index = 0
 
-    @property
-    def dropped(self) -> Set[str]:
-        return self._encoder.dropped
-
     def abort(self, error: GatewayError) -> bytes:
-        """What is held comes first, as the error may refer to it. Nothing where the reply is
+        """Held frames come first, as the error may refer to them. Nothing where the reply is
         complete."""
         self._finished = True
         if self.end is not None:
@@ -361,7 +349,11 @@ class CrossFormatTranslator(Translator):
         if not data:
             return
         try:
-            events = self._decode(name, data)
+            if data == b"[DONE]":
+                events = self._decoder.done()
+            else:  # in every format JSON that is no object is ignored, and what is no JSON an error
+                fields = loads(data)
+                events = self._decoder.decode(name, fields) if type(fields) is dict else ()
             self._encode_events(events, out)
         except Exception as error:
             self._fail_unreadable(error)
@@ -371,13 +363,6 @@ class CrossFormatTranslator(Translator):
                 self._index = delta[0]
         elif events:
             self._template.reset()
-
-    def _decode(self, name: bytes, data: bytes) -> Sequence[Event]:
-        """JSON that is no object is ignored in every format; what is no JSON raises."""
-        if data == b"[DONE]":
-            return self._decoder.done()
-        fields = loads(data)
-        return self._decoder.decode(name, fields) if type(fields) is dict else ()
 
     def _handle_run(
         self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
@@ -444,7 +429,7 @@ class CrossFormatTranslator(Translator):
             out.append(self._encoder.encode(event))
 
     def _fail_unreadable(self, error: Exception) -> None:
-        """An end that could not be encoded does not count either."""
+        """An end that could not be encoded does not count."""
         self.end = None
         self._record_error(error)
         message = f"unreadable: {self.decode_error}"
@@ -510,10 +495,6 @@ def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:
     if type(event) is Delta and isinstance(event.piece, str):
         return event.index, event.piece
     return None
-
-
-def _output_tokens(usage: Usage | None) -> int:
-    return usage.output_tokens if usage is not None else 0
 
 
 def _is_complete(frame: Frame) -> bool:

@@ -16,7 +16,7 @@ from gateway.core.parts import Part, ToolCall
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.wire.codec import Decoder
-from gateway.wire.sse import Frame, Framer
+from gateway.wire.sse import Frame, Framer, read_frame
 from tests.support.paths import FIXTURES
 
 UPSTREAM_MODEL = "upstream-model"
@@ -67,7 +67,13 @@ def prompt(format: Format, model: str, *, include_usage: bool = True) -> Prompt:
 
 def frames_of(pieces: Iterable[bytes]) -> list[Frame]:
     framer = Framer()
-    frames = [frame for piece in pieces for frame in framer.feed(piece)]
+    frames: list[Frame] = []
+    for piece in pieces:
+        complete, start = framer.complete_frames(piece), 0
+        while start < len(complete):
+            end = framer.end_of(complete, start)
+            frames.append(read_frame(complete[start:end]))
+            start = end
     return frames + framer.close()
 
 

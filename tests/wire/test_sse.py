@@ -108,15 +108,15 @@ def test_every_fixture_gives_the_same_frames_however_cut(raw: bytes, places: lis
 
 def test_a_frame_may_grow_to_the_limit_only() -> None:
     framer = Framer(limit=100)
-    assert framer.feed(b"data: " + b"x" * 90) == []
+    assert framer.complete_frames(b"data: " + b"x" * 90) == b""
     with pytest.raises(FrameTooLarge):
-        framer.feed(b"y" * 10)
+        framer.complete_frames(b"y" * 10)
 
 
 def test_the_limit_is_for_one_frame() -> None:
     framer = Framer(limit=100)
     block = b"data: " + b"x" * 90 + b"\n\n"
-    assert len(framer.feed(block * 5)) == 5
+    assert framer.complete_frames(block * 5) == block * 5
 
 
 @pytest.mark.parametrize(
