@@ -43,15 +43,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One browser that is signed in; times are Unix microseconds. `said` are words for its next
-    page, each with a tone; `handed` what it may see once."""
+    """One signed-in browser; times are Unix microseconds. `flashes` are messages for its next page,
+    `one_time_values` texts that it can see once."""
 
     digest: bytes
     created_at: int
     seen_at: int
     address: str
     agent: str
-    flashes: list[tuple[str, str]] = field(default_factory=list)
+    flashes: list[str] = field(default_factory=list)
     one_time_values: dict[str, str] = field(default_factory=dict)
     written_at: int = 0
 

@@ -1,6 +1,6 @@
-"""The console: keys, groups, channels and logs in a browser, behind a guard and a password."""
+"""The web console: keys, groups, channels and logs, behind a password."""
 
 from typing import Final
 
 CONSOLE_PATH: Final = "/console"
-"""The path under which the pages are."""
+"""The path of the pages."""

@@ -1,16 +1,14 @@
-"""Puts the console together: pages, what they look like, and the guard before them.
-
-It must not know what a page shows, nor where it is mounted beyond `CONSOLE`.
-"""
+"""Builds the applications of the console: the pages, and the admin API for signed-in browsers."""
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 from urllib.parse import quote
 
 import orjson
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from gateway.admin.api import build_admin_app
 from gateway.admin.api_feed import add_feed_routes
@@ -24,78 +22,11 @@ from gateway.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-
-def build_console_app(office: ConsoleContext) -> web.Application:
-    """The pages, to be mounted under `CONSOLE`."""
-    app = web.Application(middlewares=[_errors])
-    app[TEMPLATES] = templates = Templates(office)
-    for add in PAGES:
-        add(app)
-    app.router.add_static("/static", PACKAGE_DIR / "static")
-    add_guard(app, office, "application/x-www-form-urlencoded", _refuse)
-    app.middlewares.insert(0, _loading(templates))  # a refusal is a page too
-    return app
-
-
-def build_console_api(office: ConsoleContext) -> web.Application:
-    """The admin API for who is signed in; what only the gateway's own user may do is not in it."""
-    app = build_admin_app(office.operations, office.reloader)
-    add_live_routes(app, office.runtime, office.accounts)
-    add_feed_routes(app, office.feed)
-    add_guard(app, office, "application/json", _refuse_in_json)
-    return app
-
-
-def _loading(templates: Templates) -> Middleware:
-    @web.middleware
-    async def load(request: web.Request, handler: Handler) -> web.StreamResponse:
-        await templates.load()
-        return await handler(request)
-
-    return load
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever a page cannot do is a page too."""
-    try:
-        return await handler(request)
-    except AdminError as error:
-        return _error(request, error.status, str(error))
-    except StoreError as error:
-        return _error(request, 409, str(error))
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return _error(request, error.status, _WORDS.get(error.status, error.reason))
-    except Exception:  # a fault of ours: it is told as one, and the page is a page
-        log.exception("console: %s %s failed", request.method, request.path)
-        return _error(request, 500, "The gateway failed at this; its process log says why.")
-
-
-_WORDS = {
-    404: "There is no such page.",
-    405: "That is not what this page is for.",
+_MESSAGES: Final = {
+    404: "This page does not exist.",
+    405: "This page does not support the request's method.",
 }
-
-
-def _error(request: web.Request, status: int, words: str) -> web.Response:
-    return render(request, "error.html", status=status, words=words, code=status)
-
-
-def _refuse(request: web.Request, status: int, words: str) -> web.StreamResponse:
-    """A browser that looks for a page is led to the way in, with the way back in mind; scripts and
-    forms are not."""
-    if status != 401:
-        return _error(request, status, words)
-    if request.headers.get("Sec-Fetch-Dest") == "empty":
-        return web.Response(status=401)
-    if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-        return redirect(f"{SIGN_IN}?next={quote(request.path_qs, safe='')}")
-    return _error(request, 403, words)
-
-
-_CODES = {
+_CODES: Final = {
     401: "not_signed_in",
     403: "cross_site",
     408: "request_timeout",
@@ -104,6 +35,66 @@ _CODES = {
 }
 
 
-def _refuse_in_json(request: web.Request, status: int, words: str) -> web.StreamResponse:
-    body = orjson.dumps({"error": {"message": words, "code": _CODES[status]}})
+def build_console_app(context: ConsoleContext) -> web.Application:
+    """The pages, for the path `CONSOLE_PATH`."""
+    app = web.Application(middlewares=[_error_middleware])
+    app[TEMPLATES] = Templates(context)
+    for add_routes in PAGES:
+        add_routes(app)
+    app.router.add_static("/static", PACKAGE_DIR / "static")
+    add_guard(app, context, "application/x-www-form-urlencoded", _reject)
+    app.middlewares.insert(0, _load_templates)  # before the guard, which renders pages too
+    return app
+
+
+def build_console_api(context: ConsoleContext) -> web.Application:
+    """The admin API, without the operations that need access to the gateway's machine."""
+    app = build_admin_app(context.operations, context.reloader)
+    add_live_routes(app, context.runtime, context.accounts)
+    add_feed_routes(app, context.feed)
+    add_guard(app, context, "application/json", _reject_as_json)
+    return app
+
+
+@web.middleware
+async def _load_templates(request: web.Request, handler: Handler) -> web.StreamResponse:
+    await request.app[TEMPLATES].load()
+    return await handler(request)
+
+
+@web.middleware
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Renders errors as pages."""
+    try:
+        return await handler(request)
+    except AdminError as error:
+        return _error_page(request, error.status, str(error))
+    except StoreError as error:
+        return _error_page(request, 409, str(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _error_page(request, error.status, _MESSAGES.get(error.status, error.reason))
+    except Exception:  # a bug: logged, and reported to the browser
+        log.exception("console: %s %s failed", request.method, request.path)
+        return _error_page(request, 500, "Internal error: see the log of the gateway's process.")
+
+
+def _error_page(request: web.Request, status: int, message: str) -> web.Response:
+    return render(request, "error.html", status=status, code=status, message=message)
+
+
+def _reject(request: web.Request, status: int, message: str) -> web.StreamResponse:
+    """Redirects page views without a session to the sign-in page; scripts and forms get errors."""
+    if status != 401:
+        return _error_page(request, status, message)
+    if request.headers.get("Sec-Fetch-Dest") == "empty":
+        return web.Response(status=401)
+    if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
+        return redirect(f"{SIGN_IN}?next={quote(request.path_qs, safe='')}")
+    return _error_page(request, 403, message)
+
+
+def _reject_as_json(request: web.Request, status: int, message: str) -> web.StreamResponse:
+    body = orjson.dumps({"error": {"message": message, "code": _CODES[status]}})
     return web.Response(body=body, status=status, content_type="application/json")

@@ -1,6 +1,4 @@
-"""How channels and their accounts are, put together for people. It must not know pages, nor what
-makes an account well.
-"""
+"""The health of channels and their accounts, for pages."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from gateway.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class ModelHealth:
-    """An account with one model. `pace_us` is how long it takes to a first event lately, smoothed,
-    in microseconds; None where nobody knows. `is_slow` is beside the channel's other accounts."""
+    """An account with one model. `ttft_us` is its recent time to first token, smoothed, in
+    microseconds; `is_slow` is in comparison with the channel's other accounts."""
 
     status: AccountView
     ttft_us: int | None
@@ -27,14 +25,14 @@ class ModelHealth:
 
 @dataclass(frozen=True, slots=True)
 class AccountHealth:
-    """An account with every model that it was asked for; without any, with the model None."""
+    """An account with every model that it was used for; one entry with the model None if unused."""
 
     name: str
     models: tuple[ModelHealth, ...]
 
     @property
     def in_flight(self) -> int:
-        """Requests with all models."""
+        """Requests of all models."""
         return self.models[0].status.under_way
 
     @property
@@ -43,17 +41,16 @@ class AccountHealth:
 
     @property
     def is_disabled(self) -> bool:
-        return any(each.status.state is HealthState.DISABLED for each in self.models)
+        return any(model.status.state is HealthState.DISABLED for model in self.models)
 
     @property
     def is_healthy(self) -> bool:
-        """With all models."""
-        return all(each.status.state is HealthState.HEALTHY for each in self.models)
+        return all(model.status.state is HealthState.HEALTHY for model in self.models)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelHealth:
-    """A channel with its accounts; `models` are the public ids."""
+    """`models` are public ids; `succeeded` and `failed` count attempts since the start."""
 
     name: str
     format: Format
@@ -62,7 +59,7 @@ class ChannelHealth:
 
     @property
     def unhealthy_count(self) -> int:
-        """How many accounts are not well with some model."""
+        """Accounts that are unhealthy with at least one model."""
         return sum(not account.is_healthy for account in self.accounts)
 
     @property
@@ -71,38 +68,33 @@ class ChannelHealth:
 
     @property
     def succeeded(self) -> int:
-        """Attempts since the start."""
-        return sum(each.status.succeeded for account in self.accounts for each in account.models)
+        return sum(model.status.succeeded for account in self.accounts for model in account.models)
 
     @property
     def failed(self) -> int:
-        """Attempts since the start."""
-        return sum(each.status.failed for account in self.accounts for each in account.models)
+        return sum(model.status.failed for account in self.accounts for model in account.models)
 
 
 def channel_health(runtime: Runtime, accounts: Accounts) -> list[ChannelHealth]:
-    """All of the current configuration, in its order; inside the running loop."""
-    states = accounts.states()
-    return [_channel(runtime, channel, states) for channel in runtime.config.channels]
+    """In the order of the configuration; needs the running loop."""
+    views = accounts.states()
+    return [_channel(runtime, channel, views) for channel in runtime.config.channels]
 
 
-def _channel(runtime: Runtime, channel: Channel, states: Sequence[AccountView]) -> ChannelHealth:
+def _channel(runtime: Runtime, channel: Channel, views: Sequence[AccountView]) -> ChannelHealth:
     now = asyncio.get_running_loop().time()
-    pool = [(channel.name, account.name) for account in channel.accounts]
-
-    def with_model(state: AccountView) -> ModelHealth:
-        place, model = (state.channel, state.account), state.model or ""
-        pace = runtime.latency.smoothed(place, model, now)
-        slow = runtime.latency.is_slow(place, pool, model, now)
-        return ModelHealth(state, None if pace is None else round(pace * 1e6), slow)
-
-    by_account: dict[str, list[ModelHealth]] = {}
-    for state in states:
-        if state.channel == channel.name:
-            by_account.setdefault(state.account, []).append(with_model(state))
+    refs = [(channel.name, account.name) for account in channel.accounts]
+    models: dict[str, list[ModelHealth]] = {}
+    for view in views:
+        if view.channel == channel.name:
+            ref, model = (view.channel, view.account), view.model or ""
+            ttft = runtime.latency.smoothed(ref, model, now)
+            is_slow = runtime.latency.is_slow(ref, refs, model, now)
+            health = ModelHealth(view, None if ttft is None else round(ttft * 1e6), is_slow)
+            models.setdefault(view.account, []).append(health)
     return ChannelHealth(
         name=channel.name,
         format=channel.format,
         models=tuple(channel.models),
-        accounts=tuple(AccountHealth(name, tuple(each)) for name, each in by_account.items()),
+        accounts=tuple(AccountHealth(name, tuple(rows)) for name, rows in models.items()),
     )

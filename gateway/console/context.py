@@ -1,6 +1,4 @@
-"""What the pages and the admin API on the TCP port work with. It must not know HTTP messages, only
-where an application keeps it.
-"""
+"""What the pages and the admin API of the TCP port work with."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from gateway.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class ConsoleContext:
-    """`now` gives Unix microseconds; without a `reloader` the configuration stays what it is."""
+    """`now` returns Unix microseconds; without a `reloader` the configuration is fixed."""
 
     operations: AdminOperations
     runtime: Runtime
@@ -31,4 +29,4 @@ class ConsoleContext:
     now: Callable[[], int]
 
 
-CONTEXT: Final = web.AppKey("office", ConsoleContext)
+CONTEXT: Final = web.AppKey("context", ConsoleContext)

@@ -1,10 +1,6 @@
-"""The one way in: who is not signed in gets nothing, and what another site's page sends is refused.
+"""Authentication: console and admin API need a session, and cross-site requests are rejected.
 
-Everything is denied unless it is named here. It must not know what a page shows.
-
-Whether what a browser sends comes from our own pages, and whether anybody could have read along.
-
-It must not know who is signed in.
+Every path is denied unless it is in `PUBLIC_PATHS`.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ SIGN_IN: Final = f"{CONSOLE_PATH}/sign-in"
 STATIC: Final = f"{CONSOLE_PATH}/static"
 
 PUBLIC_PATHS: Final = frozenset({SIGN_IN, STATIC})
-"""Resources that nobody must be signed in for."""
+"""Resources that need no session."""
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -41,83 +37,87 @@ SECURITY_HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer that names no others of its own."""
+"""Defaults of every response."""
 
 STATIC_SECONDS: Final = 7 * 86_400
 
-_SAFE = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
-_MAX_BODY = 4 * 1024 * 1024  # bytes of a body
-_MAX_ANONYMOUS_BODY = 16 * 1024
-_PATIENCE = 15.0  # seconds for a body
+SITE_HEADER: Final = "Sec-Fetch-Site"
 
 SESSION: Final = web.RequestKey("session", Session)
 
+_SAFE = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
+_SAME_SITE = ("same-origin", "none")
+_MAX_BODY = 4 * 1024 * 1024  # bytes
+_MAX_ANONYMOUS_BODY = 16 * 1024
+_BODY_TIMEOUT = 15.0  # seconds
+
 
 class Reject(Protocol):
-    """Says no, in the words of the application that is guarded. `status` is one of 401, 403, 408,
-    413, 415; 401 is said to who is not signed in."""
+    """Renders a rejection. `status` is 401 (no session), 403, 408, 413 or 415."""
 
-    def __call__(self, request: web.Request, status: int, words: str) -> web.StreamResponse: ...
+    def __call__(self, request: web.Request, status: int, message: str) -> web.StreamResponse: ...
 
 
-def add_guard(app: web.Application, office: ConsoleContext, kind: str, refuse: Reject) -> None:
-    """Stands before everything of an application, what it has not got included. Bodies must be of
-    the content type `kind`; `SESSION` is of requests that are let through."""
-    app[CONTEXT] = office
-    app.middlewares.insert(0, _auth_middleware(office, kind, refuse))
+def add_guard(
+    app: web.Application, context: ConsoleContext, content_type: str, reject: Reject
+) -> None:
+    """Guards every path of an application, also those that do not exist. Bodies must have the
+    content type. Accepted requests with a session have it as `SESSION`."""
+    app[CONTEXT] = context
+    app.middlewares.insert(0, _auth_middleware(context, content_type, reject))
     app.on_response_prepare.append(_add_security_headers)
 
 
-def cookie_name(office: ConsoleContext) -> str:
-    """The cookie's name: over TLS one that no other host, and nothing without TLS, can set."""
-    return "__Host-session" if has_tls(office.runtime.config.server) else "session"
+def cookie_name(context: ConsoleContext) -> str:
+    """With TLS a name that no other host and no page without TLS can set."""
+    return "__Host-session" if has_tls(context.runtime.config.server) else "session"
 
 
-def current_session(request: web.Request, office: ConsoleContext) -> Session | None:
-    """Whose cookie it is; nobody's where others could have read it on the way."""
-    if not is_secure_transport(request, office.runtime.config.server):
+def current_session(request: web.Request, context: ConsoleContext) -> Session | None:
+    """The session of the cookie; None if the cookie could have been intercepted."""
+    if not is_secure_transport(request, context.runtime.config.server):
         return None
-    return office.sessions.find(request.cookies.get(cookie_name(office)))
+    return context.sessions.find(request.cookies.get(cookie_name(context)))
 
 
-def _auth_middleware(office: ConsoleContext, kind: str, refuse: Reject) -> Middleware:
-    under_way: set[asyncio.Future[web.StreamResponse]] = set()
+def _auth_middleware(context: ConsoleContext, content_type: str, reject: Reject) -> Middleware:
+    in_flight: set[asyncio.Future[web.StreamResponse]] = set()
 
     @web.middleware
-    async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-        unsafe = request.method not in _SAFE
-        if unsafe and is_cross_site(request, office.runtime.config.server):
-            return refuse(request, 403, "This was sent by another site's page: nothing was done.")
-        session = current_session(request, office)
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_safe = request.method in _SAFE
+        if not is_safe and is_cross_site(request, context.runtime.config.server):
+            return reject(request, 403, "The request came from another site and was rejected.")
+        session = current_session(request, context)
         if session is None and not _is_public(request):
-            return refuse(request, 401, "Sign in first.")
+            return reject(request, 401, "Sign in first.")
         if session is not None:
             request[SESSION] = session
-            request[STILL_ALLOWED] = lambda: current_session(request, office) is session
-            if request.headers.get("Sec-Fetch-Dest") != "empty":  # scripts ask by themselves
-                await office.sessions.touch(session)
-        if not unsafe:
+            request[STILL_ALLOWED] = lambda: current_session(request, context) is session
+            if request.headers.get("Sec-Fetch-Dest") != "empty":  # requests of scripts do not count
+                await context.sessions.touch(session)
+        if is_safe:
             return await handler(request)
-        if request.body_exists and request.content_type != kind:
-            return refuse(request, 415, f"The body must be {kind}.")
+        if request.body_exists and request.content_type != content_type:
+            return reject(request, 415, f"The body must be {content_type}.")
         request = request.clone(
             client_max_size=_MAX_ANONYMOUS_BODY if session is None else _MAX_BODY
         )
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_BODY_TIMEOUT):
                 await request.read()
         except TimeoutError:
-            return refuse(request, 408, "The body took too long.")
+            return reject(request, 408, "The body took too long.")
         except web.HTTPRequestEntityTooLarge:
-            return refuse(request, 413, "The body is too large.")
-        # What changes something is done to its end, also when the browser has left meanwhile:
-        # else the ledger may know what memory does not.
-        work = asyncio.ensure_future(handler(request))
-        under_way.add(work)
-        work.add_done_callback(under_way.discard)
-        return await asyncio.shield(work)
+            return reject(request, 413, "The body is too large.")
+        # A change is completed even if the client disconnects: otherwise memory and database could
+        # differ.
+        task = asyncio.ensure_future(handler(request))
+        in_flight.add(task)
+        task.add_done_callback(in_flight.discard)
+        return await asyncio.shield(task)
 
-    return admit
+    return authenticate
 
 
 def _is_public(request: web.Request) -> bool:
@@ -133,61 +133,55 @@ async def _add_security_headers(request: web.Request, response: web.StreamRespon
         response.headers.setdefault(name, value)
 
 
-SITE_HEADER: Final = "Sec-Fetch-Site"
-
-_OWN_SITES = ("same-origin", "none")
-
-
 def client_address(request: web.Request, server: Server) -> str:
-    """The client's address, where proxies that are trusted stand in between."""
+    """The address of the client behind trusted proxies."""
     forwarded = request.headers.getall("X-Forwarded-For", ())
     return resolve_client_address(request.remote or "", forwarded, server.trusted_proxies)
 
 
 def has_tls(server: Server) -> bool:
-    """Whether clients come by TLS, which ends at a proxy: the configuration says so."""
+    """Whether clients connect with TLS, which a proxy terminates: the configuration says so."""
     return server.public_url is not None and server.public_url.lower().startswith("https:")
 
 
 def is_secure_transport(request: web.Request, server: Server) -> bool:
-    """Whether nobody on the way can read along: TLS is declared, or client and gateway are on one
-    machine and the browser knows it. A name that only leads here counts for nothing: that it does
-    so may be somebody else's doing."""
+    """Whether a password cannot be intercepted: TLS is configured, or both the client's address and
+    the host name are loopback. A name that merely resolves to loopback does not count: someone else
+    may control it."""
     if has_tls(server):
         return True
     return _is_loopback(client_address(request, server)) and _is_loopback(_hostname(request.host))
 
 
 def is_cross_site(request: web.Request, server: Server) -> bool:
-    """Whether another site's page may have made the browser send this.
+    """Whether another site's page may have caused the request.
 
-    Browsers tell the site with every request over TLS or to loopback, and the origin with all that
-    may change something; no page can choose either. Pages that name no referrer, as ours, have
-    the origin `null`: then the site must be told. Who sends neither is no browser.
+    Browsers send Sec-Fetch-Site over TLS and to loopback, and Origin with every unsafe method; no
+    page can set either. Pages without referrer, such as the console's, have the origin `null`: then
+    Sec-Fetch-Site is required. A client that sends neither is not a browser.
     """
     site, origin = request.headers.get(SITE_HEADER), request.headers.get("Origin")
-    if site is not None and site not in _OWN_SITES:
+    if site is not None and site not in _SAME_SITE:
         return True
     if origin is None:
         return False
     if origin == "null":
         return site != "same-origin"
-    return origin.lower() not in _own_origins(request.host, server)
+    return origin.lower() not in _allowed_origins(request.host, server)
 
 
-def _own_origins(host: str, server: Server) -> set[str]:
-    """As browsers spell them. Where TLS is declared, a page of the same name that came without it
-    is another's."""
-    own = set()
+def _allowed_origins(host: str, server: Server) -> set[str]:
+    """With TLS, a page of the same host without TLS is another origin."""
+    origins = set()
     if server.public_url is not None:
-        own.add(str(URL(server.public_url).origin()).lower())
+        origins.add(str(URL(server.public_url).origin()).lower())
     if not has_tls(server) or _is_loopback(_hostname(host)):
-        own.add(f"http://{host.lower()}")
-    return own
+        origins.add(f"http://{host.lower()}")
+    return origins
 
 
 def _hostname(host: str) -> str:
-    """The host's name without its port; empty where it is no host."""
+    """The host without its port; empty if it is invalid."""
     try:
         return URL(f"http://{host}").host or ""
     except ValueError:
@@ -201,6 +195,5 @@ def _is_loopback(host: str) -> bool:
         address = ip_address(host)
     except ValueError:
         return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

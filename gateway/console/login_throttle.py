@@ -1,7 +1,4 @@
-"""How often somebody may try to sign in. It must not know what happens then.
-
-A try counts from its beginning, so that many at once are no more than one after the other.
-"""
+"""Limits attempts to sign in. An attempt counts from its start, so parallel ones count too."""
 
 from __future__ import annotations
 
@@ -10,40 +7,40 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 WINDOW: Final = 60 * 1_000_000
-"""Microseconds in which tries are counted."""
+"""Microseconds in which attempts are counted."""
 MAX_PER_ADDRESS: Final = 5
-"""Tries of one address in that time; IPv6 gives everybody a whole network of 64 bits."""
+"""Attempts of one IPv4 address or IPv6 /64 network in that time."""
 MAX_TOTAL: Final = 20
-"""Tries of all addresses together."""
+"""Attempts of all addresses."""
 
 
 class LoginThrottle:
-    """The tries of the last minute, at most `OF_ALL`; every address counts, loopback too."""
+    """The attempts of the last minute; loopback addresses count too."""
 
     def __init__(self) -> None:
-        self._tries: deque[tuple[int, str]] = deque()
+        self._attempts: deque[tuple[int, str]] = deque()
 
     def check(self, address: str, now: int) -> int:
-        """Seconds until that address may try; 0: now, and that is a try. `now` is Unix
+        """Counts an attempt and returns 0, or the seconds until one is allowed. `now` is in Unix
         microseconds."""
-        while self._tries and self._tries[0][0] <= now - WINDOW:
-            self._tries.popleft()
-        who = _network(address)
-        own = [at for at, other in self._tries if other == who]
-        waits = [0]
-        if len(own) >= MAX_PER_ADDRESS:
-            waits.append(own[-MAX_PER_ADDRESS] + WINDOW - now)
-        if len(self._tries) >= MAX_TOTAL:
-            waits.append(self._tries[-MAX_TOTAL][0] + WINDOW - now)
-        if max(waits) > 0:
-            return -(-max(waits) // 1_000_000)
-        self._tries.append((now, who))
-        return 0
+        while self._attempts and self._attempts[0][0] <= now - WINDOW:
+            self._attempts.popleft()
+        network = _network(address)
+        same_network = [at for at, other in self._attempts if other == network]
+        wait = 0
+        if len(same_network) >= MAX_PER_ADDRESS:
+            wait = same_network[-MAX_PER_ADDRESS] + WINDOW - now
+        if len(self._attempts) >= MAX_TOTAL:
+            wait = max(wait, self._attempts[-MAX_TOTAL][0] + WINDOW - now)
+        if wait <= 0:
+            self._attempts.append((now, network))
+            return 0
+        return -(-wait // 1_000_000)
 
     def reset(self, address: str) -> None:
-        """Whoever is let in has not been guessing."""
-        who = _network(address)
-        self._tries = deque(each for each in self._tries if each[1] != who)
+        """Forgets the attempts of an address after a success."""
+        network = _network(address)
+        self._attempts = deque(attempt for attempt in self._attempts if attempt[1] != network)
 
 
 def _network(address: str) -> str:
@@ -51,6 +48,6 @@ def _network(address: str) -> str:
         parsed = ip_address(address)
     except ValueError:
         return address
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-        return parsed.exploded[:19]
-    return str(parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else parsed)
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or parsed.exploded[:19])
+    return str(parsed)

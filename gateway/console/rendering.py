@@ -1,16 +1,11 @@
-"""Templates into answers. What others wrote is text, whatever is in it: markup in it is escaped,
-and what cannot be seen is spelled out.
-
-It must not know any page.
-
-Drawings as answers. It must not know what is drawn.
-"""
+"""Templates and charts as responses. Every value is escaped, unprintable characters included."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 from markupsafe import Markup, escape
 
-from gateway import __version__
 from gateway.admin import units
 from gateway.config import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
@@ -29,39 +23,40 @@ from gateway.core.text import escape_unprintable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
 PACKAGE_DIR: Final = Path(__file__).parent
 PLACEHOLDER: Final = "–"
 
+_CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""A chart is a document with a style sheet of its own."""
+
 
 class Templates:
-    """The templates of an office's pages; `load` them before the first `render`."""
+    """The templates; `load` them before the first `render`."""
 
-    def __init__(self, office: ConsoleContext) -> None:
-        self._office = office
+    def __init__(self, context: ConsoleContext) -> None:
+        self._context = context
         self._environment: Environment | None = None
 
     async def load(self) -> None:
-        """In a thread: to import the template engine takes longer than the loop may be held up.
-        At the start it would delay every request, and no console may ever be opened."""
+        """Imports Jinja in a thread when the first page is requested: most gateways start without
+        anyone at the console, and the import would block the loop."""
         if self._environment is None:
-            self._environment = await asyncio.to_thread(build_environment, self._office)
+            self._environment = await asyncio.to_thread(build_environment, self._context)
 
-    def render(self, name: str, **context: Any) -> str:
+    def render(self, name: str, **values: Any) -> str:
         if self._environment is None:
             raise RuntimeError("the templates are not loaded")
-        return self._environment.get_template(name).render(**context)
+        return self._environment.get_template(name).render(**values)
 
 
 TEMPLATES: Final = web.AppKey("templates", Templates)
 
 
-def build_environment(office: ConsoleContext) -> Environment:
-    """What templates are rendered with; figures that cost something have a price where the
-    configuration in force tells one."""
+def build_environment(context: ConsoleContext) -> Environment:
+    """Prices are those of the current configuration."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(PACKAGE_DIR / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -72,103 +67,35 @@ def build_environment(office: ConsoleContext) -> Environment:
     )
 
     def money() -> Money:
-        return office.runtime.config.money
+        return context.runtime.config.money
 
     filters: dict[str, Callable[..., object]] = {
-        "when": format_time,
-        "lasting": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
+        "time": format_time,
+        "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
-        "amount": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
+        "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
         "price": lambda micro: units.format_price(micro, money()) or "",
-        "units": lambda micro: PLACEHOLDER if micro is None else units.format_cost(micro, money()),
-        "lines": keep_lines,
+        "cost": lambda micro: PLACEHOLDER if micro is None else units.format_cost(micro, money()),
+        "multiline": lambda text: escape(_escape_control(text)),
     }
-    made.filters.update(filters)
-    made.globals |= {"asset": _assets(PACKAGE_DIR / "static").__getitem__, "version": __version__}
-    return made
+    environment.filters.update(filters)
+    environment.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
+    return environment
 
 
-def render(request: web.Request, name: str, *, status: int = 200, **context: Any) -> web.Response:
-    """A page, or a part of one. Templates have besides the context: `path`, `session` (None on the
-    way in) and `said()`: what was said to whoever is signed in, and is said once."""
+def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
+    """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
+    without one) and `flashes()`, the messages for this page."""
     session = request.get(SESSION)
 
-    def said() -> list[tuple[str, str]]:
-        if session is None:
-            return []
-        words = list(session.flashes)
-        session.flashes.clear()
-        return words
+    def pop_flashes() -> Iterator[str]:
+        while session is not None and session.flashes:
+            yield session.flashes.pop(0)
 
     text = request.app[TEMPLATES].render(
-        name, path=request.path, session=session, said=said, **context
+        name, path=request.path, session=session, flashes=pop_flashes, **values
     )
     return web.Response(text=text, status=status, content_type="text/html")
-
-
-def redirect(path: str) -> web.Response:
-    """Leads to a page by GET: what a form's POST ends with."""
-    return web.Response(status=303, headers={"Location": path})
-
-
-def flash(request: web.Request, words: str, tone: str = "good") -> None:
-    """Words for the next page, once; the tone is `good` or `bad`."""
-    request[SESSION].flashes.append((words, tone))
-
-
-def stash_once(request: web.Request, name: str, text: str) -> None:
-    """Something that may be looked at once, such as a new key; it is in memory alone until then."""
-    request[SESSION].one_time_values[name] = text
-
-
-def pop_stash(request: web.Request, name: str) -> str | None:
-    """What was handed under that name; None the second time."""
-    return request[SESSION].one_time_values.pop(name, None)
-
-
-def format_time(microseconds: int | None) -> str:
-    """A time of the ledger, in UTC."""
-    if microseconds is None:
-        return PLACEHOLDER
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
-    told = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S} UTC</time>')
-    return told.format(moment, moment)
-
-
-def keep_lines(text: str) -> Markup:
-    """A text of several lines, for where blanks and line breaks count."""
-    return escape(_escape_control(text))
-
-
-def _finalize(value: Any) -> Any:
-    if value is None:
-        return ""
-    return (
-        _escape_control(value)
-        if isinstance(value, str) and not isinstance(value, Markup)
-        else value
-    )
-
-
-def _escape_control(text: str) -> str:
-    return "\n".join(
-        "\t".join(escape_unprintable(part) for part in line.split("\t"))
-        for line in text.replace("\r\n", "\n").split("\n")
-    )
-
-
-def _assets(folder: Path) -> dict[str, str]:
-    """File name → address, which changes with the content: what is kept for a week may be wrong
-    no sooner."""
-    return {
-        path.name: f"{STATIC}/{path.name}?v={hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-    }
-
-
-_CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""A chart is a document with a style sheet of its own."""
 
 
 def render_chart(request: web.Request, chart: Chart) -> web.Response:
@@ -176,3 +103,54 @@ def render_chart(request: web.Request, chart: Chart) -> web.Response:
     image = request.app[TEMPLATES].render("chart.svg", chart=chart, width=WIDTH, height=HEIGHT)
     headers = {"Content-Security-Policy": _CHART_POLICY}
     return web.Response(text=image, content_type="image/svg+xml", headers=headers)
+
+
+def redirect(path: str) -> web.Response:
+    """To a GET of the path, also after a POST."""
+    return web.Response(status=303, headers={"Location": path})
+
+
+def flash(request: web.Request, message: str) -> None:
+    """Shows a message on the session's next page."""
+    request[SESSION].flashes.append(message)
+
+
+def stash_once(request: web.Request, name: str, text: str) -> None:
+    """Keeps a text such as a new key in memory until `pop_stash`."""
+    request[SESSION].one_time_values[name] = text
+
+
+def pop_stash(request: web.Request, name: str) -> str | None:
+    """None the second time."""
+    return request[SESSION].one_time_values.pop(name, None)
+
+
+def format_time(microseconds: int | None) -> str:
+    """A `<time>` in UTC, from Unix microseconds."""
+    if microseconds is None:
+        return PLACEHOLDER
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
+    element = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S} UTC</time>')
+    return element.format(moment, moment)
+
+
+def _finalize(value: Any) -> Any:
+    if value is None:
+        return ""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return _escape_control(value) if is_text else value
+
+
+def _escape_control(text: str) -> str:
+    """Line breaks and tabs remain."""
+    text = text.replace("\r\n", "\n")
+    return re.sub(r"[^\n\t]+", lambda match: escape_unprintable(match[0]), text)
+
+
+def _asset_paths(folder: Path) -> dict[str, str]:
+    """File name → path with a hash of the content, so that a cached file is never outdated."""
+    return {
+        path.name: f"{STATIC}/{path.name}?v={hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }

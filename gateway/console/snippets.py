@@ -26,10 +26,10 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class SnippetGroup:
-    """Clients of one kind, with the base address that they want."""
+    """Clients of one format, with their base URL."""
 
     title: str
-    address: str
+    base_url: str
     snippets: Sequence[Snippet]
 
 

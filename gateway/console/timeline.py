@@ -1,34 +1,36 @@
-"""Where the time of one request went: spans that follow each other and fill all of it.
-
-It must not know how a span looks, nor why an attempt failed.
-"""
+"""How the time of one request was spent: consecutive spans from its start to its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Final
 
+from gateway.admin.units import format_duration
 from gateway.store.records import AttemptRow
 
-_WELL: Final = "ok"
+_SUCCESS: Final = "ok"
 
 
-class SpanKind(StrEnum):
-    """What a span of time was spent on."""
+class SpanKind(Enum):
+    """A class of the style sheet, and a label."""
 
-    GATEWAY = "gateway"
-    FAILED = "failed"
-    WAITING = "waiting"
-    REPLY = "reply"
-    PAUSE = "pause"
+    GATEWAY = "c6", "in the gateway"
+    FAILED = "c5", "failed attempt"
+    WAITING = "c2", "waiting for the first token"
+    REPLY = "c1", "receiving the reply"
+    BACKOFF = "c3", "backoff before the next attempt"
+
+    @property
+    def style(self) -> str:
+        return self.value[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`took_us` in microseconds; `start` and `width` are percent of the whole. `who` is the channel
-    and account that was asked; None where it was nobody."""
+    """`start` and `width` are percentages of the request's duration; `account` is None for the
+    gateway's own time."""
 
     kind: SpanKind
     account: str | None
@@ -36,33 +38,38 @@ class Span:
     start: float
     width: float
 
+    @property
+    def label(self) -> str:
+        account = f" of {self.account}" if self.account else ""
+        return f"{format_duration(self.duration_us)} {self.kind.value[1]}{account}"
+
 
 def spans(total_us: int | None, attempts: Sequence[AttemptRow]) -> list[Span]:
-    """Of an exchange that took `total_us`; none of one that has not ended, or took no time."""
+    """Empty for a request that is running or took no time."""
     if not total_us:
         return []
-    told: list[Span] = []
+    result: list[Span] = []
     at = 0
-    for stretch, who, until in (*_ends(attempts), (SpanKind.GATEWAY, None, total_us)):
-        until = min(until, total_us)
-        if until > at:
-            took = until - at
-            told.append(Span(stretch, who, took, 100 * at / total_us, 100 * took / total_us))
-            at = until
-    return told
+    for kind, account, end in (*_ends(attempts), (SpanKind.GATEWAY, None, total_us)):
+        duration = min(end, total_us) - at
+        if duration > 0:
+            start, width = 100 * at / total_us, 100 * duration / total_us
+            result.append(Span(kind, account, duration, start, width))
+            at += duration
+    return result
 
 
 def _ends(attempts: Sequence[AttemptRow]) -> Iterator[tuple[SpanKind, str | None, int]]:
-    """Each stretch with the time at which it is over, in microseconds from the start."""
+    """Kind, account and end of each span, in microseconds from the start of the request."""
     before = SpanKind.GATEWAY
     for attempt in attempts:
-        who = f"{attempt.channel}/{attempt.account}"
+        account = f"{attempt.channel}/{attempt.account}"
         end = attempt.started_us + attempt.total_us
         yield before, None, attempt.started_us
-        before = SpanKind.PAUSE
-        if attempt.verdict != _WELL:
-            yield SpanKind.FAILED, who, end
+        before = SpanKind.BACKOFF
+        if attempt.verdict != _SUCCESS:
+            yield SpanKind.FAILED, account, end
             continue
         first = attempt.first_event_us
-        yield SpanKind.WAITING, who, end if first is None else attempt.started_us + first
-        yield SpanKind.REPLY, who, end
+        yield SpanKind.WAITING, account, end if first is None else attempt.started_us + first
+        yield SpanKind.REPLY, account, end

@@ -1,12 +1,5 @@
-"""Limits and budgets as pages show them: how much there may be, and what of it is spent. It must
-not know whose they are beyond a kind and an id.
-
-Money is in micro-units.
-
-What was used lately, by the day and by the model, for a table and a chart. It must not know what
-a unit costs.
-
-Money is in micro-units, days are those of UTC.
+"""Limits, budgets and recent usage of keys and groups, for pages. Costs are in micro-units, days
+are of UTC.
 """
 
 from __future__ import annotations
@@ -23,21 +16,23 @@ from gateway.quota.limits import HolderKind, Quota
 from gateway.store.usage import Dimension, UsageRow, usage
 
 LIMIT_TITLES: Final[Mapping[str, str]] = {
-    "requests_per_minute": "Requests a minute",
-    "tokens_per_minute": "Tokens a minute",
-    "concurrent": "Requests at once",
+    "requests_per_minute": "RPM",
+    "tokens_per_minute": "TPM",
+    "concurrent": "Max concurrency",
 }
 BUDGET_TITLES: Final[Mapping[str, str]] = {
-    "budget": "Budget in all",
-    "budget_day": "Budget a day",
-    "budget_month": "Budget a month",
+    "budget": "Total budget",
+    "budget_day": "Daily budget",
+    "budget_month": "Monthly budget",
 }
-"""Names of limits and their titles."""
+
+DAYS: Final = 30
+"""Days of recent usage, today included."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A budget that is set."""
+    """A configured budget."""
 
     title: str
     limit: int
@@ -45,44 +40,17 @@ class BudgetRow:
 
     @property
     def percent(self) -> int:
-        """Whole and rounded down, so that 100 is all of it; of a budget of 0 everything is gone."""
+        """Rounded down, so that 100 is all of it; a budget of 0 is always spent."""
         return min(100, self.spent * 100 // self.limit) if self.limit else 100
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What is spent in all, today and this month of UTC; what still runs is not in it."""
+    """In total, today and this month; running requests are not included."""
 
     total: int
     day: int
     month: int
-
-
-def spend_of(quota: Quota, kind: HolderKind, id: str, now: int) -> Spend:
-    """By one holder of limits; `now` is in Unix microseconds."""
-    return Spend(*quota.budget(kind, id).spent(now))
-
-
-def budget_rows(limits: Limits, spent: Spend) -> tuple[BudgetRow, ...]:
-    """The budgets that are set."""
-    amounts = {"budget": spent.total, "budget_day": spent.day, "budget_month": spent.month}
-    return tuple(
-        BudgetRow(title, most, amounts[name])
-        for name, title in BUDGET_TITLES.items()
-        if (most := getattr(limits, name)) is not None
-    )
-
-
-def limit_rows(limits: Limits) -> Iterator[tuple[str, int]]:
-    """The titles and values of the other limits that are set."""
-    for name, title in LIMIT_TITLES.items():
-        most = getattr(limits, name)
-        if most is not None:
-            yield title, most
-
-
-DAYS: Final = 30
-"""Today is among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +62,42 @@ class DailyUsage:
     cost_micro: int = 0
 
 
-async def daily_usage(desk: AdminOperations, now: int, token_id: str) -> tuple[DailyUsage, ...]:
-    """What a key has used on each of the last days, the earliest first; `now` is in Unix
-    microseconds."""
-    first = _first(now)
-    rows = await usage(desk.database, (Dimension.DAY,), since=_hour(first), token_id=token_id)
-    used = {row.day: DailyUsage(row.day or "", row.requests, row.cost_micro) for row in rows}
-    dates = [(first + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
-    return tuple(used.get(date, DailyUsage(date)) for date in dates)
+def spend_of(quota: Quota, kind: HolderKind, id: str, now: int) -> Spend:
+    """By one holder of limits; `now` is in Unix microseconds."""
+    return Spend(*quota.budget(kind, id).spent(now))
 
 
-async def usage_by_model(desk: AdminOperations, now: int, token_id: str) -> list[UsageRow]:
-    """What a key has used of each model in those days, the dearest first."""
-    return await usage(
-        desk.database, (Dimension.MODEL,), since=_hour(_first(now)), token_id=token_id
+def budget_rows(limits: Limits, spent: Spend) -> tuple[BudgetRow, ...]:
+    """The configured budgets."""
+    amounts = {"budget": spent.total, "budget_day": spent.day, "budget_month": spent.month}
+    return tuple(
+        BudgetRow(title, limit, amounts[name])
+        for name, title in BUDGET_TITLES.items()
+        if (limit := getattr(limits, name)) is not None
     )
+
+
+def limit_rows(limits: Limits) -> Iterator[tuple[str, int]]:
+    """Titles and values of the other configured limits."""
+    for name, title in LIMIT_TITLES.items():
+        if (limit := getattr(limits, name)) is not None:
+            yield title, limit
+
+
+async def daily_usage(
+    operations: AdminOperations, now: int, token_id: str
+) -> tuple[DailyUsage, ...]:
+    """The usage of a key on each of the last days, oldest first; `now` is in Unix microseconds."""
+    start = _first_day(now)
+    rows = await _usage(operations, Dimension.DAY, start, token_id)
+    by_date = {row.day: DailyUsage(row.day or "", row.requests, row.cost_micro) for row in rows}
+    dates = [(start + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
+    return tuple(by_date.get(date, DailyUsage(date)) for date in dates)
+
+
+async def usage_by_model(operations: AdminOperations, now: int, token_id: str) -> list[UsageRow]:
+    """The usage of each model in the same days, most expensive first."""
+    return await _usage(operations, Dimension.MODEL, _first_day(now), token_id)
 
 
 def daily_chart(days: Sequence[DailyUsage]) -> Chart:
@@ -118,11 +107,13 @@ def daily_chart(days: Sequence[DailyUsage]) -> Chart:
     return build_chart(f"Units by day, last {len(days)} days", labels, [units], short_number)
 
 
-def _first(now: int) -> datetime:
-    """When the first of the last days began."""
+def _first_day(now: int) -> datetime:
     midnight = datetime.fromtimestamp(now // 1_000_000, UTC).replace(hour=0, minute=0, second=0)
     return midnight - timedelta(days=DAYS - 1)
 
 
-def _hour(moment: datetime) -> int:
-    return int(moment.timestamp()) // 3600
+async def _usage(
+    operations: AdminOperations, by: Dimension, start: datetime, token_id: str
+) -> list[UsageRow]:
+    since = int(start.timestamp()) // 3600
+    return await usage(operations.database, (by,), since=since, token_id=token_id)

@@ -31,14 +31,14 @@ async def mint(person: User, name: str) -> str:
     await page.goto("/console/tokens")
     await page.get_by_role("link", name="New key").click()
     await page.get_by_label("Name").fill(name)
-    await page.get_by_role("button", name="Make the key").click()
+    await page.get_by_role("button", name="Create key").click()
     return await page.inner_text("#key")
 
 
 async def revoke(person: User) -> None:
     """The key whose page is open."""
     await person.page.get_by_role("link", name="Revoke").click()
-    await person.page.get_by_role("button", name="Revoke for good").click()
+    await person.page.get_by_role("button", name="Revoke permanently").click()
     await person.page.wait_for_selector("h1 .state-revoked")
 
 
@@ -69,9 +69,9 @@ async def test_what_was_typed_wrong_stands_beside_its_field(person: User) -> Non
     page = person.page
     await page.goto("/console/tokens/new")
     await page.get_by_label("Name").fill("wrong")
-    await page.get_by_label("Budget in all").fill("lots")
-    await page.get_by_role("button", name="Make the key").click()
-    field = page.get_by_label("Budget in all")
+    await page.get_by_label("Total budget").fill("lots")
+    await page.get_by_role("button", name="Create key").click()
+    field = page.get_by_label("Total budget")
     assert await field.get_attribute("aria-invalid") == "true"
     assert await field.input_value() == "lots"
     assert await page.get_by_label("Name").input_value() == "wrong"

@@ -96,13 +96,13 @@ async def test_a_running_request_is_seen_to_end(
     page = person.page
     frames = by_frame(fixture_stream(Format.CHAT))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
-    await page.goto("/console/logs?state=open")
+    await page.goto("/console/logs?state=running")
     await follow(page)
     running = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
-    await page.wait_for_selector("#rows tr[data-open]")
+    await page.wait_for_selector("#rows tr[data-running]")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await page.wait_for_selector("#rows tr:not([data-open]) .state-client_gone")
+    await page.wait_for_selector("#rows tr:not([data-running]) .state-client_gone")
     assert await page.locator("#rows tr").count() == 1
 
 
@@ -115,7 +115,7 @@ async def test_the_page_keeps_so_many_rows(
         remembered = await sign_in_once(browser, gateway)
         person = await stack.enter_async_context(signed_in(browser, gateway, remembered))
         await person.page.goto("/console/logs")
-        await person.page.get_by_text("No request has come yet.").wait_for()
+        await person.page.get_by_text("There are no requests yet.").wait_for()
         await follow(person.page)
         now = gateway.daemon.runtime.now()
         ids = [new_request_id(now + number) for number in range(230)]
@@ -127,7 +127,7 @@ async def test_the_page_keeps_so_many_rows(
             gateway.daemon.runtime.recorder.record_rejection(opened, ended)
         await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
         assert await person.page.locator("#rows tr").count() == 200
-        assert not await person.page.get_by_text("No request has come yet.").count()
+        assert not await person.page.get_by_text("There are no requests yet.").count()
 
 
 async def test_it_reconnects_after_a_restart(

@@ -61,7 +61,7 @@ async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, gateway: Runn
         await keyboard.press("Enter")
         await page.wait_for_url("**/console/tokens")
         await keyboard.press("Tab")
-        assert await focused(person) == "To the content"
+        assert await focused(person) == "Skip to content"
         assert await visible_focus(person)
         await keyboard.press("Enter")
         await tab_to(person, "New key")
@@ -69,7 +69,7 @@ async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, gateway: Runn
         await page.wait_for_url("**/console/tokens/new")
         await tab_to(person, "name")
         await keyboard.type("by keyboard")
-        await tab_to(person, "Make the key")
+        await tab_to(person, "Create key")
         await keyboard.press("Enter")
         assert (await page.inner_text("#key")).startswith("sk-")
         assert person.complaints == []
@@ -91,8 +91,8 @@ async def test_the_sixth_guess_is_not_looked_at(browser: Browser, tmp_path: Path
         await gateway.daemon.console.sessions.set_password(PASSWORD)
         for _ in range(5):
             await person.sign_in("a wrong password")
-            await person.page.get_by_text("That is not the password.").wait_for()
+            await person.page.get_by_text("Wrong password.").wait_for()
         await person.sign_in(PASSWORD)
-        await person.page.get_by_text("Too many tries. Try again in").wait_for()
+        await person.page.get_by_text("Too many attempts. Try again in").wait_for()
         await person.page.goto("/console")
         assert "/console/sign-in" in person.page.url

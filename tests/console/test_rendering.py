@@ -39,7 +39,7 @@ async def priced(tmp_path: Path) -> AsyncIterator[Shown]:
 
 
 def test_text_of_others_is_text(shown: Shown) -> None:
-    for template in ("{{ it }}", '<p title="{{ it }}">', "<pre>{{ it|lines }}</pre>"):
+    for template in ("{{ it }}", '<p title="{{ it }}">', "<pre>{{ it|multiline }}</pre>"):
         told = shown(template, it=HOSTILE)
         assert "<img" not in told
         assert not set(told) & set("\x1b\u202e\r")
@@ -49,7 +49,7 @@ def test_text_of_others_is_text(shown: Shown) -> None:
 
 def test_lines_and_blanks_stay(shown: Shown) -> None:
     assert shown("{{ it }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
-    assert shown("{{ it|lines }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
+    assert shown("{{ it|multiline }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
 
 
 def test_nothing_is_empty_and_what_is_missing_is_a_fault(shown: Shown) -> None:
@@ -62,7 +62,7 @@ def test_times_are_of_utc(shown: Shown) -> None:
     assert format_time(1_700_000_000_999_999) == (
         '<time datetime="2023-11-14T22:13:20Z">2023-11-14 22:13:20 UTC</time>'
     )
-    assert shown("{{ it|when }}", it=1_700_000_000_999_999) == format_time(1_700_000_000_999_999)
+    assert shown("{{ it|time }}", it=1_700_000_000_999_999) == format_time(1_700_000_000_999_999)
     assert format_time(None) == "–"
 
 
@@ -71,10 +71,10 @@ def test_times_are_of_utc(shown: Shown) -> None:
     [
         ("{{ it|count }}", 1234567, "1\u202f234\u202f567"),
         ("{{ it|count }}", None, "–"),
-        ("{{ it|lasting }}", 850_000, "850 ms"),
-        ("{{ it|lasting }}", None, "–"),
-        ("{{ it|amount }}", 1_500_000, "1.5"),
-        ("{{ it|units }}", 1_000_000, "1 unit (2.00 EUR)"),
+        ("{{ it|duration }}", 850_000, "850 ms"),
+        ("{{ it|duration }}", None, "–"),
+        ("{{ it|units }}", 1_500_000, "1.5"),
+        ("{{ it|cost }}", 1_000_000, "1 unit (2.00 EUR)"),
         ("{{ it|price }}", 5_000_000, "10.00 EUR"),
     ],
 )
@@ -83,7 +83,7 @@ def test_figures(priced: Shown, template: str, value: int | None, told: str) -> 
 
 
 def test_without_a_price_units_stand_alone(shown: Shown) -> None:
-    assert shown("{{ 5000000|units }}[{{ 1|price }}]") == "5 units[]"
+    assert shown("{{ 5000000|cost }}[{{ 1|price }}]") == "5 units[]"
 
 
 def test_the_address_of_an_asset_changes_with_it(shown: Shown) -> None:
@@ -93,7 +93,7 @@ def test_the_address_of_an_asset_changes_with_it(shown: Shown) -> None:
 
 async def test_what_is_said_is_said_once(gateway: RunningGateway, browser: Browser) -> None:
     (session,) = gateway.daemon.console.sessions.active()
-    session.flashes.append((HOSTILE, "bad"))
+    session.flashes.append(HOSTILE)
     page = await (await browser.get("/console/nowhere")).text()
-    assert '<p class="flash bad" role="alert">&lt;img onerror=x&gt; \\x1b' in page
+    assert '<p class="flash good" role="status">&lt;img onerror=x&gt; \\x1b' in page
     assert "flash" not in await (await browser.get("/console/nowhere")).text()

@@ -33,7 +33,7 @@ def test_a_failure_and_then_a_reply() -> None:
     assert [(each.kind, each.duration_us, each.account) for each in told] == [
         (SpanKind.GATEWAY, 100, None),
         (SpanKind.FAILED, 200, "chat-main/a1"),
-        (SpanKind.PAUSE, 100, None),
+        (SpanKind.BACKOFF, 100, None),
         (SpanKind.WAITING, 300, "chat-main/a1"),
         (SpanKind.REPLY, 200, "chat-main/a1"),
         (SpanKind.GATEWAY, 100, None),

@@ -39,7 +39,7 @@ class VisitedPage:
 
     def value(self, name: str) -> str | None:
         """What the input of that name has in it."""
-        found = re.search(rf'<input id="{name}" name="{name}" value="([^"]*)"', self.html)
+        found = re.search(rf'<input id="{name}" name="{name}"[^>]* value="([^"]*)"', self.html)
         if found is None:
             found = re.search(rf'<textarea id="{name}"[^>]*>\n?([^<]*)<', self.html)
         return unescape(found[1]) if found else None

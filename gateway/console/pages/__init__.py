@@ -1,6 +1,4 @@
-"""The pages, one module each. A module's `add` puts its addresses into the application; paths are
-relative to where the console is mounted.
-"""
+"""The pages, one module each. `add_routes` adds its paths, relative to those of the console."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The page of channels: how their accounts are, and what may be done about it.
-
-It must not know what makes an account well, nor how one is asked.
-"""
+"""The page of channels: the state of every account, and the actions on it."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from gateway.routing.health import AccountRef
 
 LIST_PATH: Final = "/console/channels"
 
-_TRIED: Final = "tried"
+_PROBE: Final = "probe"
 
-_STATE_STYLES: Final = {
+_STATE_CLASSES: Final = {
     HealthState.HEALTHY: "ok",
     HealthState.HALF_OPEN: "info",
     HealthState.RATE_LIMITED: "warn",
@@ -30,7 +27,7 @@ _STATE_STYLES: Final = {
     HealthState.AUTH_FAILED: "bad",
     HealthState.DISABLED: "off",
 }
-"""How each looks."""
+"""Classes of the style sheet."""
 
 
 def add_routes(app: web.Application) -> None:
@@ -43,46 +40,45 @@ def add_routes(app: web.Application) -> None:
 
 
 async def list_channels(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
-    tried = pop_stash(request, _TRIED)
+    context = request.app[CONTEXT]
+    probe = pop_stash(request, _PROBE)
     return render(
         request,
         "channels.html",
-        channels=channel_health(office.runtime, office.accounts),
-        standings=_STATE_STYLES,
-        tried=None if tried is None else orjson.loads(tried),
+        channels=channel_health(context.runtime, context.accounts),
+        state_classes=_STATE_CLASSES,
+        probe=None if probe is None else orjson.loads(probe),
     )
 
 
 async def reset(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.reset, "What was held against {} is forgotten.")
+    return _change(request, Accounts.reset, "{} reset: its errors no longer count.")
 
 
 async def disable(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.disable, "{} is asked no more; what is under way goes on.")
+    return _change(request, Accounts.disable, "{} disabled; requests in flight continue.")
 
 
 async def enable(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.enable, "{} may be asked again.")
+    return _change(request, Accounts.enable, "{} enabled.")
 
 
 async def probe_account(request: web.Request) -> web.StreamResponse:
-    """What came of it is on the next page, once."""
-    place = _place(request)
+    """The next page shows the result, once."""
     model = str((await request.post()).get("model", "")) or None
-    probed = await request.app[CONTEXT].accounts.probe(place, model)
-    stash_once(request, _TRIED, orjson.dumps(probed).decode())
-    return redirect(f"{LIST_PATH}#tried")
+    probe = await request.app[CONTEXT].accounts.probe(_account_ref(request), model)
+    stash_once(request, _PROBE, orjson.dumps(probe).decode())
+    return redirect(f"{LIST_PATH}#probe")
 
 
 def _change(
-    request: web.Request, change: Callable[[Accounts, AccountRef], Any], done: str
+    request: web.Request, change: Callable[[Accounts, AccountRef], Any], message: str
 ) -> web.StreamResponse:
-    place = _place(request)
-    change(request.app[CONTEXT].accounts, place)
-    flash(request, done.format("/".join(place)))
+    account_ref = _account_ref(request)
+    change(request.app[CONTEXT].accounts, account_ref)
+    flash(request, message.format("/".join(account_ref)))
     return redirect(LIST_PATH)
 
 
-def _place(request: web.Request) -> AccountRef:
+def _account_ref(request: web.Request) -> AccountRef:
     return request.match_info["channel"], request.match_info["account"]

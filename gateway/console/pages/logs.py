@@ -1,12 +1,8 @@
-"""The page of logs: the ledger's rows by whatever they are looked for, and those that arrive.
-
-It must not know how rows are found, nor what happened to one.
-"""
+"""The page of logs: the rows of the request log that match a filter, and new ones as they come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -23,17 +19,8 @@ from gateway.store.records import ExchangeState, RequestRow, Token
 
 LIST_PATH: Final = "/console/logs"
 
-_ROWS: Final = 50
-_MOST_NAMES: Final = 200
-"""Of keys that are offered where one may be typed."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """Rows, newest first; `why_not` is a sentence where nothing could be looked for."""
-
-    rows: Sequence[RequestRow] = ()
-    error: str | None = None
+_PAGE_SIZE: Final = 50
+_MAX_SUGGESTED_KEYS: Final = 200
 
 
 def add_routes(app: web.Application) -> None:
@@ -42,101 +29,95 @@ def add_routes(app: web.Application) -> None:
 
 
 async def list_requests(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
-    tokens = await office.operations.list_keys()
-    sought = parse_search(request.query, tokens, office.now())
+    context = request.app[CONTEXT]
+    tokens = await context.operations.list_keys()
+    search = parse_search(request.query, tokens, context.now())
     before, after = request.query.get("before"), request.query.get("after")
-    found = await _found(office, sought, before, after)
+    rows: Sequence[RequestRow] = ()
+    error = "Invalid filter: see the fields above." if search.errors else None
+    if not search.errors:
+        try:
+            rows = await context.operations.list_requests(
+                search.log_filter, limit=_PAGE_SIZE, before=before or None, after=after or None
+            )
+        except QueryTimeout as timeout:
+            error = str(timeout)
     return render(
         request,
         "logs.html",
-        status=400 if sought.errors else 200,
-        sought=sought,
-        found=found,
-        names=_names(tokens),
-        newer=_newer(sought, found, before, after),
-        older=_older(sought, found, after),
+        status=400 if search.errors else 200,
+        search=search,
+        texts=search.texts,
+        errors=search.errors,
+        error=error,
+        rows=rows,
+        names=_key_names(tokens),
+        newer=_newer_url(search, rows, before, after),
+        older=_older_url(search, rows, after),
         is_newest=before is None and after is None,
-        exports=[(form, _export(sought, form)) for form in ExportFormat],
-        feed=_feed(sought),
-        **_choices(office, tokens),
+        exports=[(form, _export_url(search, form)) for form in ExportFormat],
+        feed=_feed_url(search),
+        **_choices(context, tokens),
     )
 
 
 async def tail(request: web.Request) -> web.Response:
-    """The rows that are new since the id `after`, and those of `watched` that have ended: a row
-    that is shown already is to be replaced."""
-    office = request.app[CONTEXT]
-    tokens = await office.operations.list_keys()
-    sought = parse_search(request.query, tokens, office.now())
-    if sought.errors:
+    """The rows that are new since the id `after`, and those of the ids `watched` that have ended,
+    which replace the displayed ones."""
+    context = request.app[CONTEXT]
+    tokens = await context.operations.list_keys()
+    search = parse_search(request.query, tokens, context.now())
+    if search.errors:
         raise web.HTTPBadRequest
-    watched = [each for each in request.query.get("watched", "").split(",") if each]
     try:
         rows = await logs.tail(
-            office.operations.database,
-            sought.log_filter,
+            context.operations.database,
+            search.log_filter,
             after=request.query.get("after") or None,
-            running_ids=watched,
+            running_ids=[id_ for id_ in request.query.get("watched", "").split(",") if id_],
         )
-    except QueryTimeout as too_much:
-        raise web.HTTPServiceUnavailable(reason="Too much to read") from too_much
-    return render(request, "log_rows.html", rows=rows, names=_names(tokens))
+    except QueryTimeout as timeout:
+        raise web.HTTPServiceUnavailable(reason="Query timeout") from timeout
+    return render(request, "log_rows.html", rows=rows, names=_key_names(tokens))
 
 
-async def _found(
-    office: ConsoleContext, sought: LogSearch, before: str | None, after: str | None
-) -> SearchResult:
-    if sought.errors:
-        return SearchResult(error="What is looked for cannot be read: see the fields above.")
-    try:
-        return SearchResult(
-            await office.operations.list_requests(
-                sought.log_filter, limit=_ROWS, before=before or None, after=after or None
-            )
-        )
-    except QueryTimeout as too_much:
-        return SearchResult(error=str(too_much))
-
-
-def _newer(
-    sought: LogSearch, found: SearchResult, before: str | None, after: str | None
+def _newer_url(
+    search: LogSearch, rows: Sequence[RequestRow], before: str | None, after: str | None
 ) -> str | None:
-    """Where the page before this one is; None where this one is the newest."""
-    if not found.rows or not (before or after) or (after and len(found.rows) < _ROWS):
+    """None on the newest page."""
+    if not rows or not (before or after) or (after and len(rows) < _PAGE_SIZE):
         return None
-    return f"{LIST_PATH}?{sought.query(after=found.rows[0].id)}"
+    return f"{LIST_PATH}?{search.query(after=rows[0].id)}"
 
 
-def _older(sought: LogSearch, found: SearchResult, after: str | None) -> str | None:
-    """Where the page after this one is; None where there is none."""
-    if not found.rows or (len(found.rows) < _ROWS and not after):
+def _older_url(search: LogSearch, rows: Sequence[RequestRow], after: str | None) -> str | None:
+    """None on the oldest page."""
+    if not rows or (len(rows) < _PAGE_SIZE and not after):
         return None
-    return f"{LIST_PATH}?{sought.query(before=found.rows[-1].id)}"
+    return f"{LIST_PATH}?{search.query(before=rows[-1].id)}"
 
 
-def _export(sought: LogSearch, form: ExportFormat) -> str:
-    return f"{API_PATH}/requests/export?{sought.api_query(format=form)}"
+def _export_url(search: LogSearch, form: ExportFormat) -> str:
+    return f"{API_PATH}/requests/export?{search.api_query(format=form)}"
 
 
-def _feed(sought: LogSearch) -> str:
-    """Says when `tail` has something new. Its events are of requests in every state: one that is
-    shown as open has to change when it is no longer what is looked for."""
-    query = {name: value for name, value in sought.api_fields.items() if name != "state"}
+def _feed_url(search: LogSearch) -> str:
+    """Events that `tail` has new rows. They are of every state: a displayed running request has to
+    change when it no longer matches the filter."""
+    query = {name: value for name, value in search.api_fields.items() if name != "state"}
     return f"{API_PATH}/requests/events?{urlencode(query | {'opened': 'true'})}"
 
 
-def _names(tokens: Sequence[Token]) -> dict[str, str]:
+def _key_names(tokens: Sequence[Token]) -> dict[str, str]:
     return {token.id: token.name for token in tokens}
 
 
-def _choices(office: ConsoleContext, tokens: Sequence[Token]) -> dict[str, Any]:
-    """What may be chosen in the form of filters."""
-    config = office.runtime.config
+def _choices(context: ConsoleContext, tokens: Sequence[Token]) -> dict[str, Any]:
+    """The values that the form of filters offers."""
     return {
-        "keys": sorted({token.name for token in tokens})[:_MOST_NAMES],
-        "groups": [group.name for group in office.operations.list_groups()],
-        "models": [model.id for model in office.runtime.current.catalog],
-        "channels": [channel.name for channel in config.channels],
+        "keys": sorted({token.name for token in tokens})[:_MAX_SUGGESTED_KEYS],
+        "groups": [group.name for group in context.operations.list_groups()],
+        "models": [model.id for model in context.runtime.current.catalog],
+        "channels": [channel.name for channel in context.runtime.config.channels],
         "states": list(ExchangeState),
     }

@@ -1,8 +1,4 @@
-"""The first page: figures and charts of a span of time, who used most, what fails, how the channels
-are.
-
-It must not know how a chart is drawn, nor how the ledger is read.
-"""
+"""The overview: metrics and charts of a time range, top keys and models, errors, channels."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render, render_chart
 from gateway.quota.budgets import format_utc
-from gateway.store.overview import DAY_US, Breakdown, FailureGroup, Overview
+from gateway.store.overview import DAY_US, Breakdown, Overview
 from gateway.store.records import ExchangeState
 from gateway.store.usage import Totals
 
@@ -29,26 +25,18 @@ _RANGES: Final = {
     "7d": ("7 days", 7 * DAY_US),
     "30d": ("30 days", 30 * DAY_US),
 }
-_SHORTEST: Final = "24h"
+_DEFAULT_RANGE: Final = "24h"
 
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A key or a model, with a whole percentage of all units; `address` leads to its requests,
-    where there is a name to look for."""
+    """A key or a model and its percentage of all units; `url` has its requests, None without a
+    name."""
 
     name: str
-    address: str | None
-    amounts: Totals
+    url: str | None
+    totals: Totals
     share: int
-
-
-@dataclass(frozen=True, slots=True)
-class FailureRow:
-    """What the client got how often; `address` leads to all of them."""
-
-    failing: FailureGroup
-    address: str
 
 
 def add_routes(app: web.Application) -> None:
@@ -57,28 +45,27 @@ def add_routes(app: web.Application) -> None:
 
 
 async def show_overview(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
-    span = _span(request)
-    overview = await _overview(request, span)
-    names = {token.id: token.name for token in await office.operations.list_keys()}
+    context = request.app[CONTEXT]
+    overview = await _overview(request)
+    key_names = {token.id: token.name for token in await context.operations.list_keys()}
     return render(
         request,
         "overview.html",
         ranges=[(name, title) for name, (title, _) in _RANGES.items()],
-        range=span,
+        range=_range_name(request),
         overview=overview,
-        whole=overview.whole,
+        total=overview.whole,
         size=(WIDTH, HEIGHT),
-        running=office.runtime.active_requests,
+        running=context.runtime.active_requests,
         charts=[
             (name, chart.title, chart.summary(overview.whole)) for name, chart in CHARTS.items()
         ],
-        failures=list(_failures(overview)),
+        errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],
         tops=(
-            ("Keys", list(_tops(overview, overview.keys, "key", names)), ""),
-            ("Models", list(_tops(overview, overview.models, "model", {})), "no model"),
+            ("Keys", list(_top_rows(overview, overview.keys, "key", key_names)), ""),
+            ("Models", list(_top_rows(overview, overview.models, "model", {})), "no model"),
         ),
-        channels=channel_health(office.runtime, office.accounts),
+        channels=channel_health(context.runtime, context.accounts),
     )
 
 
@@ -86,40 +73,38 @@ async def draw_chart(request: web.Request) -> web.Response:
     chart = CHARTS.get(request.match_info["name"])
     if chart is None:
         raise web.HTTPNotFound
-    return render_chart(request, chart.build(await _overview(request, _span(request))))
+    return render_chart(request, chart.build(await _overview(request)))
 
 
-def _span(request: web.Request) -> str:
-    """The one that is asked for, the shortest where it is none of those there are."""
-    asked = request.query.get("range", "")
-    return asked if asked in _RANGES else _SHORTEST
+def _range_name(request: web.Request) -> str:
+    name = request.query.get("range", "")
+    return name if name in _RANGES else _DEFAULT_RANGE
 
 
-async def _overview(request: web.Request, span: str) -> Overview:
-    office = request.app[CONTEXT]
-    now = office.now()
-    return await office.operations.get_overview(now - _RANGES[span][1], now)
+async def _overview(request: web.Request) -> Overview:
+    context = request.app[CONTEXT]
+    now = context.now()
+    _, duration = _RANGES[_range_name(request)]
+    return await context.operations.get_overview(now - duration, now)
 
 
-def _tops(
-    overview: Overview, parts: Sequence[Breakdown], field: str, names: dict[str, str]
+def _top_rows(
+    overview: Overview, breakdowns: Sequence[Breakdown], field: str, names: dict[str, str]
 ) -> Iterator[TopRow]:
-    whole = overview.whole.cost_micro
-    for part in parts:
+    total = overview.whole.cost_micro
+    for breakdown in breakdowns:
         yield TopRow(
-            name=names.get(part.name, part.name),
-            address=_rows(overview, **{field: part.name}) if part.name else None,
-            amounts=part,
-            share=100 * part.cost_micro // whole if whole else 0,
+            name=names.get(breakdown.name, breakdown.name),
+            url=_logs_url(overview, field, breakdown.name) if breakdown.name else None,
+            totals=breakdown,
+            share=100 * breakdown.cost_micro // total if total else 0,
         )
 
 
-def _failures(overview: Overview) -> Iterator[FailureRow]:
-    for failing in overview.failures:
-        field = "state" if failing.what in set(ExchangeState) else "code"
-        yield FailureRow(failing, _rows(overview, **{field: failing.what}))
+def _errors_url(overview: Overview, what: str) -> str:
+    return _logs_url(overview, "state" if what in set(ExchangeState) else "code", what)
 
 
-def _rows(overview: Overview, **fields: str) -> str:
-    """Where the requests of the span are that match."""
-    return f"{LOGS_PATH}?{urlencode({**fields, 'since': format_utc(overview.since)})}"
+def _logs_url(overview: Overview, field: str, value: str) -> str:
+    """The matching requests since the beginning of the range."""
+    return f"{LOGS_PATH}?{urlencode({field: value, 'since': format_utc(overview.since)})}"

@@ -1,4 +1,4 @@
-"""Signing in and out. It must not know how a password is kept."""
+"""Signing in and out."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from gateway.console.guard import (
 from gateway.console.login_throttle import LoginThrottle
 from gateway.console.rendering import redirect, render
 
-THROTTLE: Final = web.AppKey("knocks", LoginThrottle)
-
-_FIELD = "password"
-_NEXT = "next"
+THROTTLE: Final = web.AppKey("login_throttle", LoginThrottle)
 
 
 def add_routes(app: web.Application) -> None:
@@ -35,67 +32,71 @@ def add_routes(app: web.Application) -> None:
 async def show(request: web.Request) -> web.StreamResponse:
     if SESSION in request:
         return redirect(CONSOLE_PATH)
-    return _page(request, _inside(request.query.get(_NEXT)))
+    return _page(request, _console_path(request.query.get("next", "")))
 
 
 async def sign_in(request: web.Request) -> web.StreamResponse:
-    """The same time passes for a wrong password and for none that is set."""
-    office = request.app[CONTEXT]
-    server = office.runtime.config.server
+    """Takes equally long with a wrong password and without a configured one."""
+    context = request.app[CONTEXT]
+    server = context.runtime.config.server
     form = await request.post()
-    password, leading = str(form.get(_FIELD, "")), _inside(str(form.get(_NEXT, "")))
+    password, next_path = str(form.get("password", "")), _console_path(str(form.get("next", "")))
     if not is_secure_transport(request, server):
-        return _page(request, leading, status=403)
+        return _page(request, next_path, status=403)
     address = client_address(request, server)
-    knocks = request.app[THROTTLE]
-    if seconds := knocks.check(address, office.now()):
-        page = _page(request, leading, f"Too many tries. Try again in {seconds} s.", status=429)
+    throttle = request.app[THROTTLE]
+    if seconds := throttle.check(address, context.now()):
+        page = _page(request, next_path, f"Too many attempts. Try again in {seconds} s.", 429)
         page.headers[hdrs.RETRY_AFTER] = str(seconds)
         return page
     agent = request.headers.get(hdrs.USER_AGENT, "")
-    instead_of = request.get(SESSION)
-    id_ = await office.sessions.sign_in(password, address, agent, instead_of)
-    if id_ is None:
-        return _page(request, leading, "That is not the password.", status=403)
-    knocks.reset(address)
-    answer = redirect(leading)
-    answer.set_cookie(
-        cookie_name(office),
-        id_,
+    session_id = await context.sessions.sign_in(password, address, agent, request.get(SESSION))
+    if session_id is None:
+        return _page(request, next_path, "Wrong password.", 403)
+    throttle.reset(address)
+    response = redirect(next_path)
+    response.set_cookie(
+        cookie_name(context),
+        session_id,
         path="/",
         secure=has_tls(server),
         httponly=True,
         samesite="Strict",
     )
-    return answer
+    return response
 
 
 async def sign_out(request: web.Request) -> web.StreamResponse:
-    office = request.app[CONTEXT]
-    await office.sessions.sign_out(request[SESSION])
-    answer = redirect(SIGN_IN)
-    tls = has_tls(office.runtime.config.server)
-    answer.del_cookie(cookie_name(office), path="/", secure=tls, httponly=True, samesite="Strict")
-    return answer
+    context = request.app[CONTEXT]
+    await context.sessions.sign_out(request[SESSION])
+    response = redirect(SIGN_IN)
+    response.del_cookie(
+        cookie_name(context),
+        path="/",
+        secure=has_tls(context.runtime.config.server),
+        httponly=True,
+        samesite="Strict",
+    )
+    return response
 
 
 def _page(
-    request: web.Request, leading: str, wrong: str | None = None, status: int = 200
+    request: web.Request, next_path: str, error: str | None = None, status: int = 200
 ) -> web.Response:
-    office = request.app[CONTEXT]
+    context = request.app[CONTEXT]
     return render(
         request,
         "signin.html",
         status=status,
-        wrong=wrong,
-        leading=leading,
-        confidential=is_secure_transport(request, office.runtime.config.server),
-        has_password=office.sessions.has_password,
+        error=error,
+        next_path=next_path,
+        is_secure=is_secure_transport(request, context.runtime.config.server),
+        has_password=context.sessions.has_password,
     )
 
 
-def _inside(path: str | None) -> str:
-    """A page of the console to go on to, whatever was asked for."""
-    if path is None or not path.isprintable() or "\\" in path or path.startswith(SIGN_IN):
-        return CONSOLE_PATH
-    return path if path.startswith((f"{CONSOLE_PATH}/", f"{CONSOLE_PATH}?")) else CONSOLE_PATH
+def _console_path(path: str) -> str:
+    """The path if it is a page of the console, else the overview."""
+    is_safe = path.isprintable() and "\\" not in path and not path.startswith(SIGN_IN)
+    is_console = path.startswith((f"{CONSOLE_PATH}/", f"{CONSOLE_PATH}?"))
+    return path if is_safe and is_console else CONSOLE_PATH

@@ -1,7 +1,4 @@
-"""The pages on which a key is made and its terms are changed. They must not know what a term does.
-
-What is wrong is told beside the input, which keeps what was typed.
-"""
+"""The pages that create a key and edit its settings."""
 
 from __future__ import annotations
 
@@ -9,17 +6,17 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.errors import AdminError, ExpiryPassed, UnknownGroup
+from gateway.admin.errors import AdminError, ExpiryPassed, FormError, UnknownGroup
 from gateway.admin.key_forms import CreateKeyForm, UpdateKeyForm
 from gateway.console.context import CONTEXT
-from gateway.console.form_input import FormInputError, Texts, key_to_texts, parse_form
+from gateway.console.form_input import Texts, error_messages, key_to_texts, parse_form
 from gateway.console.pages.tokens import LIST_PATH, requested_token
 from gateway.console.rendering import flash, redirect, render, stash_once
 from gateway.console.usage_view import BUDGET_TITLES, LIMIT_TITLES
 from gateway.store.records import Token
 
-_FIELDS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
-"""Where what the desk refuses was typed."""
+_INPUTS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
+"""The input that an error is about."""
 
 
 def add_routes(app: web.Application) -> None:
@@ -35,15 +32,15 @@ async def new_form(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
+    context = request.app[CONTEXT]
     texts = await submitted_texts(request)
     try:
-        form = parse_form(CreateKeyForm, texts, {}, office.now())
-        token, key = await office.operations.create_key(form.name, form.group, **form.settings())
-    except (FormInputError, AdminError) as error:
+        form = parse_form(CreateKeyForm, texts, {}, context.now())
+        token, key = await context.operations.create_key(form.name, form.group, **form.settings())
+    except AdminError as error:
         return _form(request, texts, errors_by_input(error))
     stash_once(request, token.id, key)
-    flash(request, f"Key {token.name} is made.")
+    flash(request, f"Key {token.name} created.")
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
@@ -53,55 +50,51 @@ async def edit_form(request: web.Request) -> web.Response:
 
 
 async def save(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
+    context = request.app[CONTEXT]
     token = await requested_token(request)
     texts = await submitted_texts(request)
     try:
-        changes = parse_form(UpdateKeyForm, texts, key_to_texts(token), office.now()).changes()
+        changes = parse_form(UpdateKeyForm, texts, key_to_texts(token), context.now()).changes()
         if changes:
-            token = await office.operations.update_key(token.id, **changes)
-    except (FormInputError, AdminError) as error:
+            token = await context.operations.update_key(token.id, **changes)
+    except AdminError as error:
         return _form(request, texts, errors_by_input(error), token)
-    flash(request, f"Key {token.name} is changed." if changes else "Nothing was changed.")
+    flash(request, f"Key {token.name} saved." if changes else "Nothing was changed.")
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
 async def submitted_texts(request: web.Request) -> Texts:
-    """The texts of the form that was sent."""
-    sent = await request.post()
-    return {name: value for name, value in sent.items() if isinstance(value, str)}
+    fields = await request.post()
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
-def errors_by_input(error: FormInputError | AdminError) -> Texts:
-    """By the names of the inputs; what concerns none of them has none."""
-    if isinstance(error, FormInputError):
-        return error.errors
-    return {_FIELDS.get(type(error), ""): str(error)}
+def errors_by_input(error: AdminError) -> Texts:
+    """Messages by the name of the input, "" for the whole form."""
+    if isinstance(error, FormError):
+        return error_messages(error)
+    return {_INPUTS.get(type(error), ""): str(error)}
 
 
 def render_settings_form(
-    request: web.Request, template: str, texts: Texts, mistakes: Texts | None, **about: Any
+    request: web.Request, template: str, texts: Texts, errors: Texts | None, **values: Any
 ) -> web.Response:
-    """A page with a form of terms, with what was typed, and what is wrong with it, in it."""
+    """A form with settings and limits: the texts in its inputs, and their errors."""
     return render(
         request,
         template,
-        status=422 if mistakes else 200,
+        status=422 if errors else 200,
         texts=texts,
-        mistakes=mistakes or {},
-        counts=LIMIT_TITLES,
-        budgets=BUDGET_TITLES,
-        **about,
+        errors=errors or {},
+        limit_titles=LIMIT_TITLES,
+        budget_titles=BUDGET_TITLES,
+        **values,
     )
 
 
 def _form(
-    request: web.Request,
-    texts: Texts,
-    mistakes: Texts | None = None,
-    token: Token | None = None,
+    request: web.Request, texts: Texts, errors: Texts | None = None, token: Token | None = None
 ) -> web.Response:
     groups = [group.name for group in request.app[CONTEXT].operations.list_groups()]
     return render_settings_form(
-        request, "token_form.html", texts, mistakes, token=token, groups=groups
+        request, "token_form.html", texts, errors, token=token, groups=groups
     )

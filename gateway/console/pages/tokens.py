@@ -1,7 +1,6 @@
-"""The pages of keys: all of them, one of them, and what becomes of one. They must not know how a
-key is checked, nor how what is typed is read (`token_forms` asks for that).
+"""The pages of keys: the list, one key with its usage, and the changes of its state.
 
-A new key is shown on the first page after it was made, and never again.
+A new key is shown on the first page after it was created, and never again.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admin.errors import FormError
 from gateway.console.context import CONTEXT, ConsoleContext
-from gateway.console.form_input import FormInputError, parse_overlap
+from gateway.console.form_input import error_messages, parse_overlap
 from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
 from gateway.console.usage_view import (
     DAYS,
@@ -31,12 +31,12 @@ from gateway.store.records import Token, TokenState
 LIST_PATH: Final = "/console/tokens"
 
 PAGE_SIZE: Final = 100
-"""Keys of one page: more would keep running replies waiting while it is put together."""
+"""Keys on a page: rendering more would delay running streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A key as the list has it; `state` may be `expired`."""
+    """`state` can also be `expired`."""
 
     token: Token
     state: str
@@ -58,69 +58,69 @@ def add_routes(app: web.Application) -> None:
 
 
 async def list_tokens(request: web.Request) -> web.Response:
-    """By name, some at a time; revoked ones only where they are asked for. The query: `q` for what
-    stands in name, group, id or what is shown of the key; `page` from 1; `revoked`."""
-    office = request.app[CONTEXT]
-    tokens = await office.operations.list_keys()
-    sought = request.query.get("q", "").strip()
+    """Sorted by name. The query: `q` is a part of name, group, id or displayed key; `page` counts
+    from 1; `revoked` includes revoked keys."""
+    context = request.app[CONTEXT]
+    tokens = await context.operations.list_keys()
+    search = request.query.get("q", "").strip()
     with_revoked = "revoked" in request.query
-    found = [
+    matches = [
         token
-        for token in sorted(tokens, key=lambda each: (each.name.casefold(), each.created_at))
-        if (with_revoked or token.state is not TokenState.REVOKED) and _has(token, sought)
+        for token in sorted(tokens, key=lambda token: (token.name.casefold(), token.created_at))
+        if (with_revoked or token.state is not TokenState.REVOKED) and _matches(token, search)
     ]
-    page = _page(request, len(found))
+    pages = max(1, -(-len(matches) // PAGE_SIZE))
+    page = _page_number(request, pages)
+    page_tokens = matches[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
     return render(
         request,
         "tokens.html",
-        lines=[
-            token_row(office, token) for token in found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-        ],
-        sought=sought,
+        rows=[_token_row(context, token) for token in page_tokens],
+        search=search,
         with_revoked=with_revoked,
         revoked=sum(token.state is TokenState.REVOKED for token in tokens),
-        found=len(found),
-        many=len(tokens) > PAGE_SIZE,
+        match_count=len(matches),
+        has_search=len(tokens) > PAGE_SIZE or bool(search),
         page=page,
-        pages=max(1, -(-len(found) // PAGE_SIZE)),
+        pages=pages,
     )
 
 
 async def show_token(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
+    context = request.app[CONTEXT]
     token = await requested_token(request)
-    now = office.now()
+    now = context.now()
     return render(
         request,
         "token.html",
-        line=token_row(office, token),
-        counts=list(limit_rows(token.limits)),
-        old_key=token.old_expires_at is not None and token.old_expires_at > now,
-        days=await daily_usage(office.operations, now, token.id),
-        models=await usage_by_model(office.operations, now, token.id),
-        span=DAYS,
+        row=_token_row(context, token),
+        limits=list(limit_rows(token.limits)),
+        has_old_key=token.old_expires_at is not None and token.old_expires_at > now,
+        days=await daily_usage(context.operations, now, token.id),
+        models=await usage_by_model(context.operations, now, token.id),
+        day_count=DAYS,
         key=pop_stash(request, token.id),
     )
 
 
 async def draw_usage(request: web.Request) -> web.Response:
-    office = request.app[CONTEXT]
+    context = request.app[CONTEXT]
     token = await requested_token(request)
-    days = await daily_usage(office.operations, office.now(), token.id)
+    days = await daily_usage(context.operations, context.now(), token.id)
     return render_chart(request, daily_chart(days))
 
 
 async def disable(request: web.Request) -> web.Response:
-    return await _set_state(request, TokenState.DISABLED, "disabled: it is refused until enabled")
+    return await _set_state(request, TokenState.DISABLED)
 
 
 async def enable(request: web.Request) -> web.Response:
-    return await _set_state(request, TokenState.ACTIVE, "enabled")
+    return await _set_state(request, TokenState.ACTIVE)
 
 
 async def rotation_form(request: web.Request) -> web.Response:
     token = await requested_token(request)
-    return render(request, "token_rotate.html", token=token, overlap="24h", mistakes={})
+    return render(request, "token_rotate.html", token=token, texts={"overlap": "24h"}, errors={})
 
 
 async def rotate(request: web.Request) -> web.Response:
@@ -128,12 +128,12 @@ async def rotate(request: web.Request) -> web.Response:
     overlap = str((await request.post()).get("overlap", ""))
     try:
         seconds = parse_overlap(overlap)
-    except FormInputError as wrong:
-        page = {"token": token, "overlap": overlap, "mistakes": wrong.errors}
-        return render(request, "token_rotate.html", status=422, **page)
+    except FormError as error:
+        values = {"token": token, "texts": {"overlap": overlap}, "errors": error_messages(error)}
+        return render(request, "token_rotate.html", status=422, **values)
     _, key = await request.app[CONTEXT].operations.rotate_key(token.id, seconds * 1_000_000)
     stash_once(request, token.id, key)
-    flash(request, f"Key {token.name} has a successor.")
+    flash(request, f"Key {token.name} rotated.")
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
@@ -144,38 +144,37 @@ async def revocation_form(request: web.Request) -> web.Response:
 async def revoke(request: web.Request) -> web.Response:
     token = await requested_token(request)
     await request.app[CONTEXT].operations.revoke_key(token.id)
-    flash(request, f"Key {token.name} ({token.display}) is revoked: it opens nothing any more.")
+    flash(request, f"Key {token.name} ({token.display}) revoked.")
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
 async def requested_token(request: web.Request) -> Token:
-    """The token that the path names. Raises UnknownKey."""
+    """The token of the path. Raises UnknownKey."""
     return await request.app[CONTEXT].operations.get_key(request.match_info["id"])
 
 
-def token_row(office: ConsoleContext, token: Token) -> TokenRow:
-    now = office.now()
-    spent = spend_of(office.runtime.quota, HolderKind.KEY, token.id, now)
-    expired = token.expires_at is not None and token.expires_at <= now
-    state = "expired" if expired and token.state is TokenState.ACTIVE else token.state.value
+def _token_row(context: ConsoleContext, token: Token) -> TokenRow:
+    now = context.now()
+    spent = spend_of(context.runtime.quota, HolderKind.KEY, token.id, now)
+    is_expired = token.expires_at is not None and token.expires_at <= now
+    state = "expired" if is_expired and token.state is TokenState.ACTIVE else token.state.value
     return TokenRow(token, state, spent, budget_rows(token.limits, spent))
 
 
-def _has(token: Token, sought: str) -> bool:
-    """Whether the text stands in what the list shows; case does not count."""
-    shown = (token.name, token.group, token.id, token.display)
-    return any(sought.casefold() in each.casefold() for each in shown)
+def _matches(token: Token, search: str) -> bool:
+    texts = (token.name, token.group, token.id, token.display)
+    return any(search.casefold() in text.casefold() for text in texts)
 
 
-def _page(request: web.Request, found: int) -> int:
-    """The page that is asked for; the nearest where there is no such page."""
-    asked = request.query.get("page", "1")
-    number = int(asked) if asked.isdecimal() and len(asked) < 9 else 1
-    return max(1, min(number, -(-found // PAGE_SIZE)))
+def _page_number(request: web.Request, pages: int) -> int:
+    """The requested page, or the nearest that exists."""
+    text = request.query.get("page", "1")
+    number = int(text) if text.isdecimal() and len(text) < 9 else 1
+    return max(1, min(number, pages))
 
 
-async def _set_state(request: web.Request, state: TokenState, words: str) -> web.Response:
+async def _set_state(request: web.Request, state: TokenState) -> web.Response:
     token = await requested_token(request)
     await request.app[CONTEXT].operations.update_key(token.id, state=state)
-    flash(request, f"Key {token.name} is {words}.")
+    flash(request, f"Key {token.name} {'enabled' if state is TokenState.ACTIVE else 'disabled'}.")
     return redirect(f"{LIST_PATH}/{token.id}")

@@ -1,28 +1,27 @@
-// What cannot be done without a script: copying, and following the log. It draws no rows of its
-// own: those come from the server, where everything is text already.
+// Copying, and following the log. Rows come from the server as HTML in which all text is escaped.
 
 "use strict";
 
-const GATHER_MS = 300;
+const REFRESH_DELAY_MS = 300;
 const RETRY_MS = 5000;
-const TAIL_ROWS = 200;
+const MAX_ROWS = 200;
 
-function copying(button) {
-  const said = button.textContent;
+function addCopying(button) {
+  const label = button.textContent;
   button.hidden = false;
   button.addEventListener("click", async () => {
     const source = document.getElementById(button.dataset.copy);
-    button.textContent = (await copied(source)) ? "Copied" : "Select and copy";
-    setTimeout(() => (button.textContent = said), 2000);
+    button.textContent = (await copyText(source)) ? "Copied" : "Select and copy";
+    setTimeout(() => (button.textContent = label), 2000);
   });
 }
 
-async function copied(source) {
+async function copyText(source) {
   try {
     await navigator.clipboard.writeText(source.textContent);
     return true;
   } catch {
-    // No clipboard where the page did not come over TLS: what is selected can be copied by hand.
+    // Without TLS there is no clipboard: select the text, so that it can be copied by hand.
     const range = document.createRange();
     range.selectNodeContents(source);
     const selection = getSelection();
@@ -32,9 +31,9 @@ async function copied(source) {
   }
 }
 
-function following(rows) {
-  const place = document.querySelector("[data-tail-switch]");
-  if (!place) return;
+function addFollowing(rows) {
+  const container = document.querySelector("[data-tail-switch]");
+  if (!container) return;
   const button = document.createElement("button");
   button.type = "button";
   button.className = "small";
@@ -43,103 +42,104 @@ function following(rows) {
   status.className = "hint";
   status.setAttribute("role", "status");
   status.setAttribute("aria-live", "polite");
-  place.append(button, " ", status);
-  let on = false;
+  container.append(button, " ", status);
+  let enabled = false;
   let feed = null;
-  let retry = null;
-  let soon = null;
-  let looking = Promise.resolve();
+  let reconnectTimer = null;
+  let refreshTimer = null;
+  let refreshing = Promise.resolve();
 
-  const show = (words) => {
-    button.setAttribute("aria-pressed", String(on));
-    if (status.textContent !== words) status.textContent = words;
+  const show = (message) => {
+    button.setAttribute("aria-pressed", String(enabled));
+    if (status.textContent !== message) status.textContent = message;
   };
   const close = () => {
     feed?.close();
     feed = null;
-    clearTimeout(retry);
-    clearTimeout(soon);
-    soon = null;
+    clearTimeout(reconnectTimer);
+    clearTimeout(refreshTimer);
+    refreshTimer = null;
   };
-  const stop = (words) => {
-    on = false;
+  const stop = (message) => {
+    enabled = false;
     close();
-    show(words);
+    show(message);
   };
-  const look = async () => {
-    if (!on) return;
+  const refresh = async () => {
+    if (!enabled) return;
     try {
-      if ((await newer(rows)) === null) stop("Signed out: reload the page.");
+      if (!(await loadNewRows(rows))) stop("Signed out: reload the page.");
     } catch {
-      later(RETRY_MS);
+      scheduleRefresh(RETRY_MS);
     }
   };
-  // An event only says that there is something new. Several are answered at once.
-  const later = (wait) => {
-    soon ??= setTimeout(() => {
-      soon = null;
-      looking = looking.then(look);
-    }, wait);
+  // An event says only that there are new rows; one refresh handles several.
+  const scheduleRefresh = (delay) => {
+    refreshTimer ??= setTimeout(() => {
+      refreshTimer = null;
+      refreshing = refreshing.then(refresh);
+    }, delay);
   };
   const open = () => {
     close();
     feed = new EventSource(rows.dataset.feed);
     feed.addEventListener("open", () => {
       show("Connected.");
-      later(0); // what came before, and while there was no connection
+      scheduleRefresh(0); // rows from before, and from while it was disconnected
     });
-    for (const kind of ["message", "opened", "skipped"]) {
-      feed.addEventListener(kind, () => later(GATHER_MS));
+    for (const type of ["message", "opened", "skipped"]) {
+      feed.addEventListener(type, () => scheduleRefresh(REFRESH_DELAY_MS));
     }
     feed.addEventListener("error", () => {
       show("Reconnecting …");
       if (feed?.readyState !== EventSource.CLOSED) return;
-      // The browser tries no more, and does not say why: nobody is signed in, or there are too many.
-      later(0);
-      retry = setTimeout(open, RETRY_MS);
+      // The browser does not retry, and hides the reason: no session, or too many subscribers.
+      scheduleRefresh(0);
+      reconnectTimer = setTimeout(open, RETRY_MS);
     });
   };
   button.addEventListener("click", () => {
-    if (on) {
+    if (enabled) {
       stop("");
       return;
     }
-    on = true;
+    enabled = true;
     show("Connecting …");
     open();
   });
-  // A page that nobody sees gives its connection back: browsers have six for a site.
+  // A hidden page closes its connection: browsers allow six for a site.
   document.addEventListener("visibilitychange", () => {
-    if (on) document.hidden ? close() : open();
+    if (enabled) document.hidden ? close() : open();
   });
   show("");
 }
 
-async function newer(rows) {
-  const address = new URL(rows.dataset.tail, location.href);
-  const open = [...rows.querySelectorAll("tr[data-open]")].map((row) => row.dataset.id);
-  if (rows.dataset.newest) address.searchParams.set("after", rows.dataset.newest);
-  if (open.length) address.searchParams.set("watched", open.join(","));
-  const answer = await fetch(address, { headers: { accept: "text/html" } });
-  if (answer.redirected || answer.status === 401 || answer.status === 403) return null;
-  if (!answer.ok) throw new Error(String(answer.status));
+// False without a session.
+async function loadNewRows(rows) {
+  const url = new URL(rows.dataset.tail, location.href);
+  const running = [...rows.querySelectorAll("tr[data-running]")].map((row) => row.dataset.id);
+  if (rows.dataset.newest) url.searchParams.set("after", rows.dataset.newest);
+  if (running.length) url.searchParams.set("watched", running.join(","));
+  const response = await fetch(url, { headers: { accept: "text/html" } });
+  if (response.redirected || response.status === 401 || response.status === 403) return false;
+  if (!response.ok) throw new Error(String(response.status));
   const template = document.createElement("template");
-  template.innerHTML = await answer.text();
-  const fresh = [];
+  template.innerHTML = await response.text();
+  const added = [];
   for (const row of template.content.querySelectorAll("tr[data-id]")) {
-    const shown = rows.querySelector(`tr[data-id="${CSS.escape(row.dataset.id)}"]`);
-    if (shown?.innerHTML === row.innerHTML) continue;
+    const displayed = rows.querySelector(`tr[data-id="${CSS.escape(row.dataset.id)}"]`);
+    if (displayed?.innerHTML === row.innerHTML) continue;
     row.classList.add("fresh");
-    if (shown) shown.replaceWith(row);
-    else fresh.push(row);
+    if (displayed) displayed.replaceWith(row);
+    else added.push(row);
     // Ids sort by time.
     if (row.dataset.id > (rows.dataset.newest ?? "")) rows.dataset.newest = row.dataset.id;
   }
-  if (fresh.length) document.querySelector("p.empty")?.remove();
-  rows.prepend(...fresh);
-  while (rows.rows.length > TAIL_ROWS) rows.rows[rows.rows.length - 1].remove();
-  return fresh.length;
+  if (added.length) document.querySelector("p.empty")?.remove();
+  rows.prepend(...added);
+  while (rows.rows.length > MAX_ROWS) rows.rows[rows.rows.length - 1].remove();
+  return true;
 }
 
-document.querySelectorAll("button[data-copy]").forEach(copying);
-document.querySelectorAll("[data-tail]").forEach(following);
+document.querySelectorAll("button[data-copy]").forEach(addCopying);
+document.querySelectorAll("[data-tail]").forEach(addFollowing);

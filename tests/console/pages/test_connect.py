@@ -87,7 +87,7 @@ async def test_no_key_stands_on_the_page(
 
 
 async def test_the_public_address_goes_first(tmp_path: Path) -> None:
-    public = "http://gateway.test/door"
+    public = "http://gateway.test/proxy"
     async with (
         run_gateway(
             tmp_path, channels("http://127.0.0.1:1"), server={"public_url": public}
@@ -95,8 +95,8 @@ async def test_the_public_address_goes_first(tmp_path: Path) -> None:
         signed_in_visitor(gateway) as visitor,
     ):
         shown = await visitor.get("/console/connect")
-        assert shown.inside("address-1") == f"{public}/v1"
-        assert shown.inside("address-2") == public
+        assert shown.inside("base-url-1") == f"{public}/v1"
+        assert shown.inside("base-url-2") == public
         assert str(urlsplit(gateway.address).port) not in shown.text
 
 

@@ -52,7 +52,7 @@ async def fail(
 async def test_nothing_has_come(visitor: Visitor) -> None:
     shown = await visitor.get(LOGS)
     assert shown.status == 200
-    assert "No request has come yet." in shown.text
+    assert "There are no requests yet." in shown.text
 
 
 async def test_a_row_tells_what_happened(
@@ -99,7 +99,7 @@ async def test_what_is_looked_for_is_found(
         shown = await visitor.get(f"{LOGS}?{query}")
         assert (query, ids(shown.html)) == (query, [row.id for row in rows])
         if not rows:
-            assert "No request matches." in shown.text
+            assert "No requests match." in shown.text
 
 
 async def test_what_is_typed_stays_in_the_form(visitor: Visitor) -> None:
@@ -204,12 +204,12 @@ async def test_rows_arrive_and_end(
             while len(rows := ids((arrived := await visitor.get(address)).html)) < 2:
                 await asyncio.sleep(0.01)
         assert rows[1] == first.id
-        assert f'<tr data-id="{rows[0]}" data-open>' in arrived.html
+        assert f'<tr data-id="{rows[0]}" data-running>' in arrived.html
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     async with asyncio.timeout(5):
-        while "data-open" in (await visitor.get(address)).html:
+        while "data-running" in (await visitor.get(address)).html:
             await asyncio.sleep(0.01)
     later = await visitor.get(f"{address}&after=req_{'f' * 24}&watched={rows[0]},req_unknown")
     assert ids(later.html) == [rows[0]]

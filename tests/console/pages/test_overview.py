@@ -29,7 +29,7 @@ async def test_nothing_has_happened(visitor: Visitor) -> None:
     shown = await visitor.get(PAGE)
     assert shown.status == 200
     assert "No request has ended in this time." in shown.text
-    assert "Nothing has failed in this time." in shown.text
+    assert "No errors in this time." in shown.text
     assert figure(shown.html, "Requests") == "0"
 
 
@@ -92,7 +92,7 @@ async def test_charts_are_images_with_a_policy_of_their_own(
 async def test_each_range_is_told_whole(visitor: Visitor, asked: str, slices: int) -> None:
     """Also in a table, for who cannot see a chart; what is no range is the shortest."""
     shown = await visitor.get(f"{PAGE}?range={asked}")
-    table = shown.html.partition("These figures as a table")[2].partition("</table>")[0]
+    table = shown.html.partition("Show as a table")[2].partition("</table>")[0]
     assert slices - 1 <= table.count('<th scope="row">') <= slices
     assert is_harmless(shown.html)
 
@@ -118,4 +118,4 @@ async def test_a_gateway_without_channels(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
         for path in (PAGE, "/console/channels"):
             shown = await visitor.get(path)
-            assert "The configuration names no channels" in shown.text
+            assert "No channels are configured" in shown.text

@@ -24,14 +24,14 @@ async def test_a_story_with_every_field(
         "tests called /v1/chat/completions for",
         "with upstream-model (chat, native)",
         "Response to the client: 200 in",
-        "waiting for the first event of chat-main/account-of-the-house",
+        "waiting for the first token of chat-main/account-of-the-house",
     ):
         assert words in shown.text
     for field in fields(RequestRow):
         if field.name != "upstream_error":
             assert f"<dt>{field.name}</dt>" in shown.html
     assert '<svg class="bar" role="img"' in shown.html
-    assert "The real upstream error" not in shown.text
+    assert "Upstream error" not in shown.text
     assert is_harmless(shown.html)
 
 
@@ -42,8 +42,8 @@ async def test_the_upstreams_own_words(
     assert (await gateway.post(Format.CHAT)).status == 503
     row = await gateway.row()
     shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "1. chat-main/account-of-the-house answered 500" in shown.text
-    assert "on an attempt that failed of chat-main/account-of-the-house" in shown.text
+    assert "1. chat-main/account-of-the-house: status 500" in shown.text
+    assert "failed attempt of chat-main/account-of-the-house" in shown.text
     assert DISPLAYED_TEXT in preformatted_texts(shown.html)
     assert is_harmless(shown.html)
 

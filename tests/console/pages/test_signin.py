@@ -55,7 +55,7 @@ async def test_a_wrong_password_opens_nothing(stranger: Browser) -> None:
         answer = await stranger.sign_in(typed)
         assert answer.status == 403
         assert "set-cookie" not in answer.headers
-        assert "That is not the password." in await answer.text()
+        assert "Wrong password." in await answer.text()
         assert (await stranger.get("/console/nowhere")).status == 303
 
 
