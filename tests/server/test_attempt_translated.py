@@ -76,7 +76,7 @@ async def test_a_reply_means_the_same_in_every_format(
 
 
 @pytest.mark.parametrize(("asked", "spoken"), PAIRS)
-async def test_exactly_which_headers_an_upstream_gets(
+async def test_the_exact_headers_of_an_upstream(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
@@ -108,7 +108,7 @@ async def test_exactly_which_headers_an_upstream_gets(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_headers_of_an_upstream_of_another_format_stay_there(
+async def test_headers_of_an_upstream_of_another_format_are_not_forwarded(
     upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
 ) -> None:
     script = fixture_stream("responses") if streams else fixture_reply("responses")
@@ -121,7 +121,7 @@ async def test_headers_of_an_upstream_of_another_format_stay_there(
         assert "x-codex-turn-state" not in answer.headers
 
 
-async def test_the_first_format_of_the_family_is_asked(
+async def test_the_first_format_of_the_family_is_preferred(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """Where the client's own is not among the channels."""
@@ -137,7 +137,7 @@ async def test_the_first_format_of_the_family_is_asked(
 
 
 @pytest.mark.parametrize("lane", ["native", "translated"])
-async def test_estimates_learn_from_what_requests_really_used(
+async def test_estimates_learn_from_the_measured_usage(
     upstream: ScriptedUpstream, behind: OpenGateway, lane: str
 ) -> None:
     """Streams to messages clients begin with an estimate of their input."""

@@ -14,7 +14,7 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stre
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_what_is_dropped_is_named(
+async def test_dropped_fields_are_named(
     upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
 ) -> None:
     upstream.respond_with(fixture_stream("chat") if streams else fixture_reply("chat"))
@@ -27,7 +27,7 @@ async def test_what_is_dropped_is_named(
     assert not {"top_k", "context_management"} & set(upstream.last_request.json)
 
 
-async def test_a_client_may_insist_that_nothing_is_lost(
+async def test_a_strict_client_forbids_dropped_fields(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     async with behind(Format.CHAT) as gateway:
@@ -61,7 +61,7 @@ async def test_nothing_is_dropped_between_equal_formats(
     assert {(row.lane, row.dropped) for row in rows} == {("native", None)}
 
 
-async def test_what_would_mean_something_else_is_refused(
+async def test_fields_that_cannot_be_translated_are_rejected(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     async with behind(Format.MESSAGES) as gateway:
@@ -75,7 +75,7 @@ async def test_what_would_mean_something_else_is_refused(
 
 @pytest.mark.parametrize("spoken", Format)
 @pytest.mark.parametrize("kind", ["create", "continue"])
-async def test_a_thread_is_refused_in_the_way_that_clients_recover_from(
+async def test_a_thread_error_is_one_that_clients_recover_from(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, kind: str
 ) -> None:
     async with behind(spoken) as gateway:
@@ -91,7 +91,7 @@ async def test_a_thread_is_refused_in_the_way_that_clients_recover_from(
     assert not upstream.requests
 
 
-async def test_a_thread_passes_where_nothing_is_translated(
+async def test_a_thread_passes_on_the_native_lane(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
@@ -101,7 +101,7 @@ async def test_a_thread_passes_where_nothing_is_translated(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_an_earlier_response_is_not_known_elsewhere(
+async def test_an_earlier_response_is_unknown_on_the_translated_lane(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format
 ) -> None:
     async with behind(spoken) as gateway:
@@ -116,9 +116,7 @@ async def test_an_earlier_response_is_not_known_elsewhere(
     assert not upstream.requests
 
 
-async def test_an_endpoint_may_be_closed_to_a_family(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_an_endpoint_can_exclude_a_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     families = {"alpha": {"endpoints": ["chat", "messages"]}}
     lines = [channel(spoken, upstream.address) for spoken in Format]
     async with run_gateway(tmp_path, lines, families=families) as gateway:
@@ -132,7 +130,7 @@ async def test_an_endpoint_may_be_closed_to_a_family(
         assert (await gateway.post(Format.RESPONSES, model=BETA)).status == 200
 
 
-async def test_without_a_beta_model_there_is_no_responses_endpoint(
+async def test_responses_needs_a_model_of_its_family(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     async with behind(Format.RESPONSES) as gateway:

@@ -32,7 +32,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
-async def test_errors_of_an_upstream_in_the_clients_words(
+async def test_upstream_errors_in_the_clients_format(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     said: dict[str, Any] = {"message": "No.", "type": "their_word"}
@@ -67,7 +67,7 @@ async def test_an_error_as_the_first_event_is_an_http_error(
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
-async def test_an_error_in_the_middle_is_told_in_the_clients_form(
+async def test_an_error_in_the_middle_has_the_clients_format(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "error_mid_stream")))
@@ -82,7 +82,7 @@ async def test_an_error_in_the_middle_is_told_in_the_clients_form(
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
-async def test_a_cut_never_looks_like_an_end(
+async def test_a_truncated_reply_never_looks_complete(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     async with behind(spoken) as gateway:
@@ -98,7 +98,7 @@ async def test_a_cut_never_looks_like_an_end(
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
-async def test_what_cannot_be_read_is_a_bad_reply(
+async def test_unreadable_bodies_are_bad_replies(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
 ) -> None:
     scripts = [
@@ -140,7 +140,7 @@ CHAT_OVERFLOW = (
     ],
 )
 @pytest.mark.parametrize("asked", Format)
-async def test_a_prompt_that_is_too_long_is_told_so_that_clients_know_it(
+async def test_a_prompt_that_is_too_long_has_the_text_that_clients_recognise(
     upstream: ScriptedUpstream,
     behind: OpenGateway,
     asked: Format,

@@ -40,7 +40,7 @@ from tests.support.upstream import (
         (Format.CHAT, {"stop": ["wor"], "stream_options": {"include_usage": True}}),
     ],
 )
-async def test_at_a_stop_sequence_the_upstream_is_hung_up_on(
+async def test_at_a_stop_sequence_the_upstream_connection_is_closed(
     upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, fields: dict[str, Any]
 ) -> None:
     frames = by_frame(fixture_stream("responses"))
@@ -91,7 +91,7 @@ async def test_an_upstream_that_does_not_stream(
         assert row.output_tokens == EXPECTED[case][2].output_tokens
 
 
-async def test_an_upstream_that_neither_streams_nor_answers(
+async def test_unreadable_bodies_instead_of_a_stream(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     login = Response(headers={"content-type": "text/html"}, chunks=(b"<html>",))
@@ -102,7 +102,7 @@ async def test_an_upstream_that_neither_streams_nor_answers(
 
 
 @pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
-async def test_signs_of_life(
+async def test_pings(
     upstream: ScriptedUpstream,
     behind: OpenGateway,
     monkeypatch: pytest.MonkeyPatch,

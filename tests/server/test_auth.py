@@ -19,7 +19,7 @@ async def _get_models(gateway: RunningGateway, **headers: str) -> tuple[int, dic
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_a_bearer(gateway: RunningGateway, spelling: str) -> None:
+async def test_a_bearer_token(gateway: RunningGateway, spelling: str) -> None:
     status, _ = await _get_models(gateway, authorization=spelling.format(gateway.key))
     assert status == 200
 
@@ -30,16 +30,14 @@ async def test_an_api_key(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("valid", ["x-api-key", "authorization"])
-async def test_where_two_differ_either_valid_one_counts(
-    gateway: RunningGateway, valid: str
-) -> None:
+async def test_either_of_two_credentials_can_be_valid(gateway: RunningGateway, valid: str) -> None:
     headers = {"x-api-key": STRANGER, "authorization": f"Bearer {STRANGER}"}
     headers[valid] = headers[valid].replace(STRANGER, gateway.key)
     status, _ = await _get_models(gateway, **headers)
     assert status == 200
 
 
-async def test_the_api_key_is_looked_at_first(
+async def test_the_api_key_header_is_checked_first(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(REPLY)
@@ -62,7 +60,7 @@ async def test_the_api_key_is_looked_at_first(
     ],
     ids=lambda headers: "+".join(headers),
 )
-async def test_bad_keys_are_all_answered_alike(
+async def test_bad_keys_all_get_the_same_error(
     gateway: RunningGateway, headers: dict[str, str]
 ) -> None:
     async with gateway.http.post(
@@ -98,7 +96,7 @@ async def test_no_key(gateway: RunningGateway, headers: dict[str, str]) -> None:
     assert body["error"]["message"] == "Auth rejected: no API key provided"  # type: ignore[index]
 
 
-async def test_a_revocation_binds_from_the_next_request_on(
+async def test_a_revocation_applies_from_the_next_request(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(REPLY)

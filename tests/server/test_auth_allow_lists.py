@@ -53,7 +53,7 @@ async def test_a_list_of_models(gateway: RunningGateway, upstream: ScriptedUpstr
     ).status == 403
 
 
-async def test_a_list_of_models_opens_nothing_that_the_group_has_not(
+async def test_a_keys_models_are_among_those_of_its_group(
     gateway: RunningGateway,
 ) -> None:
     await gateway.operations.create_group("beta", ("beta-*",))
@@ -105,7 +105,7 @@ async def test_addresses(
         ("127.0.0.5", "127.0.0.5", False),
     ],
 )
-async def test_behind_a_trusted_proxy_the_last_stranger_counts(
+async def test_behind_a_trusted_proxy_the_last_untrusted_hop_counts(
     upstream: ScriptedUpstream, tmp_path: Path, forwarded: str, address: str, passes: bool
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -182,7 +182,7 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_the_refusal_of_a_user_agent_in_each_format(
+async def test_the_error_for_a_user_agent_in_each_format(
     gateway: RunningGateway, spoken: Format
 ) -> None:
     await gateway.operations.update_key(gateway.token.id, user_agents=("tool/",))
@@ -193,7 +193,7 @@ async def test_the_refusal_of_a_user_agent_in_each_format(
     )
 
 
-async def test_a_list_that_is_only_watched(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_a_list_that_is_not_enforced(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     watching = {"user_agents": {"mode": "observe", "allow": ["tool/", "other/"]}}
     async with run_gateway(tmp_path, channels(upstream.address), **watching) as gateway:
@@ -214,7 +214,7 @@ async def test_a_list_that_is_only_watched(upstream: ScriptedUpstream, tmp_path:
         assert await read_error(answer) == NOT_ALLOWED
 
 
-async def test_lists_bind_from_the_next_request_on(
+async def test_lists_apply_from_the_next_request(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))

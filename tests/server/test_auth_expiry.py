@@ -38,7 +38,7 @@ async def test_a_key_expires(
     assert len(await gateway.rows(2)) == 2, "a key that is over leaves no row"
 
 
-async def test_a_disabled_key_opens_nothing_until_it_is_enabled(gateway: RunningGateway) -> None:
+async def test_a_disabled_key_is_rejected_until_it_is_enabled(gateway: RunningGateway) -> None:
     token, key = await gateway.operations.create_key("off and on", "default")
     assert await status(gateway, key) == 200
     await gateway.operations.update_key(token.id, state=TokenState.DISABLED)
@@ -47,7 +47,9 @@ async def test_a_disabled_key_opens_nothing_until_it_is_enabled(gateway: Running
     assert await status(gateway, key) == 200
 
 
-async def test_the_key_from_before_a_rotation_works_for_a_while(gateway: RunningGateway) -> None:
+async def test_the_key_from_before_a_rotation_works_during_the_overlap(
+    gateway: RunningGateway,
+) -> None:
     token, old = await gateway.operations.create_key("rotated", "default")
     _, new = await gateway.operations.rotate_key(token.id, HOUR * 10**6)
     assert [await status(gateway, key) for key in (old, new)] == [200, 200]
@@ -60,7 +62,9 @@ async def test_the_key_from_before_a_rotation_works_for_a_while(gateway: Running
     assert [await status(gateway, key) for key in (old, new)] == [401, 200]
 
 
-async def test_a_rotation_without_an_overlap_ends_the_key_at_once(gateway: RunningGateway) -> None:
+async def test_a_rotation_without_overlap_ends_the_old_key_immediately(
+    gateway: RunningGateway,
+) -> None:
     token, old = await gateway.operations.create_key("rotated", "default")
     _, new = await gateway.operations.rotate_key(token.id, 0)
     assert [await status(gateway, key) for key in (old, new)] == [401, 200]
@@ -73,7 +77,7 @@ async def test_only_one_key_from_before_works(gateway: RunningGateway) -> None:
     assert [await status(gateway, key) for key in (oldest, old, new)] == [401, 200, 200]
 
 
-async def test_a_rotated_key_that_expires_takes_the_one_before_along(
+async def test_when_a_rotated_key_expires_so_does_the_old_one(
     gateway: RunningGateway,
 ) -> None:
     later = gateway.daemon.runtime.now() + HOUR * 10**6
@@ -83,7 +87,7 @@ async def test_a_rotated_key_that_expires_takes_the_one_before_along(
     assert [await status(gateway, key) for key in (old, new)] == [401, 401]
 
 
-async def test_where_one_of_two_keys_is_over_the_other_counts(gateway: RunningGateway) -> None:
+async def test_the_valid_one_of_two_keys_counts(gateway: RunningGateway) -> None:
     token, old = await gateway.operations.create_key("rotated", "default")
     await gateway.operations.rotate_key(token.id, HOUR * 10**6)
     shift_clock(gateway, HOUR)
@@ -94,7 +98,7 @@ async def test_where_one_of_two_keys_is_over_the_other_counts(gateway: RunningGa
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_probe_key_may_not_generate(
+async def test_a_health_check_key_cannot_generate(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     token, key = await gateway.operations.create_key("probe", "default", probe=True)
@@ -111,7 +115,7 @@ async def test_a_probe_key_may_not_generate(
     assert not upstream.requests
 
 
-async def test_a_probe_key_may_look(simulated_gateway: RunningGateway) -> None:
+async def test_a_health_check_key_can_list_models(simulated_gateway: RunningGateway) -> None:
     gateway = simulated_gateway
     token, key = await gateway.operations.create_key("probe", "default", probe=True)
     assert await status(gateway, key) == 200

@@ -23,7 +23,7 @@ async def call(gateway: RunningGateway, key: str, address: str, agent: str) -> s
     return next(row.notes for row in rows if row.id == answer.headers["request-id"])
 
 
-async def test_strangers(
+async def test_unknown_origins(
     upstream: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -56,7 +56,7 @@ async def test_strangers(
         assert await call(gateway, key, "192.0.2.3", "tool/3.0") == f"new: {third}"
 
 
-async def test_each_key_has_its_own_acquaintances(
+async def test_each_key_has_its_own_origins(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -65,7 +65,7 @@ async def test_each_key_has_its_own_acquaintances(
     assert await call(gateway, key, "192.0.2.1", "other/1") is None
 
 
-async def test_several_notes_stand_beside_each_other(
+async def test_several_warnings_are_joined(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))

@@ -72,7 +72,7 @@ def spent(usage: Usage) -> int:
     return int((dear + 0.5 * usage.cache_read_tokens) * 2 * 10 * 1_000_000)
 
 
-async def test_what_is_needed_to_be_let_in(stage: Stage) -> None:
+async def test_the_demand_of_a_request(stage: Stage) -> None:
     demand = stage.meter.demand(stage.permit, MODEL, EXPECTED)
     assert demand.holders == stage.permit.holders
     assert (demand.started_at, demand.tokens) == (START, 1_050)
@@ -83,7 +83,7 @@ async def test_what_is_needed_to_be_let_in(stage: Stage) -> None:
     assert stage.meter.price.description == "model 2, group 10, completion 3, cache read 0.5"
 
 
-async def test_what_costs_nothing_only_needs_a_turn(stage: Stage) -> None:
+async def test_free_requests_need_only_a_place(stage: Stage) -> None:
     demand = stage.meter.free_demand(stage.permit, MODEL)
     assert (demand.started_at, demand.tokens, demand.micro) == (START, 0, 0)
     assert (stage.meter.model, stage.meter.price, stage.meter.estimated_tokens) == (MODEL, None, 0)
@@ -98,7 +98,7 @@ async def test_what_costs_nothing_only_needs_a_turn(stage: Stage) -> None:
 
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
-async def test_what_the_upstream_counted_is_what_is_billed(
+async def test_the_upstreams_usage_is_billed(
     stage: Stage, strict: Stage, committed: bool, failed: bool
 ) -> None:
     for meter in (stage.ask(), strict.ask()):
@@ -128,7 +128,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("told", "said", "accepted", "committed", "failed", "used"), CASES)
-async def test_what_nobody_counted_is_estimated(
+async def test_missing_usage_is_estimated(
     stage: Stage,
     told: Usage | None,
     said: int,
@@ -150,7 +150,7 @@ async def test_what_nobody_counted_is_estimated(
 
 
 @pytest.mark.parametrize(("told", "said", "accepted", "committed", "failed", "used"), CASES)
-async def test_who_bills_no_estimates_bills_what_was_told(
+async def test_without_estimates_the_reported_usage_is_billed(
     strict: Stage,
     told: Usage | None,
     said: int,
@@ -172,7 +172,7 @@ async def test_who_bills_no_estimates_bills_what_was_told(
         assert bill == Bill(told, "upstream", spent(told), tokens)
 
 
-async def test_what_an_earlier_upstream_told_does_not_count(stage: Stage) -> None:
+async def test_usage_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:
     meter = stage.ask()
     meter.mark_accepted()
     meter.record_usage(COUNTED, 400, is_final=True)
@@ -183,6 +183,6 @@ async def test_what_an_earlier_upstream_told_does_not_count(stage: Stage) -> Non
     assert meter.final_bill(committed=False, failed=False).usage == Usage(input_tokens=50)
 
 
-async def test_before_anything_is_known_nothing_is_billed(stage: Stage) -> None:
+async def test_nothing_is_billed_before_the_upstream_accepts(stage: Stage) -> None:
     assert stage.meter.final_bill(committed=False, failed=True) == NOTHING
     assert stage.meter.final_bill(committed=True, failed=False).cost_micro == 0

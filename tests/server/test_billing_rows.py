@@ -113,7 +113,7 @@ async def test_writes_that_last_for_an_hour(
     assert row.cost_micro == units((1000, 1), (5000, 0.1), *written, (700, 5)) == 26_125_000_000
 
 
-async def test_the_groups_multiplier_binds_on_the_next_request(
+async def test_the_groups_multiplier_applies_from_the_next_request(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -132,7 +132,7 @@ async def test_the_groups_multiplier_binds_on_the_next_request(
     ]
 
 
-async def test_what_runs_keeps_the_multiplier_that_it_began_with(
+async def test_running_requests_keep_their_multiplier(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
@@ -221,7 +221,7 @@ HALF = Response(headers={"content-type": "application/json"}, chunks=(b"{",), en
     ids=["no head, whole", "no head, stream", "head, stream", "head, whole"],
 )
 @pytest.mark.parametrize("bills", [True, False])
-async def test_a_client_that_leaves_before_the_reply(
+async def test_a_disconnect_before_the_reply(
     upstream: ScriptedUpstream, tmp_path: Path, script: Response, streamed: bool, bills: bool
 ) -> None:
     upstream.respond_with(script)
@@ -264,7 +264,7 @@ def half_billed(spoken: Format, row: RequestRow, bills: bool = True) -> None:
 
 @pytest.mark.parametrize("bills", [True, False])
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_client_that_leaves_within_a_stream(
+async def test_a_disconnect_within_a_stream(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, bills: bool
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=Ending.STALLED)))
@@ -292,9 +292,7 @@ async def test_an_upstream_that_breaks_off_within_a_stream(
     half_billed(spoken, row, bills)
 
 
-async def test_what_an_upstream_is_heard_to_its_end_for_is_counted(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_background_drains_are_billed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     frames = by_frame(fixture_stream("chat"))
     upstream.respond_with(frames.with_changes(pause=0.05))
     lines = [channel(Format.CHAT, upstream.address, on_disconnect="drain")]
@@ -320,7 +318,7 @@ async def test_what_an_upstream_is_heard_to_its_end_for_is_counted(
     ],
     ids=["500", "400", "garbage", "cut before anything", "an error first"],
 )
-async def test_what_fails_before_it_begins_is_free(
+async def test_a_failure_before_the_reply_is_free(
     upstream: ScriptedUpstream, tmp_path: Path, script: Response, streamed: bool
 ) -> None:
     upstream.respond_with(script)
@@ -359,7 +357,7 @@ async def test_counting_tokens_is_free(upstream: ScriptedUpstream, tmp_path: Pat
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_prompt_that_only_warms_a_cache_is_free_where_nobody_is_asked(
+async def test_a_prewarm_without_an_upstream_is_free(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
     lines = [channel(Format.CHAT, upstream.address)]
@@ -371,7 +369,7 @@ async def test_a_prompt_that_only_warms_a_cache_is_free_where_nobody_is_asked(
     assert not upstream.requests
 
 
-async def test_refused_prompts_are_free(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_rejected_prompts_are_free(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with priced(upstream, tmp_path) as gateway:
         await gateway.operations.update_key(gateway.token.id, limits={"requests_per_minute": 0})
         assert (await gateway.post(Format.CHAT)).status == 429

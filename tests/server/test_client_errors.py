@@ -51,12 +51,12 @@ def told(**fields: object) -> GatewayError:
     return client_error(failure(**fields), lambda text: text.replace("host", "[address]"))
 
 
-def test_no_kind_is_forgotten() -> None:
+def test_every_failure_kind_has_an_error() -> None:
     assert {*LINE, FailureKind.RESPONSE} == set(FailureKind)
 
 
 @pytest.mark.parametrize("kind", LINE)
-def test_the_line(kind: FailureKind) -> None:
+def test_network_errors_show_no_details(kind: FailureKind) -> None:
     error = told(kind=kind, message="secret place")
     assert type(error) is LINE[kind]
     assert "secret" not in error.message
@@ -64,7 +64,7 @@ def test_the_line(kind: FailureKind) -> None:
 
 
 @pytest.mark.parametrize("status", SAID)
-def test_what_the_upstream_said(status: int | None) -> None:
+def test_errors_by_upstream_status(status: int | None) -> None:
     error = told(status=status)
     assert type(error) is SAID[status]
     if isinstance(error, UpstreamRejected):
@@ -76,25 +76,25 @@ def test_what_the_upstream_said(status: int | None) -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 503, None])
 @pytest.mark.parametrize("field", ["code", "type"])
-def test_a_spent_quota_in_whatever_status(status: int | None, field: str) -> None:
+def test_an_exceeded_quota_in_any_status(status: int | None, field: str) -> None:
     spent = {"status": status, field: "insufficient_quota"}
     assert type(told(**spent)) is NoAvailableAccounts
     assert not may_forward(failure(**spent))
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_the_time_is_passed_on(status: int) -> None:
+def test_retry_after_is_forwarded(status: int) -> None:
     assert told(status=status, retry_after=4.0).retry_after == 4
     assert told(status=status).retry_after == (30 if status == 429 else 5)
 
 
-def test_a_refusal_keeps_the_field_and_the_code() -> None:
+def test_an_error_keeps_the_field_and_the_code() -> None:
     error = told(status=400, code="too_long", param="messages")
     assert (error.code, error.param) == ("too_long", "messages")
     assert told(status=400).code is None
 
 
-def test_a_refusal_is_clean_and_short_in_every_word() -> None:
+def test_an_error_text_is_redacted_and_short() -> None:
     error = told(status=400, code="host " * 500, param="host", message="host " * 5000)
     assert error.param == "[address]"
     assert error.code == ("[address] " * 500)[:200]
@@ -147,7 +147,7 @@ def test_a_prompt_that_is_too_long_without_figures() -> None:
         "input length and `max_tokens` exceed context limit: 90 + 20 > 100, decrease `max_tokens`",
     ],
 )
-def test_words_that_messages_clients_know_are_left_alone(message: str) -> None:
+def test_texts_that_messages_clients_recognise_stay(message: str) -> None:
     error = told(status=400, message=message)
     assert error.message == error.messages_text == message
     assert error.code == "context_length_exceeded"
@@ -162,20 +162,20 @@ def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
-def test_a_long_prompt_is_the_clients_however_it_is_dressed(status: int) -> None:
+def test_context_length_errors_are_the_clients_in_every_wording(status: int) -> None:
     assert isinstance(told(status=status, message=LONG), ContextLengthExceeded)
 
 
-def test_a_closed_account_is_never_the_clients() -> None:
+def test_a_rejected_account_is_never_the_clients_error() -> None:
     assert isinstance(told(status=400, message="Your account has been disabled"), UpstreamForbidden)
 
 
 @pytest.mark.parametrize("status", SAID)
-def test_which_words_of_an_upstream_a_stream_may_pass_on(status: int | None) -> None:
+def test_the_errors_that_a_stream_forwards(status: int | None) -> None:
     own = status in (400, 404, 413, 422)
     assert may_forward(failure(status=status)) == (own or status is None or status >= 500)
 
 
 @pytest.mark.parametrize("kind", LINE)
-def test_the_line_has_no_words_to_pass_on(kind: FailureKind) -> None:
+def test_network_errors_have_no_text_to_forward(kind: FailureKind) -> None:
     assert not may_forward(failure(kind=kind))

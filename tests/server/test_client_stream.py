@@ -185,7 +185,7 @@ async def test_sizes(size: int) -> None:
         assert body == bytes(size)
 
 
-async def test_a_client_that_has_left() -> None:
+async def test_a_client_that_has_disconnected() -> None:
     failed: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
 
     async def handler(request: web.Request, writer: ResponseWriter) -> web.StreamResponse:
@@ -219,7 +219,7 @@ async def test_a_client_that_has_left() -> None:
         assert await asyncio.wait_for(failed, 5) == ["left"] * 4
 
 
-async def test_a_client_that_takes_nothing() -> None:
+async def test_a_client_that_does_not_read() -> None:
     """The writer says so, waits until it does, and can cut it off."""
     full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

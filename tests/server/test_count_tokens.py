@@ -164,7 +164,7 @@ async def test_for_a_chat_upstream_the_gateway_estimates(
     assert await estimated(answer) == few
 
 
-async def test_an_estimate_follows_what_requests_really_cost(chat: RunningGateway) -> None:
+async def test_an_estimate_follows_the_measured_usage(chat: RunningGateway) -> None:
     before = await counted(await ask(chat))
     long = parse_count_tokens(BODY | {"messages": [{"role": "user", "content": "word " * 9000}]})
     runtime = chat.daemon.runtime
@@ -224,7 +224,7 @@ async def test_a_responses_upstream_that_cannot_count_is_no_error(
     await estimated(await ask(responses))
 
 
-async def test_what_cannot_be_said_upstream_is_estimated(
+async def test_prompts_that_cannot_be_translated_are_estimated(
     responses: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     block = {"type": "document", "source": {"type": "file", "file_id": "file_of_another_vendor"}}
@@ -234,7 +234,7 @@ async def test_what_cannot_be_said_upstream_is_estimated(
     assert upstream.requests == []
 
 
-async def test_a_silent_upstream_is_not_waited_for(
+async def test_a_silent_upstream_times_out(
     gateway: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(count_tokens, "COUNT_TIMEOUT", 0.05)
@@ -244,13 +244,13 @@ async def test_a_silent_upstream_is_not_waited_for(
         await upstream.last_request.disconnected.wait()
 
 
-async def test_an_upstream_that_is_away_is_no_error(tmp_path: Path) -> None:
+async def test_an_unreachable_upstream_is_no_error(tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, "http://127.0.0.1:9")]
     async with run_gateway(tmp_path, lines) as gateway:
         await estimated(await ask(gateway))
 
 
-async def test_the_clients_own_fault_is_told(
+async def test_the_clients_error_is_that_of_the_upstream(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     message = f"messages.0.content.0: odd, said {upstream.address}"
@@ -301,7 +301,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_faults_are_told_as_messages_tells_them(
+async def test_errors_have_the_form_of_messages(
     gateway: RunningGateway, upstream: ScriptedUpstream, fault: str
 ) -> None:
     key = await gateway.key_for_models("alpha-*")
@@ -315,7 +315,7 @@ async def test_faults_are_told_as_messages_tells_them(
     assert upstream.requests == []
 
 
-async def test_the_door_is_the_same(gateway: RunningGateway) -> None:
+async def test_the_usual_checks_apply(gateway: RunningGateway) -> None:
     assert (await ask(gateway, key="sk-unknown")).status == 401
     unversioned = await gateway.http.post(
         PATH, json=BODY, headers={"authorization": f"Bearer {gateway.key}"}
@@ -327,7 +327,7 @@ async def test_the_door_is_the_same(gateway: RunningGateway) -> None:
     assert (await got.json())["type"] == "error"
 
 
-async def test_a_closed_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_a_family_without_an_endpoint(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     lines = [channel(Format.MESSAGES, upstream.address)]
     families = {"alpha": {"endpoints": ["chat"]}}
     async with run_gateway(tmp_path, lines, families=families) as gateway:
@@ -336,7 +336,7 @@ async def test_a_closed_family(upstream: ScriptedUpstream, tmp_path: Path) -> No
         assert (await answer.json())["error"]["message"].startswith("not implemented")
 
 
-async def test_the_stock_client(
+async def test_the_official_client(
     anthropic: AsyncAnthropic, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))

@@ -67,7 +67,7 @@ async def test_each_limit_ends_what_it_is_for(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_silence_between_reads_is_no_matter_before_the_reply_begins(
+async def test_the_idle_limit_does_not_apply_before_the_reply(
     upstream: ScriptedUpstream, tmp_path: Path, stream: bool
 ) -> None:
     script = fixture_stream("chat") if stream else fixture_reply("chat")
@@ -118,7 +118,7 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
         assert row.state is ExchangeState.CLIENT_GONE
 
 
-async def test_a_client_that_goes_when_it_has_everything_has_not_left(
+async def test_a_disconnect_after_the_end_is_no_disconnect(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_stream("chat", ending=Ending.STALLED))

@@ -67,7 +67,7 @@ async def asked(gateway: RunningGateway, spoken: Format, **fields: Any) -> tuple
 
 
 @each_format
-async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: Format) -> None:
+async def test_pings_are_sent_before_the_commit(tmp_path: Path, spoken: Format) -> None:
     """And the next account may still be asked: its reply follows, unspliced."""
     async with (
         fault_upstream() as upstream,
@@ -90,9 +90,7 @@ async def test_pings_leave_before_anybody_has_committed(tmp_path: Path, spoken: 
 
 
 @each_format
-async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
-    tmp_path: Path, spoken: Format
-) -> None:
+async def test_an_error_after_the_first_ping_is_a_frame(tmp_path: Path, spoken: Format) -> None:
     async with (
         fault_upstream() as upstream,
         gateway_before(
@@ -110,7 +108,7 @@ async def test_an_error_after_the_first_ping_is_spoken_in_the_stream(
 
 
 @each_format
-async def test_silence_in_the_middle_is_filled_with_pings(
+async def test_pings_fill_silence_within_a_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format
 ) -> None:
     monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
@@ -129,7 +127,7 @@ async def test_silence_in_the_middle_is_filled_with_pings(
 
 @each_format
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_upstreams_that_only_stream_are_found_out(
+async def test_upstreams_that_only_stream_are_detected(
     tmp_path: Path, spoken: Format, streamed: bool
 ) -> None:
     async with (
@@ -143,7 +141,7 @@ async def test_upstreams_that_only_stream_are_found_out(
 
 
 @each_format
-async def test_a_channel_may_be_streamed_always(tmp_path: Path, spoken: Format) -> None:
+async def test_a_channel_can_force_streams(tmp_path: Path, spoken: Format) -> None:
     async with (
         fault_upstream() as upstream,
         gateway_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as gateway,
@@ -156,7 +154,7 @@ async def test_a_channel_may_be_streamed_always(tmp_path: Path, spoken: Format) 
 
 
 @each_format
-async def test_whoever_leaves_may_leave_the_upstream_talking(
+async def test_a_background_drain_reads_the_upstream_to_its_end(
     tmp_path: Path, spoken: Format
 ) -> None:
     """With `on_disconnect: drain` what the reply cost is on record, though nobody heard it."""
@@ -182,7 +180,7 @@ async def test_whoever_leaves_may_leave_the_upstream_talking(
 @pytest.mark.parametrize(
     ("patience", "source"), [(5, "upstream"), (0.1, "estimated")], ids=["waits", "hurries"]
 )
-async def test_a_shutdown_waits_for_what_is_still_heard(
+async def test_a_shutdown_waits_for_background_drains(
     tmp_path: Path, patience: float, source: str
 ) -> None:
     """A reply that is read to its end for nobody is settled all the same before the ledger closes,
@@ -206,7 +204,7 @@ async def test_a_shutdown_waits_for_what_is_still_heard(
     assert row.output_tokens > 0
 
 
-async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None:
+async def test_the_retry_budget_limits_requests_to_failing_upstreams(tmp_path: Path) -> None:
     """Every upstream fails: the retries stay a fifth of the requests."""
     requests = 400
     async with (
@@ -227,7 +225,7 @@ async def test_failing_upstreams_are_not_asked_much_more(tmp_path: Path) -> None
         assert len(upstream.calls) <= 1.25 * requests + 3
 
 
-async def test_answers_tell_how_they_came(tmp_path: Path) -> None:
+async def test_responses_have_headers_of_the_exchange(tmp_path: Path) -> None:
     async with (
         fault_upstream() as upstream,
         gateway_before(

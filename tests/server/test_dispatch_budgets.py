@@ -117,7 +117,7 @@ async def test_a_groups_budget(
     assert (await gateway.post(spoken, key=stranger)).status == 200
 
 
-async def test_a_budget_goes_before_a_limit(gateway: RunningGateway) -> None:
+async def test_an_exceeded_budget_is_reported_before_a_limit(gateway: RunningGateway) -> None:
     """Who is told to wait would wait in vain."""
     limit_key(gateway, requests_per_minute=1, budget=1)
     limit_key(gateway, requests_per_minute=1)
@@ -126,7 +126,7 @@ async def test_a_budget_goes_before_a_limit(gateway: RunningGateway) -> None:
     assert (await read_error(await gateway.post(Format.CHAT))).code == "insufficient_quota"
 
 
-async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_spent_budgets_equal_the_rows(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Ten requests of 16 units each; the eleventh no longer fits."""
     upstream.respond_with(fixture_reply("chat"))
     async with plain_gateway(upstream, tmp_path) as gateway:
@@ -143,7 +143,7 @@ async def test_what_is_spent_is_what_rows_say(upstream: ScriptedUpstream, tmp_pa
     assert len(upstream.requests) == 10
 
 
-async def test_what_runs_counts_before_it_is_spent(
+async def test_running_requests_count_against_the_budget(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(Response(ending=Ending.STALLED), fixture_reply("chat"))
@@ -163,7 +163,7 @@ async def test_what_runs_counts_before_it_is_spent(
         assert (await gateway.post(Format.CHAT)).status == 200
 
 
-async def test_at_once_no_more_is_let_in_than_fits(
+async def test_concurrent_requests_never_exceed_the_limit(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
@@ -178,7 +178,7 @@ async def test_at_once_no_more_is_let_in_than_fits(
     assert spent == statuses.count(200) * 16 * MICRO_PER_UNIT <= 100 * MICRO_PER_UNIT
 
 
-async def test_only_who_was_let_in_may_go_beyond(
+async def test_only_running_requests_can_exceed_a_budget(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """A reply that is longer than any before."""
@@ -234,9 +234,7 @@ async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: P
         assert (await gateway.operations.check_integrity()).ok
 
 
-async def test_a_rotated_key_goes_on_with_its_budget(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_a_rotated_key_keeps_its_budget(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_gateway(upstream, tmp_path) as gateway:
         token, old = await gateway.operations.create_key(
@@ -251,7 +249,7 @@ async def test_a_rotated_key_goes_on_with_its_budget(
         assert statuses == [200, 429, 429]
 
 
-async def test_a_budget_of_nothing(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_a_budget_of_zero(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     limit_key(gateway, budget=0)
     assert (await read_error(await gateway.post(Format.CHAT))).code == "insufficient_quota"
     assert not upstream.requests

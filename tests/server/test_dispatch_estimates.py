@@ -12,7 +12,7 @@ from tests.support.gateway import ALPHA, BETA, RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
-async def test_what_models_usually_write_is_what_is_reserved(
+async def test_usual_output_lengths_are_reserved(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -33,7 +33,7 @@ async def test_what_models_usually_write_is_what_is_reserved(
 
 
 @pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
-async def test_what_models_usually_write_shuts_nobody_out(
+async def test_usual_output_lengths_do_not_exceed_the_limit(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Who names no most has the whole minute, and whoever names one is held to it."""

@@ -114,7 +114,7 @@ async def test_tokens_per_minute(
 
 @pytest.mark.parametrize("spoken", Format)
 @pytest.mark.parametrize("whose", HOLDERS)
-async def test_requests_at_once(
+async def test_concurrent_requests(
     upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply(spoken))
@@ -132,7 +132,7 @@ async def test_requests_at_once(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_what_never_fits_is_not_to_be_tried_again(
+async def test_requests_that_never_fit_are_not_to_be_retried(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     limit_key(gateway, tokens_per_minute=1)
@@ -144,7 +144,7 @@ async def test_what_never_fits_is_not_to_be_tried_again(
 
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute", "concurrent"])
-async def test_a_limit_of_nothing_lets_nothing_pass(
+async def test_a_limit_of_zero_rejects_everything(
     gateway: RunningGateway, upstream: ScriptedUpstream, limit: str
 ) -> None:
     limit_key(gateway, **{limit: 0})
@@ -153,7 +153,7 @@ async def test_a_limit_of_nothing_lets_nothing_pass(
     assert not upstream.requests
 
 
-async def test_the_limit_that_takes_longest_is_told(
+async def test_the_limit_with_the_longest_wait_is_reported(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     limit_key(gateway, requests_per_minute=1)
@@ -169,7 +169,7 @@ async def test_the_limit_that_takes_longest_is_told(
     assert not upstream.requests
 
 
-async def test_refused_requests_take_nothing(
+async def test_rejected_requests_use_no_quota(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """All limits are checked before anything is taken of any."""
@@ -194,7 +194,7 @@ async def test_refused_requests_take_nothing(
     assert purse.total == sum(row.cost_micro for row in rows) > 0
 
 
-async def test_what_is_refused_for_other_reasons_takes_nothing(
+async def test_requests_rejected_for_other_reasons_use_no_quota(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     limit_key(gateway, requests_per_minute=1, tokens_per_minute=9000, concurrent=1)
@@ -206,7 +206,7 @@ async def test_what_is_refused_for_other_reasons_takes_nothing(
     assert (await gateway.post(Format.CHAT)).status == 200
 
 
-async def test_changed_limits_bind_on_the_next_request(
+async def test_changed_limits_apply_from_the_next_request(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -222,7 +222,7 @@ async def test_changed_limits_bind_on_the_next_request(
     assert (await gateway.post(Format.CHAT)).status == 429
 
 
-async def test_the_keys_of_a_group_share_its_limits_alone(
+async def test_keys_of_a_group_share_only_its_limits(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -323,7 +323,7 @@ ENDINGS = (
 
 
 @pytest.mark.parametrize("way", ENDINGS, ids=lambda way: way.__name__)
-async def test_what_is_taken_returns_however_it_ends(
+async def test_leases_are_released_however_a_request_ends(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
     way: Callable[[RunningGateway, ScriptedUpstream], Awaitable[None]],
@@ -350,9 +350,7 @@ async def test_a_token_count_takes_a_request_and_no_tokens(
     assert len(upstream.requests) == 2
 
 
-async def test_a_prompt_that_only_warms_a_cache_takes_a_request(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_a_prewarm_counts_as_a_request(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as gateway:
         limit_key(gateway, requests_per_minute=1, concurrent=1)
         answers = [await gateway.post(Format.MESSAGES, max_tokens=0) for _ in range(2)]
@@ -360,7 +358,7 @@ async def test_a_prompt_that_only_warms_a_cache_takes_a_request(
         assert in_use(gateway) == NOTHING_IN_USE
 
 
-async def test_many_at_once_never_pass_the_limit(
+async def test_many_concurrent_requests_never_exceed_the_limit(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))

@@ -41,7 +41,7 @@ def script(spoken: Format, streamed: bool) -> Response:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
-async def test_when_room_comes_it_goes_on(
+async def test_a_queued_request_runs_when_the_limit_is_free(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(script(spoken, streamed))
@@ -71,7 +71,7 @@ def timing(answer: ClientResponse) -> dict[str, float]:
     return {name: float(milliseconds) for name, milliseconds in entries}
 
 
-async def test_who_waits_for_a_place_gets_the_next_one(
+async def test_the_first_in_the_queue_gets_the_next_place(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
@@ -88,7 +88,7 @@ async def test_who_waits_for_a_place_gets_the_next_one(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_wait_that_is_too_long_is_a_refusal(
+async def test_a_wait_that_is_too_long_ends_with_an_error(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT)
@@ -110,7 +110,7 @@ async def test_a_wait_that_is_too_long_is_a_refusal(
         assert all(row.status == 429 for row in rows[1:])
 
 
-async def test_what_would_come_too_late_is_refused_at_once(
+async def test_requests_that_would_wait_too_long_are_rejected(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with gateway_with_queue(upstream, tmp_path, 5) as gateway:
@@ -128,7 +128,7 @@ async def test_what_would_come_too_late_is_refused_at_once(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_streaming_client_that_waits_sees_signs_of_life(
+async def test_a_queued_streaming_client_gets_pings(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken))
@@ -157,7 +157,7 @@ async def opened(gateway: RunningGateway, spoken: Format) -> ClientResponse:
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_refusal_after_the_head_is_spoken_in_band(
+async def test_an_error_after_the_head_is_a_frame(
     upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
 ) -> None:
     upstream.respond_with(SILENT)
@@ -179,7 +179,7 @@ async def test_a_refusal_after_the_head_is_spoken_in_band(
     assert len(upstream.requests) == 1
 
 
-async def test_one_holders_requests_go_in_their_order(
+async def test_requests_of_one_key_keep_their_order(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
@@ -196,7 +196,7 @@ async def test_one_holders_requests_go_in_their_order(
     assert [seen.json["user"] for seen in upstream.requests] == [*"012345"]
 
 
-async def test_nobody_is_held_up_by_who_waits_for_another_limit(
+async def test_requests_do_not_wait_for_those_behind_another_limit(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """Not the other keys of its group, and not the other groups."""
@@ -219,7 +219,7 @@ async def test_nobody_is_held_up_by_who_waits_for_another_limit(
         await cancel(waits)
 
 
-async def test_who_waits_for_the_gateways_limit_goes_before_later_ones(
+async def test_the_queue_of_the_gateways_limit_keeps_its_order(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
@@ -236,9 +236,7 @@ async def test_who_waits_for_the_gateways_limit_goes_before_later_ones(
         assert [seen.json.get("user") for seen in upstream.requests] == [None, "first", "second"]
 
 
-async def test_a_client_that_leaves_the_line_frees_its_place(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_a_disconnect_leaves_the_queue(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
     async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 1}) as gateway:
         limit_key(gateway, concurrent=1)
@@ -264,9 +262,7 @@ async def test_a_client_that_leaves_the_line_frees_its_place(
     assert len(upstream.requests) == 2
 
 
-async def test_a_client_that_leaves_after_signs_of_life(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_a_disconnect_after_pings(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(SILENT)
     async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.05}) as gateway:
         limit_key(gateway, concurrent=1)
@@ -283,7 +279,7 @@ async def test_a_client_that_leaves_after_signs_of_life(
         assert (row.usage_source, row.cost_micro) == ("none", 0)
 
 
-async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_the_queue_is_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
     async with gateway_with_queue(upstream, tmp_path, limits={"max_waiting": 12}) as gateway:
         limit_key(gateway, concurrent=1)
@@ -300,7 +296,7 @@ async def test_the_line_has_an_end(upstream: ScriptedUpstream, tmp_path: Path) -
         assert sorted([(await task).status for task in asked]) == [200] * 3 + [429] * 5
 
 
-async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_a_shutdown_empties_the_queue(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Whoever only waits can go elsewhere at once; what runs has its drain time."""
     upstream.respond_with(SILENT)
     async with gateway_with_queue(
@@ -322,7 +318,7 @@ async def test_a_shutdown_holds_nobody_in_line(upstream: ScriptedUpstream, tmp_p
         await draining
 
 
-async def test_without_max_wait_nobody_waits(
+async def test_without_max_wait_nothing_is_queued(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     limit_key(gateway, requests_per_minute=1)

@@ -49,7 +49,7 @@ async def rotate(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("void", [disable, revoke, expire, rotate])
-async def test_a_key_that_is_void_when_the_turn_comes_is_refused(
+async def test_a_key_that_is_revoked_while_queued_is_rejected(
     upstream: ScriptedUpstream, tmp_path: Path, void: Callable[[RunningGateway], Awaitable[None]]
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
@@ -69,7 +69,7 @@ async def test_a_key_that_is_void_when_the_turn_comes_is_refused(
     assert len(upstream.requests) == 1
 
 
-async def test_a_key_that_is_rotated_in_time_keeps_its_place(
+async def test_a_key_that_is_rotated_while_queued_keeps_its_place(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply("chat"))
@@ -110,7 +110,7 @@ async def test_a_request_with_two_keys_waits_for_one_of_them(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_loop_that_stalls_refuses_who_has_waited_too_long(
+async def test_a_stalled_loop_rejects_requests_that_waited_too_long(
     upstream: ScriptedUpstream, tmp_path: Path, streamed: bool
 ) -> None:
     upstream.respond_with(SILENT)
@@ -146,7 +146,7 @@ async def test_a_shutdown_that_can_wait_no_longer_ends_the_wait(
         await wait_all_released(gateway)
 
 
-async def test_a_shutdown_lets_who_waits_have_the_drain_time(
+async def test_queued_requests_end_within_the_drain_time(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))

@@ -86,7 +86,7 @@ async def test_cached_and_written_tokens(
     assert_row(second, **{name: getattr(first, name) for name in counted})
 
 
-async def test_refused_at_the_door(gateway: RunningGateway) -> None:
+async def test_rejected_before_an_attempt(gateway: RunningGateway) -> None:
     await gateway.post(Format.CHAT, b"{")
     row = await gateway.row()
     assert_row(
@@ -102,7 +102,7 @@ async def test_refused_at_the_door(gateway: RunningGateway) -> None:
     )
 
 
-async def test_refused_by_the_router(gateway: RunningGateway) -> None:
+async def test_rejected_by_the_router(gateway: RunningGateway) -> None:
     await gateway.post(Format.CHAT, model="nobody")
     assert_row(
         await gateway.row(),
@@ -115,7 +115,9 @@ async def test_refused_by_the_router(gateway: RunningGateway) -> None:
     )
 
 
-async def test_refused_by_the_upstream(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_rejected_by_the_upstream(
+    gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
     upstream.respond_with(
         json_response({"error": {"message": "spent", "type": "insufficient_quota"}}, 429)
     )
@@ -143,7 +145,7 @@ async def test_an_upstream_error_is_kept_within_bounds(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_cut_stream(
+async def test_a_truncated_stream(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
@@ -192,7 +194,7 @@ async def test_a_whole_reply_that_is_no_reply(
 
 
 @pytest.mark.parametrize(("streamed", "status"), [(False, 499), (True, 499), (True, 200)], ids=str)
-async def test_a_client_that_leaves(
+async def test_a_client_that_disconnects(
     gateway: RunningGateway, upstream: ScriptedUpstream, streamed: bool, status: int
 ) -> None:
     silent = Response(ending=Ending.STALLED)
@@ -222,7 +224,7 @@ async def test_a_client_that_leaves(
     )
 
 
-async def test_the_row_is_open_while_the_reply_is_on_its_way(
+async def test_the_row_is_running_until_the_reply_ends(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The intent is on record before a byte leaves: a crash leaves a trace."""

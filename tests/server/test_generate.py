@@ -81,7 +81,7 @@ ADDRESS = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
-async def test_exactly_what_an_upstream_gets(
+async def test_the_exact_request_of_an_upstream(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
@@ -104,7 +104,7 @@ async def test_exactly_what_an_upstream_gets(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_the_body_crosses_untouched_but_for_the_model(
+async def test_the_body_is_forwarded_with_another_model_name(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_reply(spoken))
@@ -113,7 +113,7 @@ async def test_the_body_crosses_untouched_but_for_the_model(
     assert upstream.last_request.json == body | {"model": UPSTREAM_MODEL}
 
 
-async def test_a_chat_stream_is_asked_for_its_usage(
+async def test_a_chat_stream_requests_its_usage(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_stream("chat"))
@@ -141,7 +141,7 @@ async def test_queries(
 
 
 @pytest.mark.parametrize("spelling", ["anthropic", "vendor", "Anthropic", "VENDOR"])
-async def test_protocol_headers_cross_under_their_real_names(
+async def test_protocol_headers_are_forwarded_under_their_real_names(
     gateway: RunningGateway, upstream: ScriptedUpstream, spelling: str
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
@@ -164,7 +164,7 @@ async def test_protocol_headers_cross_under_their_real_names(
     assert upstream.last_request.headers["anthropic-beta"] == "one,two,three"
 
 
-async def test_messages_wants_a_version(
+async def test_messages_requires_a_version(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     headers = {"x-api-key": gateway.key}
@@ -225,7 +225,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_which_headers_come_back(
+async def test_the_forwarded_response_headers(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     headers = HOUSE_SECRETS | SHOWN
@@ -265,7 +265,7 @@ async def test_the_id_is_echoed_as_sent(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_refusals_of_an_upstream_are_cleaned(
+async def test_upstream_errors_are_redacted(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     message = (
@@ -292,7 +292,7 @@ async def test_refusals_of_an_upstream_are_cleaned(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_no_answer_tells_a_secret(
+async def test_no_response_contains_a_secret(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
     spoken: Format,
@@ -324,7 +324,7 @@ async def test_no_answer_tells_a_secret(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_the_clients_bytes_go_on(
+async def test_the_clients_bytes_are_forwarded(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """Between equal formats only the model's name is another: numbers beyond 64 bits and the

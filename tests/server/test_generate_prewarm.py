@@ -16,7 +16,7 @@ from tests.wire.strict.checkers import check_body
 
 @pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
+async def test_a_prewarm_is_answered_by_the_gateway(
     upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, streams: bool
 ) -> None:
     async with behind(spoken) as gateway:
@@ -39,7 +39,7 @@ async def test_a_prompt_that_only_warms_a_cache_is_answered_here(
     assert not upstream.requests
 
 
-async def test_a_prompt_that_warms_a_cache_goes_to_an_upstream_that_knows_such(
+async def test_a_prewarm_goes_to_an_upstream_that_supports_it(
     upstream: ScriptedUpstream, behind: OpenGateway
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))

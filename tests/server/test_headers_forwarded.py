@@ -16,7 +16,7 @@ VERSION, BETA = DOOR.version_headers[0], DOOR.beta_headers[0]
 BOTH = {VERSION: "2024-01-01", "x-codex-turn-state": "s", "cookie": "c", "x-api-key": "k"}
 
 
-def test_every_format_has_headers_of_its_own() -> None:
+def test_every_format_has_its_own_headers() -> None:
     request = make_mocked_request("POST", "/", headers=BOTH)
     assert request_headers_to_forward(request, CODECS[Format.CHAT], DOOR) == {}
     assert request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR) == {
@@ -29,7 +29,7 @@ def test_every_format_has_headers_of_its_own() -> None:
     assert request_headers_to_forward(bare, CODECS[Format.RESPONSES], DOOR) == {}
 
 
-def test_messages_need_a_version_unless_the_door_is_lenient() -> None:
+def test_messages_needs_a_version_unless_configured() -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(InvalidRequest) as refused:
         request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR)
@@ -47,7 +47,7 @@ def test_any_of_the_names_of_a_header_will_do() -> None:
     }
 
 
-def test_a_translation_has_a_version_of_its_own() -> None:
+def test_a_translated_prompt_has_the_codecs_version() -> None:
     assert version_header(CODECS[Format.MESSAGES], DOOR) == {VERSION: "2023-06-01"}
     assert version_header(CODECS[Format.CHAT], DOOR) == {}
 
@@ -62,5 +62,5 @@ def test_a_translation_has_a_version_of_its_own() -> None:
         ("/?beta=true", Format.CHAT, ""),
     ],
 )
-def test_only_one_query_crosses(path: str, format: Format, query: str) -> None:
+def test_only_one_query_is_forwarded(path: str, format: Format, query: str) -> None:
     assert query_to_forward(make_mocked_request("POST", path), CODECS[format]) == query

@@ -37,7 +37,7 @@ def remaining(spoken: Format, answer: ClientResponse, counted: str = "requests")
     )
 
 
-def test_the_words_of_chat_and_responses() -> None:
+def test_the_headers_of_chat_and_responses() -> None:
     gauges = LimitStatuses(LimitStatus(60, 59, 0.998), LimitStatus(150_000, 149_984, 361.2))
     told = {
         "x-ratelimit-limit-requests": "60",
@@ -51,7 +51,7 @@ def test_the_words_of_chat_and_responses() -> None:
         assert dict(rate_limit_headers(spoken, gauges, AT)) == told
 
 
-def test_the_words_of_messages() -> None:
+def test_the_headers_of_messages() -> None:
     gauges = LimitStatuses(LimitStatus(60, 0, 59.5), LimitStatus(9, 9, 0.0))
     assert dict(rate_limit_headers(Format.MESSAGES, gauges, AT)) == {
         "anthropic-ratelimit-requests-limit": "60",
@@ -63,7 +63,7 @@ def test_the_words_of_messages() -> None:
     }
 
 
-def test_what_has_no_limit_is_not_told() -> None:
+def test_unlimited_resources_have_no_headers() -> None:
     assert list(rate_limit_headers(Format.CHAT, LimitStatuses(None, None), AT)) == []
     assert (
         len(list(rate_limit_headers(Format.CHAT, LimitStatuses(None, LimitStatus(1, 1, 0.0)), AT)))
@@ -101,7 +101,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("spoken", Format)
-async def test_they_count_down(
+async def test_remaining_counts_decrease(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
 ) -> None:
     upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
@@ -115,7 +115,7 @@ async def test_they_count_down(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_when_all_is_free_again(
+async def test_when_all_limits_are_free(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     """That of the request itself: it is the newest that counts."""
@@ -152,7 +152,7 @@ async def test_tokens_are_reserved_first_and_corrected_later(
     assert left == 10_000 - 16
 
 
-async def test_the_tightest_of_several_is_told(
+async def test_the_tightest_limit_is_reported(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -172,7 +172,7 @@ async def test_the_tightest_of_several_is_told(
     assert remaining(Format.CHAT, await gateway.post(Format.CHAT, key=key)) == (9, 1)
 
 
-async def test_the_gateways_own_limits_are_told_to_everybody(
+async def test_the_gateways_limits_are_in_every_response(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -185,7 +185,7 @@ async def test_the_gateways_own_limits_are_told_to_everybody(
         assert remaining(Format.CHAT, answer, "tokens")[0] == 70_000
 
 
-async def test_every_answer_to_a_good_key_tells_them(
+async def test_every_response_to_a_valid_key_has_them(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """Errors of any kind as well, and the list of models; what takes nothing changes nothing."""
@@ -207,7 +207,9 @@ async def test_every_answer_to_a_good_key_tells_them(
     assert remaining(Format.MESSAGES, messages) == (9, 7)
 
 
-async def test_a_bad_key_is_told_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_bad_keys_get_no_rate_limit_headers(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     limits = {"requests_per_minute": 4}
     async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as gateway:
         answer = await gateway.post(Format.CHAT, key="sk-" + "A" * 48)
@@ -216,7 +218,7 @@ async def test_a_bad_key_is_told_nothing(upstream: ScriptedUpstream, tmp_path: P
 
 
 @pytest.mark.parametrize("limits", [{}, {"concurrent": 5}, {"budget": 10**12}])
-async def test_without_a_limit_per_minute_nothing_is_told(
+async def test_without_limits_per_minute_there_are_no_headers(
     gateway: RunningGateway, upstream: ScriptedUpstream, limits: dict[str, int]
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -224,7 +226,7 @@ async def test_without_a_limit_per_minute_nothing_is_told(
     assert shown(await gateway.post(Format.CHAT)) == {}
 
 
-async def test_models_are_listed_in_the_dialect_of_who_asks(gateway: RunningGateway) -> None:
+async def test_limits_of_the_model_list_have_the_clients_format(gateway: RunningGateway) -> None:
     limit_key(gateway, requests_per_minute=3)
     assert remaining(Format.CHAT, await gateway.get("/v1/models")) == (3, 3)
     named = await gateway.get("/v1/models", **{"anthropic-version": "2023-06-01"})

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.gateway import RunningGateway, run_gateway
 
 
-async def test_alive_and_ready(gateway: RunningGateway) -> None:
+async def test_healthz_and_readyz(gateway: RunningGateway) -> None:
     for path in ("/healthz", "/readyz"):
         async with gateway.http.get(path) as answer:
             assert answer.status == 200

@@ -21,7 +21,7 @@ async def test_the_address_has_the_real_port(gateway: RunningGateway) -> None:
     assert port > 0
 
 
-async def test_a_taken_port_is_an_os_error(
+async def test_a_port_in_use_is_a_bind_error(
     gateway: RunningGateway, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     port = gateway.daemon.listener.addresses[0][1]
@@ -32,7 +32,7 @@ async def test_a_taken_port_is_an_os_error(
             pass
 
 
-async def test_what_runs_may_end_while_nobody_new_comes_in(
+async def test_a_drain_lets_running_requests_end(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
@@ -48,7 +48,7 @@ async def test_what_runs_may_end_while_nobody_new_comes_in(
     await asyncio.wait_for(draining, SLACK)
 
 
-async def test_what_does_not_end_in_time_is_ended_with_a_word(
+async def test_requests_beyond_the_drain_time_end_with_an_error(
     gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=30))

@@ -140,7 +140,7 @@ async def test_refused(
 
 
 @pytest.mark.parametrize("case", ["identity and chunked", "HTTP/2.0", "a folded header"])
-async def test_the_refusal_is_the_combined_envelope(gateway: RunningGateway, case: str) -> None:
+async def test_the_error_has_the_combined_format(gateway: RunningGateway, case: str) -> None:
     (answer,) = await converse(gateway, REFUSED[case])
     assert answer.status == 400
     body = orjson.loads(answer.body)
@@ -148,7 +148,7 @@ async def test_the_refusal_is_the_combined_envelope(gateway: RunningGateway, cas
     assert answer.headers["x-should-retry"] == "false"
 
 
-async def test_what_hides_behind_a_malformed_request_is_not_served(
+async def test_smuggled_requests_are_not_served(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """Request smuggling: a second request in the body of one whose framing is in doubt."""
@@ -196,7 +196,7 @@ async def test_an_unknown_expectation(
     assert all(answer.status in (400, 417) for answer in answers)
 
 
-async def test_two_at_once_are_answered_in_turn(
+async def test_pipelined_requests_are_answered_in_order(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -224,7 +224,7 @@ async def test_an_upgrade_to_cleartext_http2_is_ignored(
     assert not [record for record in caplog.records if record.exc_info], caplog.text
 
 
-async def test_the_connection_survives_a_refusal_in_good_form(
+async def test_the_connection_survives_an_error(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))

@@ -142,7 +142,7 @@ async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
 
 
 @pytest.mark.parametrize("case", UPSTREAM)
-async def test_what_an_upstream_does(
+async def test_the_clients_error_for_each_upstream_fault(
     gateway: RunningGateway, upstream: ScriptedUpstream, case: str
 ) -> None:
     script, row = UPSTREAM[case]
@@ -156,7 +156,7 @@ async def test_what_an_upstream_does(
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
 
-async def test_a_long_wait_is_capped_and_final(
+async def test_a_long_retry_after_is_capped_and_final(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(said(429, retry_after="3600"))
@@ -240,7 +240,7 @@ async def test_a_model_that_the_group_does_not_reach(
 
 
 @pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
-async def test_a_model_whose_family_is_not_served_here(
+async def test_a_model_of_a_family_without_this_endpoint(
     narrow_gateway: RunningGateway, spoken: Format, model: str
 ) -> None:
     row = Row(
@@ -310,7 +310,7 @@ async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway
         ("/whatever", None),
     ],
 )
-async def test_the_envelope_is_the_paths(
+async def test_the_error_format_is_that_of_the_path(
     gateway: RunningGateway, path: str, spoken: Format | None
 ) -> None:
     async with gateway.http.post(path) as answer:
@@ -328,7 +328,7 @@ async def test_the_envelope_is_the_paths(
         assert body == {"type": "error", "error": combined, "request_id": request_id}
 
 
-async def test_a_fault_of_ours_is_not_shown(
+async def test_an_internal_error_shows_no_details(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(group: str) -> None:
@@ -351,7 +351,7 @@ async def test_a_fault_of_ours_is_not_shown(
     assert kept.upstream_error == "RuntimeError: secret detail"
 
 
-async def test_every_answer_names_its_exchange(
+async def test_every_response_has_the_request_id(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"), fixture_stream("chat"))
@@ -372,7 +372,7 @@ async def test_every_answer_names_its_exchange(
 
 
 @pytest.mark.parametrize("odd", ["", "x" * 201, "\u00fc", "tab\tbed"])
-async def test_an_odd_request_id_is_not_echoed(gateway: RunningGateway, odd: str) -> None:
+async def test_an_unprintable_request_id_is_not_echoed(gateway: RunningGateway, odd: str) -> None:
     answer = await gateway.get("/v1/models", **{"x-request-id": odd})
     assert answer.status == 200
     assert "x-client-request-id" not in answer.headers

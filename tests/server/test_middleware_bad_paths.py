@@ -25,12 +25,12 @@ from tests.support.gateway import RunningGateway, channels, run_gateway
         ("/favicon.ico", None),
     ],
 )
-def test_paths_that_tell_of_a_wrong_address(path: str, beginning: str | None) -> None:
+def test_paths_of_a_wrong_base_url(path: str, beginning: str | None) -> None:
     found = base_url_hint(path)
     assert (None if found is None else found[0]) == beginning
 
 
-def test_products_are_told_apart_up_to_a_hundred() -> None:
+def test_products_are_counted_separately_up_to_a_hundred() -> None:
     misdirected: Counter[tuple[str, str]] = Counter()
     for number in range(300):
         count_bad_path(misdirected, "/models", f"agent-{number}/1.{number}")
@@ -44,7 +44,7 @@ def test_products_are_told_apart_up_to_a_hundred() -> None:
     ("agent", "product"),
     [("", ""), ("Some Client (x)", "Some Client (x)"), ("a\x1b[1m/2", ""), ("x" * 500, "x" * 60)],
 )
-def test_what_is_kept_of_a_user_agent(agent: str, product: str) -> None:
+def test_the_recorded_part_of_a_user_agent(agent: str, product: str) -> None:
     misdirected: Counter[tuple[str, str]] = Counter()
     count_bad_path(misdirected, "/models", agent)
     assert dict(misdirected) == {("/models", product): 1}

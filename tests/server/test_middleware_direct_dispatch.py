@@ -10,7 +10,7 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_errors_bear_the_headers_of_every_answer(
+async def test_errors_have_the_headers_of_every_response(
     gateway: RunningGateway, spoken: Format
 ) -> None:
     answer = await gateway.post(spoken, model="nobody-has-it")
@@ -21,12 +21,12 @@ async def test_errors_bear_the_headers_of_every_answer(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_another_method_is_refused(gateway: RunningGateway, spoken: Format) -> None:
+async def test_another_method_is_rejected(gateway: RunningGateway, spoken: Format) -> None:
     async with gateway.http.put(PATHS[spoken], data=b"{}") as answer:
         assert answer.status == 405
 
 
-async def test_a_path_that_is_spelled_otherwise(
+async def test_another_spelling_of_a_path(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     """The framework decides what it means."""
@@ -35,7 +35,7 @@ async def test_a_path_that_is_spelled_otherwise(
         assert (await gateway.post(Format.CHAT, path=path)).status == status
 
 
-async def test_a_client_that_waits_for_a_word_before_its_body(
+async def test_a_client_that_expects_100_continue(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))

@@ -63,7 +63,7 @@ async def test_one_body_for_every_client_library(gateway: RunningGateway) -> Non
         (["alpha-opus-*", "nothing"], []),
     ],
 )
-async def test_the_group_decides(
+async def test_the_group_decides_which_models(
     gateway: RunningGateway, patterns: list[str], usable: list[str]
 ) -> None:
     body = await list_models(gateway, key=await gateway.key_for_models(*patterns))
@@ -73,7 +73,7 @@ async def test_the_group_decides(
         assert body["last_id"] is None
 
 
-async def test_a_changed_group_binds_from_the_next_request_on(gateway: RunningGateway) -> None:
+async def test_a_changed_group_applies_from_the_next_request(gateway: RunningGateway) -> None:
     key = await gateway.key_for_models("*")
     assert len(ids(await list_models(gateway, key=key))) == 2
     group = gateway.operations.list_groups()[-1].name

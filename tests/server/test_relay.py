@@ -45,7 +45,7 @@ async def test_the_head_of_a_stream(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_the_bytes_are_the_same_however_they_came(
+async def test_the_bytes_do_not_depend_on_the_chunks(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     script = fixture_stream(spoken, "text_unicode")
@@ -80,7 +80,7 @@ async def test_nothing_leaves_before_the_first_real_event(
 
 @pytest.mark.parametrize("ending", TRUNCATIONS)
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
+async def test_a_truncated_stream_ends_with_an_error_frame(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, ending: str
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=TRUNCATIONS[ending])))
@@ -93,7 +93,7 @@ async def test_a_cut_is_told_in_band_and_without_the_terminal_event(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_a_cut_after_the_terminal_event_is_no_cut(
+async def test_a_disconnect_after_the_terminal_event_is_no_error(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken, ending=Ending.TRUNCATED))
@@ -105,7 +105,7 @@ async def test_a_cut_after_the_terminal_event_is_no_cut(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_signs_of_life(
+async def test_pings(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,7 +126,7 @@ async def test_signs_of_life(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_an_upstream_may_stream_what_was_asked_whole_and_the_other_way_round(
+async def test_an_upstream_can_stream_a_body_and_send_a_stream_as_a_body(
     gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
 ) -> None:
     upstream.respond_with(fixture_stream(spoken), fixture_reply(spoken))
@@ -152,7 +152,7 @@ async def test_an_event_without_end(gateway: RunningGateway, upstream: ScriptedU
     assert len(body) < 2**20
 
 
-async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
+async def test_unreadable_frames_pass_and_are_noted(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     script = fixture_stream("chat")
@@ -166,7 +166,7 @@ async def test_what_the_decoder_cannot_digest_passes_and_is_noted(
     assert "JSONDecodeError" in (row.upstream_error or "")
 
 
-async def test_a_client_hears_of_a_shutdown(
+async def test_a_shutdown_sends_the_client_an_error(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED)))

@@ -72,7 +72,7 @@ async def test_of_a_key_that_stands_twice_the_last_value_counts(
 
 
 @pytest.mark.parametrize("number", [b"1180591620717411303424", b"-1e400", b"1e400", b"9" * 400])
-async def test_numbers_beyond_all_bounds_break_nothing(
+async def test_huge_numbers_break_nothing(
     gateway: RunningGateway, upstream: ScriptedUpstream, number: bytes
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
@@ -83,7 +83,7 @@ async def test_numbers_beyond_all_bounds_break_nothing(
 
 
 @pytest.mark.parametrize("spoken", Format)
-async def test_nesting_that_parses_but_cannot_be_written_is_refused(
+async def test_nesting_that_parses_but_cannot_be_written_is_rejected(
     gateway: RunningGateway, spoken: Format
 ) -> None:
     """orjson reads deeper than it writes. A body has to be written where its key for the model
@@ -187,7 +187,7 @@ def test_a_body_that_only_serves_to_stall_the_parser() -> None:
         parse_object(b'{"a":[' + b"[]," * (MAX_BRACKETS + 1) + b"[]]}")
 
 
-async def test_bodies_in_flight_have_a_limit_together(
+async def test_bodies_in_flight_have_a_common_limit(
     gateway: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.server.request_body.MAX_IN_FLIGHT", 1000)
@@ -202,6 +202,6 @@ async def test_bodies_in_flight_have_a_limit_together(
     assert gateway.daemon.runtime.bytes_in_flight == 0
 
 
-async def test_a_long_text_of_commas_is_no_structure() -> None:
+async def test_commas_inside_a_string_are_no_structure() -> None:
     text = "1,2,3\n" * 1_000_001
     assert parse_object(orjson.dumps({"text": text})) == {"text": text}
