@@ -16,7 +16,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from tests.quota.holders import spent
-from tests.store.sample_rows import intent, settlement, token
+from tests.store.sample_rows import intent, settled, token
 
 
 def moment(text: str) -> int:
@@ -30,7 +30,7 @@ async def spend(recorder: Recorder, number: int, at: str, micro: int, token_id: 
     started = moment(at)
     opened = intent(number, token_id, started_at=started, group_name="team")
     await recorder.record_intent(opened)
-    recorder.record_settlement(settlement(number, token_id, cost_micro=micro))
+    recorder.record_settlement(settled(opened, cost_micro=micro))
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ class _Handlers:
         rows = await self._operations.list_requests(
             form.to_filter(), limit=form.limit, before=form.before, after=form.after
         )
-        return json_response({"requests": rows})
+        return json_response({"requests": [row._asdict() for row in rows]})
 
     async def export_requests(self, request: web.Request) -> web.StreamResponse:
         """If the database fails midway, the connection is aborted: a part cannot be mistaken for
@@ -194,7 +194,7 @@ class _Handlers:
         await response.write(export_header(form.format))
         try:
             while rows:
-                await response.write(export_rows(form.format, map(asdict, rows)))
+                await response.write(export_rows(form.format, (row._asdict() for row in rows)))
                 rows = await anext(batches, [])
         except StoreError as error:
             log.warning("admin: an export failed: %s", error)
@@ -205,7 +205,8 @@ class _Handlers:
         return response
 
     async def show_request(self, request: web.Request) -> web.Response:
-        return json_response(await self._operations.get_request(request.match_info["id"]))
+        row = await self._operations.get_request(request.match_info["id"])
+        return json_response(row._asdict())
 
     async def list_attempts(self, request: web.Request) -> web.Response:
         attempts = await self._operations.list_attempts(request.match_info["id"])

@@ -66,7 +66,7 @@ async def _send(response: EventSourceResponse, batch: FeedBatch) -> None:
     if batch.skipped:
         await response.send(orjson.dumps({"after": batch.after}).decode(), event="skipped")
     for row in batch.rows:
-        text = orjson.dumps(row).decode()
+        text = orjson.dumps(row._asdict()).decode()
         if row.state is ExchangeState.RUNNING:
             await response.send(text, event="opened")
         else:

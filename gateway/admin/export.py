@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ import orjson
 
 from gateway.store.records import RequestRow
 
-COLUMNS: Final = tuple(field.name for field in fields(RequestRow))
+COLUMNS: Final = RequestRow._fields
 
 _FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
 

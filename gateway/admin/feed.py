@@ -18,7 +18,7 @@ from gateway.admin.errors import TooManySubscribers
 from gateway.admin.operations import AdminOperations
 from gateway.store import logs
 from gateway.store.logs import LogFilter
-from gateway.store.records import Entry, ExchangeState, RequestRow, Settlement
+from gateway.store.records import Entry, ExchangeState, RequestRow
 
 CAPACITY: Final = 5000
 MAX_SUBSCRIBERS: Final = 20
@@ -69,7 +69,7 @@ class Feed:
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Adds entries that have been committed, in this order."""
-        self._entries.extend([(each.id, isinstance(each, Settlement)) for each in entries])
+        self._entries.extend([(entry.row.id, not entry.is_intent) for entry in entries])
         self.end += len(entries)
         if self.subscribers:
             self._wake()

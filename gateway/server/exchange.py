@@ -23,7 +23,7 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
-from gateway.store.records import AttemptRow, ExchangeState, Intent, Token
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, Token
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""
@@ -92,7 +92,7 @@ class Exchange:
         self.upstream_note: str | None = None
         self.affinity_source: str | None = None
         self.affinity_outcome: str | None = None
-        self.intent: Intent | None = None
+        self.intent: RequestRow | None = None
         self._intent_future: asyncio.Future[None] | None = None
         self._attempt_started: float | None = None
         self.committed_at: float | None = None
@@ -223,11 +223,8 @@ class Exchange:
             return
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
         self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost_micro)
-        settlement = build_settlement(self, self.token, bill)
-        if self.intent is not None:
-            self.runtime.recorder.record_settlement(settlement)
-        else:
-            self.runtime.recorder.record_rejection(build_intent(self), settlement)
+        row = build_settlement(self, self.intent or build_intent(self), bill)
+        self.runtime.recorder.record_settlement(row, tuple(self.attempts))
 
 
 def _is_harmless(request_id: str) -> bool:

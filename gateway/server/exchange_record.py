@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from gateway.store.records import ExchangeState, Intent, Settlement, Token
+from gateway.store.records import ExchangeState, RequestRow
 
 if TYPE_CHECKING:
     from gateway.server.billing import Bill
@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
 """A client may call its own fields anything; names are separated by commas."""
 
+_CHANNEL: Final = RequestRow._fields.index("channel")
+_STATE: Final = RequestRow._fields.index("state")
+_CATALOG_MODEL: Final = RequestRow._fields.index("catalog_model")
+
+_NO_OUTCOME: Final = tuple(
+    RequestRow._field_defaults[name] for name in RequestRow._fields[_STATE + 1 : _CATALOG_MODEL]
+)
+
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
 
 
-def build_intent(exchange: Exchange) -> Intent:
+def build_intent(exchange: Exchange) -> RequestRow:
     # In the order of the fields: keyword arguments cost more than everything else here.
     token, prompt, candidate = exchange.token, exchange.prompt, exchange.candidate
     meter, warnings = exchange.meter, exchange.warnings
-    return Intent._make(
+    return RequestRow._make(
         (
             exchange.id,
             exchange.started,
@@ -42,24 +50,32 @@ def build_intent(exchange: Exchange) -> Intent:
             exchange.user_agent,
             exchange.client_request_id,
             exchange.bytes_in,
+            ExchangeState.RUNNING,
+            *_NO_OUTCOME,
             meter.model,
             meter.estimated_tokens,
             meter.estimated_micro,
             meter.price.description if meter.price else None,
             "; ".join(warnings) if warnings else None,
+            0,
+            0,
         )
     )
 
 
-def build_settlement(exchange: Exchange, token: Token, bill: Bill) -> Settlement:
+def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
     usage, error, failure = bill.usage, exchange.error, exchange.failure
     candidate, committed_at = exchange.candidate, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or error is not None or exchange.upstream_note is not None
-    return Settlement._make(
+    return RequestRow._make(
         (
-            exchange.id,
-            token.id,
+            *intent[:_CHANNEL],
+            candidate.channel if candidate else None,
+            candidate.account if candidate else None,
+            candidate.target.model if candidate else None,
+            candidate.lane._value_ if candidate else None,
+            *intent[_CHANNEL + 4 : _STATE],
             exchange.state,
             exchange.status,
             exchange.stop_reason._value_ if exchange.stop_reason else None,
@@ -77,17 +93,15 @@ def build_settlement(exchange: Exchange, token: Token, bill: Bill) -> Settlement
             failure.status if failure else None,
             _upstream_error(exchange) if has_note else None,
             format_dropped(exchange.dropped) if exchange.dropped else None,
+            intent.boot_id,
             candidate.format._value_ if candidate else None,
             exchange.affinity_source,
             exchange.affinity_outcome,
             exchange.snapshot.hash,
+            len(exchange.attempts),
+            *intent[_CATALOG_MODEL : _CATALOG_MODEL + 5],
             usage.cache_write_1h_tokens,
             bill.cost_micro,
-            candidate.channel if candidate else None,
-            candidate.account if candidate else None,
-            candidate.target.model if candidate else None,
-            candidate.lane._value_ if candidate else None,
-            tuple(exchange.attempts),
         )
     )
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import add, itemgetter
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gateway.store.records import (
     HOUR_US,
+    USAGE_COUNTS,
     AttemptRow,
     Entry,
     ExchangeState,
     HourDelta,
-    Intent,
-    Settlement,
+    RequestRow,
     TokenDelta,
     sanitize_text,
 )
@@ -27,25 +26,16 @@ from gateway.store.records import (
 _MAX_INTEGER: Final = 2**53
 
 
-class RowState(NamedTuple):
-    """What the decision needs of a row in the database."""
-
-    state: str
-    started_at: int
-    group_name: str
-    catalog_model: str | None
-
-
 class Batch(NamedTuple):
     """Rows by statement, in the order in which they are written.
 
-    `complete_rows` are inserted already settled; `attempts` have the id of their exchange and
-    their number, from 1, before their own fields.
+    `complete_rows` are inserted already settled, `settled_rows` are updated; `attempts` have the id
+    of their exchange and their number, from 1, before their own fields.
     """
 
-    intents: Sequence[Intent]
-    complete_rows: Sequence[tuple[Any, ...]]
-    settlements: Sequence[tuple[Any, ...]]
+    intents: Sequence[RequestRow]
+    complete_rows: Sequence[RequestRow]
+    settled_rows: Sequence[RequestRow]
     attempts: Sequence[tuple[Any, ...]]
     hour_deltas: Sequence[HourDelta]
     token_deltas: Sequence[TokenDelta]
@@ -57,84 +47,63 @@ def settlements_without_intent(entries: Iterable[Entry], opened: Container[str])
     intents = set()
     ids = []
     for entry in entries:
-        if isinstance(entry, Intent):
-            intents.add(entry.id)
-        elif entry.id not in opened and entry.id not in intents:
-            ids.append(entry.id)
+        id = entry.row.id
+        if entry.is_intent:
+            intents.add(id)
+        elif id not in opened and id not in intents:
+            ids.append(id)
     return ids
 
 
 def build_batch(
-    entries: Iterable[Entry],
-    states: Mapping[str, RowState],
-    opened: Mapping[str, Intent] = MappingProxyType({}),
+    entries: Iterable[Entry], states: Mapping[str, str], opened: Container[str] = frozenset()
 ) -> Batch:
-    """Leaves out intents of rows that exist and settlements of rows that are not running.
+    """Leaves out intents of rows that exist and settlements of rows that are settled.
 
-    `states` are the rows that were looked up, `opened` others that are known to be running. An
-    intent comes before its settlement. Only what settles a row is counted.
+    `states` are those of the rows that were looked up, `opened` the ids of others that are known to
+    be running. An intent comes before its settlement. Only what settles a row is counted.
     """
-    intents: dict[str, Intent] = {}
-    complete_rows: list[tuple[Any, ...]] = []
-    settlements: dict[str, tuple[Any, ...]] = {}
+    intents: dict[str, RequestRow] = {}
+    complete: dict[str, RequestRow] = {}
+    settled: dict[str, RequestRow] = {}
     attempts: list[tuple[Any, ...]] = []
     sums = _HourSums()
     for entry in entries:
-        id = entry.id
-        if isinstance(entry, Intent):
-            if id not in opened and id not in states:
-                intents[id] = entry
-        elif (intent := intents.pop(id, None)) is not None:
-            complete_rows.append(_complete_row(intent, entry))
-            attempts += _attempts(entry)
-            sums.add(entry, intent)
-        elif id not in settlements and (row := opened.get(id) or _if_running(states.get(id))):
-            settlements[id] = (*entry[:-1], len(entry.attempts))
-            attempts += _attempts(entry)
-            sums.add(entry, row)
+        row = entry.row
+        id = row.id
+        is_new = id not in opened and id not in states
+        if entry.is_intent:
+            if is_new:
+                intents[id] = row
+            continue
+        target = complete if is_new else settled
+        if id in target or states.get(id, ExchangeState.RUNNING) != ExchangeState.RUNNING:
+            continue
+        target[id] = row
+        intents.pop(id, None)
+        attempts += _attempts(entry)
+        sums.add(row)
     hour_deltas = sums.hour_deltas()
     return Batch(
         list(intents.values()),
-        complete_rows,
-        list(settlements.values()),
+        list(complete.values()),
+        list(settled.values()),
         attempts,
         hour_deltas,
         token_deltas(hour_deltas, sums.used_at),
     )
 
 
-def _if_running(row: RowState | None) -> RowState | None:
-    return row if row is not None and row.state == ExchangeState.RUNNING else None
-
-
-def _complete_row(intent: Intent, settlement: Settlement) -> tuple[Any, ...]:
-    if settlement.channel is not None:
-        intent = intent._replace(
-            channel=settlement.channel,
-            account=settlement.account,
-            upstream_model=settlement.upstream_model,
-            lane=settlement.lane,
-        )
-    return (*intent, *settlement[2:-5], len(settlement.attempts))
-
-
-def _attempts(settlement: Settlement) -> Iterator[tuple[Any, ...]]:
-    for number, attempt in enumerate(settlement.attempts, 1):
-        yield (settlement.id, number, *attempt)
+def _attempts(entry: Entry) -> Iterator[tuple[Any, ...]]:
+    for number, attempt in enumerate(entry.attempts, 1):
+        yield (entry.row.id, number, *attempt)
 
 
 _summed_fields = itemgetter(
-    *map(
-        Settlement._fields.index,
-        (
-            *("token_id", "state", "usage_source", "first_event_us", "total_us"),
-            *("input_tokens", "cache_read_tokens", "cache_write_tokens"),
-            *("cache_write_1h_tokens", "output_tokens", "reasoning_tokens", "cost_micro"),
-        ),
-    )
+    *(RequestRow._fields.index(name) for name in USAGE_COUNTS if name in RequestRow._fields)
 )
-"""The fields of a settlement that are summed, in the order of HourDelta; by name, each would take
-a call."""
+"""The fields of a row that are summed, in the order of HourDelta; by name, each would take a
+call."""
 
 
 class _HourSums:
@@ -146,15 +115,15 @@ class _HourSums:
         self._counts: dict[tuple[int, str, str, str], list[tuple[int, ...]]] = {}
         self.used_at: dict[str, int] = {}
 
-    def add(self, settlement: Settlement, row: Intent | RowState) -> None:
-        token_id, state, usage_source, first, total, *counts = _summed_fields(settlement)
-        started_at = row.started_at
+    def add(self, row: RequestRow) -> None:
+        *counts, first, total = _summed_fields(row)
+        token_id, started_at = row.token_id, row.started_at
         used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
         key = (started_at // HOUR_US, token_id, row.group_name, row.catalog_model or "")
-        failed = 0 if state == ExchangeState.OK else 1
-        estimated = 1 if usage_source == "estimated" else 0
+        failed = 0 if row.state == ExchangeState.OK else 1
+        estimated = 1 if row.usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
         self._counts.setdefault(key, []).append((1, failed, estimated, *counts, *times))
 
@@ -182,14 +151,15 @@ def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list
 def sanitize_entry(entry: Entry) -> Entry:
     """The entry without what a database cannot hold: lone surrogates, NULs, huge integers. Header
     values may contain the first two; the row must not be lost for them."""
-    return type(entry)._make(map(_sanitize, entry))
+    attempts = tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in entry.attempts)
+    return Entry(RequestRow._make(map(_sanitize, entry.row)), attempts)
 
 
 def _sanitize(value: Any) -> Any:
+    if isinstance(value, ExchangeState | bool):
+        return value
     if isinstance(value, str):
         return sanitize_text(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int):
         return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
-    if isinstance(value, tuple):
-        return tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in value)
     return value

@@ -238,10 +238,7 @@ async def _fetch(
 ) -> list[RequestRow]:
     async with timed_reader(database, seconds) as connection:
         result = await connection.execute(query)
-    return [
-        RequestRow(**{**fields, "state": ExchangeState(fields["state"])})
-        for fields in result.mappings()
-    ]
+    return [RequestRow._make(row)._replace(state=ExchangeState(row.state)) for row in result]
 
 
 def _query(

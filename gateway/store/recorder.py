@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
-from gateway.store.records import Entry, Intent, Settlement
+from gateway.store.records import AttemptRow, Entry, RequestRow
 from gateway.store.recovery import mark_interrupted
 from gateway.store.statements import MAX_LOOKUP, Statements
 
@@ -53,7 +53,7 @@ class Recorder:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Entry] = deque()
         self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._opened: dict[str, Intent] = {}
+        self._opened: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -69,7 +69,7 @@ class Recorder:
 
     @property
     def backlog(self) -> int:
-        """Entries that wait for a commit; a rejected exchange counts as two."""
+        """Entries that wait for a commit."""
         return len(self._queue)
 
     @property
@@ -84,26 +84,24 @@ class Recorder:
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
         self._launch()
 
-    def record_intent(self, intent: Intent) -> asyncio.Future[None]:
+    def record_intent(self, row: RequestRow) -> asyncio.Future[None]:
         """Queue a running row. The future is resolved once the row is committed, and never fails:
         while the database cannot be written it stays pending. Cancelling it changes nothing.
         """
-        future = self._waiting[intent.id] = self._loop.create_future()
-        self._push(intent)
+        future = self._waiting[row.id] = self._loop.create_future()
+        self._push(Entry(row))
         if self._pause_timer is None:
             self._wake.set()
         return future
 
-    def record_settlement(self, settlement: Settlement) -> None:
-        """Queue the end of an exchange that has an intent; a second one for it changes nothing."""
-        self._push(settlement)
-        self._schedule_flush()
+    def record_settlement(self, row: RequestRow, attempts: Sequence[AttemptRow] = ()) -> None:
+        """Queue the row of an exchange that ended; a second one for it changes nothing. Where it
+        ended before any upstream call there is no intent: the row is inserted as it is.
 
-    def record_rejection(self, intent: Intent, settlement: Settlement) -> None:
-        """Queue the complete row of an exchange that ended before any upstream call."""
-        self._push(intent)
-        self._push(settlement)
-        self._schedule_flush()
+        Nothing waits for a settlement: it shares the next intent's commit if one comes soon."""
+        self._push(Entry(row, attempts))
+        if self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(_BATCH_DELAY, self._on_flush_timer)
 
     def note_uncommitted(self, exchange_id: str) -> None:
         """The reply is sent before its intent is committed. Where the ledger cannot be written
@@ -136,7 +134,7 @@ class Recorder:
         if self._task is None or not self._task.done():
             return
         if self._closing:
-            _log.error("the ledger is closed, so the record of %s is lost", entry.id)
+            _log.error("the ledger is closed, so the record of %s is lost", entry.row.id)
         else:
             self._launch()
 
@@ -163,11 +161,6 @@ class Recorder:
         if self._flush_due or self._closing or len(self._queue) >= self._limit:
             return bool(self._queue)
         return bool(self._waiting) and self._pause_timer is None
-
-    def _schedule_flush(self) -> None:
-        """Nothing waits for a settlement: it shares the next intent's commit if one comes soon."""
-        if self._flush_timer is None:
-            self._flush_timer = self._loop.call_later(_BATCH_DELAY, self._on_flush_timer)
 
     def _on_flush_timer(self) -> None:
         self._flush_timer = None
@@ -197,16 +190,16 @@ class Recorder:
         # A commit whose result was lost may have happened: after a failure every row is looked up.
         # Otherwise the rows that this run has opened are known: only the recorder settles them.
         statements = self._statements
-        opened: Mapping[str, Intent] = {} if self._failures else self._opened
+        opened = set() if self._failures else self._opened
         ids = (
-            [entry.id for entry in entries]
+            [entry.row.id for entry in entries]
             if self._failures
             else settlements_without_intent(entries, opened)
         )
-        batch = build_batch(entries, statements.row_states.run(cursor, ids), opened)
+        batch = build_batch(entries, statements.states.run(cursor, ids), opened)
         statements.insert_intent.run(cursor, batch.intents)
         statements.insert_complete.run(cursor, batch.complete_rows)
-        statements.update_settled.run(cursor, batch.settlements)
+        statements.update_settled.run(cursor, batch.settled_rows)
         statements.insert_attempt.run(cursor, batch.attempts)
         statements.add_hour.run(cursor, batch.hour_deltas)
         statements.add_to_token.run(cursor, batch.token_deltas)
@@ -227,12 +220,13 @@ class Recorder:
         intents = 0
         for entry in entries:
             self._queue.popleft()
-            if not isinstance(entry, Intent):
-                self._opened.pop(entry.id, None)
+            id = entry.row.id
+            if not entry.is_intent:
+                self._opened.discard(id)
                 continue
             intents += 1
-            self._opened[entry.id] = entry
-            future = self._waiting.pop(entry.id, None)
+            self._opened.add(id)
+            future = self._waiting.pop(id, None)
             if future is not None and not future.done():
                 future.set_result(None)
         return intents
@@ -252,10 +246,11 @@ class Recorder:
             self._limit = 1
         else:
             lost = self._queue.popleft()
-            self._opened.pop(lost.id, None)
-            self._waiting.pop(lost.id, None)
-            kind = type(lost).__name__.lower()
-            _log.error("the ledger cannot store the %s of %s: %s", kind, lost.id, _reason(error))
+            id = lost.row.id
+            self._opened.discard(id)
+            self._waiting.pop(id, None)
+            kind = "intent" if lost.is_intent else "settlement"
+            _log.error("the ledger cannot store the %s of %s: %s", kind, id, _reason(error))
 
     async def _sleep(self, seconds: float) -> None:
         """Ends early when the recorder is closed meanwhile."""

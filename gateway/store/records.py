@@ -1,12 +1,12 @@
 """The ledger's records: groups, tokens, request rows, attempts, hourly sums.
 
 `gateway.store.schema` derives the tables from these classes. Times are Unix microseconds (`…_at`)
-or durations in microseconds (`…_us`). The recorder writes named tuples, in the order in which the
-database driver takes their fields.
+or durations in microseconds (`…_us`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -112,16 +112,25 @@ class Token:
     changed: str | None = None
 
 
-class Intent(NamedTuple):
-    """The row of an exchange as it is inserted, before the first upstream call.
+class RequestRow(NamedTuple):
+    """One exchange: a row of the table `requests`.
+
+    It is inserted before the first upstream call, with the state `running` and `INTENT_FIELDS`, and
+    updated once, at the end, with `OUTCOME_FIELDS`.
 
     `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
-    `catalog_model` that of the catalog, where there is one. Fields from `channel` to `lane` are
-    None where the exchange is rejected before a candidate is chosen.
+    `catalog_model` that of the catalog, where there is one. `channel`, `account`, `upstream_model`
+    and `lane` are those of the last candidate, None where the exchange is rejected before one is
+    chosen. `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the
+    text redacted, at most 8,192 characters). `dropped` names what could not be converted between
+    formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set by the recorder.
 
-    `expected_input_tokens` and `expected_micro` are the estimated tokens and cost of the prompt
-    alone: an interrupted exchange is billed that. `tariff` has the multipliers, `notes` the
-    warnings.
+    `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
+    `no: ` and why its account was not used. `config_hash` identifies the configuration. `attempts`
+    is their number; `gateway.store.logs.attempts` reads them. `expected_input_tokens` and
+    `expected_micro` are the estimated tokens and cost of the prompt alone: an interrupted exchange
+    is billed that. `tariff` has the multipliers, `notes` the warnings. `cost_micro` is the cost of
+    the exchange in micro-units, rounded once.
     """
 
     id: str
@@ -140,11 +149,47 @@ class Intent(NamedTuple):
     user_agent: str | None
     client_request_id: str | None
     bytes_in: int
+    state: ExchangeState
+    status: int | None = None
+    stop_reason: str | None = None
+    end_reason: str | None = None
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    usage_source: UsageSource = "none"
+    first_event_us: int | None = None
+    total_us: int | None = None
+    bytes_out: int = 0
+    error_code: str | None = None
+    upstream_status: int | None = None
+    upstream_error: str | None = None
+    dropped: str | None = None
+    boot_id: str = ""
+    upstream_format: str | None = None
+    affinity: str | None = None
+    affinity_kept: str | None = None
+    config_hash: str | None = None
+    attempts: int = 0
     catalog_model: str | None = None
     expected_input_tokens: int = 0
     expected_micro: int = 0
     tariff: str | None = None
     notes: str | None = None
+    cache_write_1h_tokens: int = 0
+    cost_micro: int = 0
+
+
+INTENT_FIELDS: Final = (
+    *RequestRow._fields[: RequestRow._fields.index("state")],
+    *("catalog_model", "expected_input_tokens", "expected_micro", "tariff", "notes"),
+)
+
+OUTCOME_FIELDS: Final = (
+    *("channel", "account", "upstream_model", "lane"),
+    *(name for name in RequestRow._fields if name not in (*INTENT_FIELDS, "boot_id")),
+)
 
 
 class AttemptRow(NamedTuple):
@@ -175,108 +220,16 @@ class AttemptRow(NamedTuple):
     error: str | None = None
 
 
-class Settlement(NamedTuple):
-    """The end of an exchange. `id` and `token_id` are those of its intent.
+class Entry(NamedTuple):
+    """What the recorder writes: the row of an exchange as it begins (`running`) or as it ended,
+    then with its attempts in the order in which they were made."""
 
-    `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the text
-    redacted, at most 8,192 characters). `dropped` names what could not be converted between
-    formats. Where `usage_source` is `none` the counts are zero. `cost_micro` is the cost of the
-    exchange in micro-units, rounded once.
+    row: RequestRow
+    attempts: Sequence[AttemptRow] = ()
 
-    `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
-    `no: ` and why its account was not used. `config_hash` identifies the configuration. `channel`,
-    `account`, `upstream_model` and `lane` are those of the last candidate; with `channel` None all
-    four stay as in the intent. `attempts` are in the order in which they were made.
-    """
-
-    id: str
-    token_id: str
-    state: ExchangeState
-    status: int | None
-    stop_reason: str | None
-    end_reason: str | None
-    input_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    usage_source: UsageSource
-    first_event_us: int | None
-    total_us: int
-    bytes_out: int
-    error_code: str | None
-    upstream_status: int | None
-    upstream_error: str | None
-    dropped: str | None
-    upstream_format: str | None = None
-    affinity: str | None = None
-    affinity_kept: str | None = None
-    config_hash: str | None = None
-    cache_write_1h_tokens: int = 0
-    cost_micro: int = 0
-    channel: str | None = None
-    account: str | None = None
-    upstream_model: str | None = None
-    lane: str | None = None
-    attempts: tuple[AttemptRow, ...] = ()
-
-
-Entry = Intent | Settlement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRow:
-    """One row of the table `requests`: an intent and its settlement, field by field.
-
-    `attempts` is their number; `gateway.store.logs.attempts` reads them.
-    """
-
-    id: str
-    started_at: int
-    token_id: str
-    group_name: str
-    endpoint: str
-    format: str
-    model: str | None
-    channel: str | None
-    account: str | None
-    upstream_model: str | None
-    lane: str | None
-    stream: bool
-    client_address: str | None
-    user_agent: str | None
-    client_request_id: str | None
-    bytes_in: int
-    state: ExchangeState
-    status: int | None
-    stop_reason: str | None
-    end_reason: str | None
-    input_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    usage_source: UsageSource = "none"
-    first_event_us: int | None
-    total_us: int | None
-    bytes_out: int = 0
-    error_code: str | None
-    upstream_status: int | None
-    upstream_error: str | None
-    dropped: str | None
-    boot_id: str
-    upstream_format: str | None = None
-    affinity: str | None = None
-    affinity_kept: str | None = None
-    config_hash: str | None = None
-    attempts: int = 0
-    catalog_model: str | None = None
-    expected_input_tokens: int = 0
-    expected_micro: int = 0
-    tariff: str | None = None
-    notes: str | None = None
-    cache_write_1h_tokens: int = 0
-    cost_micro: int = 0
+    @property
+    def is_intent(self) -> bool:
+        return self.row.state is ExchangeState.RUNNING
 
 
 class HourDelta(NamedTuple):

@@ -63,7 +63,7 @@ def _columns(record: type, key: Collection[str] = ()) -> Iterator[Column[Any]]:
             else _TYPES.get(get_args(hint)[0] if nullable else hint, Text)
         )
         default = parameters[name].default
-        has_default = default is not None and default is not parameters[name].empty
+        has_default = default not in (None, "", parameters[name].empty)
         yield Column(
             name,
             type_,

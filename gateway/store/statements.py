@@ -39,26 +39,19 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
-from gateway.store.batch import RowState
 from gateway.store.records import (
     HOUR_US,
+    INTENT_FIELDS,
+    OUTCOME_FIELDS,
     AttemptRow,
     ExchangeState,
     HourDelta,
-    Intent,
-    Settlement,
+    RequestRow,
     TokenDelta,
 )
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 
 MAX_LOOKUP: Final = 200
-
-SETTLEMENT_FIELDS = tuple(field for field in Settlement._fields if field not in Intent._fields)
-"""The fields of a settlement that its intent does not have: a complete row is an intent and
-these."""
-
-OVERRIDES = ("channel", "account", "upstream_model", "lane")
-"""Fields of an intent that its settlement may replace."""
 
 IS_RUNNING = requests.c.state == literal_column(f"'{ExchangeState.RUNNING}'")
 """A literal: with a parameter SQLite could not use the partial index."""
@@ -114,7 +107,7 @@ class Parameters:
 
 
 class Statement(Protocol):
-    """One statement, for rows that have its fields in their order."""
+    """One statement, for rows of one kind."""
 
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write the rows; without any, do nothing."""
@@ -122,14 +115,15 @@ class Statement(Protocol):
 
 Types = Mapping[str, TypeEngine[Any]]
 Build = Callable[[Parameters], Insert | Update]
+Fields = tuple[str, ...]
 
 
 class SingleRowStatement:
-    """Runs once for each row, on every dialect."""
+    """Runs once for each row, on every dialect. `fields` are those of a row, in their order; the
+    statement takes those of `types`."""
 
-    def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
+    def __init__(self, build: Build, types: Types, fields: Fields, dialect: Dialect) -> None:
         compiled = _compile(build(Parameters(types, many=False)), dialect)
-        fields = list(types)
         order = [fields.index(Parameters.field(name)) for name in compiled.positiontup]
         self._sql = str(compiled)
         self._arrange: Callable[[Sequence[Any]], Any] = itemgetter(*order)
@@ -147,12 +141,12 @@ class MultiRowStatement:
 
     The driver keeps statements prepared by their text. So there are texts for a few numbers of
     rows only, and the last rows of a run may be padding: rows of empty texts, which insertions
-    leave out and which are no key of any row.
+    leave out and which are no key of any row. The arguments are as for SingleRowStatement.
     """
 
     SIZES: Final = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64)
 
-    def __init__(self, build: Build, types: Types, dialect: Dialect) -> None:
+    def __init__(self, build: Build, types: Types, fields: Fields, dialect: Dialect) -> None:
         parameters = Parameters(types, many=True)
         sql = str(_compile(build(parameters), dialect))
         names = ", ".join(term.name for term in parameters.terms.values())
@@ -162,13 +156,14 @@ class MultiRowStatement:
             for size in self.SIZES
         ]
         self._padding = ("",) * len(types)
+        self._arrange: Callable[[Sequence[Any]], Any] = itemgetter(*map(fields.index, types))
 
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), self.SIZES[-1]):
             part = rows[start : start + self.SIZES[-1]]
             fitting = bisect_left(self.SIZES, len(part))
             padding = repeat(self._padding, self.SIZES[fitting] - len(part))
-            values = chain.from_iterable(chain(part, padding))
+            values = chain.from_iterable(chain(map(self._arrange, part), padding))
             cursor.execute(self._texts[fitting], tuple(values))
 
 
@@ -180,19 +175,19 @@ class Lookup:
     """The state of each row that exists, by id."""
 
     def __init__(self, dialect: Dialect) -> None:
-        query = select(requests.c.id, *(requests.c[name] for name in RowState._fields))
+        query = select(requests.c.id, requests.c.state)
         self._texts = [
             (size, str(_compile(query.where(requests.c.id.in_([""] * size)), dialect)))
             for size in (1, 20, MAX_LOOKUP)
         ]
 
-    def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, RowState]:
+    def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, str]:
         """At most `MAX_LOOKUP` ids. A few fixed texts: the driver keeps them prepared."""
         if not ids:
             return {}
         size, sql = next(fitting for fitting in self._texts if fitting[0] >= len(ids))
         cursor.execute(sql, (*ids, *[ids[0]] * (size - len(ids))))
-        return {row[0]: RowState(*row[1:]) for row in cursor.fetchall()}
+        return {id: state for id, state in cursor.fetchall()}
 
 
 class Statements:
@@ -206,40 +201,48 @@ class Statements:
     ) -> None:
         make = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
         boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
-        running = {"state": IS_RUNNING.right, "boot_id": boot}
 
-        def statement(build: Build, fields: Sequence[str], table: Table) -> Statement:
-            return make(build, {name: table.c[name].type for name in fields}, dialect)
+        def statement(
+            build: Build, table: Table, fields: Fields, names: Fields | None = None
+        ) -> Statement:
+            types = {name: table.c[name].type for name in names or fields}
+            return make(build, types, fields, dialect)
 
-        self.row_states = Lookup(dialect)
+        row = RequestRow._fields
+        self.states = Lookup(dialect)
         self.insert_intent = statement(
-            lambda given: given.insert_into(insert(requests), **running), Intent._fields, requests
+            lambda given: given.insert_into(insert(requests), state=IS_RUNNING.right, boot_id=boot),
+            requests,
+            row,
+            INTENT_FIELDS,
         )
         self.insert_complete = statement(
             lambda given: given.insert_into(insert(requests), boot_id=boot),
-            Intent._fields + SETTLEMENT_FIELDS,
             requests,
+            row,
+            tuple(name for name in row if name != "boot_id"),
         )
-        self.update_settled = statement(_update_settled, Settlement._fields, requests)
+        self.update_settled = statement(_update_settled, requests, row, ("id", *OUTCOME_FIELDS))
         self.insert_attempt = statement(
             lambda given: given.insert_into(insert(attempts)),
-            ("request_id", "number", *AttemptRow._fields),
             attempts,
+            ("request_id", "number", *AttemptRow._fields),
         )
-        self.add_hour = statement(partial(_add_hour, dialect), HourDelta._fields, usage_hours)
+        self.add_hour = statement(partial(_add_hour, dialect), usage_hours, HourDelta._fields)
         types = (tokens.c.id.type, *repeat(BigInteger(), len(TokenDelta._fields) - 1))
         self.add_to_token = make(
-            _add_to_token, dict(zip(TokenDelta._fields, types, strict=True)), dialect
+            _add_to_token,
+            dict(zip(TokenDelta._fields, types, strict=True)),
+            TokenDelta._fields,
+            dialect,
         )
 
 
 def _update_settled(given: Parameters) -> Update:
-    terms = given.terms
-    replaced = {name: func.coalesce(terms[name], requests.c[name]) for name in OVERRIDES}
     return (
         update(requests)
-        .where(requests.c.id == terms["id"], IS_RUNNING)
-        .values({name: terms[name] for name in SETTLEMENT_FIELDS} | replaced)
+        .where(requests.c.id == given.terms["id"], IS_RUNNING)
+        .values({name: given.terms[name] for name in OUTCOME_FIELDS})
     )
 
 

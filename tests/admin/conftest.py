@@ -14,7 +14,7 @@ from gateway.admin.operations import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
-from gateway.store.records import ExchangeState, Intent, Settlement
+from gateway.store.records import Entry, ExchangeState, RequestRow
 from gateway.store.registry import Registry
 from tests.store.sample_rows import failed_attempt, intent, settlement
 from tests.support.ledger_template import open_ledger
@@ -65,17 +65,21 @@ async def client(office: AdminFixture, state_dir: Path) -> AsyncIterator[aiohttp
 
 
 @pytest.fixture
-def exchanges() -> list[tuple[Intent, Settlement | None]]:
+def exchanges() -> list[tuple[RequestRow, Entry | None]]:
     """Four in the order of their ids: fine, another key's, failed upstream, still running."""
-    refused = settlement(3, "tok_a", state=ExchangeState.ERROR, status=503)
-    refused = refused._replace(
+    refused = settlement(
+        3,
+        "tok_a",
+        stream=False,
+        state=ExchangeState.ERROR,
+        status=503,
         upstream_status=529,
         upstream_error="no \x1b[31m room",
-        attempts=(failed_attempt(), failed_attempt()),
+        attempts=2,
     )
     return [
-        (intent(1, "tok_a"), settlement(1, "tok_a")),
-        (intent(2, "tok_b", model="beta-5.4"), settlement(2, "tok_b")),
-        (intent(3, "tok_a", stream=False), refused),
+        (intent(1, "tok_a"), Entry(settlement(1, "tok_a"))),
+        (intent(2, "tok_b", model="beta-5.4"), Entry(settlement(2, "tok_b", model="beta-5.4"))),
+        (intent(3, "tok_a", stream=False), Entry(refused, (failed_attempt(), failed_attempt()))),
         (intent(4, "tok_a"), None),
     ]

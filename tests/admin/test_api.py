@@ -95,7 +95,7 @@ async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
     for intent, settlement in exchanges:
         recorder.record_intent(intent)
         if settlement is not None:
-            recorder.record_settlement(settlement)
+            recorder.record_settlement(*settlement)
     await recorder.close()
     ids = [intent.id for intent, _ in exchanges]
 

@@ -18,7 +18,7 @@ from gateway.admin.feed import MAX_SUBSCRIBERS, Feed
 from gateway.admin.socket import socket_path
 from gateway.core.formats import Format
 from tests.admin.feed_client import follow_feed
-from tests.store.sample_rows import intent, settlement
+from tests.store.sample_rows import settlement
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.upstream import (
     Ending,
@@ -202,7 +202,7 @@ async def test_who_takes_nothing_is_disconnected(
                 await asyncio.sleep(0.01)
         recorder = gateway.daemon.runtime.recorder
         for number in range(400):
-            recorder.record_rejection(intent(number), settlement(number, upstream_error="x" * 8000))
+            recorder.record_settlement(settlement(number, upstream_error="x" * 8000))
         await none_follows(feed)
 
 

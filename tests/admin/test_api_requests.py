@@ -24,7 +24,7 @@ async def recorded(office, exchanges) -> AsyncIterator[Any]:
     for intended, settled in exchanges:
         recorder.record_intent(intended)
         if settled is not None:
-            recorder.record_settlement(settled)
+            recorder.record_settlement(*settled)
     await recorder.close()
     yield office
 
@@ -113,7 +113,7 @@ async def test_an_export_that_fails_in_between_breaks_off(client, office, monkey
     recorder = Recorder(office.database)
     await recorder.start()
     for number in range(1200):
-        recorder.record_rejection(intent(number), settlement(number))
+        recorder.record_settlement(settlement(number))
     await recorder.close()
     patience = iter([10.0, -1.0])
     monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)

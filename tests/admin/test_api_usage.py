@@ -10,7 +10,7 @@ import pytest
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
 from tests.admin.api_client import call, error_of
-from tests.store.sample_rows import START, intent, settlement
+from tests.store.sample_rows import START, intent, settled
 
 HOUR = 3_600_000_000
 
@@ -24,7 +24,7 @@ async def token_id(office) -> str:
     for number, model, at in ((1, "beta-5.4", 0), (2, "alpha-x", 0), (3, "alpha-x", HOUR)):
         opened = intent(number, token.id, catalog_model=model, started_at=START + at)
         recorder.record_intent(opened)
-        recorder.record_settlement(settlement(number, token.id, cost_micro=10**number))
+        recorder.record_settlement(settled(opened, cost_micro=10**number))
     await recorder.close()
     return token.id
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict
 
 import orjson
 import pytest
 
 from gateway.admin.export import COLUMNS, ExportFormat, export_header, export_rows
-from gateway.store.records import ExchangeState, RequestRow
-from tests.store.sample_rows import intent, settlement
+from gateway.store.records import ExchangeState
+from tests.store.sample_rows import settlement
 
 
 def row(**changes: object) -> dict[str, object]:
-    fields = intent(1)._asdict() | settlement(1)._asdict() | {"attempts": 0, "boot_id": "b"}
-    return asdict(RequestRow(**fields)) | changes
+    return settlement(1, boot_id="b")._asdict() | changes
 
 
 def table(*rows: dict[str, object]) -> list[dict[str, str]]:

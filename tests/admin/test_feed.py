@@ -38,7 +38,7 @@ def feed_of(office: AdminFixture, recorder: Recorder, **bounds: int) -> Feed:
 async def record(recorder: Recorder, *numbers: int) -> None:
     """These begin and end."""
     for number in numbers:
-        recorder.record_rejection(intent(number), settlement(number))
+        recorder.record_settlement(settlement(number))
     await committed(recorder)
 
 
@@ -105,7 +105,7 @@ async def test_what_is_not_wanted_does_not_come(office: AdminFixture, recorder: 
     feed = feed_of(office, recorder)
     async with feed.subscribe(LogFilter(token_id="tok_b")) as subscription:
         await record(recorder, 1)
-        recorder.record_rejection(intent(2, "tok_b"), settlement(2, "tok_b"))
+        recorder.record_settlement(settlement(2, "tok_b"))
         await committed(recorder)
         assert await numbers(subscription, 1) == [2]
 
@@ -130,12 +130,12 @@ async def test_it_goes_on_behind_what_was_seen(office: AdminFixture, recorder: R
 async def test_a_slow_subscriber_is_told_that_it_missed_some(
     office: AdminFixture, recorder: Recorder
 ) -> None:
-    feed = feed_of(office, recorder, capacity=8)
+    feed = feed_of(office, recorder, capacity=4)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
         assert await numbers(subscription, 1) == [1]
         await record(recorder, *range(2, 12))
-        assert feed.end - feed.start == 8
+        assert feed.end - feed.start == 4
         news = await anext(subscription)
         assert (news.skipped, news.after) == (True, request_id(1))
         assert [row.id for row in news.rows] == [request_id(number) for number in range(8, 12)]
@@ -148,7 +148,7 @@ async def test_a_slow_subscriber_is_told_that_it_missed_some(
 async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorder) -> None:
     """Rows of the run before come in the order of their ends; what was cut off ends with it."""
     await recorder.record_intent(intent(1))
-    recorder.record_rejection(intent(2), settlement(2, total_us=9_000_000))
+    recorder.record_settlement(settlement(2, total_us=9_000_000))
     await record(recorder, 3, 4)
     await recorder.close()
 

@@ -23,8 +23,8 @@ from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import Daemon, run_daemon
 from gateway.runtime import unix_microseconds
 from gateway.simulator import build_simulator
-from gateway.store.records import ExchangeState, Intent, Settlement, Token, TokenState
-from tests.store.sample_rows import attempt, failed_attempt, intent, settlement
+from gateway.store.records import Entry, ExchangeState, RequestRow, Token, TokenState
+from tests.store.sample_rows import attempt, failed_attempt, intent, settled
 from tests.support.gateway import ACCOUNT, RunningGateway, request_body
 from tests.support.upstream import Response, json_response, scripted_upstream
 
@@ -149,12 +149,12 @@ async def _settle_in(daemon: Daemon, days: int) -> str:
         tokens.append(token)
     left, _ = await desk.create_key("intern 2026", "engineering")
     await desk.update_key(left.id, state=TokenState.DISABLED)
-    for opened, ended in _exchanges(tokens, days):
-        daemon.runtime.recorder.record_rejection(opened, ended)
+    for row, attempts in _exchanges(tokens, days):
+        daemon.runtime.recorder.record_settlement(row, attempts)
     return key
 
 
-def _exchanges(tokens: list[Token], days: int) -> Iterator[tuple[Intent, Settlement]]:
+def _exchanges(tokens: list[Token], days: int) -> Iterator[Entry]:
     """More by day than by night, the same in every run."""
     dice = random.Random(6)
     now = unix_microseconds()
@@ -165,7 +165,7 @@ def _exchanges(tokens: list[Token], days: int) -> Iterator[tuple[Intent, Settlem
             yield _exchange(dice, at + dice.randrange(HOUR * 9 // 10), tokens)
 
 
-def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> tuple[Intent, Settlement]:
+def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
     token = dice.choices(tokens, (5, 3, 2, 1))[0]
     model = (
         dice.choices(list(_MODELS), (6, 2, 3, 3))[0]
@@ -186,12 +186,10 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> tuple[Intent
         user_agent=dice.choice(_AGENTS),
     )
     if dice.random() < 0.05:
-        return opened, _failure(dice, opened)
+        return _failure(dice, opened)
     reply_tokens = dice.randrange(60, 1800)
-    ended = settlement(
-        0,
-        token.id,
-        id=id_,
+    ended = settled(
+        opened,
         input_tokens=prompt_tokens,
         cache_read_tokens=int(prompt_tokens * dice.triangular(0.3, 0.95, 0.8)),
         cache_write_tokens=0,
@@ -201,12 +199,13 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> tuple[Intent
         total_us=took,
         cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO_PER_UNIT // 2,
         upstream_format=spoken,
-        attempts=(attempt(format=spoken, first_event_us=waited, total_us=took, **where),),
+        attempts=1,
     )
-    return opened, ended
+    tried = attempt(format=spoken, first_event_us=waited, total_us=took, **where)
+    return Entry(ended, (tried,))
 
 
-def _failure(dice: random.Random, opened: Intent) -> Settlement:
+def _failure(dice: random.Random, opened: RequestRow) -> Entry:
     status, code, upstream_status, said = dice.choice(_FAILURES)
     tried = failed_attempt(
         channel=opened.channel,
@@ -217,10 +216,8 @@ def _failure(dice: random.Random, opened: Intent) -> Settlement:
         error=said,
         next="told the client",
     )
-    return settlement(
-        0,
-        opened.token_id,
-        id=opened.id,
+    failed = settled(
+        opened,
         state=ExchangeState.ERROR,
         status=status,
         stop_reason=None,
@@ -236,8 +233,9 @@ def _failure(dice: random.Random, opened: Intent) -> Settlement:
         error_code=code,
         upstream_status=upstream_status,
         upstream_error=said,
-        attempts=(tried,),
+        attempts=1,
     )
+    return Entry(failed, (tried,))
 
 
 async def _go_on(gateway: RunningGateway) -> tuple[str, str, str]:

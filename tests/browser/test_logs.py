@@ -13,7 +13,7 @@ from gateway.core.formats import Format
 from gateway.runtime import new_request_id
 from tests.browser.user import User, open_user, sign_in_once, signed_in
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT
-from tests.store.sample_rows import intent, settlement
+from tests.store.sample_rows import settlement
 from tests.support.gateway import RunningGateway, channel, run_gateway
 from tests.support.upstream import (
     Ending,
@@ -120,11 +120,8 @@ async def test_the_page_keeps_so_many_rows(
         now = gateway.daemon.runtime.now()
         ids = [new_request_id(now + number) for number in range(230)]
         for id_ in ids:
-            opened, ended = (
-                intent(0, gateway.token.id, id=id_),
-                settlement(0, gateway.token.id, id=id_),
-            )
-            gateway.daemon.runtime.recorder.record_rejection(opened, ended)
+            row = settlement(0, gateway.token.id, id=id_)
+            gateway.daemon.runtime.recorder.record_settlement(row)
         await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
         assert await person.page.locator("#rows tr").count() == 200
         assert not await person.page.get_by_text("There are no requests yet.").count()

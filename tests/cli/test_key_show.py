@@ -9,7 +9,7 @@ import pytest
 from gateway.cli.option_types import now_us
 from gateway.store import tokens
 from tests.cli.cli_runner import AdminGateway, CommandRunner
-from tests.store.sample_rows import intent, settlement
+from tests.store.sample_rows import intent, settled
 
 DAY = 86_400_000_000
 
@@ -25,8 +25,9 @@ def used(shell: CommandRunner, gateway: AdminGateway) -> str:
 
     async def work() -> None:
         for number, (at, cost) in enumerate([(now_us(), 2_500_000), (now_us() - 40 * DAY, 10**9)]):
-            opened = gateway.recorder.record_intent(intent(number, minted, started_at=at))
-            gateway.recorder.record_settlement(settlement(number, minted, cost_micro=cost))
+            row = intent(number, minted, started_at=at)
+            opened = gateway.recorder.record_intent(row)
+            gateway.recorder.record_settlement(settled(row, cost_micro=cost))
             await opened
         later = gateway.recorder.record_intent(intent(9, minted))
         await later  # what was handed over before it is in the ledger now

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import signal
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from gateway.store.records import ExchangeState, RequestRow
+from gateway.store.records import Entry, ExchangeState, RequestRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
 
@@ -26,16 +25,16 @@ FAILED = {
 }
 
 
-def record(gateway: AdminGateway, *rows: tuple[Any, Any]) -> None:
-    """Writes intents and settlements, and waits for the intents' commits."""
+def record(gateway: AdminGateway, *rows: RequestRow | Entry) -> None:
+    """Writes exchanges that run, and waits for their commits, and exchanges that ended."""
 
     async def work() -> None:
-        for opened, settled in rows:
-            waiting = gateway.recorder.record_intent(opened) if opened else None
-            if settled:
-                gateway.recorder.record_settlement(settled)
-            if waiting:
-                await waiting
+        for row in rows:
+            entry = row if isinstance(row, Entry) else Entry(row)
+            if entry.is_intent:
+                await gateway.recorder.record_intent(entry.row)
+            else:
+                gateway.recorder.record_settlement(*entry)
 
     gateway.do(work)
 
@@ -47,9 +46,9 @@ def token_id(shell: CommandRunner) -> str:
     with admin_gateway(shell.state_dir) as gateway:
         record(
             gateway,
-            (intent(1, minted), settlement(1, minted)),
-            (intent(2, minted, model="beta-5.4"), settlement(2, minted, **FAILED)),
-            (intent(3, minted), None),
+            settlement(1, minted),
+            settlement(2, minted, model="beta-5.4", **FAILED),
+            intent(3, minted),
         )
     return str(minted)
 
@@ -88,7 +87,7 @@ def test_pages_and_filters(
 ) -> None:
     rows = shell.json("logs", "list", *filters)
     assert ids(rows) == [request_id(number) for number in numbers]
-    assert all(set(row) == {field.name for field in fields(RequestRow)} for row in rows)
+    assert all(set(row) == set(RequestRow._fields) for row in rows)
     assert all(row["token_id"] == token_id for row in rows)
 
 
@@ -131,7 +130,7 @@ def test_one_request_in_full(shell: CommandRunner, token_id: str) -> None:
         " and 7 output tokens (3 for reasoning).",
         "Tokens reported by the upstream.",
     ]
-    assert [line.split()[0] for line in table] == [field.name for field in fields(RequestRow)]
+    assert [line.split()[0] for line in table] == list(RequestRow._fields)
     assert r"no \x1b[31m[bold]room\u202e" in result.stdout
     assert ["dropped", "seed,", "top_k"] in [line.split() for line in table]
     assert "\x1b" not in result.stdout
@@ -154,12 +153,12 @@ def test_the_story_of_a_failover(shell: CommandRunner) -> None:
         lane="native",
         affinity="prompt_cache_key",
         affinity_kept="no: cooling",
-        attempts=tried,
+        attempts=2,
     )
     with admin_gateway(shell.state_dir) as gateway:
-        record(gateway, (intent(1, minted), end))
-        record(gateway, (intent(2, minted), settlement(2, minted, attempts=tried[1:])))
-        record(gateway, (intent(3, minted), None))
+        record(gateway, Entry(end, tried))
+        record(gateway, Entry(settlement(2, minted, attempts=1), tried[1:]))
+        record(gateway, intent(3, minted))
     result = shell("logs", "show", request_id(1))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
     assert told(story[1:]) == [
@@ -195,13 +194,13 @@ def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
     dear = {"input_tokens": 12_345, "cache_write_1h_tokens": 4, "cost_micro": 61_728_500_000}
     guess = {"usage_source": "estimated", "cost_micro": 1_000_000}
     with admin_gateway(shell.state_dir) as gateway:
-        opened = intent(1, minted, tariff="model 2.5, group 2", notes="user agent observed")
-        record(gateway, (opened, settlement(1, minted, **dear)))
-        record(gateway, (intent(2, minted), settlement(2, minted, **guess)))
+        notes = {"tariff": "model 2.5, group 2", "notes": "user agent observed"}
+        record(gateway, settlement(1, minted, **notes, **dear))
+        record(gateway, settlement(2, minted, **guess))
         nothing = settlement(3, minted, usage_source="none", input_tokens=0, output_tokens=0)
-        record(gateway, (intent(3, minted), nothing))
+        record(gateway, nothing)
         running = {"expected_input_tokens": 5000, "expected_micro": 12_500_000_000}
-        record(gateway, (intent(4, minted, **running), None))
+        record(gateway, intent(4, minted, **running))
         story = shell("logs", "show", request_id(4)).stdout.split("\n\n")[0]
         assert told(story.splitlines())[-2:] == [
             "Still running.",
@@ -238,7 +237,7 @@ def test_a_long_value_widens_no_other_line(shell: CommandRunner) -> None:
     shell.mint("alice")
     with admin_gateway(shell.state_dir) as gateway:
         long = "m" * 5000
-        record(gateway, (intent(1, "tok_gone", model=long), settlement(1, upstream_error=long)))
+        record(gateway, settlement(1, "tok_gone", model=long, upstream_error=long))
     for command in (("list",), ("tail",)):
         assert all(len(line) < 200 for line in shell("logs", *command).stdout.splitlines())
     lines = shell("logs", "show", request_id(1)).stdout.splitlines()
@@ -291,19 +290,15 @@ def test_following_tells_each_request_once_as_it_ends(shell: CommandRunner, toke
         assert follower.stderr.readline().startswith(b"No gateway runs on the state directory")
         with admin_gateway(shell.state_dir) as gateway:
             assert told() == (request_id(3), "interrupted")
-            record(
-                gateway,
-                (intent(9, token_id), None),
-                (intent(8, token_id), settlement(8, token_id)),
-            )
+            record(gateway, intent(9, token_id), settlement(8, token_id))
             assert told() == (request_id(8), "ok")
-            record(gateway, (intent(7, token_id), None))
+            record(gateway, intent(7, token_id))
         with admin_gateway(shell.state_dir) as gateway:
             assert {told(), told()} == {
                 (request_id(7), "interrupted"),
                 (request_id(9), "interrupted"),
             }
-            record(gateway, (intent(10, token_id), settlement(10, token_id)))
+            record(gateway, settlement(10, token_id))
             assert told() == (request_id(10), "ok")
         follower.send_signal(signal.SIGINT)
         rest, _ = follower.communicate(timeout=10)

@@ -17,7 +17,7 @@ from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import USAGE_COUNTS
 from gateway.store.usage import Dimension
 from tests.cli.cli_runner import CommandRunner, admin_gateway
-from tests.store.sample_rows import intent, settlement
+from tests.store.sample_rows import intent, settled
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 FIGURES = {"input_tokens": 1000, "cache_read_tokens": 400, "output_tokens": 70}
@@ -46,9 +46,7 @@ def ids(shell: CommandRunner) -> list[str]:
             for number, (token_id, model, at, changes) in enumerate(spent):
                 opened = intent(number, token_id, catalog_model=model, started_at=at)
                 gateway.recorder.record_intent(opened)
-                gateway.recorder.record_settlement(
-                    settlement(number, token_id, **FIGURES | changes)
-                )
+                gateway.recorder.record_settlement(settled(opened, **FIGURES | changes))
 
         gateway.do(work)
     return ids

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.store import keys
-from gateway.store.records import AttemptRow, ExchangeState, Intent, Settlement, Token, TokenState
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, Token, TokenState
 
 START = 1_790_000_000_000_000
 
@@ -32,8 +32,8 @@ def token(number: int = 0, **changes: Any) -> Token:
     return Token(**fields | changes)
 
 
-def intent(number: int, token_id: str = "tok_0", **changes: Any) -> Intent:
-    return Intent(
+def intent(number: int, token_id: str = "tok_0", **changes: Any) -> RequestRow:
+    return RequestRow(
         id=request_id(number),
         started_at=START + number,
         token_id=token_id,
@@ -50,6 +50,7 @@ def intent(number: int, token_id: str = "tok_0", **changes: Any) -> Intent:
         user_agent="client/1.0",
         client_request_id=None,
         bytes_in=1234,
+        state=ExchangeState.RUNNING,
     )._replace(**changes)
 
 
@@ -82,28 +83,29 @@ def failed_attempt(**changes: Any) -> AttemptRow:
     )._replace(**changes)
 
 
-def settlement(number: int, token_id: str = "tok_0", **changes: Any) -> Settlement:
-    return Settlement(
-        id=request_id(number),
-        token_id=token_id,
-        state=ExchangeState.OK,
-        status=200,
-        stop_reason="end_turn",
-        end_reason=None,
-        input_tokens=100,
-        cache_read_tokens=40,
-        cache_write_tokens=10,
-        output_tokens=7,
-        reasoning_tokens=3,
-        usage_source="upstream",
-        first_event_us=350_000,
-        total_us=1_200_000,
-        bytes_out=4321,
-        error_code=None,
-        upstream_status=200,
-        upstream_error=None,
-        dropped=None,
-    )._replace(**changes)
+def settlement(number: int, token_id: str = "tok_0", **changes: Any) -> RequestRow:
+    """The end of `intent(number, token_id)`."""
+    return settled(intent(number, token_id), **changes)
+
+
+def settled(row: RequestRow, **changes: Any) -> RequestRow:
+    """The end of that intent."""
+    outcome: dict[str, Any] = {
+        "state": ExchangeState.OK,
+        "status": 200,
+        "stop_reason": "end_turn",
+        "input_tokens": 100,
+        "cache_read_tokens": 40,
+        "cache_write_tokens": 10,
+        "output_tokens": 7,
+        "reasoning_tokens": 3,
+        "usage_source": "upstream",
+        "first_event_us": 350_000,
+        "total_us": 1_200_000,
+        "bytes_out": 4321,
+        "upstream_status": 200,
+    }
+    return row._replace(**outcome | changes)
 
 
 @contextmanager

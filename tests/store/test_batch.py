@@ -2,103 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.store.batch import RowState, build_batch, sanitize_entry, settlements_without_intent
+from gateway.store.batch import Batch, build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.records import (
     HOUR_US,
     Entry,
     ExchangeState,
     HourDelta,
-    Intent,
-    Settlement,
+    RequestRow,
     TokenDelta,
 )
 from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
 from tests.support.hypothesis_profiles import examples
 
-RUNNING = RowState("running", START, "default", None)
-SETTLED = RUNNING._replace(state="ok")
+RUNNING, SETTLED = "running", "ok"
 
 
-def ended(settlement: Settlement) -> tuple[object, ...]:
-    """A settlement as it is written: of its attempts their number."""
-    return (*settlement[:-1], len(settlement.attempts))
+def build(rows: Sequence[RequestRow], states: Mapping[str, str] | None = None) -> Batch:
+    return build_batch([Entry(row) for row in rows], states or {})
 
 
-def test_both_halves_in_one_batch_become_one_whole_row() -> None:
-    batch = build_batch([intent(1), settlement(1)], {})
-    assert batch.complete_rows == [(*intent(1), *settlement(1)[2:-5], 0)]
+def test_both_halves_in_one_batch_become_one_complete_row() -> None:
+    batch = build([intent(1), settlement(1)])
+    assert batch.complete_rows == [settlement(1)]
     assert not batch.intents
-    assert not batch.settlements
+    assert not batch.settled_rows
     assert batch.token_deltas == [TokenDelta("tok_0", 1, 100, 7, 0, START + 1 + 1_200_000)]
+    assert build([settlement(1)]) == batch
 
 
-def test_only_the_first_settlement_of_an_open_row_counts() -> None:
+def test_only_the_first_settlement_of_a_running_row_counts() -> None:
     first, second = settlement(1), settlement(1, output_tokens=999)
-    batch = build_batch([first, second], {request_id(1): RUNNING})
-    assert batch.settlements == [ended(first)]
-    assert [credit.output_tokens for credit in batch.token_deltas] == [7]
-
-
-def test_a_whole_row_says_who_was_asked_last() -> None:
-    last = {"channel": "spare", "account": "b2", "upstream_model": "m", "lane": "translated"}
-    (row,) = build_batch([intent(1), settlement(1, **last)], {}).complete_rows
-    assert row[: len(Intent._fields)] == intent(1, **last)
-    refused = intent(1, channel=None, account=None, upstream_model=None, lane=None)
-    (row,) = build_batch([refused, settlement(1)], {}).complete_rows
-    assert row[: len(Intent._fields)] == refused
+    batch = build([first, second], {request_id(1): RUNNING})
+    assert batch.settled_rows == [first]
+    assert [delta.output_tokens for delta in batch.token_deltas] == [7]
 
 
 def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
-    two = settlement(1, attempts=(failed_attempt(), attempt()))
+    two = Entry(settlement(1), (failed_attempt(), attempt()))
     rows = [(request_id(1), 1, *failed_attempt()), (request_id(1), 2, *attempt())]
     for batch in (
-        build_batch([intent(1), two, two], {}),
+        build_batch([Entry(intent(1)), two, two], {}),
         build_batch([two, two], {request_id(1): RUNNING}),
+        build_batch([two, two], {}, {request_id(1)}),
     ):
         assert batch.attempts == rows
-        assert [row[-1] for row in (*batch.complete_rows, *batch.settlements)] == [2]
+        assert [*batch.complete_rows, *batch.settled_rows] == [two.row]
     assert not any(build_batch([two], {request_id(1): SETTLED}))
 
 
-def test_settled_and_unknown_rows_are_left_alone() -> None:
-    batch = build_batch([settlement(1), settlement(2)], {request_id(1): SETTLED})
-    assert not any(batch)
-
-
 def test_an_intent_that_is_there_already_is_not_written_again() -> None:
-    batch = build_batch([intent(1), settlement(1)], {request_id(1): RUNNING})
+    batch = build([intent(1), settlement(1)], {request_id(1): RUNNING})
     assert not batch.intents
     assert not batch.complete_rows
-    assert batch.settlements == [ended(settlement(1))]
+    assert batch.settled_rows == [settlement(1)]
 
 
-def test_credits_are_one_to_a_token() -> None:
-    entries: list[Entry] = []
+def test_deltas_are_one_to_a_token() -> None:
+    rows: list[RequestRow] = []
     for number, token_id in enumerate(("a", "b", "a")):
-        entries += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
-    assert build_batch(entries, {}).token_deltas == [
+        rows += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
+    assert build(rows).token_deltas == [
         TokenDelta("a", 2, 200, 14, 30, START + 2 + 1_200_000),
         TokenDelta("b", 1, 100, 7, 15, START + 1 + 1_200_000),
     ]
 
 
 def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
-    """The hour is that of the start, and '' stands for no model. What had no first event has no
-    part in the times."""
-    late = RUNNING._replace(started_at=2 * HOUR_US - 1, group_name="team", catalog_model="m")
-    entries: list[Entry] = [
+    """The hour is that of the start, and '' is for no model. Exchanges without a first event have
+    no part in the times."""
+    late: dict[str, Any] = {
+        "started_at": 2 * HOUR_US - 1,
+        "group_name": "team",
+        "catalog_model": "m",
+    }
+    rows = [
         intent(1, started_at=2 * HOUR_US),
-        settlement(1, cost_micro=5, cache_write_1h_tokens=2),
-        settlement(2, state=ExchangeState.ERROR, usage_source="estimated"),
-        settlement(3, "tok_1", first_event_us=None),
-        settlement(4, cost_micro=9),
-        settlement(4, cost_micro=9),
+        settlement(1, started_at=2 * HOUR_US, cost_micro=5, cache_write_1h_tokens=2),
+        settlement(2, **late, state=ExchangeState.ERROR, usage_source="estimated"),
+        settlement(3, "tok_1", **late, first_event_us=None),
+        settlement(4, **late, cost_micro=9),
+        settlement(4, **late, cost_micro=9),
     ]
-    standing = {request_id(number): late for number in (2, 3, 4)}
-    assert build_batch(entries, standing).hour_deltas == [
+    states = {request_id(number): RUNNING for number in (2, 3, 4)}
+    assert build(rows, states).hour_deltas == [
         HourDelta(
             2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000
         ),
@@ -110,29 +102,30 @@ def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
 
 
 def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
-    entries: list[Entry] = []
+    rows: list[RequestRow] = []
     for number, total_us in ((1, 500), (2, 2000), (3, 10)):
-        entries += [intent(number), settlement(number, total_us=total_us)]
-    (credit,) = build_batch(entries, {}).token_deltas
-    assert credit.used_at == START + 2 + 2000
+        rows += [intent(number), settlement(number, total_us=total_us)]
+    (delta,) = build(rows).token_deltas
+    assert delta.used_at == START + 2 + 2000
 
 
 def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
-    assert settlements_without_intent(
-        [settlement(1), intent(2), settlement(2), settlement(3)], {request_id(3)}
-    ) == [request_id(1)]
+    rows = [settlement(1), intent(2), settlement(2), settlement(3)]
+    assert settlements_without_intent([Entry(row) for row in rows], {request_id(3)}) == [
+        request_id(1)
+    ]
 
 
-def test_mending_removes_what_no_database_holds_and_nothing_else() -> None:
-    sent = intent(1, user_agent="a\udcff\0b", bytes_in=2**80)
-    assert sanitize_entry(sent) == intent(1, user_agent="a?�b", bytes_in=2**53)
-    assert sanitize_entry(intent(1)) == intent(1)
-    assert sanitize_entry(intent(1)).stream is True
-    torn = settlement(
-        1, attempts=(failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80))
-    )
-    assert sanitize_entry(torn) == torn._replace(
-        attempts=(failed_attempt(), failed_attempt(error="a?\ufffdb", status=2**53))
+def test_sanitising_removes_what_no_database_holds_and_nothing_else() -> None:
+    sent = Entry(intent(1, user_agent="a\udcff\0b", bytes_in=2**80))
+    assert sanitize_entry(sent) == Entry(intent(1, user_agent="a?\ufffdb", bytes_in=2**53))
+    clean = sanitize_entry(Entry(intent(1)))
+    assert clean == Entry(intent(1))
+    assert clean.is_intent
+    assert clean.row.stream is True
+    attempts = (failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80))
+    assert sanitize_entry(Entry(settlement(1), attempts)) == Entry(
+        settlement(1), (failed_attempt(), failed_attempt(error="a?\ufffdb", status=2**53))
     )
 
 
@@ -148,37 +141,38 @@ def test_any_cut_into_batches_settles_each_row_once(
     written again because its commit was not heard of."""
     entries: list[Entry] = []
     intended: set[int] = set()
+    settled: set[int] = set()
     for kind, number in order:
         if kind == "settle":
-            entries.append(settlement(number, attempts=(attempt(),) * number))
-        elif number not in intended:
+            settled.add(number)
+            entries.append(Entry(settlement(number), (attempt(),) * number))
+        elif number not in intended | settled:
             intended.add(number)
-            entries.append(intent(number))
-    rows: dict[str, RowState] = {}
-    credited = attempts = 0
+            entries.append(Entry(intent(number)))
+    rows: dict[str, str] = {}
+    requests = attempts = 0
     rest = list(entries)
     for size in [*sizes, len(entries)]:
         chunk, rest = rest[:size], rest[size:]
         again = data.draw(st.booleans())
-        for asked in ([*settlements_without_intent(chunk, ())], [entry.id for entry in chunk])[
+        for ids in ([*settlements_without_intent(chunk, ())], [entry.row.id for entry in chunk])[
             : 1 + again
         ]:
-            batch = build_batch(chunk, {key: rows[key] for key in asked if key in rows})
-            for opened in batch.intents:
-                assert opened.id not in rows
-                rows[opened.id] = RUNNING
-            for whole in batch.complete_rows:
-                assert whole[0] not in rows
-                rows[whole[0]] = SETTLED
-            for settled in batch.settlements:
-                assert rows[settled[0]].state == "running"
-                rows[settled[0]] = SETTLED
+            batch = build_batch(chunk, {key: rows[key] for key in ids if key in rows})
+            for row in (*batch.intents, *batch.complete_rows):
+                assert row.id not in rows
+                rows[row.id] = row.state
+            for row in batch.settled_rows:
+                assert rows[row.id] == RUNNING
+                rows[row.id] = row.state
             attempts += len(batch.attempts)
-            credited += sum(credit.requests for credit in batch.token_deltas)
+            requests += sum(delta.requests for delta in batch.token_deltas)
             assert sum(hour.requests for hour in batch.hour_deltas) == len(
-                [*batch.complete_rows, *batch.settlements]
+                [*batch.complete_rows, *batch.settled_rows]
             )
-    assert rows.keys() == {request_id(number) for number in intended}
-    settled_rows = [number for number in intended if rows[request_id(number)].state == "ok"]
-    assert credited == len(settled_rows)
-    assert attempts == sum(settled_rows)
+    assert rows == {
+        request_id(number): SETTLED if number in settled else RUNNING
+        for number in intended | settled
+    }
+    assert requests == len(settled)
+    assert attempts == sum(settled)

@@ -11,17 +11,22 @@ from gateway.store.database import Database
 from gateway.store.integrity import MAX_DISCREPANCIES, Discrepancy, Report, check
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US
-from tests.store.sample_rows import START, attempt, intent, raw_connection, request_id, settlement
+from tests.store.sample_rows import (
+    START,
+    attempt,
+    intent,
+    raw_connection,
+    request_id,
+    settled,
+)
 
 
 @pytest.fixture
 async def used(database: Database, recorder: Recorder) -> Recorder:
     """Four settled exchanges in two hours and one that is open."""
     for number in range(4):
-        recorder.record_rejection(
-            intent(number, started_at=START + number // 2 * HOUR_US, catalog_model="m"),
-            settlement(number, cost_micro=5, attempts=(attempt(),)),
-        )
+        row = intent(number, started_at=START + number // 2 * HOUR_US, catalog_model="m")
+        recorder.record_settlement(settled(row, cost_micro=5, attempts=1), (attempt(),))
     await recorder.record_intent(intent(9))
     return recorder
 
@@ -162,8 +167,9 @@ async def test_the_check_sees_one_moment_while_others_write(
         number = 0
         while writing:
             number += 1
-            await recorder.record_intent(intent(number, started_at=START + number * HOUR_US // 7))
-            recorder.record_settlement(settlement(number, cost_micro=number))
+            row = intent(number, started_at=START + number * HOUR_US // 7)
+            await recorder.record_intent(row)
+            recorder.record_settlement(settled(row, cost_micro=number))
 
     async with asyncio.timeout(20):
         writer = asyncio.ensure_future(write())

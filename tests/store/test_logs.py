@@ -11,8 +11,16 @@ from gateway.store import logs
 from gateway.store.database import Database
 from gateway.store.logs import LogFilter
 from gateway.store.recorder import Recorder
-from gateway.store.records import ExchangeState, Intent, RequestRow
-from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
+from gateway.store.records import INTENT_FIELDS, ExchangeState, RequestRow
+from tests.store.sample_rows import (
+    START,
+    attempt,
+    failed_attempt,
+    intent,
+    request_id,
+    settled,
+    settlement,
+)
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -34,17 +42,16 @@ async def test_a_settled_row_holds_every_column(database: Database, recorder: Re
         account="b2",
         upstream_model="alpha-4.6",
         lane="translated",
-        attempts=(failed_attempt(), attempt()),
+        attempts=2,
     )
+    both = (failed_attempt(), attempt())
     await recorder.record_intent(opening)
-    recorder.record_settlement(ending)
-    recorder.record_rejection(intent(2), ending._replace(id=request_id(2)))
+    recorder.record_settlement(ending, both)
+    recorder.record_settlement(ending._replace(id=request_id(2)), both)
     await recorder.record_intent(intent(3))
     for number in (1, 2):
         row = await logs.get(database, request_id(number))
-        both = intent(number)._asdict() | ending._asdict()
-        both |= {"id": request_id(number), "boot_id": recorder.boot_id, "attempts": 2}
-        assert row == RequestRow(**both)
+        assert row == ending._replace(id=request_id(number), boot_id=recorder.boot_id)
         assert row.stream is True
         assert isinstance(row.state, ExchangeState)
         assert await logs.attempts(database, request_id(number)) == [failed_attempt(), attempt()]
@@ -80,10 +87,8 @@ async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder
 
 
 async def test_filters_join(database: Database, recorder: Recorder) -> None:
-    recorder.record_rejection(
-        intent(1, model="beta-5.5", channel=None),
-        settlement(1, state=ExchangeState.REJECTED, status=503, error_code="model_not_found"),
-    )
+    failure = {"state": ExchangeState.REJECTED, "status": 503, "error_code": "model_not_found"}
+    recorder.record_settlement(settlement(1, model="beta-5.5", channel=None, **failure))
     recorder.record_intent(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
     await recorder.record_intent(intent(3, model="' OR 1=1 --"))
     assert numbers(await logs.page(database, LogFilter(model="beta-5.5"))) == [2, 1]
@@ -106,11 +111,11 @@ def timed_id(number: int) -> str:
 
 async def record(recorder: Recorder, number: int, ended: bool = True, **changes: Any) -> None:
     """A row that began `number` seconds after START; `changes` of the intent or its end."""
-    of_intent = {name: changes.pop(name) for name in list(changes) if name in Intent._fields}
-    opening = intent(number, id=timed_id(number), started_at=START + number * SECOND)
-    await recorder.record_intent(opening._replace(**of_intent))
+    of_intent = {name: changes.pop(name) for name in list(changes) if name in INTENT_FIELDS}
+    opening = intent(number, id=timed_id(number), started_at=START + number * SECOND, **of_intent)
+    await recorder.record_intent(opening)
     if ended:
-        recorder.record_settlement(settlement(number, id=timed_id(number), **changes))
+        recorder.record_settlement(settled(opening, **changes))
 
 
 @pytest.fixture
@@ -188,7 +193,7 @@ async def test_an_export_of_many_batches_misses_none(
 ) -> None:
     count = 1203
     for number in range(count):
-        recorder.record_rejection(intent(number), settlement(number))
+        recorder.record_settlement(settlement(number))
     await recorder.close()
     batches = [batch async for batch in logs.export(database)]
     assert [numbers(batch)[0] for batch in batches] == [1202, 702, 202]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import (
     attempt,
     integrity_check,
-    intent,
     raw_connection,
     request_id,
     settlement,
@@ -121,7 +119,7 @@ async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
     database = await Database.open(path)
     recorder = Recorder(database, boot_id="boot")
     await recorder.start()
-    rows = {row.id: asdict(row) for row in await logs.page(database)}
+    rows = {row.id: row._asdict() for row in await logs.page(database)}
     new = {
         "upstream_format": None,
         "affinity": None,
@@ -141,7 +139,7 @@ async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
         | {"catalog_model": row["model"], "state": "running" if name == "req_open" else "ok"}
         for name, row in before.items()
     }
-    recorder.record_settlement(settlement(0, attempts=(attempt(),))._replace(id="req_open"))
+    recorder.record_settlement(settlement(0, id="req_open", attempts=1), (attempt(),))
     await recorder.close()
     assert await logs.attempts(database, "req_open") == [attempt()]
     assert await logs.attempts(database, "req_ok") == []
@@ -242,7 +240,7 @@ async def test_attempts_go_with_their_request(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     for number in (1, 2):
-        recorder.record_rejection(intent(number), settlement(number, attempts=(attempt(),) * 2))
+        recorder.record_settlement(settlement(number, attempts=2), (attempt(),) * 2)
     await recorder.close()
     with raw_connection(path) as connection:
         connection.execute("PRAGMA foreign_keys = ON")

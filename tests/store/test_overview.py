@@ -12,7 +12,7 @@ from gateway.store.overview import DAY_US, FailureGroup, align_span, overview
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.usage import Metrics, Totals
-from tests.store.sample_rows import intent, settlement
+from tests.store.sample_rows import intent, settled
 
 MONDAY = 20_700 * DAY_US
 
@@ -21,8 +21,8 @@ def record(recorder: Recorder, at: int, token_id: str = "tok_0", **changes: Any)
     """A whole exchange that began at a moment (Unix µs)."""
     model = changes.pop("catalog_model", "alpha-5")
     request_id = f"{logs.first_id(at)}{recorder.backlog:010x}"
-    opening = intent(0, token_id, id=request_id, started_at=at, catalog_model=model)
-    recorder.record_rejection(opening, settlement(0, token_id, **changes)._replace(id=request_id))
+    row = intent(0, token_id, id=request_id, started_at=at, catalog_model=model)
+    recorder.record_settlement(settled(row, **changes))
 
 
 @pytest.fixture

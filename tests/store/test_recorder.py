@@ -46,14 +46,12 @@ async def test_an_acknowledged_intent_is_on_disk(recorder: Recorder, path: Path)
 
 
 async def test_settling_twice_changes_nothing(database: Database, recorder: Recorder) -> None:
-    once = settlement(1, attempts=(failed_attempt(), attempt()))
+    once = settlement(1, attempts=2)
     await recorder.record_intent(intent(1))
-    recorder.record_settlement(once)
+    recorder.record_settlement(once, (failed_attempt(), attempt()))
     recorder.record_settlement(once._replace(state=ExchangeState.ERROR, output_tokens=1000))
     await recorder.record_intent(intent(2))
-    recorder.record_settlement(
-        once._replace(state=ExchangeState.CLIENT_GONE, attempts=(attempt(),))
-    )
+    recorder.record_settlement(once._replace(state=ExchangeState.CLIENT_GONE), (attempt(),))
     await recorder.record_intent(intent(3))
     assert await logs.attempts(database, request_id(1)) == [failed_attempt(), attempt()]
     row = await logs.get(database, request_id(1))
@@ -79,10 +77,8 @@ async def test_an_exchange_may_settle_before_its_intent_is_committed(
 async def test_a_refusal_is_a_whole_row_and_counts_as_a_request(
     database: Database, recorder: Recorder
 ) -> None:
-    refused = settlement(
-        1, state=ExchangeState.REJECTED, status=429, input_tokens=0, output_tokens=0
-    )
-    recorder.record_rejection(intent(1, channel=None, account=None, lane=None), refused)
+    refused = {"state": ExchangeState.REJECTED, "status": 429, "channel": None}
+    recorder.record_settlement(settlement(1, **refused, input_tokens=0, output_tokens=0))
     await recorder.record_intent(intent(2))
     row = await logs.get(database, request_id(1))
     assert row is not None
@@ -155,7 +151,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
         for number in range(50)
     ]
     lost = recorder.record_intent(intent(50, endpoint=None))
-    recorder.record_settlement(settlement(50))
+    recorder.record_settlement(settlement(50, endpoint=None))
     waiting += [recorder.record_intent(intent(number)) for number in range(51, 80)]
     async with asyncio.timeout(10):
         await asyncio.gather(*waiting)
@@ -164,6 +160,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     assert next(row for row in rows if row.id == request_id(3)).user_agent == "a?b"
     assert not lost.done()
     assert f"cannot store the intent of {request_id(50)}" in caplog.text
+    assert f"cannot store the settlement of {request_id(50)}" in caplog.text
     assert await totals(database) == {"tok_0": (0, 0, 0)}
     for number in range(100, 600):
         recorder.record_intent(intent(number))
@@ -201,7 +198,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
         other.execute("BEGIN IMMEDIATE")
         waiting = [recorder.record_intent(intent(number)) for number in range(20)]
         for number in range(10):
-            recorder.record_settlement(settlement(number, attempts=(attempt(),)))
+            recorder.record_settlement(settlement(number, attempts=1), (attempt(),))
         await asyncio.sleep(0.1)
         writer.cancel()
         await asyncio.wait({writer})
@@ -211,7 +208,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     assert (await usage(database))[0].requests == 10
     assert not any(future.done() for future in waiting)
     for number in range(20):
-        recorder.record_settlement(settlement(number, attempts=(attempt(),)))
+        recorder.record_settlement(settlement(number, attempts=1), (attempt(),))
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting)
         await recorder.close()
@@ -269,13 +266,13 @@ async def test_each_commit_is_told_in_its_order(database: Database) -> None:
     recorder = Recorder(database)
     told: list[tuple[str, str]] = []
     recorder.on_commit = lambda entries: told.extend(
-        (type(each).__name__, each.id) for each in entries
+        (entry.row.state.value, entry.row.id) for entry in entries
     )
     await recorder.start()
     await recorder.record_intent(intent(2))
     await recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(1))
     recorder.record_settlement(settlement(2))
-    assert told == [("Intent", request_id(2)), ("Intent", request_id(1))]
+    assert told == [("running", request_id(2)), ("running", request_id(1))]
     await recorder.close()
-    assert told[2:] == [("Settlement", request_id(1)), ("Settlement", request_id(2))]
+    assert told[2:] == [("ok", request_id(1)), ("ok", request_id(2))]

@@ -12,27 +12,27 @@ from gateway.store import logs, tokens
 from gateway.store.database import Database
 from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
-from gateway.store.records import HOUR_US, Intent, Settlement
+from gateway.store.records import HOUR_US, RequestRow
 from gateway.store.retention import delete_before
 from gateway.store.usage import Dimension, usage
-from tests.store.sample_rows import START, attempt, intent, raw_connection, settlement
+from tests.store.sample_rows import START, attempt, intent, raw_connection, settled
 
 FIRST = START // HOUR_US
 
 
-def exchange(at: int, number: int = 0) -> tuple[Intent, Settlement]:
-    name = f"req_{at:014x}{number:010x}"
-    return (
-        intent(0, id=name, started_at=at),
-        settlement(0, id=name, cost_micro=3, attempts=(attempt(), attempt())),
-    )
+ATTEMPTS = (attempt(), attempt())
+
+
+def exchange(at: int, number: int = 0) -> tuple[RequestRow, RequestRow]:
+    row = intent(0, id=f"req_{at:014x}{number:010x}", started_at=at)
+    return row, settled(row, cost_micro=3, attempts=2)
 
 
 async def test_whole_hours_go_and_their_sums_stay(database: Database, recorder: Recorder) -> None:
     border = (FIRST + 2) * HOUR_US
     moments = [FIRST * HOUR_US, border - 1, border, border + HOUR_US]
     for moment in moments:
-        recorder.record_rejection(*exchange(moment))
+        recorder.record_settlement(exchange(moment)[1], ATTEMPTS)
     await recorder.record_intent(exchange(border - 2)[0])
     before = await usage(database, [Dimension.HOUR])
     assert await delete_before(database, border + HOUR_US - 1, pause=0) == 2
@@ -60,7 +60,7 @@ async def test_interrupted_in_the_middle_it_leaves_a_clean_ledger(
     database: Database, recorder: Recorder
 ) -> None:
     for number in range(100):
-        recorder.record_rejection(*exchange(START, number))
+        recorder.record_settlement(exchange(START, number)[1], ATTEMPTS)
     await recorder.close()
     deleting = asyncio.ensure_future(delete_before(database, START + HOUR_US, batch=10, pause=0.05))
     async with asyncio.timeout(10):

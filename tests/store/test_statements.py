@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from gateway.store.batch import Batch, build_batch
 from gateway.store.database import Database, driver_cursor
-from gateway.store.records import ExchangeState
+from gateway.store.records import Entry, ExchangeState
 from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table
 from gateway.store.statements import MultiRowStatement, SingleRowStatement, Statements
@@ -38,7 +38,7 @@ FORMS = (MultiRowStatement, SingleRowStatement)
 def write(statements: Statements, cursor: DBAPICursor, batch: Batch) -> None:
     statements.insert_intent.run(cursor, batch.intents)
     statements.insert_complete.run(cursor, batch.complete_rows)
-    statements.update_settled.run(cursor, batch.settlements)
+    statements.update_settled.run(cursor, batch.settled_rows)
     statements.insert_attempt.run(cursor, batch.attempts)
     statements.add_hour.run(cursor, batch.hour_deltas)
     statements.add_to_token.run(cursor, batch.token_deltas)
@@ -47,18 +47,22 @@ def write(statements: Statements, cursor: DBAPICursor, batch: Batch) -> None:
 def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]:
     """First some rows are opened, then some of them settled while others come whole."""
     first = {
-        request_id(number): intent(number, f"tok_{number % owners}") for number in range(opened)
+        request_id(number): Entry(intent(number, f"tok_{number % owners}"))
+        for number in range(opened)
     }
-    entries: list[Any] = []
+    entries: list[Entry] = []
     for number in range(min(settled, opened)):
-        changes: dict[str, Any] = {"attempts": (failed_attempt(), attempt())[number % 3 :]}
+        tried = (failed_attempt(), attempt())[number % 3 :]
+        changes: dict[str, Any] = {"attempts": len(tried)}
         if number % 2:
             changes |= {"channel": "spare", "account": "b", "error_code": "x", "first_event_us": 7}
-        entries.append(settlement(number, f"tok_{number % owners}", **changes))
+        row = settlement(number, f"tok_{number % owners}", **changes)
+        entries.append(Entry(row, tried))
     for number in range(opened, opened + refused):
         owner = f"tok_{number % owners}"
-        refusal = settlement(number, owner, state=ExchangeState.REJECTED, first_event_us=None)
-        entries += [intent(number, owner, stream=False, catalog_model="m"), refusal]
+        changes = {"stream": False, "catalog_model": "m", "first_event_us": None}
+        row = settlement(number, owner, state=ExchangeState.REJECTED, **changes)
+        entries.append(Entry(row))
     return [build_batch(first.values(), {}), build_batch(entries, {}, first)]
 
 

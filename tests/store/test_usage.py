@@ -13,7 +13,7 @@ from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.usage import Dimension, Spend, UsageRow, load_spend, usage
-from tests.store.sample_rows import intent, raw_connection, settlement
+from tests.store.sample_rows import raw_connection, settlement
 from tests.support.timing import SLACK
 
 
@@ -37,11 +37,13 @@ EXCHANGES: tuple[tuple[str, str, str, str | None, int], ...] = (
 @pytest.fixture
 async def used(database: Database, recorder: Recorder) -> Database:
     for number, (moment, token_id, group, model, cost) in enumerate(EXCHANGES):
-        recorder.record_rejection(
-            intent(number, token_id, started_at=at(moment), group_name=group, catalog_model=model),
+        recorder.record_settlement(
             settlement(
                 number,
                 token_id,
+                started_at=at(moment),
+                group_name=group,
+                catalog_model=model,
                 cost_micro=cost,
                 cache_write_1h_tokens=number,
                 state=ExchangeState.OK if model else ExchangeState.REJECTED,

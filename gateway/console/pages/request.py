@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -28,7 +27,7 @@ async def show_request(request: web.Request) -> web.Response:
     attempts = await context.operations.list_attempts(row.id) if row.attempts else []
     names = {token.id: token.name for token in await context.operations.list_keys()}
     key_name = names.get(row.token_id, row.token_id)
-    fields = asdict(row)
+    fields = row._asdict()
     # The upstream errors have a section of their own.
     without_errors = [attempt._replace(error=None)._asdict() for attempt in attempts]
     return render(
