@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import orjson
-
-from gateway.wire.json_fields import Payload, as_json, join_path, lenient_object
+from gateway.wire.json_fields import Payload, as_json, join_path, lenient_object, load_object
 
 _STRING: Final = {"type": "string"}
 _STRINGS: Final = {"type": "array", "items": _STRING}
@@ -19,17 +17,17 @@ _INTEGER: Final = {"type": "integer"}
 
 
 class ClientTool(NamedTuple):
-    """`call` and `output` are the types of its items. A function's arguments are in the call's
-    `arguments_field`, where clients expect at least `defaults`; every call has `constants`."""
+    """`call` is the type of its items, with ids that begin with `prefix`. A function's arguments
+    are in the call's `arguments_field`, where clients expect at least `defaults`; every call has
+    `constants`."""
 
-    prefix: str
     call: str
-    output: str
+    prefix: str
     arguments_field: str
     defaults: Mapping[str, Any]
-    constants: Mapping[str, Any]
     description: str
     schema: Mapping[str, Any]
+    constants: Mapping[str, Any] = {}
 
     def arguments(self, item: Payload) -> Payload:
         """The function's arguments in a call of the history."""
@@ -37,32 +35,21 @@ class ClientTool(NamedTuple):
 
     def call_item(self, arguments: str) -> Payload:
         """The item of a call, without ids; arguments that are not an object count as empty."""
-        try:
-            fields = lenient_object(orjson.loads(arguments))
-        except orjson.JSONDecodeError:
-            fields = {}
-        return {
-            "type": self.call,
-            **self.constants,
-            self.arguments_field: {**self.defaults, **fields},
-        }
+        fields = {**self.defaults, **load_object(arguments)}
+        return {"type": self.call, **self.constants, self.arguments_field: fields}
 
 
-def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def _schema(*required: str, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
 CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
     "local_shell": ClientTool(
-        prefix="lsh",
-        call="local_shell_call",
-        output="local_shell_call_output",
-        arguments_field="action",
+        *("local_shell_call", "lsh", "action"),
         defaults={"type": "exec", "command": [], "env": {}},
-        constants={},
         description="Runs one command on the user's machine, without a shell around it.",
         schema=_schema(
-            ("command",),
+            "command",
             command=_STRINGS | {"description": "The program and its arguments."},
             env={"type": "object", "additionalProperties": _STRING},
             working_directory=_STRING,
@@ -71,50 +58,42 @@ CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
         ),
     ),
     "shell": ClientTool(
-        prefix="sh",
-        call="shell_call",
-        output="shell_call_output",
-        arguments_field="action",
+        *("shell_call", "sh", "action"),
         defaults={"commands": []},
-        constants={},
         description="Runs shell commands on the user's machine, one after another.",
         schema=_schema(
-            ("commands",),
+            "commands",
             commands=_STRINGS,
             timeout_ms=_INTEGER,
             max_output_length=_INTEGER | {"description": "Characters of output to keep."},
         ),
     ),
     "apply_patch": ClientTool(
-        prefix="apc",
-        call="apply_patch_call",
-        output="apply_patch_call_output",
-        arguments_field="operation",
+        *("apply_patch_call", "apc", "operation"),
         defaults={"type": "update_file", "path": "", "diff": ""},
-        constants={},
         description="Creates, changes or deletes one file of the user's workspace.",
         schema=_schema(
-            ("type", "path"),
+            *("type", "path"),
             type={"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
             path=_STRING | {"description": "Relative to the root of the workspace."},
             diff=_STRING | {"description": "A unified diff; not for delete_file."},
         ),
     ),
     "tool_search": ClientTool(
-        prefix="tsc",
-        call="tool_search_call",
-        output="tool_search_output",
-        arguments_field="arguments",
+        *("tool_search_call", "tsc", "arguments"),
         defaults={},
-        constants={"execution": "client"},
         description="Finds more tools, which can be called once they were found.",
-        schema=_schema(("query",), query=_STRING),
+        schema=_schema("query", query=_STRING),
+        constants={"execution": "client"},
     ),
 }
 """By the type of the tool, which is also the name of its function."""
 
 _NAMES_BY_CALL: Final = {tool.call: name for name, tool in CLIENT_TOOLS.items()}
-_OUTPUT_TYPES: Final = {tool.output for tool in CLIENT_TOOLS.values()}
+_SEARCH_OUTPUT: Final = "tool_search_output"
+_OUTPUT_TYPES: Final = frozenset(
+    {_SEARCH_OUTPUT, "local_shell_call_output", "shell_call_output", "apply_patch_call_output"}
+)
 
 
 def find(tool: Payload) -> ClientTool | None:
@@ -136,14 +115,14 @@ def called_tool(item: Payload) -> str | None:
 
 
 def is_call_output(item: Payload) -> bool:
-    if item.get("type") == "tool_search_output" and item.get("execution") == "server":
-        return False
-    return item.get("type") in _OUTPUT_TYPES
+    kind = item.get("type")
+    is_server_output = kind == _SEARCH_OUTPUT and item.get("execution") == "server"
+    return kind in _OUTPUT_TYPES and not is_server_output
 
 
 def output_text(item: Payload, path: str) -> str:
     """The output of a client tool as text. Raises `InvalidRequest`."""
-    if item.get("type") == "tool_search_output":
+    if item.get("type") == _SEARCH_OUTPUT:
         tools = item.get("tools")
         names = [str(lenient_object(tool).get("name")) for tool in tools or () if tool]
         return f"Tools found: {', '.join(names)}" if names else "No tools found"

@@ -1,7 +1,7 @@
 """Parts of messages and tool results, both ways: texts, images, files, audio, citations.
 
-Fields that have no name in the core are kept in `extra` and rendered from there; what this format
-cannot express is dropped, and recorded.
+Other fields of a part are kept in `extra` and rendered from there; what this format cannot express
+is dropped, and recorded.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from gateway.wire.json_fields import (
     Payload,
     as_list,
     as_object,
+    as_objects,
     join_path,
     missing_field,
-    optional_list,
     optional_object,
     optional_str,
-    required,
+    required_object,
     required_str,
 )
 
@@ -70,13 +70,10 @@ def _parse_part(part: Any, list_path: str, index: int) -> Part:
 
 
 def _parse_text(part: Payload, path: str) -> Part:
-    at = join_path(path, "annotations")
+    annotations = as_objects(part.get("annotations"), join_path(path, "annotations"))
     return Text(
         required_str(part, "text", path),
-        citations=tuple(
-            parse_citation(as_object(annotation, join_path(at, index)))
-            for index, annotation in enumerate(optional_list(part, "annotations", path) or ())
-        ),
+        citations=tuple([parse_citation(annotation) for annotation, _ in annotations]),
         cache=_parse_cache(part, path),
     )
 
@@ -106,8 +103,7 @@ def _parse_source(part: Payload, path: str, field: str, url: str | None) -> Sour
 
 
 def _parse_audio(part: Payload, path: str) -> Part:
-    at = join_path(path, "input_audio")
-    audio = as_object(required(part, "input_audio", path), at)
+    audio, at = required_object(part, "input_audio", path), join_path(path, "input_audio")
     media_type = f"audio/{required_str(audio, 'format', at)}"
     return Audio(Source(data=required_str(audio, "data", at), media_type=media_type))
 
@@ -193,7 +189,7 @@ class ContentRenderer:
                 case Refusal(text):
                     content.append({"type": "refusal", "refusal": text})
                 case Image() | Document() | Audio():
-                    self._dropped.drop(type(part).__name__.lower())
+                    self._unsupported(part)
                 case UnknownPart():
                     content += self._render_unknown(part)
                 case _:
@@ -201,12 +197,17 @@ class ContentRenderer:
         return content
 
     def render_result(self, result: ToolResult) -> str | list[Payload]:
-        """A tool's result: a string where it is only text."""
+        """A tool's result: a string where it is only text. Its cache breakpoint moves to its last
+        part, if that can have one."""
         parts: Sequence[Part] = result.parts
         if result.is_error and not self._same_format:
             parts = _with_error_prefix(parts)
         if result.cache:
-            parts = self._with_cache(parts, result.cache)
+            last = parts[-1] if parts else None
+            if isinstance(last, Text | Image | Document) and self._cache_breakpoints:
+                parts = (*parts[:-1], replace(last, cache=last.cache or result.cache))
+            else:
+                self._dropped.drop("cache_marks")
         content = self.render_input(parts)
         if len(parts) > 1 and self._same_format:
             return content
@@ -214,36 +215,24 @@ class ContentRenderer:
             return "\n".join(part["text"] for part in content)
         return content
 
-    def drop_cache(self, cache: CacheBreakpoint | None) -> None:
-        """For parts that cannot have a breakpoint."""
-        if cache is not None:
-            self._dropped.drop("cache_marks")
-
-    def _with_cache(self, parts: Sequence[Part], cache: CacheBreakpoint) -> Sequence[Part]:
-        """Moves a result's own breakpoint to its last part, if that can have one."""
-        last = parts[-1] if parts else None
-        if isinstance(last, Text | Image | Document) and self._cache_breakpoints:
-            return (*parts[:-1], replace(last, cache=last.cache or cache))
-        self.drop_cache(cache)
-        return parts
-
     def _output_text(self, part: Text) -> Payload:
-        annotations = [self._render_annotation(citation) for citation in part.citations]
-        self.drop_cache(part.cache)
+        if part.cache is not None:
+            self._dropped.drop("cache_marks")
         self._dropped.remaining_fields(part.extra)
-        annotations = [annotation for annotation in annotations if annotation is not None]
+        annotations = self._render_annotations(part.citations)
         return {"type": "output_text", "text": part.text, "annotations": annotations}
 
-    def _render_annotation(self, citation: Citation) -> Payload | None:
+    def _render_annotations(self, citations: Sequence[Citation]) -> list[Payload]:
         """Only those of this format: the offsets of others are counted differently."""
         if self._same_format:
-            return echo_citation(citation)
-        self._dropped.drop("citations")
-        return None
+            echoes = [echo_citation(citation) for citation in citations]
+            return [annotation for annotation in echoes if annotation is not None]
+        if citations:
+            self._dropped.drop("citations")
+        return []
 
     def _render_text(self, part: Text) -> Iterable[Payload]:
-        for citation in part.citations:
-            self._render_annotation(citation)
+        self._render_annotations(part.citations)  # an input has none
         if part.text or self._same_format:
             yield self._finish({"type": "input_text", "text": part.text}, part)
 

@@ -26,6 +26,7 @@ from gateway.core.parts import (
     ToolCall,
     UnknownPart,
 )
+from gateway.core.reply import initial_pieces, opening_part
 from gateway.core.value import replace
 from gateway.wire.event_builder import EventBuilder
 from gateway.wire.json_fields import (
@@ -204,8 +205,7 @@ class OutputDecoder:
     def _replay_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
         for kind, data in deferred:
-            handle, arguments = self._HANDLERS[kind]
-            handle(self, data, *arguments)
+            self.handle(kind, data)
 
     def _on_item_added(self, event: Payload) -> None:
         data = lenient_object(event.get("item"))
@@ -310,8 +310,7 @@ class OutputDecoder:
         if item.done or source != item.source or not isinstance(text, str) or not text:
             return
         key = (item.number, 0)
-        if not isinstance(self._builder.open_part(key), Thinking):
-            self._builder.open(key, item.add_metadata(_EMPTY_THINKING))
+        self._open_text(item, 0, _EMPTY_THINKING)
         if item.segments and segment not in item.segments:
             self._builder.add(key, "\n\n")
         item.segments.add(segment)
@@ -358,11 +357,9 @@ class OutputDecoder:
     def _add_complete_item(self, item: OutputItem, data: Payload) -> None:
         key = (item.number, 0)
         for part in _other_parts(item.kind, data):
-            if isinstance(part, ServerToolCall):
-                self._builder.open(key, replace(part, arguments=""))
-                self._builder.add(key, part.arguments)
-            else:
-                self._builder.open(key, part)
+            self._builder.open(key, opening_part(part))
+            for piece in initial_pieces(part):
+                self._builder.add(key, piece)
         self._builder.close(key)
 
     _HANDLERS: ClassVar[dict[str, tuple[Callable[..., None], tuple[Any, ...]]]] = {

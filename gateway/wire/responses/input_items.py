@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -30,9 +30,9 @@ from gateway.wire.json_fields import (
     Payload,
     as_json,
     as_object,
+    as_objects,
     invalid_field,
     join_path,
-    optional_list,
     optional_object,
     optional_str,
     required,
@@ -93,7 +93,7 @@ def _parse_call(item: Payload, path: str) -> Turn:
         arguments=required_str(item, "input" if custom else "arguments", path),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         namespace=optional_str(item, "namespace", path),
-        extra=_unknown_fields(item, _CALL_FIELDS),
+        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _CALL_FIELDS),
     )
     return Turn(Role.ASSISTANT, (call,))
 
@@ -104,7 +104,7 @@ def _parse_output(item: Payload, path: str) -> Turn:
         call_id=required_str(item, "call_id", path),
         parts=parse_content(required(item, "output", path), join_path(path, "output")),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
-        extra=_unknown_fields(item, _RESULT_FIELDS),
+        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _RESULT_FIELDS),
     )
     return Turn(Role.USER, (result,))
 
@@ -148,11 +148,8 @@ def _parse_reasoning(item: Payload, path: str) -> Turn:
 
 
 def _joined_texts(item: Payload, name: str, path: str) -> str:
-    at = join_path(path, name)
-    return "\n\n".join(
-        required_str(as_object(part, join_path(at, index)), "text", join_path(at, index))
-        for index, part in enumerate(optional_list(item, name, path) or ())
-    )
+    parts = as_objects(item.get(name), join_path(path, name))
+    return "\n\n".join([required_str(part, "text", at) for part, at in parts])
 
 
 def _parse_web_search(item: Payload, path: str) -> Turn:
@@ -162,12 +159,6 @@ def _parse_web_search(item: Payload, path: str) -> Turn:
     extra = ProviderData(Format.RESPONSES, item)
     call = ServerToolCall(call_id, "web_search", arguments, extra=extra)
     return Turn(Role.ASSISTANT, (call,))
-
-
-def _unknown_fields(item: Payload, known: Set[str]) -> ProviderData | None:
-    if item.keys() <= known:  # as for most items
-        return None
-    return ProviderData.unknown_fields(Format.RESPONSES, item, known)
 
 
 _ITEM_PARSERS: Final[dict[str, Callable[[Payload, str], Turn]]] = {
@@ -273,18 +264,17 @@ class InputItemRenderer:
 
     def _render_call(self, part: ToolCall) -> Payload:
         self._dropped.remaining_fields(part.extra)
-        self._content.drop_cache(part.cache)
+        if part.cache is not None:
+            self._dropped.drop("cache_marks")
         native = _native_fields(part.extra)
         call_id = self._call_id(part.id)
         if "type" in native:
             return native
-        item: Payload = {"type": "function_call", "call_id": call_id}
+        item: Payload = {"type": "function_call", "call_id": call_id, "name": part.name}
         if not self._same_format:
             item["name"] = upstream_name(part.name, part.namespace)
-        else:
-            item["name"] = part.name
-            if part.namespace is not None:
-                item["namespace"] = part.namespace
+        elif part.namespace is not None:
+            item["namespace"] = part.namespace
         if part.kind is not CallKind.CUSTOM:
             item["arguments"] = part.arguments or ("" if self._same_format else "{}")
         elif self._target.custom_tools:
@@ -295,13 +285,13 @@ class InputItemRenderer:
 
     def _render_result(self, part: ToolResult) -> Payload:
         self._dropped.remaining_fields(part.extra)
+        native = _native_fields(part.extra)
         if self._same_format:
             call_id = part.call_id
         elif pending := self._pending_ids[part.call_id]:
             call_id = pending.popleft()
         else:
             call_id = sanitize_name(part.call_id)
-        native = _native_fields(part.extra)
         if "type" in native:
             return native
         custom = part.kind is CallKind.CUSTOM and self._target.custom_tools

@@ -27,33 +27,34 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
     target's own reasoning is restored, that of others and generated ids are removed."""
     patched = body | {"model": target.model}
     items = body.get("input")
-    if isinstance(items, list) and any(_is_generated_item(item) for item in items):
-        patched["input"] = [known for item in items for known in _patch_item(item, target)]
+    if isinstance(items, list) and any(map(_is_generated_item, items)):
+        patched_items = [_patch_item(item, target) for item in items]
+        patched["input"] = [item for item in patched_items if item is not None]
     return patched
 
 
 def _is_generated_item(item: Any) -> bool:
-    """Whether an item has an id or a signature that was made here."""
-    if not isinstance(item, dict):
-        return False
+    """Whether an item has an id or a signature that was generated here."""
+    return isinstance(item, dict) and (_is_wrapped(item) or is_generated(item.get("id")))
+
+
+def _is_wrapped(item: Payload) -> bool:
     encrypted = item.get("encrypted_content")
-    is_wrapped = isinstance(encrypted, str) and signatures.is_wrapped(encrypted)
-    return is_wrapped or is_generated(item.get("id"))
+    return isinstance(encrypted, str) and signatures.is_wrapped(encrypted)
 
 
-def _patch_item(item: Any, target: Target) -> tuple[Any, ...]:
-    """The item as the target can read it, if it can."""
+def _patch_item(item: Any, target: Target) -> Any | None:
+    """The item as the target can read it; None where it cannot."""
     if not _is_generated_item(item):
-        return (item,)
+        return item
     without_id = {name: value for name, value in item.items() if name != "id"}
-    encrypted = item.get("encrypted_content")
-    if isinstance(encrypted, str) and signatures.is_wrapped(encrypted):
-        restored = restore_reasoning(signatures.unwrap(encrypted, ""), target)
-        if restored is None:
-            return ()
-        del restored["summary"]
-        return (without_id | restored,)
-    return (without_id if without_id.keys() - {"type"} else item,)
+    if not _is_wrapped(item):
+        return without_id if without_id.keys() - {"type"} else item
+    restored = restore_reasoning(signatures.unwrap(item["encrypted_content"], ""), target)
+    if restored is None:
+        return None
+    del restored["summary"]
+    return without_id | restored
 
 
 class ResponsesRewriter:

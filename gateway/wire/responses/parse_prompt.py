@@ -22,16 +22,15 @@ from gateway.wire.json_fields import (
     Payload,
     as_list,
     as_object,
-    as_str,
-    join_path,
+    as_strs,
     optional_bool,
     optional_int,
-    optional_list,
     optional_number,
     optional_object,
     optional_str,
     parse_model,
     required,
+    required_object,
     required_str,
 )
 from gateway.wire.responses.input_items import parse_item
@@ -57,14 +56,13 @@ def parse_prompt(body: object) -> Prompt:
     body = as_object(body, "")
     model = parse_model(body)
     turns, added_tools = _parse_input(body)
-    tools = body.get("tools")
     return Prompt(
         format=Format.RESPONSES,
         model=model,
         turns=turns,
         stream=optional_bool(body, "stream") or False,
         max_tokens=optional_int(body, "max_output_tokens", minimum=0),
-        tools=(*(() if tools is None else parse_tools(tools, "tools")), *added_tools),
+        tools=(*parse_tools(body.get("tools"), "tools"), *added_tools),
         tool_choice=parse_tool_choice(body.get("tool_choice")),
         parallel_tool_calls=optional_bool(body, "parallel_tool_calls"),
         reasoning=_parse_reasoning(body),
@@ -79,7 +77,7 @@ def parse_prompt(body: object) -> Prompt:
         cache_key=optional_str(body, "prompt_cache_key"),
         store=optional_bool(body, "store"),
         previous_response_id=optional_str(body, "previous_response_id"),
-        include=_parse_include(body),
+        include=as_strs(body.get("include"), "include"),
         extra=_unknown_fields(body),
     )
 
@@ -106,11 +104,11 @@ def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "additional_tools":
-            tools += parse_tools(required(item, "tools", path), join_path(path, "tools"))
+            tools += parse_tools(required(item, "tools", path), f"{path}.tools")
             continue
         if kind == "tool_search_output":
-            found = parse_tools(optional_list(item, "tools", path) or [], join_path(path, "tools"))
-            tools += (replace(tool, definition=None) for tool in found)
+            found_tools = parse_tools(item.get("tools"), f"{path}.tools")
+            tools += (replace(tool, definition=None) for tool in found_tools)
         turns.append(parse_item(item, path))
     return tuple(turns), tools
 
@@ -140,16 +138,11 @@ def _parse_output_format(body: Payload) -> OutputFormat | None:
         return None
     return OutputFormat(
         kind=OutputKind.JSON_SCHEMA,
-        schema=as_object(required(form, "schema", path), join_path(path, "schema")),
+        schema=required_object(form, "schema", path),
         name=required_str(form, "name", path),
         description=optional_str(form, "description", path),
         strict=optional_bool(form, "strict", path),
     )
-
-
-def _parse_include(body: Payload) -> tuple[str, ...]:
-    names = optional_list(body, "include") or ()
-    return tuple(as_str(name, f"include.{index}") for index, name in enumerate(names))
 
 
 def _unknown_fields(body: Payload) -> ProviderData | None:

@@ -14,8 +14,8 @@ from gateway.errors import UnsupportedField
 from gateway.wire.dropped import Dropped
 from gateway.wire.json_fields import (
     Payload,
-    as_list,
     as_object,
+    as_objects,
     invalid_field,
     join_path,
     optional_bool,
@@ -31,6 +31,7 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
+    search_location,
     search_options,
 )
 from gateway.wire.responses import client_tools
@@ -44,14 +45,11 @@ _MODES: Final = {
 }
 _KNOWN_FIELDS: Final = {"type", "name", "description", "parameters", "strict", "format"}
 _SEARCH: Final = "web_search"
-_LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 
 def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
     """The tools of a list; those of a namespace one by one."""
-    for index, tool in enumerate(as_list(tools, path)):
-        at = f"{path}.{index}"
-        tool = as_object(tool, at)
+    for tool, at in as_objects(tools, path):
         if required_str(tool, "type", at) == "namespace":
             yield from _parse_namespace(tool, at)
         else:
@@ -62,10 +60,8 @@ def _parse_namespace(namespace: Payload, path: str) -> Iterator[Tool]:
     """Each tool gets the namespace's description: other formats have no namespaces."""
     name = required_str(namespace, "name", path)
     about = optional_str(namespace, "description", path)
-    path = join_path(path, "tools")
-    for index, inner in enumerate(as_list(required(namespace, "tools", path), path)):
-        at = join_path(path, index)
-        tool = _parse_tool(as_object(inner, at), at)
+    for inner, at in as_objects(required(namespace, "tools", path), f"{path}.tools"):
+        tool = _parse_tool(inner, at)
         yield replace(
             tool,
             namespace=name,
@@ -106,18 +102,17 @@ def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
     return Tool(
         kind=ToolKind.SERVER,
         name=optional_str(tool, "name", path) or type_,
-        search=_parse_search(tool, path) if type_.startswith("web_search") else None,
+        search=_parse_search(tool, path) if type_.startswith(_SEARCH) else None,
         definition=definition,
     )
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
     filters = optional_object(tool, "filters", path) or {}
-    location = optional_object(tool, "user_location", path) or {}
     domains = optional_list(filters, "allowed_domains", join_path(path, "filters")) or ()
     return WebSearch(
         allowed_domains=tuple(map(str, domains)),
-        location={name: location[name] for name in _LOCATION_FIELDS if location.get(name)} or None,
+        location=search_location(tool, path),
         context_size=optional_str(tool, "search_context_size", path),
     )
 
@@ -132,36 +127,29 @@ def _parse_grammar(tool: Payload, path: str) -> Payload | None:
 def parse_tool_choice(choice: Any) -> ToolChoice | None:
     if choice is None:
         return None
-    if isinstance(choice, str):
-        if choice in _MODES:
-            return ToolChoice(_MODES[choice])
-        return ToolChoice(
-            ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.RESPONSES, choice)
-        )
-    choice = as_object(choice, "tool_choice")
-    type_ = required_str(choice, "type", "tool_choice")
-    if kind := _KINDS.get(type_):
-        name = required_str(choice, "name", "tool_choice")
-        return ToolChoice(ChoiceMode.NAMED, name, kind=kind)
     extra = ProviderData(Format.RESPONSES, choice)
+    if isinstance(choice, str):
+        mode = _MODES.get(choice)
+        return ToolChoice(mode) if mode else ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=extra)
+    path = "tool_choice"
+    choice = as_object(choice, path)
+    type_ = required_str(choice, "type", path)
+    if kind := _KINDS.get(type_):
+        return ToolChoice(ChoiceMode.NAMED, required_str(choice, "name", path), kind=kind)
     if type_ in client_tools.CLIENT_TOOLS:
         return ToolChoice(ChoiceMode.NAMED, type_, extra=extra)
-    if type_.startswith("web_search"):
+    if type_.startswith(_SEARCH):
         return ToolChoice(ChoiceMode.NAMED, type_, kind=ToolKind.SERVER, extra=extra)
     if type_ != "allowed_tools":
         return ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=extra)
-    mode = required_str(choice, "mode", "tool_choice")
-    if mode not in ("auto", "required"):
-        raise invalid_field("tool_choice.mode", "Input should be 'auto' or 'required'")
-    return ToolChoice(ChoiceMode(mode), allowed=tuple(_allowed_names(choice)), extra=extra)
-
-
-def _allowed_names(choice: Payload) -> Iterator[str]:
-    path = "tool_choice.tools"
-    for index, tool in enumerate(as_list(required(choice, "tools", "tool_choice"), path)):
-        at = join_path(path, index)
-        tool = as_object(tool, at)
-        yield optional_str(tool, "name", at) or required_str(tool, "type", at)
+    mode_name = required_str(choice, "mode", path)
+    if mode_name not in ("auto", "required"):
+        raise invalid_field(f"{path}.mode", "Input should be 'auto' or 'required'")
+    allowed = tuple(
+        optional_str(tool, "name", at) or required_str(tool, "type", at)
+        for tool, at in as_objects(required(choice, "tools", path), f"{path}.tools")
+    )
+    return ToolChoice(ChoiceMode(mode_name), allowed=allowed, extra=extra)
 
 
 def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
