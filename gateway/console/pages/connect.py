@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import web
 
 from gateway.config import Lifecycle
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
-from gateway.console.snippets import snippets
 from gateway.core.formats import Family
 from gateway.runtime import Runtime
+
+_NO_MODEL: Final = "MODEL"
 
 
 def add_routes(app: web.Application) -> None:
@@ -23,13 +26,11 @@ async def show_connect(request: web.Request) -> web.Response:
     return render(
         request,
         "connect.html",
+        address=server.public_url or str(request.url.origin()),
         has_public_url=server.public_url is not None,
-        groups=snippets(
-            server.public_url or str(request.url.origin()),
-            version_header=server.version_headers[-1],
-            chat_model=beta or alpha,
-            messages_model=alpha or beta,
-        ),
+        version_header=server.version_headers[-1],
+        chat_model=beta or alpha or _NO_MODEL,
+        messages_model=alpha or beta or _NO_MODEL,
         bad_paths=runtime.bad_paths.most_common(),
     )
 

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.console.snippets import KEY
 from tests.console.visitor import VisitedPage, Visitor, signed_in_visitor
 from tests.support.gateway import RunningGateway, channels, run_gateway
+
+KEY = "YOUR_KEY"
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,9 +62,12 @@ async def test_the_commands_work_as_they_stand(
 async def test_the_programs_work_as_they_stand(
     shown: VisitedPage, simulated_gateway: RunningGateway
 ) -> None:
-    for spoken in ("chat", "messages", "responses"):
-        text = _filled(shown, f"{spoken}-python", simulated_gateway)
-        assert (await _run(sys.executable, "-c", text)).strip()
+    programs = [
+        _filled(shown, f"{client_format}-python", simulated_gateway)
+        for client_format in ("chat", "messages", "responses")
+    ]
+    outputs = await asyncio.gather(*(_run(sys.executable, "-c", text) for text in programs))
+    assert all(output.strip() for output in outputs)
 
 
 async def test_agents_get_the_address_that_they_want(
