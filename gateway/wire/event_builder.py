@@ -77,7 +77,7 @@ class EventBuilder:
         self._next += 1
 
     def open_part(self, key: Hashable) -> Part | None:
-        """The part that is open under the key."""
+        """The part of the key, where it is open."""
         opened = self._open.get(key)
         return opened.part if opened else None
 
@@ -99,7 +99,8 @@ class EventBuilder:
     def close(self, key: Hashable, extra: ProviderData | None = None) -> None:
         if self.finished or (opened := self._open.get(key)) is None:
             return
-        self.add(key, opened.default_text)
+        if opened.default_text:
+            self.add(key, opened.default_text)
         del self._open[key]
         self._events.append(Close(opened.index, extra))
 
@@ -114,7 +115,7 @@ class EventBuilder:
         stop_sequence: str | None = None,
         extra: ProviderData | None = None,
     ) -> None:
-        """Closes what is open and ends the reply."""
+        """Closes all open parts and ends the reply."""
         if self.finished:
             return
         self.begin(Begin("", ""))
@@ -134,8 +135,8 @@ class EventBuilder:
 
 
 def normalize_stop(stop: StopReason, tool_called: bool) -> StopReason:
-    """Agents continue by the stop reason alone: a call turns an ordinary end into a tool call, and
-    no call a tool call into an ordinary end."""
+    """Only the stop reason decides whether agents run calls: with a call, an ordinary end becomes
+    a tool call; without one, a tool call becomes an ordinary end."""
     if tool_called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
         return StopReason.TOOL_CALL
     if not tool_called and stop is StopReason.TOOL_CALL:

@@ -1,9 +1,9 @@
-"""Recognises frames that differ from an earlier one only in their text.
+"""Recognises frames that differ from an earlier one only in their text, as most of a stream do.
 
-Most frames of a stream are such repeats. A frame that begins and ends with the same bytes as one
-that was decoded as a single text delta, and has no quote in between, can only be the next delta of
-the same text: it needs no parsing, and is edited as the other was. Whole runs are edited, or their
-texts read, in one step. Frames that do not match are decoded, so only speed depends on this.
+A frame that begins and ends with the same bytes as one that was decoded as a single text delta, and
+has no quote in between, can only be the next delta of the same text: it is not parsed, and edited
+as the other was. Whole runs are edited, or their texts read, in one step. Frames that do not match
+are decoded, so only speed depends on this.
 """
 
 from __future__ import annotations
@@ -71,28 +71,19 @@ class FrameTemplate:
         if not raw.count(json_text) == stable.count(json_text) == rewritten.count(json_text) == 1:
             return False
         head, tail = _split_around(stable, json_text)
-        edits: list[tuple[bytes, bytes]] = []
-        if rewritten != raw:
-            for before, after in zip(
-                _split_around(raw, json_text), _split_around(rewritten, json_text), strict=True
-            ):
-                if before != after:
-                    edits.append(_make_edit(before, after))
-            if not all(_is_unique(old, raw, stable) for old, _ in edits):
-                return False
-            if _apply_edits(raw, edits) != rewritten:
-                return False
+        edits = [] if rewritten == raw else _find_edits(raw, stable, rewritten, json_text)
         separator = b"\r\n\r\n" if tail.endswith(b"\r\n\r\n") else b"\n\n"
-        if not tail.endswith(separator):
+        if edits is None or not tail.endswith(separator):
             return False
         self._head, self._tail, self._edits = head, tail, edits
-        self._edited_head, self._edited_tail = _apply_edits(head, edits), _apply_edits(tail, edits)
+        if edits:
+            self._edited_head = _apply_edits(head, edits)
+            self._edited_tail = _apply_edits(tail, edits)
         self._has_volatile = volatile is not None
         self._max_length = 2 * len(raw)
         self._separator = separator
         self._prefix = head[: volatile.start()] if volatile else head
-        rest = head[len(self._prefix) :]
-        self._after_volatile = rest or None
+        self._after_volatile = head[len(self._prefix) :] or None
         return True
 
     def matches(self, frames: bytes, start: int) -> bool:
@@ -122,8 +113,8 @@ class FrameTemplate:
         return self.match_run(frames, start, end)
 
     def match_chunk(self, chunk: bytes) -> bytes | None:
-        """The text of a chunk that is one matching frame and nothing else, where it has no escapes;
-        else None."""
+        """The text of a chunk that is exactly one matching frame, where it has no escapes; else
+        None."""
         prefix = self._prefix
         if not prefix or len(chunk) > self._max_length or not chunk.startswith(prefix):
             return None
@@ -157,8 +148,8 @@ class FrameTemplate:
 
     def _leading_texts(self, stable: bytes) -> list[bytes]:
         """The texts of the frames up to the first one that does not match."""
-        # To split at what is between two texts takes three times as long: the search for such a
-        # long separator starts over each time.
+        # Splitting at the bytes between two texts takes three times as long: the search for such
+        # a long separator starts over each time.
         blocks = stable.split(self._separator)
         head, tail = self._head, self._tail[: -len(self._separator)]
         begin, end = len(head), -len(tail)
@@ -196,8 +187,8 @@ def parse_json_texts(json_texts: list[bytes]) -> list[str] | None:
 
 
 def count_json_characters(json_texts: list[bytes]) -> int:
-    """The number of characters, exact or nearly: parsing costs more than exactness is worth, and
-    most escapes are two bytes for one character."""
+    """The number of characters, exact or nearly: texts are only parsed for `\\u` escapes, as most
+    others are two bytes for one character."""
     joined = b"".join(json_texts)
     escapes = joined.count(b"\\")
     if escapes and b"\\u" in joined and (texts := parse_json_texts(json_texts)) is not None:
@@ -218,12 +209,23 @@ def _split_around(frame: bytes, json_text: bytes) -> tuple[bytes, bytes]:
     return before + b'"', b'"' + after
 
 
+def _find_edits(
+    raw: bytes, stable: bytes, rewritten: bytes, json_text: bytes
+) -> list[tuple[bytes, bytes]] | None:
+    """What to replace by what; None where that may not hold for all matching frames."""
+    pairs = zip(_split_around(raw, json_text), _split_around(rewritten, json_text), strict=True)
+    edits = [_make_edit(before, after) for before, after in pairs if before != after]
+    if not all(_is_unique(old, raw, stable) for old, _ in edits):
+        return None
+    return edits if _apply_edits(raw, edits) == rewritten else None
+
+
 def _make_edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
-    """What to replace by what, with as much context in front as no text can contain."""
-    shortest = min(len(before), len(after))
-    start = _common_bytes(before[:shortest], after[:shortest], "big")
-    rest = shortest - start
-    same = _common_bytes(before[len(before) - rest :], after[len(after) - rest :], "little")
+    """One edit, with enough context in front that no text can contain it."""
+    length = min(len(before), len(after))
+    start = _common_bytes(before[:length], after[:length], "big")
+    length -= start
+    same = _common_bytes(before[len(before) - length :], after[len(after) - length :], "little")
     for _ in range(_CONTEXT_QUOTES):
         start = max(before.rfind(b'"', 0, start), 0)
     start = max(start - 1, 0)
@@ -232,7 +234,7 @@ def _make_edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 
 def _common_bytes(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
     """How many bytes two texts of the same length share at the front (`big`) or the back
-    (`little`): as numbers they differ from the first different byte on."""
+    (`little`); as numbers they differ from the first different byte on."""
     difference = int.from_bytes(one, order) ^ int.from_bytes(other, order)
     return len(one) - (difference.bit_length() + 7) // 8
 

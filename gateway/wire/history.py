@@ -18,14 +18,14 @@ from gateway.wire.dropped import Dropped
 
 NO_RESULT: Final = "No result was provided."
 
-_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
+SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
 def split_leading_system(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """The system and developer turns at the beginning, and the other turns."""
     count = 0
     for turn in turns:
-        if turn.role not in _SYSTEM_ROLES:
+        if turn.role not in SYSTEM_ROLES:
             break
         count += 1
     return tuple(turns[:count]), tuple(turns[count:])
@@ -40,8 +40,7 @@ class PlainDialogue(NamedTuple):
 
 
 def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
-    """A conversation whose every turn is one text, so that nothing has to be reordered; else
-    None."""
+    """A conversation in which every turn is one text, so nothing has to be reordered; else None."""
     system: list[str] = []
     messages: list[tuple[Role, str]] = []
     for turn in turns:
@@ -84,24 +83,23 @@ def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
 
 
 def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns with the results of all calls in the turn after the assistant's, alone and in the
-    order of the calls. Adjacent assistant turns count as one. What stood between comes after; a
-    call without a result gets an error as its result, a result without a call becomes text. A
-    repeated call id is replaced, in the call and its result."""
+    """The turns with the results of all calls in a turn of their own after the assistant's, in the
+    order of the calls. Adjacent assistant turns count as one. Other content comes after the
+    results; a call without a result gets an error as its result, a result without a call becomes
+    text. A repeated call id is replaced, in the call and its result."""
     ordered: list[Turn] = []
     calls: list[_SentCall] = []
-    ids: dict[str, int] = {}
+    uses: dict[str, int] = {}
     for is_assistant, group in groupby(turns, key=lambda turn: turn.role is Role.ASSISTANT):
-        if is_assistant:
-            for turn in group:
-                turn, new_calls = _dedupe_call_ids(turn, ids)
-                ordered.append(turn)
-                calls += new_calls
-        else:
+        if not is_assistant:
             ordered += _results_for(calls, group)
             calls = []
-    ordered += _results_for(calls, ())
-    return ordered
+            continue
+        for turn in group:
+            turn, new_calls = _dedupe_call_ids(turn, uses)
+            ordered.append(turn)
+            calls += new_calls
+    return [*ordered, *_results_for(calls, ())]
 
 
 class _SentCall(NamedTuple):
@@ -109,26 +107,22 @@ class _SentCall(NamedTuple):
     call: ToolCall
 
 
-def _dedupe_call_ids(turn: Turn, ids: dict[str, int]) -> tuple[Turn, list[_SentCall]]:
-    """The turn with unique call ids, and its calls. `ids` counts the uses of each id."""
+def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_SentCall]]:
+    """The turn with unique call ids, and its calls. `uses` counts those of each id."""
     parts: list[Part] = []
     calls: list[_SentCall] = []
     for part in turn.parts:
         if isinstance(part, ToolCall):
-            original_id, part = part.id, _with_new_id(part, ids)
+            original_id = id = part.id
+            while id in uses:
+                uses[original_id] += 1
+                id = f"{original_id}_{uses[original_id]}"
+            uses[id] = 1
+            part = part if id == original_id else replace(part, id=id)
             calls.append(_SentCall(original_id, part))
         parts.append(part)
     changed = any(original_id != call.id for original_id, call in calls)
     return (replace(turn, parts=tuple(parts)) if changed else turn), calls
-
-
-def _with_new_id(call: ToolCall, ids: dict[str, int]) -> ToolCall:
-    new = call.id
-    while new in ids:
-        ids[call.id] += 1
-        new = f"{call.id}_{ids[call.id]}"
-    ids[new] = 1
-    return call if new == call.id else replace(call, id=new)
 
 
 def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[Turn]:
@@ -148,7 +142,9 @@ def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[
                 parts.append(part)
             elif waiting := pending.get(part.call_id):
                 call = waiting.popleft()
-                results[call.id] = _bind_result(call, part)
+                if (part.call_id, part.kind) != (call.id, call.kind):
+                    part = replace(part, call_id=call.id, kind=call.kind)
+                results[call.id] = part
             else:
                 parts += (Text(f"[tool result for {part.call_id}]"), *part.parts)
         if parts:
@@ -159,24 +155,5 @@ def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[
     yield from others
 
 
-def _bind_result(call: ToolCall, result: ToolResult) -> ToolResult:
-    if result.call_id == call.id and result.kind is call.kind:  # nearly always
-        return result
-    return replace(result, call_id=call.id, kind=call.kind)
-
-
 def _missing_result(call: ToolCall) -> ToolResult:
     return ToolResult(call.id, (Text(NO_RESULT),), is_error=True, kind=call.kind)
-
-
-def merge_adjacent(turns: Iterable[Turn], *roles: Role) -> list[Turn]:
-    """The turns with adjacent ones of the same role, one of `roles`, merged."""
-    merged: list[Turn] = []
-    for turn in turns:
-        if merged and turn.role in roles and merged[-1].role is turn.role:
-            last = merged[-1]
-            parts, extra = last.parts + turn.parts, last.extra or turn.extra
-            merged[-1] = replace(last, parts=parts, extra=extra)
-        else:
-            merged.append(turn)
-    return merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ from gateway.wire.dropped import Dropped
 from gateway.wire.history import (
     NO_RESULT,
     inline_names,
-    merge_adjacent,
     pair_tool_results,
     split_leading_system,
 )
@@ -179,8 +178,13 @@ def conversations(draw: st.DrawFn) -> list[Turn]:
 
 
 @given(conversations())
-def test_every_call_is_answered_once_and_at_once(turns: list[Turn]) -> None:
-    ordered = merge_adjacent(pair_tool_results(turns), Role.ASSISTANT)
+def test_every_call_has_one_result_in_the_next_turn(turns: list[Turn]) -> None:
+    ordered: list[Turn] = []
+    ordered_turns = pair_tool_results(turns)
+    for is_assistant, group in groupby(ordered_turns, lambda turn: turn.role is Role.ASSISTANT):
+        run = list(group)
+        merged = Turn(Role.ASSISTANT, tuple(part for turn in run for part in turn.parts))
+        ordered += [merged] if is_assistant else run
     seen: Counter[str] = Counter()
     for turn, after in pairwise([*ordered, None]):
         assert turn is not None
@@ -197,20 +201,20 @@ def test_every_call_is_answered_once_and_at_once(turns: list[Turn]) -> None:
 
 
 @given(conversations())
-def test_order_once_made_stays(turns: list[Turn]) -> None:
+def test_pairing_is_idempotent(turns: list[Turn]) -> None:
     once = pair_tool_results(turns)
     assert pair_tool_results(once) == once
 
 
 @given(conversations())
-def test_no_word_is_lost(turns: list[Turn]) -> None:
+def test_all_texts_are_kept(turns: list[Turn]) -> None:
     def words(turns: list[Turn]) -> Counter[str]:
         return Counter(part.text for turn in turns for part in turn.parts if isinstance(part, Text))
 
     assert words(turns) <= words(pair_tool_results(turns))
 
 
-def test_the_system_speaks_first() -> None:
+def test_leading_system_turns() -> None:
     leading = [says(Role.SYSTEM, "a"), says(Role.DEVELOPER, "b")]
     rest = [user("hi"), says(Role.SYSTEM, "c")]
     assert split_leading_system([*leading, *rest]) == (tuple(leading), tuple(rest))
@@ -218,47 +222,23 @@ def test_the_system_speaks_first() -> None:
     assert split_leading_system([]) == ((), ())
 
 
-def test_neighbours_are_joined_by_role() -> None:
-    pocket = ProviderData(Format.CHAT, {"x": 1})
-    turns = [
-        user("a"),
-        Turn(Role.USER, (Text("b"),), extra=pocket),
-        says(Role.ASSISTANT, "c"),
-        says(Role.ASSISTANT, "d"),
-    ]
-    first = Turn(Role.USER, (Text("a"), Text("b")), extra=pocket)
-    assert merge_adjacent(turns, Role.USER) == [first, *turns[2:]]
-    assert merge_adjacent(turns, Role.USER, Role.ASSISTANT) == [
-        first,
-        says(Role.ASSISTANT, "c", "d"),
-    ]
-    assert merge_adjacent([], Role.USER) == []
-
-
-@given(conversations())
-def test_joining_keeps_all_parts_in_order(turns: list[Turn]) -> None:
-    together = merge_adjacent(turns, *Role)
-    assert [p for turn in together for p in turn.parts] == [p for turn in turns for p in turn.parts]
-    assert all(a.role is not b.role for a, b in pairwise(together))
-
-
-def test_several_people_are_introduced() -> None:
-    losses = Dropped(Format.MESSAGES)
+def test_names_of_several_users_begin_their_texts() -> None:
+    dropped = Dropped(Format.MESSAGES)
     turns = [named(user("Hi"), "Ann"), says(Role.ASSISTANT, "Yes?"), named(user("Me too"), "Bob")]
-    told = [turn.parts for turn in inline_names(turns, losses)]
-    assert told == [(Text("Ann: Hi"),), (Text("Yes?"),), (Text("Bob: Me too"),)]
-    assert losses.names == set()
+    parts = [turn.parts for turn in inline_names(turns, dropped)]
+    assert parts == [(Text("Ann: Hi"),), (Text("Yes?"),), (Text("Bob: Me too"),)]
+    assert dropped.names == set()
 
 
-def test_a_name_that_tells_nothing_is_lost_wherever_it_stands() -> None:
+def test_the_name_of_a_single_user_is_dropped() -> None:
     picture = Turn(Role.USER, (Image(Source(url="https://example.org/a.png")),), name="Ann")
     for turn in (named(user("Hi"), "Ann"), named(says(Role.SYSTEM, "Be brief."), "house"), picture):
-        losses = Dropped(Format.MESSAGES)
-        assert [each.parts for each in inline_names([turn], losses)] == [turn.parts]
-        assert losses.names == {"name"}
+        dropped = Dropped(Format.MESSAGES)
+        assert [each.parts for each in inline_names([turn], dropped)] == [turn.parts]
+        assert dropped.names == {"name"}
 
 
-def test_the_name_of_a_function_is_told_by_its_call() -> None:
-    losses = Dropped(Format.MESSAGES)
-    assert [*inline_names([named(results("a"), "f")], losses)] == [named(results("a"), "f")]
-    assert losses.names == set()
+def test_names_of_functions_are_those_of_their_calls() -> None:
+    dropped = Dropped(Format.MESSAGES)
+    assert [*inline_names([named(results("a"), "f")], dropped)] == [named(results("a"), "f")]
+    assert dropped.names == set()

@@ -287,7 +287,8 @@ class ChatEncoder:
         # Client libraries merge the lists of several deltas by the index of the entries.
         annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
         lists = {"annotations": annotations} if annotations else {}
-        if details := render_details(self._reasoning, self._metadata.origin):
+        details = self._reasoning and render_details(self._reasoning, self._metadata.origin)
+        if details:
             lists["reasoning_details"] = details
         if lists:
             out.insert(0, self._chunk(_dumps(lists)))

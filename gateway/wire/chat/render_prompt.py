@@ -39,6 +39,7 @@ from gateway.wire.codec import Rendering
 from gateway.wire.dropped import Dropped
 from gateway.wire.effort import effort_of, nearest_effort
 from gateway.wire.history import (
+    SYSTEM_ROLES,
     PlainDialogue,
     pair_tool_results,
     plain_dialogue,
@@ -59,7 +60,6 @@ _SERVICE_TIERS: Final = {"standard_only": "default"}
 _SCHEMA_INSTRUCTION: Final = (
     "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
 )
-_SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
 _BILLING_HEADER: Final = re.compile(r"x-[a-z]+-billing-header:")
 """Start of a text of agents that changes with every request and has no meaning elsewhere."""
 _ERROR_PREFIX: Final = "Error: "
@@ -214,7 +214,7 @@ def _system_role(target: Target) -> str:
 
 
 def _without_billing(turn: Turn) -> Turn:
-    if turn.role not in _SYSTEM_ROLES:
+    if turn.role not in SYSTEM_ROLES:
         return turn
     parts = [p for p in turn.parts if not (isinstance(p, Text) and _BILLING_HEADER.match(p.text))]
     return turn if len(parts) == len(turn.parts) else replace(turn, parts=tuple(parts))
@@ -222,7 +222,7 @@ def _without_billing(turn: Turn) -> Turn:
 
 def _as_reminder(turn: Turn) -> Turn:
     """A system turn within the conversation as a user turn with marked text."""
-    if turn.role not in _SYSTEM_ROLES:
+    if turn.role not in SYSTEM_ROLES:
         return turn
     parts = [
         replace(part, text=f"<system-reminder>\n{part.text}\n</system-reminder>")
@@ -256,7 +256,7 @@ class _MessageRenderer:
     def render(self, role: Role, turns: Sequence[Turn]) -> Iterator[Payload]:
         """The messages of adjacent turns of one role: one message, as other formats split such
         turns; a chat client's own turns stay separate."""
-        if role in _SYSTEM_ROLES:
+        if role in SYSTEM_ROLES:
             yield from self.render_system(turns)
             return
         render = self._render_assistant if role is Role.ASSISTANT else self._render_user
