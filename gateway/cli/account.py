@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -11,19 +10,63 @@ import click
 from gateway.admin.units import format_duration
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused
-from gateway.cli.options import CommandContext, with_context
+from gateway.cli.options import CommandContext, subcommand
 from gateway.cli.output import (
-    Cell,
+    Column,
     format_time,
-    print_fields,
     print_note,
+    print_record,
     print_table,
     shorten,
-    style_state,
 )
 
 AccountState = dict[str, Any]
 """The state of an account with one of its models."""
+
+
+def _label(state: dict[str, Any]) -> str:
+    return f"{state['channel']}/{state['account']}"
+
+
+def _in_flight(state: AccountState) -> str:
+    limit = state["concurrency"]
+    return f"{state['under_way']} of {limit}" if limit else str(state["under_way"])
+
+
+def _tokens(result: dict[str, Any]) -> str | None:
+    counts = (result["input_tokens"], result["output_tokens"])
+    return "{} input, {} output".format(*("?" if count is None else count for count in counts))
+
+
+def _reply(result: dict[str, Any]) -> str:
+    text = " ".join(result["words"].split())
+    return text or f"empty; it ended with {result['stop_reason']}"
+
+
+_STATE_COLUMNS: Final[dict[str, Column]] = {
+    "Account": _label,
+    "Model": "model",
+    "State": "state",
+    "Until": lambda state: format_time(state["until"]),
+    "Reason": "reason",
+    "Succeeded": "succeeded",
+    "Failed": "failed",
+    "In flight": _in_flight,
+    "Last error": lambda state: shorten(state["error"]),
+}
+_TRY_COLUMNS: Final[dict[str, Column]] = {
+    "Account": _label,
+    "Model": "{model} ({upstream_model}, {format})".format_map,
+    "Status": "status",
+    "Duration": lambda result: format_duration(result["total_us"]),
+}
+_SUCCESS_COLUMNS: Final = _TRY_COLUMNS | {"Tokens": _tokens, "Reply": _reply}
+_FAILURE_COLUMNS: Final = _TRY_COLUMNS | {
+    "Failure": lambda result: (
+        "{verdict} ({blame})".format_map(result) if result["verdict"] else None
+    ),
+    "Error": "error",
+}
 
 _ACCOUNT_NAME: Final = click.argument("name")
 
@@ -36,18 +79,15 @@ def account() -> None:
     """
 
 
-@account.command(name="list")
-@with_context
+@subcommand(account)
 def list_(context: CommandContext) -> None:
     """List all accounts, with each model that was requested from them."""
     with connect(context.state_dir, may_serve=False) as client:
         states = client.get("/accounts")["accounts"]
-    context.print(states, _print_states)
+    context.print(states, lambda _: print_table(states, _STATE_COLUMNS))
 
 
-@account.command()
-@_ACCOUNT_NAME
-@with_context
+@subcommand(account, _ACCOUNT_NAME)
 def reset(context: CommandContext, name: str) -> None:
     """Reset an account to healthy; a disabled one stays disabled."""
     states = _change(context, name, "reset")
@@ -55,33 +95,31 @@ def reset(context: CommandContext, name: str) -> None:
     _report(context, states, "is reset, but stays disabled" if disabled else "is healthy")
 
 
-@account.command()
-@_ACCOUNT_NAME
-@with_context
+@subcommand(account, _ACCOUNT_NAME)
 def disable(context: CommandContext, name: str) -> None:
     """Send no more requests to an account until it is enabled or the gateway restarts."""
     states = _change(context, name, "disable")
     _report(context, states, "is disabled; requests in flight continue")
 
 
-@account.command()
-@_ACCOUNT_NAME
-@with_context
+@subcommand(account, _ACCOUNT_NAME)
 def enable(context: CommandContext, name: str) -> None:
     """Use a disabled account again."""
     _report(context, _change(context, name, "enable"), "is enabled")
 
 
-@account.command(name="try")
-@_ACCOUNT_NAME
-@click.option("--model", help="The model to request; default: the first of the channel.")
-@with_context
+@subcommand(
+    account,
+    _ACCOUNT_NAME,
+    click.option("--model", help="The model to request; default: the first of the channel."),
+)
 def try_(context: CommandContext, name: str, model: str | None) -> None:
     """Send one small real request to an account; a success resets it."""
     query = f"?model={quote_path(model)}" if model is not None else ""
     with connect(context.state_dir, may_serve=False) as client:
         result = client.post(f"{_path(client, name)}/try{query}", None)
-    context.print(result, lambda _: print_fields(_result_fields(result)))
+    columns = _SUCCESS_COLUMNS if result["ok"] else _FAILURE_COLUMNS
+    context.print(result, lambda _: print_record(result, columns))
     if not result["ok"]:
         sys.exit(1)
 
@@ -109,54 +147,3 @@ def _path(client: Client, name: str) -> str:
 
 def _report(context: CommandContext, states: list[AccountState], message: str) -> None:
     context.print(states, lambda _: print_note(f"{_label(states[0])} {message}."))
-
-
-def _print_states(states: list[AccountState]) -> None:
-    print_table(
-        (
-            *("Account", "Model", "State", "Until", "Reason"),
-            *("Succeeded", "Failed", "In flight", "Last error"),
-        ),
-        (
-            (
-                _label(state),
-                state["model"],
-                style_state(state["state"]),
-                format_time(state["until"]),
-                state["reason"],
-                state["succeeded"],
-                state["failed"],
-                _in_flight(state),
-                shorten(state["error"]),
-            )
-            for state in states
-        ),
-    )
-
-
-def _label(state: dict[str, Any]) -> str:
-    return f"{state['channel']}/{state['account']}"
-
-
-def _in_flight(state: AccountState) -> str:
-    limit = state["concurrency"]
-    return f"{state['under_way']} of {limit}" if limit else str(state["under_way"])
-
-
-def _result_fields(result: dict[str, Any]) -> Iterator[tuple[str, Cell]]:
-    yield "Account", _label(result)
-    yield "Model", f"{result['model']} ({result['upstream_model']}, {result['format']})"
-    yield "Status", result["status"]
-    yield "Duration", format_duration(result["total_us"])
-    if result["ok"]:
-        tokens = (
-            "?" if count is None else str(count)
-            for count in (result["input_tokens"], result["output_tokens"])
-        )
-        yield "Tokens", "{} input, {} output".format(*tokens)
-        reply = " ".join(result["words"].split())
-        yield "Reply", reply or f"empty; it ended with {result['stop_reason']}"
-    else:
-        failure = f"{result['verdict']} ({result['blame']})" if result["verdict"] else None
-        yield "Failure", failure
-        yield "Error", result["error"]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from gateway.cli.client import connect
-from gateway.cli.options import CommandContext, with_context
-from gateway.cli.output import format_time, print_note, print_table
+from gateway.cli.options import CommandContext, subcommand
+from gateway.cli.output import print_note, print_table
+
+_COLUMNS: Final = {
+    "Signed in": "created_at",
+    "Last seen": "seen_at",
+    "Address": "address",
+    "Browser": "agent",
+}
 
 
 @click.group()
@@ -17,8 +24,7 @@ def admin() -> None:
     """Set the console password; list and end sessions."""
 
 
-@admin.command()
-@with_context
+@subcommand(admin)
 def password(context: CommandContext) -> None:
     """Set the console password: at least 12 characters.
 
@@ -31,9 +37,7 @@ def password(context: CommandContext) -> None:
     context.print(answer, lambda _: print_note(f"The password is set.{ended}"))
 
 
-@admin.command()
-@click.option("--end-all", is_flag=True, help="End all sessions.")
-@with_context
+@subcommand(admin, click.option("--end-all", is_flag=True, help="End all sessions."))
 def sessions(context: CommandContext, end_all: bool) -> None:
     """List the sessions of the console."""
     with connect(context.state_dir) as client:
@@ -57,18 +61,7 @@ def _print_sessions(answer: dict[str, Any]) -> None:
     elif not answer["sessions"]:
         print_note("No sessions.")
     else:
-        print_table(
-            ("Signed in", "Last seen", "Address", "Browser"),
-            (
-                (
-                    format_time(session["created_at"]),
-                    format_time(session["seen_at"]),
-                    session["address"],
-                    session["agent"],
-                )
-                for session in answer["sessions"]
-            ),
-        )
+        print_table(answer["sessions"], _COLUMNS)
 
 
 def _count_sessions(count: int) -> str:

@@ -1,14 +1,16 @@
-"""Limits and spent budgets of keys and groups, for display."""
+"""Limits, budgets and costs of keys and groups, for display."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
-from gateway.admin.units import format_cost, format_count, format_units
+from gateway.admin.units import format_cost, format_count, format_price, format_units
 from gateway.cli.client import Client
 from gateway.cli.option_types import now_us
+from gateway.cli.output import Cell, Column, Record, right_align
 from gateway.config import Money
 
 _COUNTS: Final = {
@@ -20,14 +22,6 @@ _BUDGETS: Final = {
     "budget": "Total budget",
     "budget_day": "Daily budget",
     "budget_month": "Monthly budget",
-}
-_SUMMARY: Final = {
-    "requests_per_minute": "{} RPM",
-    "tokens_per_minute": "{} TPM",
-    "concurrent": "{} concurrent",
-    "budget": "{} units",
-    "budget_day": "{} units per day",
-    "budget_month": "{} units per month",
 }
 
 
@@ -44,26 +38,48 @@ def get_spent(client: Client, **holder: str) -> dict[str, int]:
     }
 
 
-def limit_fields(
-    limits: Mapping[str, int | None], spent: Mapping[str, int], money: Money
-) -> Iterator[tuple[str, str | None]]:
-    """Name and value of each limit."""
-    for name, title in _COUNTS.items():
-        limit = limits[name]
-        yield title, None if limit is None else format_count(limit)
-    for name, title in _BUDGETS.items():
-        limit = limits[name]
-        if limit is None:
-            yield title, None
-        else:
-            yield title, f"{format_cost(limit, money)}, {format_units(spent[name])} spent"
+def limit_columns(money: Money) -> dict[str, Column]:
+    """Of records with `limits` and `spent_micro`."""
+    return {
+        **{title: partial(_count_cell, name) for name, title in _COUNTS.items()},
+        **{title: partial(_budget_cell, name, money) for name, title in _BUDGETS.items()},
+    }
 
 
 def limit_summary(limits: Mapping[str, int | None]) -> str | None:
-    """`600 RPM, 5 000 units per day`; None without limits."""
+    """`RPM 600, Daily budget 5 000`; None without limits."""
+    formats = dict.fromkeys(_COUNTS, format_count) | dict.fromkeys(_BUDGETS, format_units)
     parts = [
-        text.format(format_units(limit) if name in _BUDGETS else format_count(limit))
-        for name, text in _SUMMARY.items()
+        f"{title} {formats[name](limit)}"
+        for name, title in (_COUNTS | _BUDGETS).items()
         if (limit := limits[name]) is not None
     ]
     return ", ".join(parts) or None
+
+
+def units_of(record: Record) -> str:
+    """The cost of a key, a request or a row of usage; ~ marks estimates."""
+    is_estimate = record.get("estimated") or record.get("usage_source") == "estimated"
+    return f"{'~' if is_estimate else ''}{format_units(record['cost_micro'])}"
+
+
+def cost_columns(money: Money) -> dict[str, Column]:
+    """The price only if the configuration has one."""
+    columns: dict[str, Column] = {"Units": lambda record: right_align(units_of(record))}
+    if money.unit_price is not None:
+        columns["Price"] = lambda record: right_align(
+            format_price(record["cost_micro"], money) or ""
+        )
+    return columns
+
+
+def _count_cell(name: str, record: Record) -> Cell:
+    limit = record["limits"][name]
+    return None if limit is None else format_count(limit)
+
+
+def _budget_cell(name: str, money: Money, record: Record) -> Cell:
+    limit = record["limits"][name]
+    if limit is None:
+        return None
+    return f"{format_cost(limit, money)}, {format_units(record['spent_micro'][name])} spent"

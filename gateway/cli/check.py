@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import config_option, json_option
-from gateway.cli.output import print_json, print_table
+from gateway.cli.output import Column, print_json, print_note, print_table
 from gateway.config import Config, find_config, load_config
+
+_COLUMNS: Final[dict[str, Column]] = {
+    "Channel": "name",
+    "Format": "format",
+    "Base address": "base_url",
+    "Accounts": "accounts",
+    "Models": "models",
+}
 
 
 @click.command()
@@ -28,10 +36,16 @@ def check(config: Path | None, schema: bool, as_json: bool) -> None:
     file = find_config(config)
     with report_config_errors(as_json=as_json):
         loaded = load_config(file)
+    summary = _summary(loaded)
     if as_json:
-        print_json({"ok": True, "file": str(file), **_summary(loaded)})
-    else:
-        _print_summary(str(file), loaded)
+        print_json({"ok": True, "file": str(file), **summary})
+        return
+    for warning in loaded.warnings:
+        print_note(f"{file}: warning: {warning}")
+    counts = f"channels: {len(loaded.channels)}, models: {len(loaded.models)}"
+    click.echo(f"{file}: ok ({counts}, state in {loaded.state_dir})")
+    if loaded.channels:
+        print_table(summary["channels"], _COLUMNS)
 
 
 def _summary(config: Config) -> dict[str, Any]:
@@ -51,24 +65,3 @@ def _summary(config: Config) -> dict[str, Any]:
         "channels": channels,
         "warnings": config.warnings,
     }
-
-
-def _print_summary(file: str, config: Config) -> None:
-    for warning in config.warnings:
-        click.echo(f"{file}: warning: {warning}", err=True)
-    counts = f"channels: {len(config.channels)}, models: {len(config.models)}"
-    click.echo(f"{file}: ok ({counts}, state in {config.state_dir})")
-    if config.channels:
-        print_table(
-            ("Channel", "Format", "Base address", "Accounts", "Models"),
-            (
-                (
-                    channel.name,
-                    channel.format,
-                    channel.base_url,
-                    len(channel.accounts),
-                    ", ".join(channel.models),
-                )
-                for channel in config.channels
-            ),
-        )

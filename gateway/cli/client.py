@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -83,22 +84,16 @@ class Client:
         except AdminSocketError as error:
             raise CommandRefused(str(error)) from None
 
-    def get(self, path: str, **query: Any) -> Any:
-        """Parameters that are None are left out."""
+    def request(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """The JSON of the response; parameters that are None are left out."""
         params = {name: str(value) for name, value in query.items() if value is not None}
-        return self._runner.run(self._request("GET", path, params=params))
+        return self._runner.run(self._request(method, path, body, params))
 
-    def post(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._request("POST", path, body))
-
-    def put(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._request("PUT", path, body))
-
-    def patch(self, path: str, body: Any) -> Any:
-        return self._runner.run(self._request("PATCH", path, body))
-
-    def delete(self, path: str) -> Any:
-        return self._runner.run(self._request("DELETE", path))
+    get = partialmethod(request, "GET")
+    post = partialmethod(request, "POST")
+    put = partialmethod(request, "PUT")
+    patch = partialmethod(request, "PATCH")
+    delete = partialmethod(request, "DELETE")
 
     async def open(self) -> None:
         """Waits until the socket is served, by a gateway or by this command."""
@@ -111,11 +106,8 @@ class Client:
     async def close(self) -> None:
         await self._stack.aclose()
 
-    async def _request(
-        self, method: str, path: str, body: Any = None, *, params: dict[str, str] | None = None
-    ) -> Any:
-        """The JSON of the response. Retries after connection errors, except a POST that may have
-        been executed."""
+    async def _request(self, method: str, path: str, body: Any, params: dict[str, str]) -> Any:
+        """Retries after connection errors, except a POST that may have been executed."""
         for _ in range(_TRIES):
             try:
                 return await self._send(method, path, body, params)

@@ -9,10 +9,19 @@ import click
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect
-from gateway.cli.options import CommandContext, with_context
-from gateway.cli.output import format_time, print_note, print_table
+from gateway.cli.options import CommandContext, subcommand
+from gateway.cli.output import Column, format_time, print_note, print_table
 from gateway.store.records import HOUR_US
 
+_COLUMNS: Final[dict[str, Column]] = {
+    "Column": "column",
+    "Key": "token_id",
+    "Hour": lambda row: format_time(row["hour"] * HOUR_US) if row["hour"] is not None else None,
+    "Group": "group_name",
+    "Model": "model",
+    "Stored": "stands",
+    "Recomputed": "counted",
+}
 _CHECK_TIMEOUT: Final = 3600.0  # seconds: it reads every row
 
 
@@ -21,8 +30,7 @@ def db() -> None:
     """Verify the totals in the database."""
 
 
-@db.command()
-@with_context
+@subcommand(db)
 def check(context: CommandContext) -> None:
     """Verify that rows, sums and totals agree; also while the gateway runs.
 
@@ -44,7 +52,7 @@ def _print_report(report: dict[str, Any]) -> None:
         return
     keys, rows, hours = (format_count(report[name]) for name in ("keys", "rows", "hours"))
     if discrepancies := report["discrepancies"]:
-        _print_discrepancies(discrepancies)
+        print_table(discrepancies, _COLUMNS)
         print_note(
             f"Differences: {len(discrepancies)}, in the totals of {keys} keys, {hours} hourly sums"
             f" and {rows} rows. Nothing was changed."
@@ -56,21 +64,3 @@ def _print_report(report: dict[str, Any]) -> None:
     click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){kept}.")
     if report["open"]:
         click.echo(f"Running requests: {format_count(report['open'])}.")
-
-
-def _print_discrepancies(discrepancies: list[dict[str, Any]]) -> None:
-    print_table(
-        ("Column", "Key", "Hour", "Group", "Model", "Stored", "Recomputed"),
-        (
-            (
-                each["column"],
-                each["token_id"],
-                format_time(each["hour"] * HOUR_US) if each["hour"] is not None else None,
-                each["group_name"],
-                each["model"],
-                each["stands"],
-                each["counted"],
-            )
-            for each in discrepancies
-        ),
-    )

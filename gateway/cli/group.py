@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Final
 
 import click
 
-from gateway.cli.budgets import get_spent, limit_fields, limit_summary
+from gateway.cli.budgets import get_spent, limit_columns, limit_summary
 from gateway.cli.client import connect, quote_path
 from gateway.cli.key_options import warn_unknown_models, with_group_options
-from gateway.cli.options import Command, CommandContext, with_context, with_location
-from gateway.cli.output import format_time, print_fields, print_note, print_table
+from gateway.cli.options import Command, CommandContext, Decorator, subcommand
+from gateway.cli.output import Column, Record, print_note, print_record, print_table
 from gateway.store.records import UserAgentMode
 
-GroupRecord = dict[str, Any]
-"""A group as the admin API returns it."""
+
+def _user_agents(group: Record) -> str:
+    agents = group["user_agents"]
+    if agents is None:
+        return "all"
+    observed = " (observed)" if group["user_agent_mode"] == UserAgentMode.OBSERVE else ""
+    return ", ".join(agents) + observed
+
+
+_COLUMNS: Final[dict[str, Column]] = {
+    "Name": "name",
+    "Models": "patterns",
+    "Multiplier": "multiplier",
+    "User agents": _user_agents,
+    "Created": "created_at",
+}
+_LIMITS: Final[dict[str, Column]] = {"Limits": lambda group: limit_summary(group["limits"])}
 
 _GROUP_NAME: Final = click.argument("group_name", metavar="NAME")
 
@@ -29,7 +43,7 @@ def group() -> None:
     """
 
 
-def _with_patterns(*, required: bool) -> Callable[[Command], Command]:
+def _with_patterns(*, required: bool) -> Decorator:
     """Adds `--models PATTERN...`; all arguments after it are patterns too."""
 
     def decorate(command: Command) -> Command:
@@ -53,11 +67,7 @@ def _with_patterns(*, required: bool) -> Callable[[Command], Command]:
     return decorate
 
 
-@group.command()
-@_GROUP_NAME
-@_with_patterns(required=True)
-@with_group_options
-@with_context
+@subcommand(group, _GROUP_NAME, _with_patterns(required=True), with_group_options)
 def add(context: CommandContext, group_name: str, settings: dict[str, Any]) -> None:
     """Create a group: gateway group add NAME --models 'beta-*' family:alpha"""
     with connect(context.state_dir, may_create=True) as client:
@@ -65,11 +75,7 @@ def add(context: CommandContext, group_name: str, settings: dict[str, Any]) -> N
     _report(context, added)
 
 
-@group.command(name="set")
-@_GROUP_NAME
-@_with_patterns(required=False)
-@with_group_options
-@with_context
+@subcommand(group, _GROUP_NAME, _with_patterns(required=False), with_group_options)
 def set_(context: CommandContext, group_name: str, settings: dict[str, Any]) -> None:
     """Change a group, from the next request on.
 
@@ -80,32 +86,27 @@ def set_(context: CommandContext, group_name: str, settings: dict[str, Any]) -> 
     _report(context, changed)
 
 
-@group.command(name="list")
-@with_context
+@subcommand(group)
 def list_(context: CommandContext) -> None:
     """List all groups."""
     with connect(context.state_dir) as client:
         groups = client.get("/groups")["groups"]
-    context.print(groups, _print_groups)
+    context.print(groups, lambda _: print_table(groups, _COLUMNS | _LIMITS))
 
 
-@group.command()
-@_GROUP_NAME
-@with_context
+@subcommand(group, _GROUP_NAME)
 def show(context: CommandContext, group_name: str) -> None:
     """Show all details of a group, including spent budgets.
 
     In JSON `spent_micro` has the spent amounts.
     """
     with connect(context.state_dir) as client:
-        found = client.get(f"/groups/{quote_path(group_name)}")
-        found["spent_micro"] = get_spent(client, group=found["name"])
-    context.print(found, partial(_print_details, context))
+        group = client.get(f"/groups/{quote_path(group_name)}")
+        group["spent_micro"] = get_spent(client, group=group["name"])
+    context.print(group, lambda _: print_record(group, _COLUMNS | limit_columns(context.money())))
 
 
-@group.command()
-@_GROUP_NAME
-@with_location
+@subcommand(group, _GROUP_NAME, json=False)
 def remove(context: CommandContext, group_name: str) -> None:
     """Remove a group without keys; revoked keys count too."""
     with connect(context.state_dir) as client:
@@ -113,55 +114,17 @@ def remove(context: CommandContext, group_name: str) -> None:
     print_note(f"Removed group {group_name}.")
 
 
-def _print_groups(groups: list[GroupRecord]) -> None:
-    print_table(
-        ("Name", "Models", "Multiplier", "Limits", "User agents", "Created"),
-        (
-            (
-                group["name"],
-                " ".join(group["patterns"]),
-                group["multiplier"],
-                limit_summary(group["limits"]),
-                _user_agents(group),
-                format_time(group["created_at"]),
-            )
-            for group in groups
-        ),
-    )
-
-
-def _print_details(context: CommandContext, group: GroupRecord) -> None:
-    print_fields(
-        (
-            ("Name", group["name"]),
-            ("Models", "  ".join(group["patterns"])),
-            ("Multiplier", group["multiplier"]),
-            ("User agents", _user_agents(group)),
-            *limit_fields(group["limits"], group["spent_micro"], context.money()),
-            ("Created", format_time(group["created_at"])),
-        )
-    )
-
-
-def _report(context: CommandContext, group: GroupRecord) -> None:
+def _report(context: CommandContext, group: Record) -> None:
     warn_unknown_models(context, group["patterns"])
     context.print(group, lambda _: print_note(_summary(group)))
 
 
-def _summary(group: GroupRecord) -> str:
-    parts = [f"models {' '.join(group['patterns'])}"]
+def _summary(group: Record) -> str:
+    parts = [f"models {', '.join(group['patterns'])}"]
     if group["multiplier"] != "1":
         parts.append(f"price multiplier {group['multiplier']}x")
     if limits := limit_summary(group["limits"]):
-        parts.append(f"limits {limits}")
+        parts.append(limits)
     if group["user_agents"] is not None:
         parts.append(f"user agents {_user_agents(group)}")
     return f"Group {group['name']}: {'; '.join(parts)}."
-
-
-def _user_agents(group: GroupRecord) -> str:
-    agents = group["user_agents"]
-    if agents is None:
-        return "all"
-    observed = " (observed)" if group["user_agent_mode"] == UserAgentMode.OBSERVE else ""
-    return "  ".join(agents) + observed

@@ -2,33 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 import click
 
-from gateway.admin.units import format_cost, format_count, format_price, format_units
-from gateway.cli.budgets import get_spent, limit_fields
+from gateway.admin.units import format_cost
+from gateway.cli.budgets import cost_columns, get_spent, limit_columns
 from gateway.cli.client import connect, quote_path
 from gateway.cli.errors import CommandRefused
 from gateway.cli.find_key import KeyRecord, effective_state, find_key, old_key_expiry
 from gateway.cli.key_import import import_keys
 from gateway.cli.key_options import warn_unknown_models, with_key_options
 from gateway.cli.option_types import DURATION
-from gateway.cli.options import CommandContext, with_context
+from gateway.cli.options import CommandContext, subcommand
 from gateway.cli.output import (
     Cell,
+    Column,
     format_time,
-    print_fields,
     print_note,
+    print_record,
     print_table,
-    right_align,
     shorten,
     style_state,
 )
 from gateway.config import SOCKET_NAME, Money
 from gateway.store.lock import DEMO_NAME
+
+
+def _old_key(key: KeyRecord) -> str | None:
+    expiry = old_key_expiry(key)
+    return f"{key['old_display']} works until {format_time(expiry)}" if expiry else None
+
+
+def _first_use(key: KeyRecord) -> str | None:
+    if key["first_used_at"] is None:
+        return None
+    address = f" from {key['first_address']}" if key["first_address"] else ""
+    agent = f" by {key['first_agent']}" if key["first_agent"] else ""
+    return f"{format_time(key['first_used_at'])}{address}{agent}"
+
+
+def _state(key: KeyRecord) -> Cell:
+    return style_state(effective_state(key))
+
+
+def _warning(key: KeyRecord) -> Cell:
+    return shorten(f"! {key['changed']}") if key["changed"] else ""
+
+
+_LIST_COLUMNS: Final[dict[str, Column]] = {
+    "Id": "id",
+    "Name": lambda key: shorten(key["name"]),
+    "Group": "group",
+    "Key": "display",
+    "State": _state,
+    "Expires": "expires_at",
+    "Last used": "last_used_at",
+    "Requests": "requests",
+}
+
+
+def _detail_columns(money: Money) -> dict[str, Column]:
+    return {
+        "Id": "id",
+        "Name": "name",
+        "Group": "group",
+        "Key": "display",
+        "Old key": _old_key,
+        "State": _state,
+        "Note": "note",
+        "Created": "created_at",
+        "Revoked": "revoked_at",
+        "Expires": "expires_at",
+        "Health-check key": lambda key: "yes" if key["probe"] else "no",
+        "Models": lambda key: _join(key["models"], "all of its group"),
+        "Addresses": lambda key: _join(key["addresses"], "all"),
+        "User agents": lambda key: _join(key["user_agents"], "all that its group allows"),
+        **limit_columns(money),
+        "First used": _first_use,
+        "Last used": "last_used_at",
+        "Warning": lambda key: (
+            f"{key['changed']}, at {format_time(key['changed_at'])}" if key["changed"] else None
+        ),
+        "Requests": "requests",
+        "Input tokens": "input_tokens",
+        "Output tokens": "output_tokens",
+        "Cost": lambda key: format_cost(key["cost_micro"], money),
+    }
+
+
+def _join(items: list[str] | None, default: str) -> str:
+    return default if items is None else ", ".join(items)
+
 
 _COPY_NOTE: Final = "Copy the key now: it is not shown again."
 
@@ -46,8 +112,7 @@ def key() -> None:
 key.add_command(import_keys)
 
 
-@key.command(name="list")
-@with_context
+@subcommand(key)
 def list_(context: CommandContext) -> None:
     """List all keys, including revoked ones, and their usage.
 
@@ -55,28 +120,28 @@ def list_(context: CommandContext) -> None:
     """
     with connect(context.state_dir) as client:
         keys = client.get("/keys")["keys"]
-    context.print(keys, partial(_print_keys, context))
+    columns = _LIST_COLUMNS | cost_columns(context.money()) | {"": _warning}
+    context.print(keys, lambda _: print_table(keys, columns))
 
 
-@key.command()
-@_REFERENCE
-@with_context
+@subcommand(key, _REFERENCE)
 def show(context: CommandContext, reference: str) -> None:
     """Show all details of a key, including spent budgets.
 
     In JSON `spent_micro` has the spent amounts.
     """
     with connect(context.state_dir) as client:
-        found = find_key(client, reference)
-        found["spent_micro"] = get_spent(client, key=found["id"])
-    context.print(found, lambda _: print_fields(_details(found, context.money())))
+        key = find_key(client, reference)
+        key["spent_micro"] = get_spent(client, key=key["id"])
+    context.print(key, lambda _: print_record(key, _detail_columns(context.money())))
 
 
-@key.command()
-@click.option("--name", required=True, help="A name for people; need not be unique.")
-@click.option("--group", default="default", show_default=True, help="The group of the key.")
-@with_key_options
-@with_context
+@subcommand(
+    key,
+    click.option("--name", required=True, help="A name for people; need not be unique."),
+    click.option("--group", default="default", show_default=True, help="The group of the key."),
+    with_key_options,
+)
 def mint(context: CommandContext, settings: dict[str, Any]) -> None:
     """Create a key. It is the last line of the output and is not shown again."""
     with connect(context.state_dir, may_create=True) as client:
@@ -86,12 +151,13 @@ def mint(context: CommandContext, settings: dict[str, Any]) -> None:
     context.print(created, partial(_print_created, context, is_standalone))
 
 
-@key.command(name="set")
-@_REFERENCE
-@click.option("--name", help="A name for people; need not be unique.")
-@click.option("--group", help="The group of the key.")
-@with_key_options
-@with_context
+@subcommand(
+    key,
+    _REFERENCE,
+    click.option("--name", help="A name for people; need not be unique."),
+    click.option("--group", help="The group of the key."),
+    with_key_options,
+)
 def set_(context: CommandContext, reference: str, settings: dict[str, Any]) -> None:
     """Change a key, from the next request on.
 
@@ -102,17 +168,18 @@ def set_(context: CommandContext, reference: str, settings: dict[str, Any]) -> N
     _report(context, changed, f"changed. Details: `gateway key show {changed['id']}`")
 
 
-@key.command()
-@_REFERENCE
-@click.option(
-    "--overlap",
-    metavar="24h",
-    type=DURATION,
-    default="24h",
-    show_default=True,
-    help="How long the old key still works; 0: revoke it immediately.",
+@subcommand(
+    key,
+    _REFERENCE,
+    click.option(
+        "--overlap",
+        metavar="24h",
+        type=DURATION,
+        default="24h",
+        show_default=True,
+        help="How long the old key still works; 0: revoke it immediately.",
+    ),
 )
-@with_context
 def rotate(context: CommandContext, reference: str, overlap: int) -> None:
     """Replace the secret of a key; its limits, budgets and totals stay.
 
@@ -124,26 +191,20 @@ def rotate(context: CommandContext, reference: str, overlap: int) -> None:
     context.print(rotated, partial(_print_rotated, before))
 
 
-@key.command()
-@_REFERENCE
-@with_context
+@subcommand(key, _REFERENCE)
 def disable(context: CommandContext, reference: str) -> None:
     """Reject a key from the next request on, until it is enabled."""
     disabled = _patch(context, reference, {"state": "disabled"})
     _report(context, disabled, f"disabled. To enable it: `gateway key enable {disabled['id']}`")
 
 
-@key.command()
-@_REFERENCE
-@with_context
+@subcommand(key, _REFERENCE)
 def enable(context: CommandContext, reference: str) -> None:
     """Accept a disabled key again."""
     _report(context, _patch(context, reference, {"state": "active"}), "enabled.")
 
 
-@key.command()
-@_REFERENCE
-@with_context
+@subcommand(key, _REFERENCE)
 def revoke(context: CommandContext, reference: str) -> None:
     """Reject a key permanently, from the next request on."""
     with connect(context.state_dir) as client:
@@ -224,70 +285,3 @@ def _print_rotated(before: KeyRecord, rotated: KeyRecord) -> None:
     _print_hint(rotated)
     print_note(_COPY_NOTE)
     print_key(rotated["key"], rotated["id"])
-
-
-def _print_keys(context: CommandContext, keys: list[KeyRecord]) -> None:
-    money = context.money()
-    price = ["Price"] if money.unit_price is not None else []
-    print_table(
-        (
-            *("Id", "Name", "Group", "Key", "State", "Expires", "Last used", "Requests", "Units"),
-            *price,
-            "",
-        ),
-        (tuple(_cells(key, money)) for key in keys),
-    )
-
-
-def _cells(key: KeyRecord, money: Money) -> Iterator[Cell]:
-    yield key["id"]
-    yield shorten(key["name"])
-    yield key["group"]
-    yield key["display"]
-    yield style_state(effective_state(key))
-    yield format_time(key["expires_at"])
-    yield format_time(key["last_used_at"])
-    yield right_align(key["requests"])
-    yield right_align(format_units(key["cost_micro"]))
-    if (price := format_price(key["cost_micro"], money)) is not None:
-        yield right_align(price)
-    yield shorten(f"! {key['changed']}") if key["changed"] else ""
-
-
-def _details(key: KeyRecord, money: Money) -> Iterator[tuple[str, Cell]]:
-    yield "Id", key["id"]
-    yield "Name", key["name"]
-    yield "Group", key["group"]
-    yield "Key", key["display"]
-    if expiry := old_key_expiry(key):
-        yield "Old key", f"{key['old_display']} works until {format_time(expiry)}"
-    yield "State", style_state(effective_state(key))
-    yield "Note", key["note"]
-    yield "Created", format_time(key["created_at"])
-    yield "Revoked", format_time(key["revoked_at"])
-    yield "Expires", format_time(key["expires_at"])
-    yield "Health-check key", "yes" if key["probe"] else "no"
-    yield "Models", _join(key["models"], "all of its group")
-    yield "Addresses", _join(key["addresses"], "all")
-    yield "User agents", _join(key["user_agents"], "all that its group allows")
-    yield from limit_fields(key["limits"], key["spent_micro"], money)
-    yield "First used", _first_use(key)
-    yield "Last used", format_time(key["last_used_at"])
-    if key["changed"]:
-        yield "!", f"{key['changed']}, at {format_time(key['changed_at'])}"
-    yield "Requests", format_count(key["requests"])
-    yield "Input tokens", format_count(key["input_tokens"])
-    yield "Output tokens", format_count(key["output_tokens"])
-    yield "Cost", format_cost(key["cost_micro"], money)
-
-
-def _join(items: list[str] | None, default: str) -> str:
-    return default if items is None else "  ".join(items)
-
-
-def _first_use(key: KeyRecord) -> str | None:
-    if key["first_used_at"] is None:
-        return None
-    address = f" from {key['first_address']}" if key["first_address"] else ""
-    agent = f" by {key['first_agent']}" if key["first_agent"] else ""
-    return f"{format_time(key['first_used_at'])}{address}{agent}"

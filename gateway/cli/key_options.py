@@ -14,94 +14,16 @@ import click
 from gateway.admin.text_fields import short_name
 from gateway.cli.errors import CommandRefused
 from gateway.cli.option_types import CLEARED, TEXT, field_type
-from gateway.cli.options import Command, CommandContext, add_options
+from gateway.cli.options import Command, CommandContext, Decorator, add_options
 from gateway.cli.output import print_note
 from gateway.core.limits import LIMIT_NAMES
 from gateway.store.records import UserAgentMode
 
-_LIMITS: Final = {
-    "requests_per_minute": ("N", "Requests per minute (RPM)."),
-    "tokens_per_minute": ("N", "Input and output tokens per minute (TPM)."),
-    "concurrent": ("N", "Max concurrent requests."),
-    "budget": ("UNITS", "Total budget in units, such as 5M."),
-    "budget_day": ("UNITS", "Daily budget in units (UTC)."),
-    "budget_month": ("UNITS", "Monthly budget in units (UTC)."),
-}
-_LIMIT_OPTIONS: Final = tuple(
-    click.option(
-        f"--{short_name(name).replace('_', '-')}",
-        name,
-        metavar=metavar,
-        type=field_type(name),
-        help=help,
-    )
-    for name, (metavar, help) in _LIMITS.items()
-)
-_USER_AGENTS: Final = click.option(
-    "--user-agents",
-    metavar="P",
-    type=TEXT,
-    multiple=True,
-    help="Allowed clients: a prefix of the user agent, or re: and a regular expression;"
-    " repeatable, none: all.",
-)
-_KEY_OPTIONS: Final = (
-    click.option(
-        "--probe/--no-probe",
-        default=None,
-        help="Health-check key: models, token counts and health only, at no cost.",
-    ),
-    click.option(
-        "--expires",
-        "expires_at",
-        metavar="30d|DATE|never",
-        type=field_type("expires_at"),
-        help="When it expires: after a duration, or at the start of a day (UTC).",
-    ),
-    click.option("--note", metavar="TEXT", type=TEXT, help="A note for people."),
-    click.option(
-        "--models",
-        metavar="PATTERN",
-        type=TEXT,
-        multiple=True,
-        help="Allowed models; repeatable, none: all of its group.",
-    ),
-    click.option(
-        "--addresses",
-        metavar="CIDR",
-        type=TEXT,
-        multiple=True,
-        help="Allowed client networks; repeatable, none: all.",
-    ),
-    _USER_AGENTS,
-    *_LIMIT_OPTIONS,
-)
-_GROUP_OPTIONS: Final = (
-    click.option("--multiplier", metavar="X", help="Price multiplier, such as 0.5."),
-    *_LIMIT_OPTIONS,
-    _USER_AGENTS,
-    click.option(
-        "--user-agent-mode",
-        type=click.Choice([str(mode) for mode in UserAgentMode]),
-        help="Whether other clients are rejected, or only noted in the request log.",
-    ),
-)
 _FIELDS: Final = (
     *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
     *("patterns", "multiplier", "user_agent_mode"),
     *LIMIT_NAMES,
 )
-
-
-def with_key_options(command: Command) -> Command:
-    """Adds the options for a key; the command gets `settings`, with its own `--name` and
-    `--group`."""
-    return add_options(*_KEY_OPTIONS)(_with_settings(command))
-
-
-def with_group_options(command: Command) -> Command:
-    """Adds the options for a group; the command gets `settings`, with its own `--models`."""
-    return add_options(*_GROUP_OPTIONS)(_with_settings(command))
 
 
 def _with_settings(command: Command) -> Command:
@@ -148,6 +70,61 @@ def _option_name(path: Sequence[str | int]) -> str:
             number = index[0] + 1 if index and isinstance(index[0], int) else 1
             return parameter.opts[0] + (f", value {number}" if number > 1 else "")
     return ".".join(map(str, path))
+
+
+def _option(field: str, metavar: str, help: str, *, multiple: bool = False) -> Decorator:
+    return click.option(
+        f"--{short_name(field).replace('_', '-')}",
+        field,
+        metavar=metavar,
+        type=TEXT if multiple else field_type(field),
+        multiple=multiple,
+        help=f"{help}; repeatable, none: all." if multiple else help,
+    )
+
+
+_LIMITS: Final = (
+    _option("requests_per_minute", "N", "Requests per minute (RPM)."),
+    _option("tokens_per_minute", "N", "Input and output tokens per minute (TPM)."),
+    _option("concurrent", "N", "Max concurrent requests."),
+    _option("budget", "UNITS", "Total budget in units, such as 5M."),
+    _option("budget_day", "UNITS", "Daily budget in units (UTC)."),
+    _option("budget_month", "UNITS", "Monthly budget in units (UTC)."),
+)
+_USER_AGENTS: Final = _option(
+    "user_agents",
+    "P",
+    "Allowed clients: a prefix of the user agent, or re: and a regular expression",
+    multiple=True,
+)
+with_key_options: Final = add_options(
+    click.option(
+        "--probe/--no-probe",
+        default=None,
+        help="Health-check key: models, token counts and health only, at no cost.",
+    ),
+    _option("expires_at", "30d|DATE|never", "Expiry: a duration, or the start of a day (UTC)."),
+    _option("note", "TEXT", "A note for people."),
+    _option("models", "PATTERN", "Allowed models of its group", multiple=True),
+    _option("addresses", "CIDR", "Allowed client networks", multiple=True),
+    _USER_AGENTS,
+    *_LIMITS,
+    _with_settings,
+)
+"""Options of a key; the command gets `settings`, with its own `--name` and `--group`."""
+
+with_group_options: Final = add_options(
+    click.option("--multiplier", metavar="X", help="Price multiplier, such as 0.5."),
+    *_LIMITS,
+    _USER_AGENTS,
+    click.option(
+        "--user-agent-mode",
+        type=click.Choice([str(mode) for mode in UserAgentMode]),
+        help="Whether other clients are rejected, or only noted in the request log.",
+    ),
+    _with_settings,
+)
+"""Options of a group; the command gets `settings`, with its own `--models`."""
 
 
 def warn_unknown_models(context: CommandContext, patterns: Iterable[str] | None) -> None:

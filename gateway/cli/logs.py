@@ -16,28 +16,27 @@ import click
 from gateway.admin.export import ExportFormat, export_header, export_rows
 from gateway.admin.request_summary import headline, sections
 from gateway.admin.units import format_duration, format_units
+from gateway.cli.budgets import units_of
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import GatewayUnreachable
 from gateway.cli.find_key import find_key, key_names
 from gateway.cli.option_types import PAST_TIME
-from gateway.cli.options import Command, CommandContext, add_options, with_context
+from gateway.cli.options import Command, CommandContext, add_options, subcommand
 from gateway.cli.output import (
-    Cell,
+    Column,
+    Record,
+    cell_of,
     format_time,
-    print_fields,
     print_json,
     print_note,
+    print_record,
     print_row,
     print_table,
     print_tree,
     right_align,
     shorten,
-    style_state,
 )
 from gateway.store.records import ExchangeState
-
-Row = dict[str, Any]
-"""A row of the request log, or an attempt, as the admin API returns it."""
 
 LogQuery = Callable[[Client], dict[str, Any]]
 """The parameters of `/requests`; those that are None do not filter."""
@@ -112,25 +111,23 @@ def logs() -> None:
     """Read the request log: one row for each request with a valid key."""
 
 
-@logs.command(name="list")
-@_with_filters
-@_LIMIT
-@click.option("--before", metavar="ID", help="Only older requests: the next page.")
-@with_context
+@subcommand(
+    logs,
+    _with_filters,
+    _LIMIT,
+    click.option("--before", metavar="ID", help="Only older requests: the next page."),
+)
 def list_(context: CommandContext, query: LogQuery, limit: int, before: str | None) -> None:
     """List requests, newest first."""
     with connect(context.state_dir) as client:
         rows = _get_rows(client, limit=limit, before=before, **query(client))
         names = key_names(client)
-    context.print(rows, lambda _: _print_rows(rows, names))
+    context.print(rows, lambda _: print_table(rows, _columns(names)))
     if len(rows) == limit and not context.as_json:
         print_note(f"Older requests: --before {rows[-1]['id']}")
 
 
-@logs.command()
-@_with_filters
-@click.option("--csv", "as_csv", is_flag=True, help="Write CSV.")
-@with_context
+@subcommand(logs, _with_filters, click.option("--csv", "as_csv", is_flag=True, help="Write CSV."))
 def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
     """Write all columns of all matching requests, newest first, as JSON lines or CSV.
 
@@ -149,9 +146,7 @@ def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
             before = rows[-1]["id"]
 
 
-@logs.command()
-@click.argument("request_id", metavar="ID")
-@with_context
+@subcommand(logs, click.argument("request_id", metavar="ID"))
 def show(context: CommandContext, request_id: str) -> None:
     """Explain a request: every attempt with its upstream error, and all columns.
 
@@ -166,16 +161,20 @@ def show(context: CommandContext, request_id: str) -> None:
     if context.as_json:
         print_json(row | {"tried": attempts})
         return
-    title = headline(row, _key_name(row, names), format_time(row["started_at"]) or "")
+    title = headline(
+        row, names.get(row["token_id"], row["token_id"]), format_time(row["started_at"]) or ""
+    )
     print_tree(title, sections(row, attempts, context.money()))
     click.echo()
-    print_fields((name, _field_cell(name, value)) for name, value in row.items())
+    details = {name: _annotate(name, value) for name, value in row.items()}
+    print_record(details, {name: name for name in row})
 
 
-@logs.command()
-@_LIMIT
-@click.option("--follow", "-f", is_flag=True, help="Print further requests as they end.")
-@with_context
+@subcommand(
+    logs,
+    _LIMIT,
+    click.option("--follow", "-f", is_flag=True, help="Print further requests as they end."),
+)
 def tail(context: CommandContext, limit: int, follow: bool) -> None:
     """Print the newest requests, newest last; in JSON one per line."""
     with connect(context.state_dir) as client:
@@ -195,14 +194,14 @@ class LogFollower:
     and running requests are listed by their state.
     """
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Record]) -> None:
         """`rows` are the newest rows, which were already printed, newest first."""
         rows = list(rows)
         self._starts = deque([rows[0]["id"] if rows else _FIRST_ID], maxlen=_POLL_OVERLAP)
         self._running = {row["id"] for row in rows if row["state"] == "running"}
         self._reported = {row["id"] for row in rows} - self._running
 
-    def poll(self, client: Client) -> list[Row]:
+    def poll(self, client: Client) -> list[Record]:
         new = _rows_after(client, self._starts[0])
         started = self._running | {row["id"] for row in new if row["state"] == "running"}
         running = {row["id"] for row in _get_rows(client, limit=_PAGE_SIZE, state="running")}
@@ -222,13 +221,13 @@ class LogFollower:
         return sorted(ended.values(), key=lambda row: row["started_at"] + (row["total_us"] or 0))
 
 
-def _get_rows(client: Client, **query: Any) -> list[Row]:
-    rows: list[Row] = client.get("/requests", **query)["requests"]
+def _get_rows(client: Client, **query: Any) -> list[Record]:
+    rows: list[Record] = client.get("/requests", **query)["requests"]
     return rows
 
 
-def _rows_after(client: Client, request_id: str) -> list[Row]:
-    rows: list[Row] = []
+def _rows_after(client: Client, request_id: str) -> list[Record]:
+    rows: list[Record] = []
     while page := _get_rows(client, limit=_PAGE_SIZE, after=request_id):
         rows += page
         request_id = page[0]["id"]
@@ -253,71 +252,44 @@ def _follow(state_dir: Path, follower: LogFollower, as_json: bool) -> None:
         _print_lines(rows, names, as_json)
 
 
-def _print_rows(rows: Iterable[Row], names: dict[str, str]) -> None:
-    print_table(
-        (
-            *("Id", "Started", "Key", "Model", "Channel", "Attempts", "State", "Status"),
-            *("Input", "Cached", "Output", "Units", "Duration"),
-        ),
-        (
-            (
-                row["id"],
-                format_time(row["started_at"]),
-                _key_name(row, names),
-                shorten(row["model"]),
-                row["channel"],
-                row["attempts"] if row["attempts"] > 1 else "",
-                style_state(row["state"]),
-                row["status"],
-                row["input_tokens"],
-                row["cache_read_tokens"],
-                row["output_tokens"],
-                right_align(_format_cost(row)),
-                format_duration(row["total_us"]),
-            )
-            for row in rows
-        ),
-    )
+def _columns(names: dict[str, str]) -> dict[str, Column]:
+    return {
+        "Id": "id",
+        "Started": "started_at",
+        "Key": lambda row: names.get(row["token_id"], row["token_id"]),
+        "Model": lambda row: shorten(row["model"]),
+        "Channel": "channel",
+        "Attempts": lambda row: row["attempts"] if row["attempts"] > 1 else "",
+        "State": "state",
+        "Status": "status",
+        "Input": "input_tokens",
+        "Cached": "cache_read_tokens",
+        "Output": "output_tokens",
+        "Units": lambda row: right_align(units_of(row)),
+        "Duration": lambda row: format_duration(row["total_us"]),
+    }
 
 
-def _print_lines(rows: Iterable[Row], names: dict[str, str], as_json: bool) -> None:
+def _print_lines(rows: Iterable[Record], names: dict[str, str], as_json: bool) -> None:
+    columns = _columns(names)
     for row in rows:
         if as_json:
             print_json(row, indent=False)
             continue
         print_row(
-            format_time(row["started_at"]),
-            row["id"],
-            style_state(row["state"]),
-            row["status"],
-            _key_name(row, names),
-            shorten(row["model"]),
-            row["channel"],
+            *(cell_of(row, columns[name]) for name in ("Started", "Id", "State", "Status")),
+            *(cell_of(row, columns[name]) for name in ("Key", "Model", "Channel")),
             f"{row['input_tokens']}+{row['output_tokens']}",
-            f"{_format_cost(row)} units",
+            f"{units_of(row)} units",
             format_duration(row["total_us"]),
             row["error_code"],
         )
 
 
-def _format_cost(row: Row) -> str:
-    """In units, with ~ for an estimate."""
-    return f"{'~' if row['usage_source'] == 'estimated' else ''}{format_units(row['cost_micro'])}"
-
-
-def _key_name(row: Row, names: dict[str, str]) -> str:
-    return names.get(row["token_id"], str(row["token_id"]))
-
-
-def _field_cell(name: str, value: Any) -> Cell:
-    if name == "state":
-        return style_state(value)
-    if value is None or isinstance(value, str):
-        return value
-    if name.endswith("_at"):
-        return format_time(value)
-    if name.endswith("_us"):
+def _annotate(name: str, value: Any) -> Any:
+    """Durations and costs as stored, and formatted."""
+    if name.endswith("_us") and value is not None:
         return f"{value} ({format_duration(value)})"
-    if name.endswith("_micro"):
+    if name.endswith("_micro") and value is not None:
         return f"{value} ({format_units(value)} units)"
-    return str(value)
+    return str(value) if isinstance(value, int) and not name.endswith("_at") else value

@@ -16,6 +16,7 @@ from gateway.config import Config, ConfigError, Money, find_config, find_state_d
 from gateway.routing.catalog import Catalog
 
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 Value = TypeVar("Value")
 
 
@@ -59,13 +60,19 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-def with_context(command: Command) -> Command:
+def subcommand(group: click.Group, *options: Decorator, json: bool = True) -> Decorator:
+    """Adds a function to the group as a command of the same name, without a trailing `_`. It gets
+    the `options` and `context`."""
+
+    def decorate(function: Command) -> Command:
+        command = add_options(*options)(with_context(function, json=json))
+        return group.command(function.__name__.rstrip("_"))(command)
+
+    return decorate
+
+
+def with_context(command: Command, *, json: bool = True) -> Command:
     """Adds `--json`, `--config` and `--state-dir`; the command gets `context`."""
-    return json_option(with_location(command))
-
-
-def with_location(command: Command) -> Command:
-    """Adds `--config` and `--state-dir`; the command gets `context`."""
 
     @config_option
     @click.option(
@@ -82,10 +89,10 @@ def with_location(command: Command) -> Command:
             context = CommandContext(find_state_dir(state_dir, file), file, as_json)
         command(context=context, **arguments)
 
-    return run
+    return json_option(run) if json else run
 
 
-def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def add_options(*options: Decorator) -> Decorator:
     """Adds several options, in this order."""
 
     def decorate(command: Command) -> Command:

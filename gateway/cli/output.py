@@ -6,7 +6,7 @@ escaped, so that they cannot control the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -47,6 +47,9 @@ _STATE_COLOURS: Final = {
 """States of keys, requests and accounts."""
 
 Cell = str | int | Text | None
+Record = dict[str, Any]
+Column = str | Callable[[Record], Cell]
+"""The name of a field, or a function of the record."""
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
@@ -54,26 +57,40 @@ def print_json(value: Any, *, indent: bool = True) -> None:
 
 
 def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[Cell]], footer: Sequence[Cell] | None = None
+    records: Iterable[Record],
+    columns: Mapping[str, Column],
+    footer: Sequence[Cell] | None = None,
 ) -> None:
-    """A table with an optional `footer` of totals. Columns of numbers are aligned to the right."""
-    table = Table(*titles, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        for column, cell in zip(table.columns, row, strict=True):
-            if isinstance(cell, int) or (isinstance(cell, Text) and cell.justify == "right"):
-                column.justify = "right"
-        table.add_row(*map(_to_text, row))
+    """A table with an optional `footer` of totals."""
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for record in records:
+        cells = [_to_text(cell_of(record, column)) for column in columns.values()]
+        for table_column, cell in zip(table.columns, cells, strict=True):
+            table_column.justify = cell.justify or table_column.justify
+        table.add_row(*cells)
     if footer is not None:
         table.add_row(*map(_to_text, footer), style="bold")
     _console().print(table)
 
 
-def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
-    """A name and a value per line; unlike in a table, a long value does not widen other lines."""
-    fields = tuple(fields)
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
-        print_row(Text(name.ljust(width), "bold"), value)
+def print_record(record: Record, columns: Mapping[str, Column]) -> None:
+    """A line per column; unlike in a table, a long value does not widen other lines."""
+    width = max(map(len, columns))
+    for name, column in columns.items():
+        print_row(Text(name.ljust(width), "bold"), cell_of(record, column))
+
+
+def cell_of(record: Record, column: Column) -> Cell:
+    """States get their colours, fields `…_at` are times, lists are joined."""
+    if not isinstance(column, str):
+        return column(record)
+    value = record[column]
+    if column == "state":
+        return style_state(value)
+    if column.endswith("_at"):
+        return format_time(value)
+    cell: Cell = ", ".join(value) if isinstance(value, list) else value
+    return cell
 
 
 def print_tree(root: str, branches: Iterable[tuple[str, Sequence[str]]]) -> None:
@@ -96,9 +113,8 @@ def print_note(text: str) -> None:
     click.echo("\n".join(escape_unprintable(line) for line in text.split("\n")), err=True)
 
 
-def right_align(text: str | int) -> Text:
-    """A cell of a column of numbers; an int gets separators."""
-    return Text(format_count(text) if isinstance(text, int) else text, justify="right")
+def right_align(text: str) -> Text:
+    return Text(text, justify="right")
 
 
 def shorten(text: str | None) -> str | None:
@@ -118,10 +134,12 @@ def format_time(microseconds: int | None) -> str | None:
     return f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def _to_text(value: Cell) -> Text:
-    if isinstance(value, Text):
-        return value
-    return Text("-" if value is None else escape_unprintable(str(value)))
+def _to_text(cell: Cell) -> Text:
+    if isinstance(cell, Text):
+        return cell
+    if isinstance(cell, int):
+        return right_align(format_count(cell))
+    return Text("-" if cell is None else escape_unprintable(cell))
 
 
 def _console() -> Console:

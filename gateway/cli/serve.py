@@ -27,43 +27,39 @@ from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 
-_CALLS: Final = (
-    (
-        "chat-completions",
-        "/v1/chat/completions",
-        ("-H 'authorization: Bearer {key}'",),
-        '{{"model": "beta-5.4", "stream": true, '
-        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
-    ),
-    (
-        "messages",
-        "/v1/messages",
-        ("-H 'x-api-key: {key}'", "-H 'vendor-version: 2023-06-01'"),
-        '{{"model": "alpha-sonnet-4-6", "max_tokens": 200, "stream": true, '
-        '"messages": [{{"role": "user", "content": "Hello!"}}]}}',
-    ),
-    (
-        "responses",
-        "/v1/responses",
-        ("-H 'authorization: Bearer {key}'",),
-        '{{"model": "beta-5.4", "stream": true, "input": "Hello!"}}',
-    ),
-)
+_DEMO_HELP: Final = """\
+A gateway with a simulated model is serving on {address}
 
+# chat-completions
+curl -N {address}/v1/chat/completions \\
+  -H 'content-type: application/json' \\
+  -H 'authorization: Bearer {key}' \\
+  -d '{{"model": "beta-5.4", "stream": true,
+       "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
-def print_demo_help(address: str, key: str, password: str, state_dir: Path) -> None:
-    """Prints three commands to paste, the settings of clients, the key and the password."""
-    click.echo(f"A gateway with a simulated model is serving on {address}\n")
-    for name, path, headers, body in _CALLS:
-        lines = [f"curl -N {address}{path}", "-H 'content-type: application/json'", *headers]
-        command = " \\\n  ".join([*lines, f"-d '{body}'"]).format(key=key)
-        click.echo(f"# {name}\n{command}\n")
-    click.echo(f"base address for chat and responses clients: {address}/v1")
-    click.echo(f"base address for messages clients:           {address}")
-    click.echo(f"key: {key}\n")
-    click.echo(f"console: {address}/console  password for this run: {password}\n")
-    click.echo(f"Request log: {_executable()} logs list --state-dir {state_dir}")
-    click.echo("Ctrl-C stops it.")
+# messages
+curl -N {address}/v1/messages \\
+  -H 'content-type: application/json' \\
+  -H 'x-api-key: {key}' \\
+  -H 'vendor-version: 2023-06-01' \\
+  -d '{{"model": "alpha-sonnet-4-6", "max_tokens": 200, "stream": true,
+       "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+
+# responses
+curl -N {address}/v1/responses \\
+  -H 'content-type: application/json' \\
+  -H 'authorization: Bearer {key}' \\
+  -d '{{"model": "beta-5.4", "stream": true, "input": "Hello!"}}'
+
+base address for chat and responses clients: {address}/v1
+base address for messages clients:           {address}
+key: {key}
+
+console: {address}/console  password for this run: {password}
+
+Request log: {executable} logs list --state-dir {state_dir}
+Ctrl-C stops it.
+"""
 
 
 def _executable() -> str:
@@ -155,7 +151,16 @@ async def _demo(state_dir: Path, options: Mapping[str, object]) -> None:
             _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
             await daemon.console.sessions.set_password(password)
-            print_demo_help(daemon.address, key, password, state_dir)
+            click.echo(
+                _DEMO_HELP.format(
+                    address=daemon.address,
+                    key=key,
+                    password=password,
+                    state_dir=state_dir,
+                    executable=_executable(),
+                ),
+                nl=False,
+            )
             await _wait_for_signal(daemon)
 
 

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import click
 
-from gateway.admin.units import format_price, format_units
+from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.find_key import find_key, key_names
 from gateway.cli.option_types import PAST_TIME, now_us
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import (
-    Cell,
+    Column,
+    Record,
+    cell_of,
     format_time,
     print_json,
     print_note,
     print_table,
-    right_align,
     shorten,
 )
 from gateway.config import Money
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.records import HOUR_US, USAGE_COUNTS
 
-UsageRow = dict[str, Any]
-"""A row of usage as the admin API returns it."""
-
 DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
 
-_COLUMNS: Final = {
-    "requests": "Requests",
-    "errors": "Errors",
-    "input_tokens": "Input",
-    "cache_read_tokens": "Cached",
-    "output_tokens": "Output",
+_COUNT_COLUMNS: Final[dict[str, Column]] = {
+    "Requests": "requests",
+    "Errors": "errors",
+    "Input": "input_tokens",
+    "Cached": "cache_read_tokens",
+    "Output": "output_tokens",
 }
 _BAR_WIDTH: Final = 20  # characters
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
@@ -107,7 +105,7 @@ def usage(
         print_note(f"Since {format_time(since)}{end}.")
 
 
-def _total(rows: Sequence[UsageRow]) -> UsageRow:
+def _total(rows: Sequence[Record]) -> Record:
     return {name: sum(row[name] for row in rows) for name in USAGE_COUNTS}
 
 
@@ -122,38 +120,25 @@ def _start_of_hour(time: int) -> int:
 
 
 def _print_table(
-    rows: Sequence[UsageRow], by: Sequence[str], names: dict[str, str], money: Money
+    rows: Sequence[Record], by: Sequence[str], names: dict[str, str], money: Money
 ) -> None:
     total = _total(rows)
-    price = ("Price",) if money.unit_price is not None else ()
-    print_table(
-        (*map(str.capitalize, by), *_COLUMNS.values(), "Units", *price, "Share"),
-        (
-            (
-                *(_dimension_cell(name, row[name], names) for name in by),
-                *_count_cells(row, money),
-                _share_bar(row["cost_micro"], total["cost_micro"]),
-            )
-            for row in rows
-        ),
-        footer=("Total", *("" for _ in by[1:]), *_count_cells(total, money), ""),
-    )
+    dimensions = {name.capitalize(): _dimension_column(name, names) for name in by}
+    counts = _COUNT_COLUMNS | cost_columns(money)
+    share: dict[str, Column] = {
+        "Share": lambda row: _share_bar(row["cost_micro"], total["cost_micro"])
+    }
+    count_cells = (cell_of(total, column) for column in counts.values())
+    footer = ("Total", *("" for _ in by[1:]), *count_cells, "")
+    print_table(rows, dimensions | counts | share, footer)
 
 
-def _count_cells(row: UsageRow, money: Money) -> Iterator[Cell]:
-    for name in _COLUMNS:
-        yield right_align(row[name])
-    yield right_align(f"{'~' if row['estimated'] else ''}{format_units(row['cost_micro'])}")
-    if (price := format_price(row["cost_micro"], money)) is not None:
-        yield right_align(price)
-
-
-def _dimension_cell(dimension: str, value: Any, names: dict[str, str]) -> str | None:
-    if dimension == "key":
-        return shorten(f"{names[value]} ({value})") if value in names else str(value)
-    if dimension == "hour":
-        return format_time(value * HOUR_US)
-    return value or None
+def _dimension_column(name: str, names: dict[str, str]) -> Column:
+    if name == "key":
+        return lambda row: shorten(f"{names.get(row['key'])} ({row['key']})")
+    if name == "hour":
+        return lambda row: format_time(row["hour"] * HOUR_US)
+    return lambda row: row[name] or None
 
 
 def _share_bar(part: int, total: int) -> str:
@@ -165,7 +150,7 @@ def _share_bar(part: int, total: int) -> str:
     return f"{bar.ljust(_BAR_WIDTH)} {part * 100 / total:3.0f} %"
 
 
-def _print_csv(rows: Sequence[UsageRow], by: Sequence[str], names: dict[str, str]) -> None:
+def _print_csv(rows: Sequence[Record], by: Sequence[str], names: dict[str, str]) -> None:
     """Keys have an additional column `name`. Costs are in units, times in UTC."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     columns = [column for name in by for column in (("key", "name") if name == "key" else (name,))]

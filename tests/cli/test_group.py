@@ -43,29 +43,21 @@ def test_the_table_for_people(shell: CommandRunner) -> None:
     limits = ("--rpm", "5", "--budget-day", "1.5k", "--multiplier", "0.50")
     shell("group", "set", "team", *limits, "--user-agents", "codex", "--user-agent-mode", "observe")
     lines = shell("group", "list").stdout.splitlines()
-    assert [cells(line)[:5] for line in lines] == [
-        ["Name", "Models", "Multiplier", "Limits", "User agents"],
-        ["default", "*", "1", "-", "all"],
-        [
-            "team",
-            "beta-* family:alpha",
-            "0.5",
-            "5 RPM, 1\u202f500 units per day",
-            "codex (observed)",
-        ],
-    ]
+    (titles, default, team) = [cells(line) for line in lines]
+    assert titles == ["Name", "Models", "Multiplier", "User agents", "Created", "Limits"]
+    assert (default[:4], default[-1]) == (["default", "*", "1", "all"], "-")
+    assert team[:4] == ["team", "beta-*, family:alpha", "0.5", "codex (observed)"]
+    assert team[-1] == "RPM 5, Daily budget 1\u202f500"
 
 
 def test_a_change_tells_whom_the_group_lets_in(shell: CommandRunner) -> None:
     agents = ("--user-agents", "codex", "--user-agents", "re:my tool")
     told = shell("group", "add", "team", "--models", "*", *agents).stderr
-    assert told == "Group team: models *; user agents codex  re:my tool.\n"
+    assert told == "Group team: models *; user agents codex, re:my tool.\n"
     told = shell("group", "set", "team", "--user-agent-mode", "observe", "--rpm", "5").stderr
-    assert told == (
-        "Group team: models *; limits 5 RPM; user agents codex  re:my tool (observed).\n"
-    )
+    assert told == ("Group team: models *; RPM 5; user agents codex, re:my tool (observed).\n")
     told = shell("group", "set", "team", "--user-agents", "none").stderr
-    assert told == "Group team: models *; limits 5 RPM.\n"
+    assert told == "Group team: models *; RPM 5.\n"
 
 
 def test_one_group_in_full(shell: CommandRunner) -> None:

@@ -75,7 +75,9 @@ def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminG
     assert r"! 192.0.2.7 by curl/8\u202e came" in line
     told = fields(shell("key", "show", "alice").stdout)
     assert told["First used"].endswith(r"from 10.0.0.1 by codex/1\x1b[31m")
-    assert told["!"].startswith(r"192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1, at ")
+    assert told["Warning"].startswith(
+        r"192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1, at "
+    )
 
 
 def test_a_key_whose_time_is_over_is_expired(shell: CommandRunner, gateway: AdminGateway) -> None:
