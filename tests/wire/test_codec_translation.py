@@ -102,7 +102,7 @@ def test_every_format_crosses_to_every_other(format: Format, path: Path, to: For
     events = with_usage(decode(CODECS[format].decoder(), raw))
     expected, lost = stream(events, to)
     frames = [frame.raw for frame in frames_of([raw])]
-    for pieces in ([raw], frames, [raw[at : at + 1] for at in range(len(raw))]):
+    for pieces in ([raw], frames):
         crossed, translator = _cross(format, to, pieces)
         assert crossed == expected
         assert translator.dropped == lost
@@ -118,6 +118,16 @@ def test_every_format_crosses_to_every_other(format: Format, path: Path, to: For
         assert expected == own.read_bytes(), "the upstream's own pockets show"
 
 
+@pytest.mark.exhaustive
+@each_client
+@each_stream
+def test_bytes_one_by_one_cross_like_frames(format: Format, path: Path, to: Format) -> None:
+    raw = path.read_bytes()
+    crossed, _ = _cross(format, to, [raw[at : at + 1] for at in range(len(raw))])
+    assert crossed == _cross(format, to, [raw])[0]
+
+
+@pytest.mark.exhaustive
 @each_client
 @each_stream
 def test_a_cut_is_never_a_success(format: Format, path: Path, to: Format) -> None:
