@@ -29,8 +29,8 @@ def messages_channel(
 ) -> dict[str, Any]:
     """A messages channel whose accounts are called like their keys."""
     named = [{"name": account, "key": account} for account in accounts]
-    spoken = Format.MESSAGES
-    return channel(spoken, "", base_url=upstream.base_url(spoken, plan), accounts=named) | fields
+    format = Format.MESSAGES
+    return channel(format, "", base_url=upstream.base_url(format, plan), accounts=named) | fields
 
 
 @dataclass(frozen=True, slots=True)

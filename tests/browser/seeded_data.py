@@ -116,10 +116,10 @@ def _config(state_dir: Path, tired: str, simulated: str) -> Config:
 
 
 def _channel(
-    name: str, spoken: str, address: str, models: list[str], *accounts: str, **more: Any
+    name: str, format: str, address: str, models: list[str], *accounts: str, **more: Any
 ) -> dict[str, Any]:
     named = [{"name": each, "key": f"upstream-secret-of-{each}"} for each in accounts]
-    return {"name": name, "format": spoken, "base_url": address, "models": models} | {
+    return {"name": name, "format": format, "base_url": address, "models": models} | {
         "accounts": named,
         **more,
     }
@@ -172,7 +172,7 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
         if token.group != "batch"
         else ("beta-5.4-mini")
     )
-    spoken, channel, account = _MODELS[model]
+    format, channel, account = _MODELS[model]
     id_ = f"req_{at:014x}{dice.getrandbits(40):010x}"
     where = {"channel": channel, "account": account, "upstream_model": model}
     prompt_tokens = dice.randrange(900, 24_000)
@@ -181,8 +181,8 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
     opened = intent(0, token.id, id=id_, started_at=at, model=model, catalog_model=model, **where)
     opened = opened._replace(
         group_name=token.group,
-        format=spoken,
-        endpoint="/v1/messages" if spoken == "messages" else "/v1/chat/completions",
+        format=format,
+        endpoint="/v1/messages" if format == "messages" else "/v1/chat/completions",
         user_agent=dice.choice(_AGENTS),
     )
     if dice.random() < 0.05:
@@ -198,10 +198,10 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
         first_event_us=waited,
         total_us=took,
         cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO_PER_UNIT // 2,
-        upstream_format=spoken,
+        upstream_format=format,
         attempts=1,
     )
-    tried = attempt(format=spoken, first_event_us=waited, total_us=took, **where)
+    tried = attempt(format=format, first_event_us=waited, total_us=took, **where)
     return Entry(ended, (tried,))
 
 
@@ -242,13 +242,13 @@ async def _go_on(gateway: RunningGateway) -> tuple[str, str, str]:
     """Really asks: what goes well, what a second channel rescues, what nobody can answer."""
     turns = [{"role": "user", "content": _QUESTION}]
     ids = []
-    for spoken, model, asked in (
+    for format, model, asked in (
         (Format.CHAT, "beta-5.4", {"messages": turns}),
         (Format.MESSAGES, "alpha-sonnet-4-6", {"messages": turns}),
         (Format.RESPONSES, "beta-5.5", {"input": _QUESTION}),
     ):
-        body = request_body(spoken, model=model, stream=True, **asked)
-        answer = await gateway.post(spoken, body, headers={"user-agent": _AGENTS[1]})
+        body = request_body(format, model=model, stream=True, **asked)
+        answer = await gateway.post(format, body, headers={"user-agent": _AGENTS[1]})
         ids.append(answer.headers["x-request-id"])
     # A client that was given a wrong base address.
     await gateway.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})

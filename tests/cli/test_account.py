@@ -23,13 +23,13 @@ def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
     main, spare = {"name": "main", "key": FIRST}, {"name": "spare", "key": SECOND, "concurrency": 3}
     return [
         {
-            "name": f"{spoken}-up",
-            "format": spoken.value,
-            "base_url": upstream.base_url(spoken),
+            "name": f"{format}-up",
+            "format": format.value,
+            "base_url": upstream.base_url(format),
             "models": models,
-            "accounts": [main, spare] if spoken is Format.CHAT else [main],
+            "accounts": [main, spare] if format is Format.CHAT else [main],
         }
-        for spoken in Format
+        for format in Format
     ]
 
 
@@ -122,14 +122,14 @@ def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: Gate
     assert row["state"] == "healthy"
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 def test_a_try_asks_the_account_in_its_own_format(
-    shell: CommandRunner, gateway: GatewayProcess, spoken: Format
+    shell: CommandRunner, gateway: GatewayProcess, format: Format
 ) -> None:
-    tried = shell.json("account", "try", f"{spoken}-up/main")
+    tried = shell.json("account", "try", f"{format}-up/main")
     assert (tried["ok"], tried["status"], tried["words"]) == (True, 200, "Hello, world!")
     assert tried["model"] == ALPHA
-    assert (tried["upstream_model"], tried["format"]) == (UPSTREAM_MODEL, spoken.value)
+    assert (tried["upstream_model"], tried["format"]) == (UPSTREAM_MODEL, format.value)
     (call,) = gateway.upstream.calls
     assert call.key == FIRST
     assert call.model == UPSTREAM_MODEL

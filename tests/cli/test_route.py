@@ -44,13 +44,13 @@ def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
     accounts = [{"name": f"a{number}", "key": f"secret-key-{number}"} for number in range(4)]
     return [
         {
-            "name": f"{spoken}-up",
-            "format": spoken.value,
-            "base_url": upstream.base_url(spoken),
+            "name": f"{format}-up",
+            "format": format.value,
+            "base_url": upstream.base_url(format),
             "models": {BETA: UPSTREAM_MODEL},
-            "accounts": accounts if spoken is Format.CHAT else accounts[:1],
+            "accounts": accounts if format is Format.CHAT else accounts[:1],
         }
-        for spoken in (Format.CHAT, Format.MESSAGES)
+        for format in (Format.CHAT, Format.MESSAGES)
     ]
 
 
@@ -67,8 +67,8 @@ def file(shell: CommandRunner, tmp_path: Path) -> str:
     return str(path)
 
 
-def ask(model: str, spoken: str, *more: str) -> tuple[str, ...]:
-    return ("route", "--model", model, "--format", spoken, *more)
+def ask(model: str, format: str, *more: str) -> tuple[str, ...]:
+    return ("route", "--model", model, "--format", format, *more)
 
 
 def turns(told: dict[str, Any]) -> list[tuple[int | None, str]]:
@@ -162,7 +162,7 @@ def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayPro
 
 
 @pytest.mark.parametrize(
-    ("model", "spoken", "status", "why"),
+    ("model", "format", "status", "why"),
     [
         ("beta-9", "chat", 503, "the catalog has no model beta-9"),
         ("beta-old", "chat", 503, "beta-old is retired"),
@@ -170,9 +170,9 @@ def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayPro
     ],
 )
 def test_why_a_file_serves_nobody(
-    shell: CommandRunner, file: str, model: str, spoken: str, status: int, why: str
+    shell: CommandRunner, file: str, model: str, format: str, status: int, why: str
 ) -> None:
-    result = shell(*ask(model, spoken, "--config", file))
+    result = shell(*ask(model, format, "--config", file))
     assert result.exit_code == 1
     assert f"No account would be used: {why}. The client would get {status}: " in result.stdout
 

@@ -43,21 +43,21 @@ class Library:
     anthropic: anthropic.Anthropic
 
     async def ask(
-        self, spoken: Format, key: str, *, sync: bool, stream: bool, retries: int = 0
+        self, format: Format, key: str, *, sync: bool, stream: bool, retries: int = 0
     ) -> str:
         """All that came, as text."""
-        client = self._client(spoken, sync).with_options(api_key=key, max_retries=retries)
-        fields = request_body(spoken) | {"stream": stream}
+        client = self._client(format, sync).with_options(api_key=key, max_retries=retries)
+        fields = request_body(format) | {"stream": stream}
         if sync:
-            return await asyncio.to_thread(_ask, _endpoint(client, spoken), fields)
-        answer = await _endpoint(client, spoken).create(**fields)
+            return await asyncio.to_thread(_ask, _endpoint(client, format), fields)
+        answer = await _endpoint(client, format).create(**fields)
         return str([each async for each in answer] if stream else answer)
 
-    async def headers(self, spoken: Format, key: str, *, sync: bool, stream: bool) -> Any:
+    async def headers(self, format: Format, key: str, *, sync: bool, stream: bool) -> Any:
         """Of a good answer, as programs get them."""
-        client = self._client(spoken, sync).with_options(api_key=key)
-        fields = request_body(spoken) | {"stream": stream}
-        create = _endpoint(client, spoken).with_raw_response.create
+        client = self._client(format, sync).with_options(api_key=key)
+        fields = request_body(format) | {"stream": stream}
+        create = _endpoint(client, format).with_raw_response.create
         if sync:
             return await asyncio.to_thread(_headers, create, fields)
         raw = await create(**fields)
@@ -67,14 +67,14 @@ class Library:
                 pass
         return raw.headers
 
-    def _client(self, spoken: Format, sync: bool) -> Any:
-        if spoken is Format.MESSAGES:
+    def _client(self, format: Format, sync: bool) -> Any:
+        if format is Format.MESSAGES:
             return self.anthropic if sync else self.clients.anthropic
         return self.openai if sync else self.clients.openai
 
 
-def _endpoint(client: Any, spoken: Format) -> Any:
-    match spoken:
+def _endpoint(client: Any, format: Format) -> Any:
+    match format:
         case Format.CHAT:
             return client.chat.completions
         case Format.MESSAGES:
@@ -134,26 +134,26 @@ async def assert_asked_once(gateway: RunningGateway, token: Token, error: Any) -
     assert await statuses(gateway, token, 1) == [error.status_code]
 
 
-def refused(spoken: Format) -> Any:
+def refused(format: Format) -> Any:
     """The class of error that stands for a limit."""
-    return anthropic.RateLimitError if spoken is Format.MESSAGES else openai.RateLimitError
+    return anthropic.RateLimitError if format is Format.MESSAGES else openai.RateLimitError
 
 
-each_format = pytest.mark.parametrize("spoken", Format)
+each_format = pytest.mark.parametrize("format", Format)
 each_kind = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
 
 @each_kind
 @each_format
-async def test_who_waits_as_told_succeeds(library: Library, spoken: Format, sync: bool) -> None:
+async def test_who_waits_as_told_succeeds(library: Library, format: Format, sync: bool) -> None:
     gateway, loop = library.gateway, asyncio.get_running_loop()
 
     async def wait(stream: bool) -> None:
         token, key = await key_with(gateway, requests_per_minute=1)
         asked_before(gateway, token, SPAN - 0.9)
         began = loop.time()
-        said = await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+        said = await library.ask(format, key, sync=sync, stream=stream, retries=2)
         assert 0.9 <= loop.time() - began < SLACK
         assert TEXT in said
         assert await statuses(gateway, token, 2) == [429, 200]
@@ -165,12 +165,12 @@ async def test_who_waits_as_told_succeeds(library: Library, spoken: Format, sync
 @each_kind
 @each_format
 async def test_the_error_says_what_is_the_matter(
-    library: Library, spoken: Format, sync: bool, stream: bool
+    library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, requests_per_minute=1)
     asked_before(library.gateway, token, SPAN - 30)
-    with pytest.raises(refused(spoken)) as raised:
-        await library.ask(spoken, key, sync=sync, stream=stream)
+    with pytest.raises(refused(format)) as raised:
+        await library.ask(format, key, sync=sync, stream=stream)
     error = raised.value
     said = "Too Many Requests: key limited: 1 of 1 request per minute used"
     assert said in error.message
@@ -178,7 +178,7 @@ async def test_the_error_says_what_is_the_matter(
     assert error.request_id == error.response.headers["request-id"]
     assert 28 <= int(error.response.headers["retry-after"]) <= 30
     assert "x-should-retry" not in error.response.headers
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         assert error.body["error"]["type"] == "rate_limit_error"
         assert error.response.headers["anthropic-ratelimit-requests-remaining"] == "0"
     else:
@@ -191,13 +191,13 @@ async def test_the_error_says_what_is_the_matter(
 @each_kind
 @each_format
 async def test_a_spent_budget_is_tried_once(
-    library: Library, spoken: Format, sync: bool, stream: bool
+    library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, budget_day=MICRO_PER_UNIT)
-    of_messages = spoken is Format.MESSAGES
+    of_messages = format is Format.MESSAGES
     kind = anthropic.PaymentRequiredError if of_messages else openai.RateLimitError
     with pytest.raises(kind) as raised:
-        await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+        await library.ask(format, key, sync=sync, stream=stream, retries=2)
     error: Any = raised.value
     assert "key limited: daily budget of 1 unit" in error.message
     assert "resets at" in error.message
@@ -213,11 +213,11 @@ async def test_a_spent_budget_is_tried_once(
 @each_kind
 @each_format
 async def test_what_never_fits_is_tried_once(
-    library: Library, spoken: Format, sync: bool, stream: bool
+    library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, tokens_per_minute=1)
-    with pytest.raises(refused(spoken)) as raised:
-        await library.ask(spoken, key, sync=sync, stream=stream, retries=2)
+    with pytest.raises(refused(format)) as raised:
+        await library.ask(format, key, sync=sync, stream=stream, retries=2)
     assert "over the limit" in raised.value.message
     await assert_asked_once(library.gateway, token, raised.value)
 
@@ -226,12 +226,12 @@ async def test_what_never_fits_is_tried_once(
 @each_kind
 @each_format
 async def test_good_answers_tell_what_is_left(
-    library: Library, spoken: Format, sync: bool, stream: bool
+    library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     _, key = await key_with(library.gateway, requests_per_minute=5, tokens_per_minute=100_000)
-    seen = [await library.headers(spoken, key, sync=sync, stream=stream) for _ in range(3)]
-    order = "{0}-{1}" if spoken is Format.MESSAGES else "{1}-{0}"
-    prefix = "anthropic" if spoken is Format.MESSAGES else "x"
+    seen = [await library.headers(format, key, sync=sync, stream=stream) for _ in range(3)]
+    order = "{0}-{1}" if format is Format.MESSAGES else "{1}-{0}"
+    prefix = "anthropic" if format is Format.MESSAGES else "x"
 
     def told(kind: str, what: str) -> list[str]:
         name = f"{prefix}-ratelimit-{order.format(kind, what)}"
@@ -242,12 +242,12 @@ async def test_good_answers_tell_what_is_left(
     assert told("tokens", "limit") == ["100000"] * 3
     assert all(90_000 < int(tokens) < 100_000 for tokens in told("tokens", "remaining"))
     for reset in (*told("requests", "reset"), *told("tokens", "reset")):
-        assert 55 <= seconds(spoken, reset) <= 61
+        assert 55 <= seconds(format, reset) <= 61
 
 
-def seconds(spoken: Format, reset: str) -> float:
+def seconds(format: Format, reset: str) -> float:
     """Until then, as a program reads it."""
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         return (datetime.fromisoformat(reset) - datetime.now(UTC)).total_seconds()
     minutes, found, rest = reset.rpartition("m")
     return int(minutes or 0) * 60 + int(rest.removesuffix("s")) if found else int(reset[:-1])

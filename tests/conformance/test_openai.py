@@ -46,9 +46,9 @@ WEATHER = {
 }
 
 
-def cut(spoken: Format, ending: Ending) -> Response:
+def cut(format: Format, ending: Ending) -> Response:
     """Up to some text of the reply, and not a byte more."""
-    return by_frame(fixture_stream(spoken, "cut", ending=ending))
+    return by_frame(fixture_stream(format, "cut", ending=ending))
 
 
 async def chat_text(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[Any]]:

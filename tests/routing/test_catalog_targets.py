@@ -17,7 +17,7 @@ HAIKU = "alpha-haiku-4-5-20251001"
 
 def target_of(
     model: dict[str, Any] | None = None,
-    spoken: str = "messages",
+    format: str = "messages",
     names: tuple[str, str] = ("main", "a1"),
     **traits: Any,
 ) -> Target:
@@ -25,7 +25,7 @@ def target_of(
     name, account = names
     channel = {
         "name": name,
-        "format": spoken,
+        "format": format,
         "base_url": "http://127.0.0.1:9/x",
         "models": {model["id"]: "upstream-model"},
         "accounts": [{"name": account, "key": "k"}],
@@ -36,17 +36,17 @@ def target_of(
     return build_target(line, line.accounts[0], config.models[0])
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("family", ["alpha", "beta"])
-def test_defaults_follow_from_the_channels_format(spoken: Format, family: str) -> None:
-    told = target_of({"family": family}, spoken)
+def test_defaults_follow_from_the_channels_format(format: Format, family: str) -> None:
+    told = target_of({"family": family}, format)
     assert told == Target(
         model="upstream-model",
         origin=told.origin,
-        system_turns=spoken is not Format.MESSAGES,
-        custom_tools=spoken is Format.RESPONSES,
-        cache_marks=spoken is Format.MESSAGES,
-        plain_max_tokens=(family, spoken) == ("alpha", Format.CHAT),
+        system_turns=format is not Format.MESSAGES,
+        custom_tools=format is Format.RESPONSES,
+        cache_marks=format is Format.MESSAGES,
+        plain_max_tokens=(family, format) == ("alpha", Format.CHAT),
     )
 
 

@@ -21,9 +21,14 @@ MODELS = [
 ]
 
 
-def line(name: str, spoken: str, models: Any, **fields: Any) -> dict[str, Any]:
+def line(name: str, upstream_format: str, models: Any, **fields: Any) -> dict[str, Any]:
     accounts = [{"name": f"{name}-a", "key": "k"}, {"name": f"{name}-b", "key": "k"}]
-    base = {"name": name, "format": spoken, "base_url": "http://127.0.0.1:9/x", "models": models}
+    base = {
+        "name": name,
+        "format": upstream_format,
+        "base_url": "http://127.0.0.1:9/x",
+        "models": models,
+    }
     return base | {"accounts": accounts} | fields
 
 
@@ -46,12 +51,12 @@ def router() -> Router:
     return router_of()
 
 
-def routed(router: Router, sent: str, asked: Format) -> Route:
-    return router.route(sent, asked, router.access_for(["*"]))
+def routed(router: Router, sent: str, client_format: Format) -> Route:
+    return router.route(sent, client_format, router.access_for(["*"]))
 
 
-def route(router: Router, sent: str, asked: Format) -> Candidate:
-    return routed(router, sent, asked).candidates[0]
+def route(router: Router, sent: str, client_format: Format) -> Candidate:
+    return routed(router, sent, client_format).candidates[0]
 
 
 def test_access_for_patterns(router: Router) -> None:
@@ -65,7 +70,7 @@ def test_access_for_patterns(router: Router) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "asked", "channel", "spoken", "model"),
+    ("sent", "client_format", "channel", "upstream_format", "model"),
     [
         ("beta-1", Format.CHAT, "chat-1", Format.CHAT, "up-1"),
         ("beta-2", Format.CHAT, "chat-2", Format.CHAT, "beta-2"),
@@ -75,18 +80,23 @@ def test_access_for_patterns(router: Router) -> None:
     ],
 )
 def test_the_first_channel_of_the_client_format_comes_first(
-    router: Router, sent: str, asked: Format, channel: str, spoken: Format, model: str
+    router: Router,
+    sent: str,
+    client_format: Format,
+    channel: str,
+    upstream_format: Format,
+    model: str,
 ) -> None:
-    candidate = route(router, sent, asked)
+    candidate = route(router, sent, client_format)
     assert candidate.channel == channel
     assert candidate.account == f"{channel}-a"
-    assert (candidate.format, candidate.lane) == (spoken, Lane.NATIVE)
+    assert (candidate.format, candidate.lane) == (upstream_format, Lane.NATIVE)
     assert candidate.target.model == model
     assert candidate.model == ("alpha-1" if sent == "one[1m]" else sent)
 
 
 @pytest.mark.parametrize(
-    ("sent", "asked", "channel"),
+    ("sent", "client_format", "channel"),
     [
         ("beta-1", Format.MESSAGES, "chat-1"),
         ("beta-1", Format.RESPONSES, "chat-1"),
@@ -96,9 +106,9 @@ def test_the_first_channel_of_the_client_format_comes_first(
     ],
 )
 def test_another_format_is_translated(
-    router: Router, sent: str, asked: Format, channel: str
+    router: Router, sent: str, client_format: Format, channel: str
 ) -> None:
-    candidate = route(router, sent, asked)
+    candidate = route(router, sent, client_format)
     assert (candidate.channel, candidate.lane) == (channel, Lane.TRANSLATED)
 
 
@@ -106,25 +116,29 @@ def test_another_format_is_translated(
     ("family", "order"),
     [("alpha", ["messages", "responses", "chat"]), ("beta", ["responses", "chat", "messages"])],
 )
-@pytest.mark.parametrize("asked", Format)
-def test_channels_by_client_format(family: str, order: list[str], asked: Format) -> None:
+@pytest.mark.parametrize("client_format", Format)
+def test_channels_by_client_format(family: str, order: list[str], client_format: Format) -> None:
     """Removing channels one by one: the client's format, the same translated, then others in
     the family's order of preference; among equals the first."""
     model = f"{family}-1"
-    mended = line(f"{asked}-mended", asked, [model], lane="translated")
+    mended = line(f"{client_format}-mended", client_format, [model], lane="translated")
     having = [
         mended,
-        *(line(f"{spoken}-{each}", spoken, [model]) for each in "ab" for spoken in Format),
+        *(
+            line(f"{upstream_format}-{each}", upstream_format, [model])
+            for each in "ab"
+            for upstream_format in Format
+        ),
     ]
-    others = [spoken for spoken in order if spoken != asked]
+    others = [upstream_format for upstream_format in order if upstream_format != client_format]
     wanted = [
-        *(f"{asked}-{each}" for each in "ab"),
-        f"{asked}-mended",
-        *(f"{spoken}-{each}" for spoken in others for each in "ab"),
+        *(f"{client_format}-{each}" for each in "ab"),
+        f"{client_format}-mended",
+        *(f"{upstream_format}-{each}" for upstream_format in others for each in "ab"),
     ]
     served = []
     while having:
-        candidate = route(router_of(having), model, asked)
+        candidate = route(router_of(having), model, client_format)
         served.append(candidate.channel)
         native = candidate.channel in wanted[:2]
         assert candidate.lane is (Lane.NATIVE if native else Lane.TRANSLATED)

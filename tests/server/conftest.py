@@ -18,8 +18,8 @@ from tests.support.upstream import ScriptedUpstream
 @pytest.fixture
 def behind(upstream: ScriptedUpstream, tmp_path: Path) -> OpenGateway:
     @asynccontextmanager
-    async def open_behind(spoken: Format, **config: Any) -> AsyncIterator[RunningGateway]:
-        line = channel(spoken, upstream.address, lane="translated")
+    async def open_behind(format: Format, **config: Any) -> AsyncIterator[RunningGateway]:
+        line = channel(format, upstream.address, lane="translated")
         async with run_gateway(tmp_path, [line | config.pop("line", {})], **config) as gateway:
             yield gateway
 

@@ -21,8 +21,12 @@ OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
 """Opens a gateway whose only channel speaks the format given, on the translated lane in any case;
 `line` changes the channel, other names the configuration."""
 
-PAIRS = [(asked, spoken) for asked in Format for spoken in Format]
-TRANSLATED_PAIRS = [(asked, spoken) for asked, spoken in PAIRS if asked is not spoken]
+PAIRS = [(client_format, upstream_format) for client_format in Format for upstream_format in Format]
+TRANSLATED_PAIRS = [
+    (client_format, upstream_format)
+    for client_format, upstream_format in PAIRS
+    if client_format is not upstream_format
+]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: dict[Format, Any] = {
     Format.CHAT: [
@@ -57,12 +61,12 @@ def meaning(told: Reply) -> tuple[object, StopReason, Usage | None]:
     raise AssertionError(part)
 
 
-def parse_stream(asked: Format, raw: bytes) -> Reply:
+def parse_stream(client_format: Format, raw: bytes) -> Reply:
     """The reply that a client reads; its stream is held to the format's strict grammar."""
-    check(asked, raw, include_usage=True)
-    return collect_reply(decode(CODECS[asked].decoder(), raw))
+    check(client_format, raw, include_usage=True)
+    return collect_reply(decode(CODECS[client_format].decoder(), raw))
 
 
-def usage_option(asked: Format) -> dict[str, Any]:
+def usage_option(client_format: Format) -> dict[str, Any]:
     """The fields by which a client asks for usage in a stream."""
-    return {"stream_options": {"include_usage": True}} if asked is Format.CHAT else {}
+    return {"stream_options": {"include_usage": True}} if client_format is Format.CHAT else {}

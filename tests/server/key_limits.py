@@ -47,10 +47,10 @@ async def read_error(answer: ClientResponse) -> ErrorReply:
 
 
 def expected_error(
-    spoken: Format, status: int, types: tuple[str, str], message: str, code: str
+    format: Format, status: int, types: tuple[str, str], message: str, code: str
 ) -> Any:
     """`types` are that of messages and that of the others."""
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         return ErrorReply(status, types[0], message)
     return ErrorReply(status, types[1], message, code)
 
@@ -120,13 +120,13 @@ async def wait_all_released(gateway: RunningGateway) -> None:
 
 
 def start_request(
-    gateway: RunningGateway, spoken: Format = Format.CHAT, **fields: Any
+    gateway: RunningGateway, format: Format = Format.CHAT, **fields: Any
 ) -> asyncio.Task[Any]:
     """A request of which nothing is read: it runs until its upstream or its client ends it."""
     return asyncio.ensure_future(
         gateway.http.post(
-            PATHS[spoken],
-            json=request_body(spoken, **fields),
+            PATHS[format],
+            json=request_body(format, **fields),
             headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         )
     )

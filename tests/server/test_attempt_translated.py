@@ -42,44 +42,56 @@ from tests.wire.strict.checkers import check_body
 
 
 @pytest.mark.parametrize("case", EXPECTED)
-@pytest.mark.parametrize(("asked", "spoken"), PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
 async def test_a_reply_means_the_same_in_every_format(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format, case: str
+    upstream: ScriptedUpstream,
+    behind: OpenGateway,
+    client_format: Format,
+    upstream_format: Format,
+    case: str,
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken, case), by_byte(fixture_stream(spoken, case)))
-    body = request_body(asked, tools=TOOLS[asked])
-    async with behind(spoken) as gateway:
-        answer = await gateway.post(asked, body)
+    upstream.respond_with(
+        fixture_reply(upstream_format, case), by_byte(fixture_stream(upstream_format, case))
+    )
+    body = request_body(client_format, tools=TOOLS[client_format])
+    async with behind(upstream_format) as gateway:
+        answer = await gateway.post(client_format, body)
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "application/json"
         told = await answer.json()
-        check_body(asked, told)
-        assert meaning(CODECS[asked].parse_reply(told)) == EXPECTED[case]
+        check_body(client_format, told)
+        assert meaning(CODECS[client_format].parse_reply(told)) == EXPECTED[case]
         assert told["model"] == body["model"]
         assert "x-gateway-dropped" not in answer.headers
 
-        answer = await gateway.post(asked, body | {"stream": True} | usage_option(asked))
+        answer = await gateway.post(
+            client_format, body | {"stream": True} | usage_option(client_format)
+        )
         assert answer.content_type == "text/event-stream"
-        assert meaning(parse_stream(asked, await answer.read())) == EXPECTED[case]
+        assert meaning(parse_stream(client_format, await answer.read())) == EXPECTED[case]
 
         for row in await gateway.rows(2):
-            assert (row.format, row.lane, row.state) == (asked, "translated", ExchangeState.OK)
+            assert (row.format, row.lane, row.state) == (
+                client_format,
+                "translated",
+                ExchangeState.OK,
+            )
             assert (row.model, row.upstream_model) == (body["model"], UPSTREAM_MODEL)
-            assert (row.channel, row.account) == (f"{spoken}-main", ACCOUNT)
+            assert (row.channel, row.account) == (f"{upstream_format}-main", ACCOUNT)
             assert row.stop_reason == EXPECTED[case][1]
             assert row.input_tokens == EXPECTED[case][2].input_tokens
             assert row.output_tokens == EXPECTED[case][2].output_tokens
             assert (row.usage_source, row.dropped) == ("upstream", None)
     for seen in upstream.requests:
-        assert (seen.method, seen.target) == ("POST", PATHS[spoken])
+        assert (seen.method, seen.target) == ("POST", PATHS[upstream_format])
         assert seen.json["model"] == UPSTREAM_MODEL
 
 
-@pytest.mark.parametrize(("asked", "spoken"), PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
 async def test_the_exact_headers_of_an_upstream(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(upstream_format))
     noise = {
         "anthropic-version": "2026-10-21",
         "anthropic-beta": "b-1",
@@ -87,23 +99,23 @@ async def test_the_exact_headers_of_an_upstream(
         "x-gateway-strict": "1",
         "openai-beta": "x",
     }
-    async with behind(spoken) as gateway:
-        path = f"{PATHS[asked]}?beta=true"
-        answer = await gateway.post(asked, headers=noise, path=path)
+    async with behind(upstream_format) as gateway:
+        path = f"{PATHS[client_format]}?beta=true"
+        answer = await gateway.post(client_format, headers=noise, path=path)
         assert answer.status == 200
     sent = {name.lower(): value for name, value in upstream.last_request.headers.items()}
     for name in ("host", "accept", "content-type", "content-length", "accept-encoding"):
         del sent[name]
     assert sent.pop("user-agent").startswith("model-gateway/")
     expected = {"authorization": f"Bearer {UPSTREAM_KEY}"}
-    if spoken is Format.MESSAGES:
+    if upstream_format is Format.MESSAGES:
         expected = {"x-api-key": UPSTREAM_KEY, "anthropic-version": "2023-06-01"}
-    if asked is spoken is Format.MESSAGES:
+    if client_format is upstream_format is Format.MESSAGES:
         expected |= {"anthropic-version": "2026-10-21", "anthropic-beta": "b-1"}
-    if asked is spoken is Format.RESPONSES:
+    if client_format is upstream_format is Format.RESPONSES:
         expected |= {"x-codex-turn-state": "turn-1"}
     assert sent == expected
-    own_switch = asked is spoken is Format.MESSAGES
+    own_switch = client_format is upstream_format is Format.MESSAGES
     assert upstream.last_request.url.query == ("beta=true" if own_switch else "")
 
 
@@ -125,7 +137,7 @@ async def test_the_first_format_of_the_family_is_preferred(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     """Where the client's own is not among the channels."""
-    lines = [channel(spoken, upstream.address) for spoken in Format]
+    lines = [channel(upstream_format, upstream.address) for upstream_format in Format]
     without_chat = [line for line in lines if line["format"] != "chat"]
     upstream.respond_with(fixture_reply("messages"), fixture_reply("responses"))
     async with run_gateway(tmp_path, without_chat) as gateway:
@@ -143,15 +155,15 @@ async def test_estimates_learn_from_the_measured_usage(
     """Streams to messages clients begin with an estimate of their input."""
     async with behind(Format.CHAT, line={"lane": lane}) as gateway:
         said = "word " * 2000
-        asked = request_body(Format.CHAT, messages=[{"role": "user", "content": said}])
-        parsed = CODECS[Format.CHAT].parse_prompt(asked)
+        client_format = request_body(Format.CHAT, messages=[{"role": "user", "content": said}])
+        parsed = CODECS[Format.CHAT].parse_prompt(client_format)
         estimates = gateway.daemon.runtime.input_estimates
         before = estimates.estimate(BETA, parsed)
         counted = orjson.loads(fixture_reply("chat").body)
         counted["usage"]["prompt_tokens"] = 2 * before
         upstream.respond_with(json_response(counted))
         for _ in range(6):
-            assert (await gateway.post(Format.CHAT, asked)).status == 200
+            assert (await gateway.post(Format.CHAT, client_format)).status == 200
         assert estimates.estimate(BETA, parsed) >= 1.5 * before
         assert estimates.estimate(ALPHA, parsed) == before
 

@@ -50,10 +50,10 @@ async def test_a_strict_client_forbids_dropped_fields(
 async def test_nothing_is_dropped_between_equal_formats(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    for spoken in Format:
-        upstream.respond_with(fixture_reply(spoken))
+    for upstream_format in Format:
+        upstream.respond_with(fixture_reply(upstream_format))
         strict = {"x-gateway-strict": "true"}
-        answer = await gateway.post(spoken, headers=strict, top_k=5, foo={"bar": 1})
+        answer = await gateway.post(upstream_format, headers=strict, top_k=5, foo={"bar": 1})
         assert answer.status == 200
         assert "x-gateway-dropped" not in answer.headers
         assert upstream.last_request.json["foo"] == {"bar": 1}
@@ -73,12 +73,12 @@ async def test_fields_that_cannot_be_translated_are_rejected(
     assert not upstream.requests
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("upstream_format", Format)
 @pytest.mark.parametrize("kind", ["create", "continue"])
 async def test_a_thread_error_is_one_that_clients_recover_from(
-    upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, kind: str
+    upstream: ScriptedUpstream, behind: OpenGateway, upstream_format: Format, kind: str
 ) -> None:
-    async with behind(spoken) as gateway:
+    async with behind(upstream_format) as gateway:
         thread = {"type": kind, "previous_message_id": "msg_1"}
         answer = await gateway.post(Format.MESSAGES, thread=thread)
         assert answer.status == 400
@@ -100,11 +100,11 @@ async def test_a_thread_passes_on_the_native_lane(
     assert upstream.last_request.json["thread"] == {"type": "create"}
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("upstream_format", Format)
 async def test_an_earlier_response_is_unknown_on_the_translated_lane(
-    upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, upstream_format: Format
 ) -> None:
-    async with behind(spoken) as gateway:
+    async with behind(upstream_format) as gateway:
         answer = await gateway.post(Format.RESPONSES, previous_response_id="resp_1")
         assert answer.status == 400
         assert (await answer.json())["error"] == {
@@ -118,7 +118,7 @@ async def test_an_earlier_response_is_unknown_on_the_translated_lane(
 
 async def test_an_endpoint_can_exclude_a_family(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     families = {"alpha": {"endpoints": ["chat", "messages"]}}
-    lines = [channel(spoken, upstream.address) for spoken in Format]
+    lines = [channel(upstream_format, upstream.address) for upstream_format in Format]
     async with run_gateway(tmp_path, lines, families=families) as gateway:
         answer = await gateway.post(Format.RESPONSES, model=ALPHA)
         assert answer.status == 500

@@ -31,21 +31,23 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_upstream_errors_in_the_clients_format(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
     said: dict[str, Any] = {"message": "No.", "type": "their_word"}
-    if spoken is not Format.MESSAGES:
+    if upstream_format is not Format.MESSAGES:
         said |= {"param": "no_such_field", "code": None}
-    async with behind(spoken) as gateway:
+    async with behind(upstream_format) as gateway:
         for status, (seen, chat_type, messages_type) in STATUSES.items():
             upstream.respond_with(json_response({"type": "error", "error": said}, status))
             for streams in (False, True):
-                answer = await gateway.post(asked, stream=streams)
+                answer = await gateway.post(client_format, stream=streams)
                 assert answer.status == seen, status
                 error = (await answer.json())["error"]
-                assert error["type"] == (messages_type if asked is Format.MESSAGES else chat_type)
+                assert error["type"] == (
+                    messages_type if client_format is Format.MESSAGES else chat_type
+                )
                 assert error.get("param") is None
                 if seen < 500:
                     assert error["message"] == "No."
@@ -55,51 +57,51 @@ async def test_upstream_errors_in_the_clients_format(
         assert {row.state for row in rows} == {ExchangeState.ERROR}
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_an_error_as_the_first_event_is_an_http_error(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
-    upstream.respond_with(by_frame(fixture_stream(spoken, "error_first")))
-    async with behind(spoken) as gateway:
-        answer = await gateway.post(asked, stream=True)
+    upstream.respond_with(by_frame(fixture_stream(upstream_format, "error_first")))
+    async with behind(upstream_format) as gateway:
+        answer = await gateway.post(client_format, stream=True)
         assert answer.status == 503
         assert (await gateway.row()).state is ExchangeState.ERROR
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_an_error_in_the_middle_has_the_clients_format(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
-    upstream.respond_with(by_frame(fixture_stream(spoken, "error_mid_stream")))
-    async with behind(spoken) as gateway:
-        answer = await gateway.post(asked, stream=True)
+    upstream.respond_with(by_frame(fixture_stream(upstream_format, "error_mid_stream")))
+    async with behind(upstream_format) as gateway:
+        answer = await gateway.post(client_format, stream=True)
         raw = await answer.read()
         assert answer.status == 200
-        check(asked, raw, errored=True)
-        assert TERMINAL[asked] not in raw
+        check(client_format, raw, errored=True)
+        assert TERMINAL[client_format] not in raw
         row = await gateway.row()
         assert (row.state, row.status) == (ExchangeState.ERROR, 200)
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_a_truncated_reply_never_looks_complete(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
-    async with behind(spoken) as gateway:
+    async with behind(upstream_format) as gateway:
         for ending in TRUNCATIONS.values():
-            upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=ending)))
-            answer = await gateway.post(asked, stream=True)
+            upstream.respond_with(by_frame(fixture_stream(upstream_format, "cut", ending=ending)))
+            answer = await gateway.post(client_format, stream=True)
             raw = await answer.read()
-            check(asked, raw, errored=True)
-            assert TERMINAL[asked] not in raw
+            check(client_format, raw, errored=True)
+            assert TERMINAL[client_format] not in raw
             assert b"Bad upstream response" in raw
         rows = await gateway.rows(len(TRUNCATIONS))
         assert {row.state for row in rows} == {ExchangeState.UPSTREAM_CUT}
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_unreadable_bodies_are_bad_replies(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
     scripts = [
         json_response(b"[]"),
@@ -108,14 +110,14 @@ async def test_unreadable_bodies_are_bad_replies(
         json_response({"choices": 5, "output": 5}),
     ]
     upstream.respond_with(*scripts)
-    async with behind(spoken) as gateway:
+    async with behind(upstream_format) as gateway:
         for _ in scripts:
-            assert (await gateway.post(asked)).status == 502
+            assert (await gateway.post(client_format)).status == 502
         upstream.respond_with(
             event_stream(b""), event_stream(b"data: {]\n\n"), event_stream(b": nothing\n\n")
         )
         for _ in range(3):
-            assert (await gateway.post(asked, stream=True)).status == 502
+            assert (await gateway.post(client_format, stream=True)).status == 502
         rows = await gateway.rows(7)
         assert {row.state for row in rows} == {ExchangeState.ERROR}
         assert {row.error_code for row in rows} <= {
@@ -131,7 +133,7 @@ CHAT_OVERFLOW = (
 
 
 @pytest.mark.parametrize(
-    ("spoken", "said", "figures"),
+    ("upstream_format", "said", "figures"),
     [
         (Format.MESSAGES, "prompt is too long: 130 tokens > 100 maximum", True),
         (Format.CHAT, CHAT_OVERFLOW, True),
@@ -139,27 +141,27 @@ CHAT_OVERFLOW = (
         (Format.RESPONSES, "Your input exceeds the context window of this model.", False),
     ],
 )
-@pytest.mark.parametrize("asked", Format)
+@pytest.mark.parametrize("client_format", Format)
 async def test_a_prompt_that_is_too_long_has_the_text_that_clients_recognise(
     upstream: ScriptedUpstream,
     behind: OpenGateway,
-    asked: Format,
-    spoken: Format,
+    client_format: Format,
+    upstream_format: Format,
     said: str,
     figures: bool,
 ) -> None:
     upstream.respond_with(json_response({"error": {"message": said, "param": "their_word"}}, 400))
-    async with behind(spoken) as gateway:
-        answer = await gateway.post(asked)
+    async with behind(upstream_format) as gateway:
+        answer = await gateway.post(client_format)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert said in error["message"]
         assert (await gateway.row()).error_code == "context_length_exceeded"
-    if asked is Format.MESSAGES:
+    if client_format is Format.MESSAGES:
         start = "prompt is too long" + (": 130 tokens > 100 maximum" if figures else "")
         assert error["message"].startswith(start)
     else:
-        conversation = "messages" if asked is Format.CHAT else "input"
+        conversation = "messages" if client_format is Format.CHAT else "input"
         assert (error["code"], error["param"]) == ("context_length_exceeded", conversation)
 
 

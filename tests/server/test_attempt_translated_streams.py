@@ -34,24 +34,24 @@ from tests.support.upstream import (
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("client_format", "fields"),
     [
         (Format.MESSAGES, {"stop_sequences": ["wor"]}),
         (Format.CHAT, {"stop": ["wor"], "stream_options": {"include_usage": True}}),
     ],
 )
 async def test_at_a_stop_sequence_the_upstream_connection_is_closed(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, fields: dict[str, Any]
+    upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, fields: dict[str, Any]
 ) -> None:
     frames = by_frame(fixture_stream("responses"))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:7], ending=Ending.STALLED))
     async with behind(Format.RESPONSES) as gateway:
         async with asyncio.timeout(2):
-            answer = await gateway.post(asked, stream=True, **fields)
-            told = parse_stream(asked, await answer.read())
+            answer = await gateway.post(client_format, stream=True, **fields)
+            told = parse_stream(client_format, await answer.read())
         assert told.parts == (Text("Hello, "),)
         assert told.stop is (
-            StopReason.STOP_SEQUENCE if asked is Format.MESSAGES else StopReason.END_TURN
+            StopReason.STOP_SEQUENCE if client_format is Format.MESSAGES else StopReason.END_TURN
         )
         async with asyncio.timeout(0.3):
             await upstream.last_request.disconnected.wait()
@@ -75,17 +75,23 @@ async def test_a_stop_sequence_in_a_whole_reply(
 
 
 @pytest.mark.parametrize("case", EXPECTED)
-@pytest.mark.parametrize(("asked", "spoken"), PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
 async def test_an_upstream_that_does_not_stream(
-    upstream: ScriptedUpstream, behind: OpenGateway, asked: Format, spoken: Format, case: str
+    upstream: ScriptedUpstream,
+    behind: OpenGateway,
+    client_format: Format,
+    upstream_format: Format,
+    case: str,
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken, case))
-    async with behind(spoken) as gateway:
-        body = request_body(asked, stream=True, tools=TOOLS[asked], **usage_option(asked))
-        answer = await gateway.post(asked, body)
+    upstream.respond_with(fixture_reply(upstream_format, case))
+    async with behind(upstream_format) as gateway:
+        body = request_body(
+            client_format, stream=True, tools=TOOLS[client_format], **usage_option(client_format)
+        )
+        answer = await gateway.post(client_format, body)
         assert answer.content_type == "text/event-stream"
         assert "no-cache" in answer.headers["cache-control"]
-        assert meaning(parse_stream(asked, await answer.read())) == EXPECTED[case]
+        assert meaning(parse_stream(client_format, await answer.read())) == EXPECTED[case]
         row = await gateway.row()
         assert (row.state, row.stream) == (ExchangeState.OK, True)
         assert row.output_tokens == EXPECTED[case][2].output_tokens
@@ -101,27 +107,29 @@ async def test_unreadable_bodies_instead_of_a_stream(
             assert (await gateway.post(Format.MESSAGES, stream=True)).status == 502
 
 
-@pytest.mark.parametrize(("asked", "spoken"), TRANSLATED_PAIRS)
+@pytest.mark.parametrize(("client_format", "upstream_format"), TRANSLATED_PAIRS)
 async def test_pings(
     upstream: ScriptedUpstream,
     behind: OpenGateway,
     monkeypatch: pytest.MonkeyPatch,
-    asked: Format,
-    spoken: Format,
+    client_format: Format,
+    upstream_format: Format,
 ) -> None:
     monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
-    frames = by_frame(fixture_stream(spoken, "text"))
+    frames = by_frame(fixture_stream(upstream_format, "text"))
     head, rest = b"".join(frames.chunks[:-3]), b"".join(frames.chunks[-3:])
     upstream.respond_with(frames.with_changes(chunks=(head, rest), pause=0.2))
-    async with behind(spoken) as gateway:
-        raw = await (await gateway.post(asked, stream=True, **usage_option(asked))).read()
+    async with behind(upstream_format) as gateway:
+        raw = await (
+            await gateway.post(client_format, stream=True, **usage_option(client_format))
+        ).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
         Format.RESPONSES: b"event: response.in_progress\n",
-    }[asked]
+    }[client_format]
     assert raw.count(ping) >= 2
-    assert meaning(parse_stream(asked, raw))[0] == "Hello, world!"
+    assert meaning(parse_stream(client_format, raw))[0] == "Hello, world!"
 
 
 async def test_nothing_leaves_before_the_first_real_event(

@@ -31,15 +31,15 @@ async def test_a_list_of_models(gateway: RunningGateway, upstream: ScriptedUpstr
     assert await models(gateway, key) == [ALPHA]
     assert (await gateway.get(f"/v1/models/{ALPHA}", key)).status == 200
     assert (await gateway.get(f"/v1/models/{BETA}", key)).status == 404
-    for asked, spoken in ((5, Format.CHAT), (7, Format.MESSAGES)):
-        answer = await gateway.post(spoken, key=key, model=BETA)
+    for asked, format in ((5, Format.CHAT), (7, Format.MESSAGES)):
+        answer = await gateway.post(format, key=key, model=BETA)
         message = f"The model {BETA} is not allowed for this key"
         assert await read_error(answer) == expected_error(
-            spoken, 403, DENIED, message, "permission_denied"
+            format, 403, DENIED, message, "permission_denied"
         )
         row = (await gateway.rows(asked))[-1]
         assert (row.state, row.status, row.model) == (ExchangeState.REJECTED, 403, BETA)
-        assert (await gateway.post(spoken, key=key, model=ALPHA)).status == 200
+        assert (await gateway.post(format, key=key, model=ALPHA)).status == 200
     counting = "/v1/messages/count_tokens"
     counted = await gateway.post(Format.MESSAGES, model=BETA, key=key, path=counting)
     assert counted.status == 403
@@ -62,20 +62,20 @@ async def test_a_keys_models_are_among_those_of_its_group(
     assert (await gateway.post(Format.CHAT, key=key, model=ALPHA)).status == 503
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_addresses(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     token, key = await gateway.operations.create_key("here", "default", addresses=("127.0.0.0/8",))
-    assert (await gateway.post(spoken, key=key)).status == 200
+    assert (await gateway.post(format, key=key)).status == 200
     await gateway.operations.update_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
     # Nobody here is a trusted proxy, so what a client writes is of no account.
     for claims in ({}, {"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=10.0.0.1"}):
-        answer = await gateway.post(spoken, key=key, headers=claims)
+        answer = await gateway.post(format, key=key, headers=claims)
         message = "This key is not allowed from this address"
         assert await read_error(answer) == expected_error(
-            spoken, 403, DENIED, message, "permission_denied"
+            format, 403, DENIED, message, "permission_denied"
         )
     assert len(upstream.requests) == 1
     row = (await gateway.rows(4))[-1]
@@ -181,15 +181,15 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
     assert row.upstream_error == f"user agent not on the list of {told}"
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_error_for_a_user_agent_in_each_format(
-    gateway: RunningGateway, spoken: Format
+    gateway: RunningGateway, format: Format
 ) -> None:
     await gateway.operations.update_key(gateway.token.id, user_agents=("tool/",))
-    answer = await gateway.post(spoken, headers={"user-agent": "other/1"}, stream=True)
+    answer = await gateway.post(format, headers={"user-agent": "other/1"}, stream=True)
     types = ("invalid_request_error", "invalid_request_error")
     assert await read_error(answer) == expected_error(
-        spoken, 400, types, "user agent not allowed", "user_agent_not_allowed"
+        format, 400, types, "user agent not allowed", "user_agent_not_allowed"
     )
 
 

@@ -18,21 +18,21 @@ async def status(gateway: RunningGateway, key: str) -> int:
     return (await gateway.get("/v1/models", key)).status
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_key_expires(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     later = gateway.daemon.runtime.now() + HOUR * 10**6
     _, key = await gateway.operations.create_key("for an hour", "default", expires_at=later)
-    assert (await gateway.post(spoken, key=key)).status == 200
+    assert (await gateway.post(format, key=key)).status == 200
     shift_clock(gateway, HOUR - 1)
-    assert (await gateway.post(spoken, key=key)).status == 200
+    assert (await gateway.post(format, key=key)).status == 200
     shift_clock(gateway, HOUR)
-    answer = await gateway.post(spoken, key=key)
+    answer = await gateway.post(format, key=key)
     types = ("authentication_error", "invalid_request_error")
     assert await read_error(answer) == expected_error(
-        spoken, 401, types, "Invalid token", "invalid_api_key"
+        format, 401, types, "Invalid token", "invalid_api_key"
     )
     assert len(upstream.requests) == 2
     assert len(await gateway.rows(2)) == 2, "a key that is over leaves no row"
@@ -97,16 +97,16 @@ async def test_the_valid_one_of_two_keys_counts(gateway: RunningGateway) -> None
     assert (await gateway.row()).token_id == gateway.token.id
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_health_check_key_cannot_generate(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     token, key = await gateway.operations.create_key("probe", "default", probe=True)
     for streamed in (False, True):
-        answer = await gateway.post(spoken, key=key, stream=streamed)
+        answer = await gateway.post(format, key=key, stream=streamed)
         types = ("permission_error", "invalid_request_error")
         assert await read_error(answer) == expected_error(
-            spoken, 403, types, PROBE, "permission_denied"
+            format, 403, types, PROBE, "permission_denied"
         )
         assert answer.headers["x-should-retry"] == "false"
     for row in await gateway.rows(2):

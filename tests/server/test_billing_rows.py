@@ -59,20 +59,20 @@ def billed(row: RequestRow) -> tuple[str, int, int]:
     return row.usage_source, row.input_tokens, row.output_tokens
 
 
-async def the_row(gateway: RunningGateway, spoken: Format, streamed: bool = False) -> RequestRow:
-    answer = await gateway.post(spoken, stream=streamed)
+async def the_row(gateway: RunningGateway, format: Format, streamed: bool = False) -> RequestRow:
+    answer = await gateway.post(format, stream=streamed)
     assert answer.status == 200
     return (await gateway.rows())[-1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_plain_usage(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, streamed: bool
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
+    upstream.respond_with(fixture_stream(format) if streamed else fixture_reply(format))
     async with priced(upstream, tmp_path) as gateway:
-        row = await the_row(gateway, spoken, streamed)
+        row = await the_row(gateway, format, streamed)
         assert billed(row) == ("upstream", 12, 4)
         assert row.cost_micro == units((12, 1), (4, 5)) == 88 * MICRO_PER_UNIT
         assert row.tariff == TARIFF
@@ -85,14 +85,14 @@ async def test_plain_usage(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_cached_usage(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, streamed: bool
 ) -> None:
     case = "cached_usage"
-    upstream.respond_with(fixture_stream(spoken, case) if streamed else fixture_reply(spoken, case))
+    upstream.respond_with(fixture_stream(format, case) if streamed else fixture_reply(format, case))
     async with priced(upstream, tmp_path) as gateway:
-        row = await the_row(gateway, spoken, streamed)
+        row = await the_row(gateway, format, streamed)
     assert (row.input_tokens, row.cache_read_tokens, row.cache_write_tokens) == (2000, 1500, 300)
     assert row.cost_micro == units((200, 1), (1500, 0.1), (300, 1.25), (5, 5)) == 2_062_500_000
 
@@ -164,14 +164,14 @@ async def test_each_request_is_rounded_once_half_up(
         assert (await gateway.operations.get_key(gateway.token.id)).cost_micro == 3 * micro
 
 
-def without_usage(spoken: Format, streamed: bool) -> Response:
+def without_usage(format: Format, streamed: bool) -> Response:
     """The reply of an upstream that counts nothing."""
     if not streamed:
-        body = orjson.loads(fixture_reply(spoken).body)
+        body = orjson.loads(fixture_reply(format).body)
         del body["usage"]
         return json_response(body)
-    text = fixture_stream(spoken).body
-    match spoken:
+    text = fixture_stream(format).body
+    match format:
         case Format.CHAT:
             frames = text.split(b"\n\n")
             return event_stream(b"\n\n".join((*frames[:-3], *frames[-2:])))
@@ -185,14 +185,14 @@ def without_usage(spoken: Format, streamed: bool) -> Response:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("bills", [True, False])
 async def test_a_reply_without_usage(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool, bills: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, streamed: bool, bills: bool
 ) -> None:
-    upstream.respond_with(without_usage(spoken, streamed))
+    upstream.respond_with(without_usage(format, streamed))
     async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
-        row = await the_row(gateway, spoken, streamed)
+        row = await the_row(gateway, format, streamed)
     assert row.state is ExchangeState.OK
     if not bills:
         assert (billed(row), row.cost_micro, row.expected_input_tokens) == (NONE, 0, 0)
@@ -240,9 +240,9 @@ async def test_a_disconnect_before_the_reply(
         assert row.cost_micro == row.expected_micro > 0
 
 
-async def listen(gateway: RunningGateway, spoken: Format) -> Any:
+async def listen(gateway: RunningGateway, format: Format) -> Any:
     """A stream, once everything of the fixture `cut` has come."""
-    answer = await start_request(gateway, spoken, stream=True)
+    answer = await start_request(gateway, format, stream=True)
     heard = b""
     async with asyncio.timeout(5):
         while b" ans" not in heard:
@@ -250,8 +250,8 @@ async def listen(gateway: RunningGateway, spoken: Format) -> Any:
     return answer
 
 
-def half_billed(spoken: Format, row: RequestRow, bills: bool = True) -> None:
-    if spoken is Format.MESSAGES:  # the upstream has told its input when it began
+def half_billed(format: Format, row: RequestRow, bills: bool = True) -> None:
+    if format is Format.MESSAGES:  # the upstream has told its input when it began
         used = (12, 2) if bills else (12, 1)
         assert billed(row) == ("estimated" if bills else "upstream", *used)
         assert row.cost_micro == units((12, 1), (used[1], 5))
@@ -263,13 +263,13 @@ def half_billed(spoken: Format, row: RequestRow, bills: bool = True) -> None:
 
 
 @pytest.mark.parametrize("bills", [True, False])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_disconnect_within_a_stream(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, bills: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, bills: bool
 ) -> None:
-    upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=Ending.STALLED)))
+    upstream.respond_with(by_frame(fixture_stream(format, "cut", ending=Ending.STALLED)))
     async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
-        (await listen(gateway, spoken)).close()
+        (await listen(gateway, format)).close()
         row = await gateway.row()
         await wait_all_released(gateway)
     assert (row.state, row.status, row.end_reason) == (
@@ -277,19 +277,19 @@ async def test_a_disconnect_within_a_stream(
         200,
         "client_gone",
     )
-    half_billed(spoken, row, bills)
+    half_billed(format, row, bills)
 
 
 @pytest.mark.parametrize("bills", [True, False])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_an_upstream_that_breaks_off_within_a_stream(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, bills: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, bills: bool
 ) -> None:
-    upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED)))
+    upstream.respond_with(by_frame(fixture_stream(format, "cut", ending=Ending.TRUNCATED)))
     async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
-        row = await the_row(gateway, spoken, streamed=True)
+        row = await the_row(gateway, format, streamed=True)
     assert (row.state, row.end_reason) == (ExchangeState.UPSTREAM_CUT, "upstream_cut")
-    half_billed(spoken, row, bills)
+    half_billed(format, row, bills)
 
 
 async def test_background_drains_are_billed(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -34,18 +34,18 @@ PINGS = {
     Format.RESPONSES: b": keepalive\n\n",
 }
 
-each_format = pytest.mark.parametrize("spoken", list(Format))
+each_format = pytest.mark.parametrize("format", list(Format))
 
 
 def accounts(
-    upstream: FaultUpstream, spoken: Format, *plans: str, **changes: Any
+    upstream: FaultUpstream, format: Format, *plans: str, **changes: Any
 ) -> list[dict[str, Any]]:
     """One channel for each plan, the first to be asked first."""
     return [
         {
             "name": f"c{number}",
-            "format": spoken.value,
-            "base_url": upstream.base_url(spoken, plan),
+            "format": format.value,
+            "base_url": upstream.base_url(format, plan),
             "models": {ALPHA: UPSTREAM_MODEL, "beta-5.4": UPSTREAM_MODEL},
             "accounts": [{"name": "a", "key": f"key-{number}"}],
             "priority": -number,
@@ -61,27 +61,27 @@ def gateway_before(
     return run_gateway(folder, channels, **config)
 
 
-async def asked(gateway: RunningGateway, spoken: Format, **fields: Any) -> tuple[int, bytes]:
-    answer = await gateway.post(spoken, model="beta-5.4", **fields)
+async def asked(gateway: RunningGateway, format: Format, **fields: Any) -> tuple[int, bytes]:
+    answer = await gateway.post(format, model="beta-5.4", **fields)
     return answer.status, await answer.read()
 
 
 @each_format
-async def test_pings_are_sent_before_the_commit(tmp_path: Path, spoken: Format) -> None:
+async def test_pings_are_sent_before_the_commit(tmp_path: Path, format: Format) -> None:
     """And the next account may still be asked: its reply follows, unspliced."""
     async with (
         fault_upstream() as upstream,
         gateway_before(
             tmp_path,
-            accounts(upstream, spoken, "stall:begun", "ok", timeouts={"first_event": 0.6}),
+            accounts(upstream, format, "stall:begun", "ok", timeouts={"first_event": 0.6}),
             server={"commit_after": 0.2},
         ) as gateway,
     ):
-        status, body = await asked(gateway, spoken, stream=True)
+        status, body = await asked(gateway, format, stream=True)
         row = await gateway.row()
     assert status == 200
-    assert body.startswith(PINGS[spoken])
-    events = decode(CODECS[spoken].decoder(), body)
+    assert body.startswith(PINGS[format])
+    events = decode(CODECS[format].decoder(), body)
     assert sum(isinstance(event, End) for event in events) == 1
     assert [part.text for part in collect_reply(events).parts if isinstance(part, Text)] == [
         "Hello, world!"
@@ -90,64 +90,64 @@ async def test_pings_are_sent_before_the_commit(tmp_path: Path, spoken: Format) 
 
 
 @each_format
-async def test_an_error_after_the_first_ping_is_a_frame(tmp_path: Path, spoken: Format) -> None:
+async def test_an_error_after_the_first_ping_is_a_frame(tmp_path: Path, format: Format) -> None:
     async with (
         fault_upstream() as upstream,
         gateway_before(
             tmp_path,
-            accounts(upstream, spoken, "stall:head", timeouts={"first_event": 0.5}),
+            accounts(upstream, format, "stall:head", timeouts={"first_event": 0.5}),
             server={"commit_after": 0.1},
         ) as gateway,
     ):
-        status, body = await asked(gateway, spoken, stream=True)
+        status, body = await asked(gateway, format, stream=True)
         row = await gateway.row()
     assert status == 200
-    (fail,) = [event for event in decode(CODECS[spoken].decoder(), body) if isinstance(event, Fail)]
+    (fail,) = [event for event in decode(CODECS[format].decoder(), body) if isinstance(event, Fail)]
     assert fail.failure.message == "Service unavailable"
     assert (row.state, row.error_code) == (ExchangeState.ERROR, "upstream_timeout")
 
 
 @each_format
 async def test_pings_fill_silence_within_a_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:
     monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
     async with (
         fault_upstream() as upstream,
         gateway_before(
-            tmp_path, accounts(upstream, spoken, "stall:text", timeouts={"idle": 0.6})
+            tmp_path, accounts(upstream, format, "stall:text", timeouts={"idle": 0.6})
         ) as gateway,
     ):
-        _, body = await asked(gateway, spoken, stream=True)
-    events = decode(CODECS[spoken].decoder(), body)
+        _, body = await asked(gateway, format, stream=True)
+    events = decode(CODECS[format].decoder(), body)
     assert isinstance(events[-1], Fail)
-    named = b"response.in_progress" if spoken is Format.RESPONSES else PINGS[spoken]
+    named = b"response.in_progress" if format is Format.RESPONSES else PINGS[format]
     assert body.count(named) >= 3
 
 
 @each_format
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_upstreams_that_only_stream_are_detected(
-    tmp_path: Path, spoken: Format, streamed: bool
+    tmp_path: Path, format: Format, streamed: bool
 ) -> None:
     async with (
         fault_upstream() as upstream,
-        gateway_before(tmp_path, accounts(upstream, spoken, "stream_only")) as gateway,
+        gateway_before(tmp_path, accounts(upstream, format, "stream_only")) as gateway,
     ):
         for _ in range(2):
-            status, _ = await asked(gateway, spoken, stream=streamed)
+            status, _ = await asked(gateway, format, stream=streamed)
             assert status == 200
         assert len(upstream.calls) == (2 if streamed else 3), "found out once"
 
 
 @each_format
-async def test_a_channel_can_force_streams(tmp_path: Path, spoken: Format) -> None:
+async def test_a_channel_can_force_streams(tmp_path: Path, format: Format) -> None:
     async with (
         fault_upstream() as upstream,
-        gateway_before(tmp_path, accounts(upstream, spoken, "ok", stream="force")) as gateway,
+        gateway_before(tmp_path, accounts(upstream, format, "ok", stream="force")) as gateway,
     ):
-        answer = await gateway.post(spoken, model="beta-5.4")
-        reply = CODECS[spoken].parse_reply(await answer.json())
+        answer = await gateway.post(format, model="beta-5.4")
+        reply = CODECS[format].parse_reply(await answer.json())
         assert upstream.calls[0].streamed
     assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
     assert reply.usage is not None
@@ -155,19 +155,19 @@ async def test_a_channel_can_force_streams(tmp_path: Path, spoken: Format) -> No
 
 @each_format
 async def test_a_background_drain_reads_the_upstream_to_its_end(
-    tmp_path: Path, spoken: Format
+    tmp_path: Path, format: Format
 ) -> None:
     """With `on_disconnect: drain` what the reply cost is on record, though nobody heard it."""
     async with (
         fault_upstream() as upstream,
         gateway_before(
-            tmp_path, accounts(upstream, spoken, "ok:pause=0.02", on_disconnect="drain")
+            tmp_path, accounts(upstream, format, "ok:pause=0.02", on_disconnect="drain")
         ) as gateway,
         ClientSession() as http,
     ):
         answer = await http.post(
-            gateway.address + PATHS[spoken],
-            json=request_body(spoken, stream=True, model="beta-5.4"),
+            gateway.address + PATHS[format],
+            json=request_body(format, stream=True, model="beta-5.4"),
             headers={"authorization": f"Bearer {gateway.key}", "anthropic-version": "2023-06-01"},
         )
         await answer.content.readany()

@@ -44,10 +44,10 @@ def plain_gateway(upstream: ScriptedUpstream, state: Path) -> Any:
     return run_gateway(state, channels(upstream.address), **PLAIN)
 
 
-def broke(spoken: Format, message: str) -> ErrorReply:
+def broke(format: Format, message: str) -> ErrorReply:
     told: ErrorReply = expected_error(
-        spoken,
-        402 if spoken is Format.MESSAGES else 429,
+        format,
+        402 if format is Format.MESSAGES else 429,
         BROKE,
         f"Insufficient quota: {message}",
         "insufficient_quota",
@@ -60,7 +60,7 @@ def wanted(told: ErrorReply) -> str:
     return told.message.partition("this request may cost ")[2].partition(";")[0]
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize(
     ("budget", "period", "reset"),
     [
@@ -73,7 +73,7 @@ def wanted(told: ErrorReply) -> str:
 async def test_a_spent_budget(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
-    spoken: Format,
+    format: Format,
     budget: str,
     period: str,
     reset: str,
@@ -82,12 +82,12 @@ async def test_a_spent_budget(
     limit_key(gateway, **{budget: 5 * MICRO_PER_UNIT})
     use_quota(gateway, ago=0, micro=4_900_000)
     today = datetime.now(UTC)
-    answer = await gateway.post(spoken, stream=streamed)
+    answer = await gateway.post(format, stream=streamed)
     told = await read_error(answer)
     next_month = (today.replace(day=1) + timedelta(days=32)).strftime("%Y-%m")
     anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
     assert told == broke(
-        spoken,
+        format,
         f"key tests: {period} budget of 5 units: 4.9 spent, 0 reserved by running requests, "
         f"this request may cost {wanted(told)}; {anew}",
     )
@@ -100,21 +100,21 @@ async def test_a_spent_budget(
     assert row.channel is None
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_groups_budget(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     limit_group(gateway, budget_day=1_000 * MICRO_PER_UNIT)
     other, key = await gateway.operations.create_key("other", "default")
     use_quota(gateway, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
-    told = await read_error(await gateway.post(spoken))
+    told = await read_error(await gateway.post(format))
     assert told.message.startswith(
         "Insufficient quota: group default: daily budget of 1,000 units: 999 spent"
     )
-    assert (await read_error(await gateway.post(spoken, key=key))).type in BROKE
+    assert (await read_error(await gateway.post(format, key=key))).type in BROKE
     stranger = await gateway.key_for_models("*")
-    upstream.respond_with(fixture_reply(spoken))
-    assert (await gateway.post(spoken, key=stranger)).status == 200
+    upstream.respond_with(fixture_reply(format))
+    assert (await gateway.post(format, key=stranger)).status == 200
 
 
 async def test_an_exceeded_budget_is_reported_before_a_limit(gateway: RunningGateway) -> None:

@@ -32,24 +32,24 @@ async def test_usual_output_lengths_are_reserved(
     assert 1024 < unknown < 1044, "of another model nothing is known"
 
 
-@pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("format", [Format.CHAT, Format.RESPONSES])
 async def test_usual_output_lengths_do_not_exceed_the_limit(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     """Who names no most has the whole minute, and whoever names one is held to it."""
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     outputs = gateway.daemon.runtime.output_estimates
     outputs.record(BETA, 90_000)
     limit_key(gateway, tokens_per_minute=60_000)
     limit_group(gateway, tokens_per_minute=50_000)
-    answer = await gateway.post(spoken)
+    answer = await gateway.post(format)
     assert answer.status == 200
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
     await gateway.rows()
     outputs.record(BETA, 90_000)
     outputs.record(BETA, 90_000)
-    told = await read_error(await gateway.post(spoken))
+    told = await read_error(await gateway.post(format))
     assert "group default: 16 of 50,000 tokens per minute used" in told.message
     assert "this request may use 50,000; retry in 60 s" in told.message
-    most = {"max_output_tokens" if spoken is Format.RESPONSES else "max_tokens": 80_000}
-    assert "over the limit" in (await read_error(await gateway.post(spoken, **most))).message
+    most = {"max_output_tokens" if format is Format.RESPONSES else "max_tokens": 80_000}
+    assert "over the limit" in (await read_error(await gateway.post(format, **most))).message

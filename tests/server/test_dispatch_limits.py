@@ -55,26 +55,26 @@ async def limited(
         yield gateway
 
 
-def too_many(spoken: Format, message: str, kind: str = "requests") -> ErrorReply:
+def too_many(format: Format, message: str, kind: str = "requests") -> ErrorReply:
     text = f"Too Many Requests: {message}"
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         return ErrorReply(429, "rate_limit_error", text)
     return ErrorReply(429, kind, text, "rate_limit_exceeded")
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("whose", HOLDERS)
 async def test_requests_per_minute(
-    upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, whose: str, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     async with limited(whose, upstream, tmp_path, requests_per_minute=2) as gateway:
         use_quota(gateway, ago=50)
-        assert (await gateway.post(spoken)).status == 200
+        assert (await gateway.post(format)).status == 200
         for streamed in (False, True):
-            answer = await gateway.post(spoken, stream=streamed)
+            answer = await gateway.post(format, stream=streamed)
             assert await read_error(answer) == too_many(
-                spoken,
+                format,
                 f"{HOLDERS[whose]}: 2 of 2 requests per minute used; retry in 10 s",
             )
             assert answer.headers["retry-after"] == "10"
@@ -86,24 +86,24 @@ async def test_requests_per_minute(
     assert len(upstream.requests) == 1
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("whose", HOLDERS)
 async def test_tokens_per_minute(
-    upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, whose: str, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     async with limited(whose, upstream, tmp_path, tokens_per_minute=2000) as gateway:
         use_quota(gateway, ago=50, tokens=1500)
         use_quota(gateway, ago=20, tokens=450)
-        answer = await gateway.post(spoken)
+        answer = await gateway.post(format)
         told = await read_error(answer)
         wanted = re.search(r"may use ([\d,]+);", told.message)
         assert wanted is not None
         # The prompt's few tokens, and its max_tokens or as many as nobody knows better.
-        most = 100 if spoken is Format.MESSAGES else 1024
+        most = 100 if format is Format.MESSAGES else 1024
         assert most < int(wanted[1].replace(",", "")) < most + 20
         assert told == too_many(
-            spoken,
+            format,
             f"{HOLDERS[whose]}: 1,950 of 2,000 tokens per minute used, this request may use "
             f"{wanted[1]}; retry in 10 s",
             "tokens",
@@ -112,31 +112,31 @@ async def test_tokens_per_minute(
     assert not upstream.requests
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("whose", HOLDERS)
 async def test_concurrent_requests(
-    upstream: ScriptedUpstream, tmp_path: Path, whose: str, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, whose: str, format: Format
 ) -> None:
-    upstream.respond_with(SILENT, fixture_reply(spoken))
+    upstream.respond_with(SILENT, fixture_reply(format))
     async with limited(whose, upstream, tmp_path, concurrent=1) as gateway:
         asking = start_request(gateway)
         await upstream.wait_for_request()
-        answer = await gateway.post(spoken)
+        answer = await gateway.post(format)
         assert await read_error(answer) == too_many(
-            spoken, f"{HOLDERS[whose]}: 1 of 1 concurrent request running"
+            format, f"{HOLDERS[whose]}: 1 of 1 concurrent request running"
         )
         assert answer.headers["retry-after"] == "1"
         await cancel(asking)
         await wait_all_released(gateway)
-        assert (await gateway.post(spoken)).status == 200
+        assert (await gateway.post(format)).status == 200
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_requests_that_never_fit_are_not_to_be_retried(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     limit_key(gateway, tokens_per_minute=1)
-    answer = await gateway.post(spoken, stream=True)
+    answer = await gateway.post(format, stream=True)
     told = await read_error(answer)
     assert (told.status, "over the limit of 1 token per minute" in told.message) == (429, True)
     assert answer.headers["x-should-retry"] == "false"

@@ -35,21 +35,21 @@ SILENT = Response(ending=Ending.STALLED)
 NEVER = 30.0
 
 
-def script(spoken: Format, streamed: bool) -> Response:
-    return fixture_stream(spoken) if streamed else fixture_reply(spoken)
+def script(format: Format, streamed: bool) -> Response:
+    return fixture_stream(format) if streamed else fixture_reply(format)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_queued_request_runs_when_the_limit_is_free(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, streamed: bool
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, streamed: bool
 ) -> None:
-    upstream.respond_with(script(spoken, streamed))
+    upstream.respond_with(script(format, streamed))
     async with gateway_with_queue(upstream, tmp_path) as gateway:
         limit_key(gateway, requests_per_minute=1)
         use_quota(gateway, ago=59.7)
         began = time.perf_counter()
-        answer = await gateway.post(spoken, stream=streamed)
+        answer = await gateway.post(format, stream=streamed)
         assert answer.status == 200
         took = time.perf_counter() - began
         assert took > 0.25
@@ -87,9 +87,9 @@ async def test_the_first_in_the_queue_gets_the_next_place(
         await wait_all_released(gateway)
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_wait_that_is_too_long_ends_with_an_error(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
 ) -> None:
     upstream.respond_with(SILENT)
     async with gateway_with_queue(upstream, tmp_path, 0.3) as gateway:
@@ -98,7 +98,7 @@ async def test_a_wait_that_is_too_long_ends_with_an_error(
         await upstream.wait_for_request()
         began = time.perf_counter()
         for streamed in (False, True):
-            answer = await gateway.post(spoken, stream=streamed)
+            answer = await gateway.post(format, stream=streamed)
             assert (await read_error(answer)).message == (
                 "Too Many Requests: key tests: 1 of 1 concurrent request running"
             )
@@ -127,21 +127,21 @@ async def test_requests_that_would_wait_too_long_are_rejected(
         assert time.perf_counter() - began < 2
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_queued_streaming_client_gets_pings(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken))
+    upstream.respond_with(fixture_stream(format))
     async with gateway_with_queue(upstream, tmp_path, server={"commit_after": 0.1}) as gateway:
         limit_key(gateway, requests_per_minute=1)
         use_quota(gateway, ago=59.2)
-        answer = await opened(gateway, spoken)
+        answer = await opened(gateway, format)
         assert answer.status == 200
         assert not upstream.requests, "the head has left, and nobody is asked yet"
         first = await answer.content.readany()
         assert first, "a sign of life"
         rest = await answer.read()
-        (part,) = collect_reply(decode(CODECS[spoken].decoder(), first + rest)).parts
+        (part,) = collect_reply(decode(CODECS[format].decoder(), first + rest)).parts
         assert isinstance(part, Text)
         assert part.text == "Hello, world!"
         assert len(upstream.requests) == 1
@@ -149,30 +149,30 @@ async def test_a_queued_streaming_client_gets_pings(
         assert (row.state, row.output_tokens) == (ExchangeState.OK, 4)
 
 
-async def opened(gateway: RunningGateway, spoken: Format) -> ClientResponse:
+async def opened(gateway: RunningGateway, format: Format) -> ClientResponse:
     """The head of a stream."""
     async with asyncio.timeout(5):
-        answer: ClientResponse = await start_request(gateway, spoken, stream=True)
+        answer: ClientResponse = await start_request(gateway, format, stream=True)
     return answer
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_an_error_after_the_head_is_a_frame(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
 ) -> None:
     upstream.respond_with(SILENT)
     async with gateway_with_queue(upstream, tmp_path, 0.5, server={"commit_after": 0.1}) as gateway:
         limit_key(gateway, concurrent=1)
         running = start_request(gateway)
         await upstream.wait_for_request()
-        answer = await opened(gateway, spoken)
+        answer = await opened(gateway, format)
         assert answer.status == 200
         said = (await answer.read()).decode()
         assert "key tests: 1 of 1 concurrent request running" in said
-        kind = "rate_limit_error" if spoken is Format.MESSAGES else "rate_limit_exceeded"
+        kind = "rate_limit_error" if format is Format.MESSAGES else "rate_limit_exceeded"
         assert kind in said
         await cancel(running)
-        row = next(row for row in await gateway.rows(2) if row.format == spoken and row.stream)
+        row = next(row for row in await gateway.rows(2) if row.format == format and row.stream)
         assert (row.state, row.status) == (ExchangeState.REJECTED, 200)
         assert row.error_code == "rate_limit_exceeded"
         await wait_all_released(gateway)

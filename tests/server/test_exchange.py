@@ -26,13 +26,13 @@ def assert_row(row: RequestRow, **expected: Any) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_reply(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format, streamed: bool
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
+    upstream.respond_with(fixture_stream(format) if streamed else fixture_reply(format))
     agent = {"user-agent": "agent/1", "x-request-id": "mine"}
-    answer = await gateway.post(spoken, stream=streamed, headers=agent)
+    answer = await gateway.post(format, stream=streamed, headers=agent)
     row = await gateway.row()
     assert_row(
         row,
@@ -40,9 +40,9 @@ async def test_a_reply(
         token_id=gateway.token.id,
         group_name="default",
         endpoint=answer.url.path,
-        format=spoken.value,
-        model=request_body(spoken)["model"],
-        channel=f"{spoken}-main",
+        format=format.value,
+        model=request_body(format)["model"],
+        channel=f"{format}-main",
         account=ACCOUNT,
         upstream_model=UPSTREAM_MODEL,
         lane="native",
@@ -69,16 +69,16 @@ async def test_a_reply(
     assert (token.requests, token.input_tokens, token.output_tokens) == (1, 12, 4)
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_cached_and_written_tokens(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     """The whole prompt, with cache reads as a part of it, whatever the format counts."""
     upstream.respond_with(
-        fixture_reply(spoken, "cached_usage"), fixture_stream(spoken, "cached_usage")
+        fixture_reply(format, "cached_usage"), fixture_stream(format, "cached_usage")
     )
-    await gateway.post(spoken)
-    await gateway.post(spoken, stream=True)
+    await gateway.post(format)
+    await gateway.post(format, stream=True)
     first, second = await gateway.rows(2)
     assert first.cache_read_tokens > 0
     assert first.input_tokens >= first.cache_read_tokens + first.cache_write_tokens
@@ -144,12 +144,12 @@ async def test_an_upstream_error_is_kept_within_bounds(
     assert len(row.upstream_error) <= 8192
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_truncated_stream(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
-    answer = await gateway.post(spoken, stream=True)
+    upstream.respond_with(fixture_stream(format, "cut", ending=Ending.TRUNCATED))
+    answer = await gateway.post(format, stream=True)
     assert answer.status == 200
     assert_row(
         await gateway.row(),
@@ -161,12 +161,12 @@ async def test_a_truncated_stream(
     )
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_an_error_event_within_a_stream(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken, "error_mid_stream"))
-    await gateway.post(spoken, stream=True)
+    upstream.respond_with(fixture_stream(format, "error_mid_stream"))
+    await gateway.post(format, stream=True)
     row = await gateway.row()
     assert_row(
         row,

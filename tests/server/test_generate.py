@@ -80,18 +80,18 @@ ADDRESS = {
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_exact_request_of_an_upstream(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format, streamed: bool
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
-    answer = await gateway.post(spoken, stream=streamed, headers=NOISE | {"x-api-key": gateway.key})
+    upstream.respond_with(fixture_stream(format) if streamed else fixture_reply(format))
+    answer = await gateway.post(format, stream=streamed, headers=NOISE | {"x-api-key": gateway.key})
     assert answer.status == 200
     seen = upstream.last_request
-    assert (seen.method, seen.target) == ("POST", ADDRESS[spoken])
+    assert (seen.method, seen.target) == ("POST", ADDRESS[format])
     sent = {name.lower(): value for name, value in seen.headers.items()}
     assert len(sent) == len(seen.headers), "no header stands twice"
-    assert {name: sent.pop(name) for name in set(sent) - ALWAYS} == CROSSING[spoken]
+    assert {name: sent.pop(name) for name in set(sent) - ALWAYS} == CROSSING[format]
     assert sent == {
         "host": f"127.0.0.1:{upstream.port}",
         "accept": "*/*",
@@ -103,13 +103,13 @@ async def test_the_exact_request_of_an_upstream(
     assert gateway.key.encode() not in seen.body
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_body_is_forwarded_with_another_model_name(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
-    body = request_body(spoken, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
-    await gateway.post(spoken, body)
+    upstream.respond_with(fixture_reply(format))
+    body = request_body(format, unknown={"deep": [1, 2.5, None, "\u2028"]}, store=False)
+    await gateway.post(format, body)
     assert upstream.last_request.json == body | {"model": UPSTREAM_MODEL}
 
 
@@ -122,7 +122,7 @@ async def test_a_chat_stream_requests_its_usage(
 
 
 @pytest.mark.parametrize(
-    ("spoken", "query", "forwarded"),
+    ("format", "query", "forwarded"),
     [
         (Format.MESSAGES, "?beta=true", "beta=true"),
         (Format.MESSAGES, "?beta=true&api_base=http://127.0.0.1:1", "beta=true"),
@@ -132,10 +132,10 @@ async def test_a_chat_stream_requests_its_usage(
     ],
 )
 async def test_queries(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, query: str, forwarded: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format, query: str, forwarded: str
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
-    answer = await gateway.post(spoken, path=f"{ADDRESS[spoken]}{query}")
+    upstream.respond_with(fixture_reply(format))
+    answer = await gateway.post(format, path=f"{ADDRESS[format]}{query}")
     assert answer.status == 200
     assert upstream.last_request.url.query == forwarded
 
@@ -224,14 +224,14 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_forwarded_response_headers(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     headers = HOUSE_SECRETS | SHOWN
-    for streamed, script in ((False, fixture_reply(spoken)), (True, fixture_stream(spoken))):
+    for streamed, script in ((False, fixture_reply(format)), (True, fixture_stream(format))):
         upstream.respond_with(script.with_changes(headers={**script.headers, **headers}))
-        answer = await gateway.post(spoken, stream=streamed)
+        answer = await gateway.post(format, stream=streamed)
         assert answer.status == 200
         came = {name.lower(): value for name, value in answer.headers.items()}
         assert came["request-id"] == came["x-request-id"]
@@ -243,20 +243,20 @@ async def test_the_forwarded_response_headers(
         assert {name: came[name] for name in SHOWN} == SHOWN
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize(
     "sent", [BETA, f"{BETA}[1m]", "team/own", "team/own[1m]"], ids=lambda sent: sent
 )
 async def test_the_id_is_echoed_as_sent(
-    upstream: ScriptedUpstream, tmp_path: Path, spoken: Format, sent: str
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, sent: str
 ) -> None:
     models = [{"id": BETA, "family": "beta", "aliases": ["team/own"]}]
-    lines = [channel(spoken, upstream.address, models={BETA: UPSTREAM_MODEL})]
+    lines = [channel(format, upstream.address, models={BETA: UPSTREAM_MODEL})]
     async with run_gateway(tmp_path, lines, models=models) as gateway:
-        upstream.respond_with(fixture_reply(spoken), fixture_stream(spoken))
-        answer = await gateway.post(spoken, model=sent)
+        upstream.respond_with(fixture_reply(format), fixture_stream(format))
+        answer = await gateway.post(format, model=sent)
         assert (await answer.json())["model"] == sent
-        streamed = await gateway.post(spoken, model=sent, stream=True)
+        streamed = await gateway.post(format, model=sent, stream=True)
         shown = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
         assert shown == {sent}
         assert upstream.last_request.json["model"] == UPSTREAM_MODEL
@@ -264,9 +264,9 @@ async def test_the_id_is_echoed_as_sent(
             assert (row.model, row.upstream_model) == (sent, UPSTREAM_MODEL)
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_upstream_errors_are_redacted(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     message = (
         f"max_tokens: too many for {ACCOUNT} at {upstream.address}/v1/x "
@@ -275,7 +275,7 @@ async def test_upstream_errors_are_redacted(
     upstream.respond_with(
         json_response({"error": {"type": "invalid_request_error", "message": message}}, 400)
     )
-    answer = await gateway.post(spoken)
+    answer = await gateway.post(format)
     assert answer.status == 400
     said = (await answer.json())["error"]["message"]
     assert said == (
@@ -291,11 +291,11 @@ async def test_upstream_errors_are_redacted(
     assert "sk-live" not in row.upstream_error
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_no_response_contains_a_secret(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
-    spoken: Format,
+    format: Format,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whatever an upstream lets slip, in whatever status or event."""
@@ -306,13 +306,13 @@ async def test_no_response_contains_a_secret(
     ]
     scripts.append(json_response(canary.encode(), 400))
     scripts.append(json_response(canary.encode(), 200))
-    broken = fixture_stream(spoken, "error_mid_stream")
+    broken = fixture_stream(format, "error_mid_stream")
     word = b"Rate limit reached, try again in 20s"
     scripts.append(broken.with_changes(chunks=(broken.body.replace(word, canary.encode()),)))
     for script in scripts:
         upstream.respond_with(script)
         streamed = script is scripts[-1]
-        answer = await gateway.post(spoken, stream=streamed)
+        answer = await gateway.post(format, stream=streamed)
         text = str(answer.headers) + await answer.text()
         for secret in (UPSTREAM_KEY, ACCOUNT, upstream.address, "127.0.0.1", gateway.key):
             assert secret not in text, f"{secret} in {text}"
@@ -323,20 +323,20 @@ async def test_no_response_contains_a_secret(
     assert gateway.key not in caplog.text
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_clients_bytes_are_forwarded(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     """Between equal formats only the model's name is another: numbers beyond 64 bits and the
     client's own spelling are not lost by writing the body again."""
-    upstream.respond_with(fixture_reply(spoken))
-    body = request_body(spoken)
+    upstream.respond_with(fixture_reply(format))
+    body = request_body(format)
     plain = orjson.dumps({name: value for name, value in body.items() if name != "model"})
     raw = b'{ "model" :  "%b",\n "big": 123456789012345678901234567890, "one": 1.0,%b' % (
         str(body["model"]).encode(),
         plain[1:],
     )
-    answer = await gateway.post(spoken, raw)
+    answer = await gateway.post(format, raw)
     assert answer.status == 200
     assert upstream.last_request.body == raw.replace(
         str(body["model"]).encode(), UPSTREAM_MODEL.encode(), 1

@@ -14,12 +14,12 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 from tests.wire.strict.checkers import check_body
 
 
-@pytest.mark.parametrize("spoken", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("format", [Format.CHAT, Format.RESPONSES])
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_prewarm_is_answered_by_the_gateway(
-    upstream: ScriptedUpstream, behind: OpenGateway, spoken: Format, streams: bool
+    upstream: ScriptedUpstream, behind: OpenGateway, format: Format, streams: bool
 ) -> None:
-    async with behind(spoken) as gateway:
+    async with behind(format) as gateway:
         answer = await gateway.post(Format.MESSAGES, max_tokens=0, stream=streams)
         assert answer.status == 200
         if streams:

@@ -25,10 +25,10 @@ def shown(answer: ClientResponse) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.startswith(PREFIXES)}
 
 
-def remaining(spoken: Format, answer: ClientResponse, counted: str = "requests") -> tuple[int, int]:
+def remaining(format: Format, answer: ClientResponse, counted: str = "requests") -> tuple[int, int]:
     """The limit, and how much is left of it."""
     headers = answer.headers
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         name = f"anthropic-ratelimit-{counted}"
         return int(headers[f"{name}-limit"]), int(headers[f"{name}-remaining"])
     return (
@@ -47,8 +47,8 @@ def test_the_headers_of_chat_and_responses() -> None:
         "x-ratelimit-remaining-tokens": "149984",
         "x-ratelimit-reset-tokens": "6m2s",
     }
-    for spoken in (Format.CHAT, Format.RESPONSES):
-        assert dict(rate_limit_headers(spoken, gauges, AT)) == told
+    for format in (Format.CHAT, Format.RESPONSES):
+        assert dict(rate_limit_headers(format, gauges, AT)) == told
 
 
 def test_the_headers_of_messages() -> None:
@@ -100,31 +100,31 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_remaining_counts_decrease(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, streamed: bool
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format, streamed: bool
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken) if streamed else fixture_reply(spoken))
+    upstream.respond_with(fixture_stream(format) if streamed else fixture_reply(format))
     limit_key(gateway, requests_per_minute=3)
     left = []
     for _ in range(5):
-        answer = await gateway.post(spoken, stream=streamed)
-        left.append((answer.status, *remaining(spoken, answer)))
+        answer = await gateway.post(format, stream=streamed)
+        left.append((answer.status, *remaining(format, answer)))
     assert left == [(200, 3, 2), (200, 3, 1), (200, 3, 0), (429, 3, 0), (429, 3, 0)]
     assert len(upstream.requests) == 3
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_when_all_limits_are_free(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     """That of the request itself: it is the newest that counts."""
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     limit_key(gateway, requests_per_minute=3)
     use_quota(gateway, ago=50)
     began = datetime.now(UTC)
-    told = shown(await gateway.post(spoken))
-    if spoken is Format.MESSAGES:
+    told = shown(await gateway.post(format))
+    if format is Format.MESSAGES:
         assert set(told) == {
             f"anthropic-ratelimit-requests-{each}" for each in ("limit", "remaining", "reset")
         }
@@ -137,18 +137,18 @@ async def test_when_all_limits_are_free(
         assert told["x-ratelimit-reset-requests"] in ("1m0s", "59s")
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_tokens_are_reserved_first_and_corrected_later(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+    upstream.respond_with(fixture_reply(format))
     limit_key(gateway, tokens_per_minute=10_000)
-    limit, left = remaining(spoken, await gateway.post(spoken), "tokens")
-    expected = 100 if spoken is Format.MESSAGES else 1_024  # max_tokens, or what is usual
+    limit, left = remaining(format, await gateway.post(format), "tokens")
+    expected = 100 if format is Format.MESSAGES else 1_024  # max_tokens, or what is usual
     assert limit == 10_000
     assert 10_000 - expected - 20 <= left < 10_000 - expected
     await gateway.rows()
-    _, left = remaining(spoken, await gateway.post(spoken, b"{"), "tokens")
+    _, left = remaining(format, await gateway.post(format, b"{"), "tokens")
     assert left == 10_000 - 16
 
 

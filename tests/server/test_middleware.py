@@ -126,7 +126,7 @@ def error_of(row: Row) -> dict[str, Any]:
     return {"message": row.message, "type": row.type, "param": row.param, "code": row.code}
 
 
-async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
+async def assert_told(answer: Any, format: Format, row: Row) -> None:
     assert answer.status == row.status
     assert answer.content_type == "application/json"
     extra = ("retry-after", "x-should-retry", "www-authenticate", "allow")
@@ -134,7 +134,7 @@ async def assert_told(answer: Any, spoken: Format, row: Row) -> None:
     request_id = answer.headers["request-id"]
     assert answer.headers["x-request-id"] == request_id
     body = await answer.json()
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         error = {"type": row.native, "message": row.message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
@@ -147,9 +147,9 @@ async def test_the_clients_error_for_each_upstream_fault(
 ) -> None:
     script, row = UPSTREAM[case]
     upstream.respond_with(script)
-    for spoken in Format:
-        await assert_told(await gateway.post(spoken), spoken, row)
-        await assert_told(await gateway.post(spoken, stream=True), spoken, row)
+    for format in Format:
+        await assert_told(await gateway.post(format), format, row)
+        await assert_told(await gateway.post(format, stream=True), format, row)
     client_faults = 400 <= row.status < 500
     assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + 3
     for kept in await gateway.rows(6):
@@ -166,29 +166,29 @@ async def test_a_long_retry_after_is_capped_and_final(
     assert answer.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_an_error_event_before_any_other_is_an_http_error(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken, "error_first"))
-    await assert_told(await gateway.post(spoken, stream=True), spoken, NO_ACCOUNTS)
+    upstream.respond_with(fixture_stream(format, "error_first"))
+    await assert_told(await gateway.post(format, stream=True), format, NO_ACCOUNTS)
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_stream_of_no_events(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     upstream.respond_with(event_stream(b": nothing to say\n\n"))
-    answer = await gateway.post(spoken, stream=True)
-    await assert_told(answer, spoken, bad_upstream("empty_upstream_response"))
+    answer = await gateway.post(format, stream=True)
+    await assert_told(answer, format, bad_upstream("empty_upstream_response"))
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_whole_reply_that_breaks_off(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken).with_changes(ending=Ending.TRUNCATED))
-    await assert_told(await gateway.post(spoken), spoken, bad_upstream("bad_upstream_response"))
+    upstream.respond_with(fixture_reply(format).with_changes(ending=Ending.TRUNCATED))
+    await assert_told(await gateway.post(format), format, bad_upstream("bad_upstream_response"))
 
 
 @pytest.fixture
@@ -221,27 +221,27 @@ def not_found(model: str) -> Row:
     )
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_no_such_model(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
-        await assert_told(await gateway.post(spoken, model=model), spoken, not_found(model))
+        await assert_told(await gateway.post(format, model=model), format, not_found(model))
     assert not upstream.requests
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_model_that_the_group_does_not_reach(
-    gateway: RunningGateway, spoken: Format
+    gateway: RunningGateway, format: Format
 ) -> None:
     key = await gateway.key_for_models("beta-5.4")
-    await assert_told(await gateway.post(spoken, key=key, model=ALPHA), spoken, not_found(ALPHA))
+    await assert_told(await gateway.post(format, key=key, model=ALPHA), format, not_found(ALPHA))
     assert "group" in ((await gateway.row()).upstream_error or "")
 
 
-@pytest.mark.parametrize(("spoken", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
+@pytest.mark.parametrize(("format", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
 async def test_a_model_of_a_family_without_this_endpoint(
-    narrow_gateway: RunningGateway, spoken: Format, model: str
+    narrow_gateway: RunningGateway, format: Format, model: str
 ) -> None:
     row = Row(
         status=500,
@@ -251,7 +251,7 @@ async def test_a_model_of_a_family_without_this_endpoint(
         native="api_error",
         headers=FINAL,
     )
-    await assert_told(await narrow_gateway.post(spoken, model=model), spoken, row)
+    await assert_told(await narrow_gateway.post(format, model=model), format, row)
 
 
 async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> None:
@@ -268,14 +268,14 @@ async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> No
     await assert_told(answer, Format.RESPONSES, row)
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_reply_that_is_too_large(
-    narrow_gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    narrow_gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     upstream.respond_with(json_response({"id": "reply_01", "pad": "x" * 3000}))
-    model = BETA if spoken is Format.CHAT else ALPHA
-    answer = await narrow_gateway.post(spoken, model=model)
-    await assert_told(answer, spoken, bad_upstream("upstream_response_too_large"))
+    model = BETA if format is Format.CHAT else ALPHA
+    answer = await narrow_gateway.post(format, model=model)
+    await assert_told(answer, format, bad_upstream("upstream_response_too_large"))
 
 
 FIELDS = {
@@ -285,11 +285,11 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_a_wrong_field_is_named(gateway: RunningGateway, spoken: Format) -> None:
+@pytest.mark.parametrize("format", Format)
+async def test_a_wrong_field_is_named(gateway: RunningGateway, format: Format) -> None:
     for message, (fields, code, param) in FIELDS.items():
         row = refusal(400, message=message, code=code, param=param)
-        await assert_told(await gateway.post(spoken, **fields), spoken, row)
+        await assert_told(await gateway.post(format, **fields), format, row)
 
 
 async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway) -> None:
@@ -299,7 +299,7 @@ async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway
 
 
 @pytest.mark.parametrize(
-    ("path", "spoken"),
+    ("path", "format"),
     [
         ("/v1/messages/batches", Format.MESSAGES),
         ("/v1/chat/whatever", Format.CHAT),
@@ -311,16 +311,16 @@ async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway
     ],
 )
 async def test_the_error_format_is_that_of_the_path(
-    gateway: RunningGateway, path: str, spoken: Format | None
+    gateway: RunningGateway, path: str, format: Format | None
 ) -> None:
     async with gateway.http.post(path) as answer:
         assert answer.status == 404
         body = await answer.json()
         request_id = answer.headers["request-id"]
     chat = {"message": f"Invalid URL (POST {path})", "type": INVALID, "param": None, "code": None}
-    if spoken is Format.CHAT:
+    if format is Format.CHAT:
         assert body == {"error": chat}
-    elif spoken is Format.MESSAGES:
+    elif format is Format.MESSAGES:
         error = {"type": "not_found_error", "message": chat["message"]}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:

@@ -9,20 +9,20 @@ from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_errors_have_the_headers_of_every_response(
-    gateway: RunningGateway, spoken: Format
+    gateway: RunningGateway, format: Format
 ) -> None:
-    answer = await gateway.post(spoken, model="nobody-has-it")
+    answer = await gateway.post(format, model="nobody-has-it")
     assert answer.status in (404, 503)
     assert answer.headers["x-request-id"] == answer.headers["request-id"]
     assert answer.headers["server"] == "model-gateway"
     assert (await gateway.row()).id == answer.headers["x-request-id"]
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_another_method_is_rejected(gateway: RunningGateway, spoken: Format) -> None:
-    async with gateway.http.put(PATHS[spoken], data=b"{}") as answer:
+@pytest.mark.parametrize("format", Format)
+async def test_another_method_is_rejected(gateway: RunningGateway, format: Format) -> None:
+    async with gateway.http.put(PATHS[format], data=b"{}") as answer:
         assert answer.status == 405
 
 

@@ -32,42 +32,42 @@ TERMINAL = {
 }
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_head_of_a_stream(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken))
-    answer = await gateway.post(spoken, stream=True)
+    upstream.respond_with(fixture_stream(format))
+    answer = await gateway.post(format, stream=True)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "no-cache" in answer.headers["cache-control"]
     assert answer.headers["x-accel-buffering"] == "no"
     assert "content-encoding" not in answer.headers
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_the_bytes_do_not_depend_on_the_chunks(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    script = fixture_stream(spoken, "text_unicode")
+    script = fixture_stream(format, "text_unicode")
     told = set()
     for shape in (script, by_frame(script), by_byte(script)):
         upstream.respond_with(shape)
-        told.add(await (await gateway.post(spoken, stream=True)).read())
+        told.add(await (await gateway.post(format, stream=True)).read())
     (body,) = told
-    assert TERMINAL[spoken] in body
+    assert TERMINAL[format] in body
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_nothing_leaves_before_the_first_real_event(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     """Not even the head: until then the answer may still become an HTTP error."""
-    frames = by_frame(fixture_stream(spoken))
+    frames = by_frame(fixture_stream(format))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
     asking = asyncio.ensure_future(
         gateway.http.post(
-            PATHS[spoken],
-            json=request_body(spoken, stream=True),
+            PATHS[format],
+            json=request_body(format, stream=True),
             headers={"x-api-key": gateway.key, "anthropic-version": "2023-06-01"},
         )
     )
@@ -79,66 +79,66 @@ async def test_nothing_leaves_before_the_first_real_event(
 
 
 @pytest.mark.parametrize("ending", TRUNCATIONS)
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_truncated_stream_ends_with_an_error_frame(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format, ending: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format, ending: str
 ) -> None:
-    upstream.respond_with(by_frame(fixture_stream(spoken, "cut", ending=TRUNCATIONS[ending])))
-    answer = await gateway.post(spoken, stream=True)
+    upstream.respond_with(by_frame(fixture_stream(format, "cut", ending=TRUNCATIONS[ending])))
+    answer = await gateway.post(format, stream=True)
     body = await answer.read()
     assert answer.status == 200
-    assert TERMINAL[spoken] not in body
+    assert TERMINAL[format] not in body
     assert b"Bad upstream response" in body
     assert body.endswith(b"\n\n")
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_a_disconnect_after_the_terminal_event_is_no_error(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken, ending=Ending.TRUNCATED))
-    answer = await gateway.post(spoken, stream=True)
+    upstream.respond_with(fixture_stream(format, ending=Ending.TRUNCATED))
+    answer = await gateway.post(format, stream=True)
     body = await answer.read()
-    assert TERMINAL[spoken] in body
+    assert TERMINAL[format] in body
     assert b"Bad upstream response" not in body
     assert (await gateway.row()).state is ExchangeState.OK
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_pings(
     gateway: RunningGateway,
     upstream: ScriptedUpstream,
     monkeypatch: pytest.MonkeyPatch,
-    spoken: Format,
+    format: Format,
 ) -> None:
     monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
-    frames = by_frame(fixture_stream(spoken, "cut", ending=Ending.TRUNCATED))
+    frames = by_frame(fixture_stream(format, "cut", ending=Ending.TRUNCATED))
     upstream.respond_with(
         frames.with_changes(chunks=(frames.body, b": still here\n\n" * 2), pause=0.2)
     )
-    body = await (await gateway.post(spoken, stream=True)).read()
+    body = await (await gateway.post(format, stream=True)).read()
     ping = {
         Format.CHAT: b": keepalive\n\n",
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
         Format.RESPONSES: b"event: response.in_progress\n",
-    }[spoken]
+    }[format]
     assert body.count(ping) >= 2
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_an_upstream_can_stream_a_body_and_send_a_stream_as_a_body(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_stream(spoken), fixture_reply(spoken))
-    answer = await gateway.post(spoken)
+    upstream.respond_with(fixture_stream(format), fixture_reply(format))
+    answer = await gateway.post(format)
     assert (answer.status, answer.content_type) == (200, "application/json")
-    told = CODECS[spoken].parse_reply(await answer.json())
+    told = CODECS[format].parse_reply(await answer.json())
     assert [part.text for part in told.parts if isinstance(part, Text)] == ["Hello, world!"]
-    streamed = await gateway.post(spoken, stream=True)
+    streamed = await gateway.post(format, stream=True)
     assert (streamed.status, streamed.content_type) == (200, "text/event-stream")
-    again = collect_reply(decode(CODECS[spoken].decoder(), await streamed.read()))
+    again = collect_reply(decode(CODECS[format].decoder(), await streamed.read()))
     assert [part.text for part in again.parts if isinstance(part, Text)] == ["Hello, world!"]
-    assert again.usage == (None if spoken is Format.CHAT else told.usage), "chat did not ask for it"
+    assert again.usage == (None if format is Format.CHAT else told.usage), "chat did not ask for it"
 
 
 async def test_an_event_without_end(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:

@@ -52,10 +52,10 @@ async def test_no_json(gateway: RunningGateway, body: bytes, part: str) -> None:
     assert (await gateway.row()).error_code == "invalid_json"
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_json_but_no_object(gateway: RunningGateway, spoken: Format) -> None:
+@pytest.mark.parametrize("format", Format)
+async def test_json_but_no_object(gateway: RunningGateway, format: Format) -> None:
     for body in (b"[]", b"null", b"1", b'"model"', b"true", b'[{"model":"x"}]'):
-        answer = await gateway.post(spoken, body)
+        answer = await gateway.post(format, body)
         assert answer.status == 400
         error = (await answer.json())["error"]
         assert error["type"] == "invalid_request_error"
@@ -82,30 +82,30 @@ async def test_huge_numbers_break_nothing(
     assert limited.status == 400
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_nesting_that_parses_but_cannot_be_written_is_rejected(
-    gateway: RunningGateway, spoken: Format
+    gateway: RunningGateway, format: Format
 ) -> None:
     """orjson reads deeper than it writes. A body has to be written where its key for the model
     stands twice."""
-    twice = b',"model":' + orjson.dumps(request_body(spoken)["model"])
-    answer = await gateway.post(spoken, _nested(spoken)[:-1] + twice + b"}")
+    twice = b',"model":' + orjson.dumps(request_body(format)["model"])
+    answer = await gateway.post(format, _nested(format)[:-1] + twice + b"}")
     assert answer.status == 400
     assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_nesting_that_need_not_be_written_passes(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spoken: Format
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    upstream.respond_with(fixture_reply(spoken))
-    answer = await gateway.post(spoken, _nested(spoken))
+    upstream.respond_with(fixture_reply(format))
+    answer = await gateway.post(format, _nested(format))
     assert answer.status == 200
     assert upstream.last_request.body.endswith(b"[" * 600 + b"]" * 600 + b"}")
 
 
-def _nested(spoken: Format) -> bytes:
-    return orjson.dumps(request_body(spoken))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
+def _nested(format: Format) -> bytes:
+    return orjson.dumps(request_body(format))[:-1] + b',"extra":' + b"[" * 600 + b"]" * 600 + b"}"
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ async def test_accepted_kinds(
 )
 async def test_other_kinds(gateway: RunningGateway, headers: dict[str, str]) -> None:
     body = gzip.compress(CHAT) if headers.get("content-encoding") == "gzip" else CHAT
-    for spoken in Format:
-        answer = await gateway.post(spoken, body, headers=headers)
+    for format in Format:
+        answer = await gateway.post(format, body, headers=headers)
         assert answer.status == 415
         assert (await answer.json())["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: Format) -> None:
-    upstream.respond_with(fixture_reply(spoken))
+@pytest.mark.parametrize("format", Format)
+async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, format: Format) -> None:
+    upstream.respond_with(fixture_reply(format))
     async with run_gateway(
         tmp_path, channels(upstream.address), server={"max_body": 4096}
     ) as gateway:
-        fits = request_body(spoken, metadata={"pad": "x" * 3000})
-        assert (await gateway.post(spoken, fits)).status == 200
-        large = orjson.dumps(request_body(spoken, metadata={"pad": "x" * 9000}))
+        fits = request_body(format, metadata={"pad": "x" * 3000})
+        assert (await gateway.post(format, fits)).status == 200
+        large = orjson.dumps(request_body(format, metadata={"pad": "x" * 9000}))
 
         async def in_chunks() -> Any:
             for start in range(0, len(large), 1000):
@@ -158,12 +158,12 @@ async def test_too_large(upstream: ScriptedUpstream, tmp_path: Path, spoken: For
         headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json"}
         headers["anthropic-version"] = "2023-06-01"
         for data in (large, in_chunks()):
-            async with gateway.http.post(PATHS[spoken], data=data, headers=headers) as answer:
+            async with gateway.http.post(PATHS[format], data=data, headers=headers) as answer:
                 assert answer.status == 413
                 error = (await answer.json())["error"]
                 assert error["message"] == "Request entity too large"
                 assert answer.headers["x-should-retry"] == "false"
-                if spoken is Format.MESSAGES:
+                if format is Format.MESSAGES:
                     assert error["type"] == "request_too_large"
                 else:
                     assert error["code"] == "request_too_large"

@@ -189,12 +189,12 @@ async def test_tool_choice(openai: AsyncOpenAI, choice: Any, expected: list[str]
 
 
 async def test_namespace_and_added_tools(openai: AsyncOpenAI) -> None:
-    spoken: Any = [
+    items: Any = [
         {"type": "additional_tools", "role": "developer", "tools": [CRM]},
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "input_text", "text": "get_time please"}]},
     ]
-    reply = await openai.responses.create(model=MODEL, input=spoken)
+    reply = await openai.responses.create(model=MODEL, input=items)
     [call] = reply.output
     assert call.type == "function_call"
     assert (call.name, call.namespace) == ("get_time", "crm")
@@ -227,8 +227,8 @@ async def test_sees_images_and_files(openai: AsyncOpenAI) -> None:
         {"type": "input_file", "filename": "plan.pdf", "file_data": "x"},
         {"type": "input_text", "text": "What is this?"},
     ]
-    spoken: Any = [{"role": "user", "content": content}]
-    said = (await openai.responses.create(model=MODEL, input=spoken)).output_text
+    items: Any = [{"role": "user", "content": content}]
+    said = (await openai.responses.create(model=MODEL, input=items)).output_text
     assert "a PNG image of 69 bytes" in said and "example.com" in said and "plan.pdf" in said
 
 

@@ -135,7 +135,7 @@ def channel(upstream_format: Format, address: str, **changes: Any) -> dict[str, 
 
 def channels(address: str, **changes: Any) -> list[dict[str, Any]]:
     """One channel for each format."""
-    return [channel(spoken, address, **changes) for spoken in Format]
+    return [channel(format, address, **changes) for format in Format]
 
 
 @asynccontextmanager

@@ -26,16 +26,16 @@ CANDIDATE = Candidate(
 LIMIT = 2**20
 
 
-def config_for(address: str, spoken: Format = Format.CHAT, **fields: Any) -> Config:
-    lines = [channel(spoken, address, **fields)]
+def config_for(address: str, format: Format = Format.CHAT, **fields: Any) -> Config:
+    lines = [channel(format, address, **fields)]
     return parse_config(orjson.dumps({"channels": lines}).decode())
 
 
 @asynccontextmanager
 async def open_client(
-    address: str, spoken: Format = Format.CHAT, **fields: Any
+    address: str, format: Format = Format.CHAT, **fields: Any
 ) -> AsyncIterator[UpstreamClient]:
-    line = UpstreamClient(config_for(address, spoken, **fields))
+    line = UpstreamClient(config_for(address, format, **fields))
     try:
         yield line
     finally:

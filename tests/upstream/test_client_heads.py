@@ -63,17 +63,17 @@ async def heads() -> AsyncIterator[Heads]:
         yield heads
 
 
-def candidate(spoken: Format) -> Candidate:
+def candidate(format: Format) -> Candidate:
     target = Target(model=UPSTREAM_MODEL)
-    return Candidate(f"{spoken}-main", ACCOUNT, spoken, Lane.NATIVE, ALPHA, target)
+    return Candidate(f"{format}-main", ACCOUNT, format, Lane.NATIVE, ALPHA, target)
 
 
 @asynccontextmanager
 async def client(
-    heads: Heads, spoken: Format = Format.CHAT, **fields: Any
+    heads: Heads, format: Format = Format.CHAT, **fields: Any
 ) -> AsyncIterator[UpstreamClient]:
     accounts = [{"name": ACCOUNT, "key": "k"}]
-    async with open_client(f"http://{heads.address}", spoken, accounts=accounts, **fields) as line:
+    async with open_client(f"http://{heads.address}", format, accounts=accounts, **fields) as line:
         yield line
 
 
@@ -81,34 +81,34 @@ async def post(
     line: UpstreamClient,
     forwarded: dict[str, str] | None = None,
     query: str = "",
-    spoken: Format = Format.CHAT,
+    format: Format = Format.CHAT,
 ) -> None:
-    async with await line.send(candidate(spoken), b"{}", forwarded or {}, query) as response:
+    async with await line.send(candidate(format), b"{}", forwarded or {}, query) as response:
         assert await response.read_body(5) == b"hello"
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_exactly(heads: Heads, spoken: Format) -> None:
+@pytest.mark.parametrize("format", Format)
+async def test_exactly(heads: Heads, format: Format) -> None:
     """The gateway's own headers, the channel's, the client's, and those that go before them."""
     fields: dict[str, Any] = {"headers": {"X-Channel": "c", "User-Agent": "mine"}}
     own: list[str] = []
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         fields["version_header"] = "2030-01-01"
         own = ["anthropic-version: 2030-01-01"]
-    async with client(heads, spoken, **fields) as line:
+    async with client(heads, format, **fields) as line:
         forwarded = {"x-client": "1"}
         if own:
             forwarded["anthropic-version"] = "2023-06-01"
         for _ in range(2):
-            await post(line, forwarded, spoken=spoken)
+            await post(line, forwarded, format=format)
             assert heads.last == [
-                f"POST {PATHS[spoken]} HTTP/1.1",
+                f"POST {PATHS[format]} HTTP/1.1",
                 f"host: {heads.address}",
                 "content-type: application/json",
                 "accept: */*",
                 "accept-encoding: identity",
                 "user-agent: mine",
-                KEYS[spoken],
+                KEYS[format],
                 "x-channel: c",
                 *own,
                 "x-client: 1",

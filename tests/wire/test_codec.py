@@ -152,8 +152,8 @@ def test_an_abort_speaks_the_formats_own_error(format: Format, path: Path) -> No
         relayed, translator = _relay(prompt(format, SHOWN), frames[:stop], close=False)
         if translator.end or translator.failure:
             break
-        spoken = translator.abort(TooManyRequests())
-        last = decode(CODECS[format].decoder(), relayed + spoken)[-1]
+        encoded = translator.abort(TooManyRequests())
+        last = decode(CODECS[format].decoder(), relayed + encoded)[-1]
         assert isinstance(last, Fail)
         assert last.failure.kind is FailureKind.RESPONSE
         assert last.failure.message == "Too Many Requests"

@@ -154,9 +154,9 @@ def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format
     check(to, said, include_usage=True)
     if reply.usage is not None:
         check_body(to, whole)
-        spoken, _ = stream(events, to)
+        encoded, _ = stream(events, to)
         twin, spoken_twin = (
-            collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (said, spoken)
+            collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (said, encoded)
         )
         assert to_json(with_normalized_arguments(twin)) == to_json(
             with_normalized_arguments(spoken_twin)

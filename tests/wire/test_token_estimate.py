@@ -78,14 +78,14 @@ GERMAN = "Das Tor hält eine Verbindung zu jedem Anbieter und reicht jede Antwor
 DIGITS = "314159265358979323846264338327950288419716939937510582097494459230781640628620899"
 
 
-def prompt(*parts: Part, spoken: Format = Format.MESSAGES, **fields: Any) -> Prompt:
+def prompt(*parts: Part, format: Format = Format.MESSAGES, **fields: Any) -> Prompt:
     turn = Turn(Role.USER, parts)
-    return Prompt(format=spoken, model="alpha-sonnet-4-6", turns=(turn,), **fields)
+    return Prompt(format=format, model="alpha-sonnet-4-6", turns=(turn,), **fields)
 
 
-def tokens(*parts: Part, spoken: Format = Format.MESSAGES) -> int:
+def tokens(*parts: Part, format: Format = Format.MESSAGES) -> int:
     """What the parts cost beside the turn that they stand in."""
-    return estimate_tokens(prompt(*parts, spoken=spoken)) - PER_TURN
+    return estimate_tokens(prompt(*parts, format=format)) - PER_TURN
 
 
 def text_tokens(text: str) -> int:
@@ -165,9 +165,9 @@ def test_images() -> None:
     assert tokens(Image(Source(data=PNG, media_type="image/png"))) == 1
     unseen = Image(Source(url="http://host/a.png"), detail="high")
     assert tokens(unseen) == 1600
-    assert tokens(unseen, spoken=Format.CHAT) == 765
-    assert tokens(unseen, spoken=Format.RESPONSES) == 765
-    assert tokens(Image(Source(file_id="file_1"), detail="low"), spoken=Format.CHAT) == 85
+    assert tokens(unseen, format=Format.CHAT) == 765
+    assert tokens(unseen, format=Format.RESPONSES) == 765
+    assert tokens(Image(Source(file_id="file_1"), detail="low"), format=Format.CHAT) == 85
 
 
 def test_documents() -> None:

@@ -114,8 +114,8 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
 def test_an_error_that_never_left_is_spoken_when_it_must_be() -> None:
     stream = translator()
     stream.receive(ROLE + ERROR)
-    spoken = stream.abort(ServiceUnavailable())
-    assert orjson.loads(spoken.removeprefix(b"data: "))["error"]["code"] == "server_is_overloaded"
+    frames = stream.abort(ServiceUnavailable())
+    assert orjson.loads(frames.removeprefix(b"data: "))["error"]["code"] == "server_is_overloaded"
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -185,9 +185,9 @@ def test_an_error_that_may_not_be_told_is_spoken_by_the_gateway(format: Format) 
     assert stream.failure is not None
     assert asked == [stream.failure]
     assert stream.failure.status == 401
-    spoken = stream.abort(ServiceUnavailable())
-    assert b"Service unavailable" in spoken
-    assert b"bad key" not in spoken
+    frames = stream.abort(ServiceUnavailable())
+    assert b"Service unavailable" in frames
+    assert b"bad key" not in frames
 
 
 def test_an_error_of_which_nothing_left_is_spoken() -> None:

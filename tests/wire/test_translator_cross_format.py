@@ -315,12 +315,12 @@ def slowly(source: Format, to: Format, pieces: Iterable[bytes]) -> bytes:
     """What leaves where every frame is decoded and every event encoded, one by one."""
     speaks = encoder(to)
     events = decode_frames(CODECS[source].decoder(), frames_of(pieces))
-    spoken = []
+    encoded = []
     for event in events:
         if isinstance(event, Fail):
             break
-        spoken.append(speaks.encode(_counted(event)))
-    return b"".join(spoken)
+        encoded.append(speaks.encode(_counted(event)))
+    return b"".join(encoded)
 
 
 def _counted(event: Event) -> Event:

@@ -39,8 +39,8 @@ def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
 def _order(turns: list[Body]) -> Iterator[str]:
     if not turns or turns[0]["role"] != "user":
         yield "messages: the first message must be the user's"
-    spoken = [turn["role"] for turn in turns if turn["role"] != "system"]
-    for number, (one, next_one) in enumerate(pairwise(spoken)):
+    roles = [turn["role"] for turn in turns if turn["role"] != "system"]
+    for number, (one, next_one) in enumerate(pairwise(roles)):
         if one == next_one:
             yield f"messages.{number + 1}: two messages of role {one} in a row"
     told = [turn["role"] for turn in turns]

@@ -17,8 +17,8 @@ ADDRESS = f"{PAGE}/chat-main/{ACCOUNT}"
 async def test_all_channels_are_there(visitor: Visitor) -> None:
     shown = await visitor.get(PAGE)
     assert shown.status == 200
-    for spoken in Format:
-        assert f"{spoken}-main" in shown.text
+    for format in Format:
+        assert f"{format}-main" in shown.text
     assert shown.text.count("healthy") == 3
 
 
@@ -53,8 +53,8 @@ async def test_disabled_and_enabled(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
-    for spoken in Format:
-        await visitor.post(f"{PAGE}/{spoken}-main/{ACCOUNT}/disable")
+    for format in Format:
+        await visitor.post(f"{PAGE}/{format}-main/{ACCOUNT}/disable")
     shown = await visitor.get(PAGE)
     assert shown.text.count("Enable") == 3
     assert (await gateway.post(Format.CHAT)).status == 503

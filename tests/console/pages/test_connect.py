@@ -49,11 +49,11 @@ def _filled(shown: VisitedPage, id: str, gateway: RunningGateway) -> str:
     return text.replace(KEY, gateway.key)
 
 
-@pytest.mark.parametrize("spoken", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("format", ["chat", "messages", "responses"])
 async def test_the_commands_work_as_they_stand(
-    shown: VisitedPage, simulated_gateway: RunningGateway, spoken: str
+    shown: VisitedPage, simulated_gateway: RunningGateway, format: str
 ) -> None:
-    text = _filled(shown, f"{spoken}-curl", simulated_gateway)
+    text = _filled(shown, f"{format}-curl", simulated_gateway)
     printed = await _run("sh", "-c", text.replace("curl -sS", "curl -sS --fail-with-body"))
     assert "usage" in printed
 

@@ -29,11 +29,11 @@ class Leave(Enum):
     HALF_CLOSE = "half-close"
 
 
-def asking(spoken: Format, name: str, **fields: Any) -> dict[str, Any]:
+def asking(format: Format, name: str, **fields: Any) -> dict[str, Any]:
     """A request body whose prompt says `name`."""
-    if spoken is Format.RESPONSES:
-        return request_body(spoken, input=name, **fields)
-    return request_body(spoken, messages=[{"role": "user", "content": name}], **fields)
+    if format is Format.RESPONSES:
+        return request_body(format, input=name, **fields)
+    return request_body(format, messages=[{"role": "user", "content": name}], **fields)
 
 
 def headers(key: str, name: str) -> dict[str, str]:
@@ -65,17 +65,17 @@ class RawClient:
 
     @classmethod
     async def ask(
-        cls, address: str, key: str, spoken: Format, name: str, *, room: int = 0, **fields: Any
+        cls, address: str, key: str, format: Format, name: str, *, room: int = 0, **fields: Any
     ) -> RawClient:
         """Sends the request and reads nothing."""
         client = await cls.connect(address, room=room)
-        await client.say(key, spoken, name, **fields)
+        await client.say(key, format, name, **fields)
         return client
 
-    async def say(self, key: str, spoken: Format, name: str, **fields: Any) -> None:
-        body = orjson.dumps(asking(spoken, name, **fields))
+    async def say(self, key: str, format: Format, name: str, **fields: Any) -> None:
+        body = orjson.dumps(asking(format, name, **fields))
         lines = [
-            f"POST {PATHS[spoken]} HTTP/1.1",
+            f"POST {PATHS[format]} HTTP/1.1",
             "host: gateway",
             f"content-length: {len(body)}",
             *(f"{header}: {value}" for header, value in headers(key, name).items()),

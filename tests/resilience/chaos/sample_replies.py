@@ -29,8 +29,8 @@ class Speech:
     ending: bytes
 
 
-def speech(spoken: Format) -> Speech:
-    match spoken:
+def speech(format: Format) -> Speech:
+    match format:
         case Format.CHAT:
             return _chat()
         case Format.MESSAGES:
@@ -39,11 +39,11 @@ def speech(spoken: Format) -> Speech:
             return _responses()
 
 
-def whole(spoken: Format) -> bytes:
+def whole(format: Format) -> bytes:
     """A reply that is not streamed."""
     text = "Hello there"
-    usage = _USAGE[spoken]
-    match spoken:
+    usage = _USAGE[format]
+    match format:
         case Format.CHAT:
             message = {"role": "assistant", "content": text}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -57,10 +57,10 @@ def whole(spoken: Format) -> bytes:
     return orjson.dumps(reply | {"id": "reply_01", "model": MODEL, "usage": usage})
 
 
-def is_complete(spoken: Format, body: bytes) -> bool:
+def is_complete(format: Format, body: bytes) -> bool:
     """Whether a streamed reply ends as the format's replies end."""
     last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
-    match spoken:
+    match format:
         case Format.CHAT:
             return last == b"data: [DONE]"
         case Format.MESSAGES:
@@ -69,10 +69,10 @@ def is_complete(spoken: Format, body: bytes) -> bool:
             return last.startswith(b"event: response.completed\n")
 
 
-def told(spoken: Format, body: bytes) -> bool:
+def told(format: Format, body: bytes) -> bool:
     """Whether a streamed reply ends with the format's own error."""
     last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
-    match spoken:
+    match format:
         case Format.CHAT:
             return last.startswith(b'data: {"error":{')
         case Format.MESSAGES:

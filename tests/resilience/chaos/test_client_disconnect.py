@@ -91,19 +91,19 @@ async def test_the_upstream_hears_of_it(
     assert call.gone_at - left_at <= SOON
 
 
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_in_every_format_what_was_heard_is_billed(
-    gateway: SilentGateway, spoken: Format
+    gateway: SilentGateway, format: Format
 ) -> None:
-    name = f"begun/{spoken}"
-    client = await RawClient.ask(gateway.address, gateway.key, spoken, name, stream=True)
+    name = f"begun/{format}"
+    client = await RawClient.ask(gateway.address, gateway.key, format, name, stream=True)
     await client.read_until(b"word")
     client.leave(Leave.RESET)
     row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 200)
     assert row["usage_source"] == "estimated"
     # Only this format says at its beginning how long the prompt was.
-    told = 7 if spoken is Format.MESSAGES else row["expected_input_tokens"]
+    told = 7 if format is Format.MESSAGES else row["expected_input_tokens"]
     assert row["input_tokens"] == told > 0
     assert row["output_tokens"] > 0
     assert row["cost_micro"] > row["expected_micro"] * told // row["expected_input_tokens"]

@@ -71,11 +71,11 @@ class Got:
         return self.name.partition("-" + self.format)[0]
 
 
-async def ask(http: ClientSession, key: str, spoken: Format, kind: str, number: int) -> Got:
-    name = f"{kind}-{spoken}{number}"
-    body = asking(spoken, name, stream="whole" not in kind)
-    async with http.post(PATHS[spoken], json=body, headers=headers(key, name)) as reply:
-        return Got(spoken, name, reply.status, await reply.read())
+async def ask(http: ClientSession, key: str, format: Format, kind: str, number: int) -> Got:
+    name = f"{kind}-{format}{number}"
+    body = asking(format, name, stream="whole" not in kind)
+    async with http.post(PATHS[format], json=body, headers=headers(key, name)) as reply:
+        return Got(format, name, reply.status, await reply.read())
 
 
 def check(got: Got) -> None:
@@ -114,9 +114,9 @@ async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
             address = gateway.address()
             async with ClientSession(address, connector=TCPConnector(limit=0)) as http:
                 asked = [
-                    asyncio.ensure_future(ask(http, key, spoken, kind, number))
+                    asyncio.ensure_future(ask(http, key, format, kind, number))
                     for number in range(OF_EACH)
-                    for spoken in Format
+                    for format in Format
                     for kind in KINDS
                 ]
                 await all_called(model, len(asked))
@@ -182,8 +182,8 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             async with ClientSession(gateway.address()) as http:
                 asked = [
-                    asyncio.ensure_future(ask(http, key, spoken, kind, 0))
-                    for spoken in Format
+                    asyncio.ensure_future(ask(http, key, format, kind, 0))
+                    for format in Format
                     for kind in ("long", "silent", "unopened", "whole-long")
                 ]
                 await all_called(model, len(asked))

@@ -76,23 +76,23 @@ class Clients:
         self._key = key
         self._heard = heard
 
-    async def complete(self, spoken: Format, name: str) -> None:
+    async def complete(self, format: Format, name: str) -> None:
         stream = "stream" in name
         async with self._http.post(
-            PATHS[spoken],
-            json=asking(spoken, name, stream=stream),
+            PATHS[format],
+            json=asking(format, name, stream=stream),
             headers=headers(self._key, name),
         ) as answer:
             assert answer.status == 200
-            assert is_complete(spoken, await answer.read()) or not stream
+            assert is_complete(format, await answer.read()) or not stream
         self._heard.all_of.add(name)
 
-    async def begin(self, spoken: Format, name: str, held: AsyncExitStack) -> None:
+    async def begin(self, format: Format, name: str, held: AsyncExitStack) -> None:
         """Returns once the first of the stream is here; it stays open."""
         answer = await held.enter_async_context(
             self._http.post(
-                PATHS[spoken],
-                json=asking(spoken, name, stream=True),
+                PATHS[format],
+                json=asking(format, name, stream=True),
                 headers=headers(self._key, name),
             )
         )
@@ -103,10 +103,10 @@ class Clients:
     async def go_on(self, prefix: str) -> None:
         """Asks until the gateway is gone: at its death every step is under way."""
         with suppress(ClientError):
-            for number, spoken in zip(count(), cycle(Format)):
+            for number, format in zip(count(), cycle(Format)):
                 name = f"{prefix}-{number}-stream"
                 self._heard.maybe.add(name)
-                await self.complete(spoken, name)
+                await self.complete(format, name)
                 self._heard.maybe.discard(name)
 
 
@@ -160,12 +160,12 @@ async def live_and_die(config: Path, key: str, prefix: str, heard: Heard) -> Non
         http = ClientSession(gateway.address(), connector=connector)
         clients = Clients(await held.enter_async_context(http), key, heard)
         async with asyncio.TaskGroup() as group:
-            for number, spoken in zip(range(COMPLETE), cycle(Format)):
+            for number, format in zip(range(COMPLETE), cycle(Format)):
                 kind = "stream" if number % 2 else "whole"
-                group.create_task(clients.complete(spoken, f"{prefix}-done-{number}-{kind}"))
+                group.create_task(clients.complete(format, f"{prefix}-done-{number}-{kind}"))
         async with asyncio.TaskGroup() as group:
-            for number, spoken in zip(range(STREAMS), cycle(Format)):
-                group.create_task(clients.begin(spoken, f"{prefix}-slow-{number}", held))
+            for number, format in zip(range(STREAMS), cycle(Format)):
+                group.create_task(clients.begin(format, f"{prefix}-slow-{number}", held))
         async with asyncio.TaskGroup() as group:
             for number in range(BUSY):
                 group.create_task(clients.go_on(f"{prefix}-busy-{number}"))

@@ -70,57 +70,57 @@ class Belongings:
         return any(held > before + 2 for held, before in zip(mine, theirs, strict=True))
 
 
-def model_of(spoken: Format) -> str:
+def model_of(format: Format) -> str:
     """Each channel has one of its own, so that nobody stands in for it."""
-    return f"beta-{spoken}"
+    return f"beta-{format}"
 
 
 def apart(address: str) -> list[dict[str, Any]]:
     return [
-        channel | {"models": {model_of(spoken): "upstream-model"}}
-        for spoken, channel in zip(Format, channels(address), strict=True)
+        channel | {"models": {model_of(format): "upstream-model"}}
+        for format, channel in zip(Format, channels(address), strict=True)
     ]
 
 
-async def request(gateway: RunningGateway, spoken: Format, name: str) -> None:
+async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     kind = name.partition("/")[0]
     stream = "whole" not in kind
     if kind.startswith("silent"):
-        asked = {"stream": stream, "model": model_of(spoken)}
-        client = await RawClient.ask(gateway.address, gateway.key, spoken, name, **asked)
+        asked = {"stream": stream, "model": model_of(format)}
+        client = await RawClient.ask(gateway.address, gateway.key, format, name, **asked)
         await asyncio.sleep(0.05)
         client.leave(Leave.RESET)
         return
     async with ClientSession(gateway.address) as http:
         answer = await http.post(
-            PATHS[spoken],
-            json=asking(spoken, name, stream=stream, model=model_of(spoken)),
+            PATHS[format],
+            json=asking(format, name, stream=stream, model=model_of(format)),
             headers=headers(gateway.key, name.replace("/", "-")),
         )
         body = await answer.read()
     expected = {"refused": 400, "limited": 503, "cut whole": 502}.get(kind, 200)
     assert answer.status == expected
     if kind == "complete":
-        assert is_complete(spoken, body)
+        assert is_complete(format, body)
     elif kind == "cut":
-        assert told(spoken, body)
+        assert told(format, body)
 
 
 async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(spoken: Format, name: str) -> None:
+    async def one(format: Format, name: str) -> None:
         async with room:
-            await request(gateway, spoken, name)
+            await request(gateway, format, name)
 
     mix = enumerate(islice(cycle(product(KINDS, Format)), count))
     async with asyncio.TaskGroup() as group:
-        for number, (kind, spoken) in mix:
-            group.create_task(one(spoken, f"{kind}/{prefix}{number}"))
+        for number, (kind, format) in mix:
+            group.create_task(one(format, f"{kind}/{prefix}{number}"))
 
 
 async def test_nothing_stays_behind(tmp_path: Path) -> None:
-    models = [{"id": model_of(spoken), "family": "beta"} for spoken in Format]
+    models = [{"id": model_of(format), "family": "beta"} for format in Format]
     async with (
         upstream(misbehave) as model,
         run_gateway(tmp_path, apart(model.address), models=models) as gateway,

@@ -35,9 +35,9 @@ async def begin_late(call: Call) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("spoken", Format)
+@pytest.mark.parametrize("format", Format)
 async def test_nothing_of_a_reply_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Format, stream: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format, stream: bool
 ) -> None:
     monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
     async with (
@@ -47,15 +47,15 @@ async def test_nothing_of_a_reply_is_lost(
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as other:
             other.execute("BEGIN IMMEDIATE")
             answer = await gateway.http.post(
-                PATHS[spoken],
-                json=asking(spoken, "late", stream=stream),
+                PATHS[format],
+                json=asking(format, "late", stream=stream),
                 headers=headers(gateway.key, "late"),
             )
             body = await answer.read()
         assert answer.status == 200
         if stream:
-            assert is_complete(spoken, body)
-            said = speech(spoken)
+            assert is_complete(format, body)
+            said = speech(format)
             everything = said.opening + said.word + said.ending
             assert body.count(b'" word"') == everything.count(b'" word"')
         row = (await gateway.rows())[0]

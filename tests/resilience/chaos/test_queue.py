@@ -54,9 +54,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 async def be_answered(http: ClientSession, key: str, name: str) -> None:
-    spoken = Format.CHAT
-    body = asking(spoken, name)
-    async with http.post(PATHS[spoken], json=body, headers=headers(key, name)) as reply:
+    format = Format.CHAT
+    body = asking(format, name)
+    async with http.post(PATHS[format], json=body, headers=headers(key, name)) as reply:
         assert reply.status == 200
 
 

@@ -78,9 +78,9 @@ def any_left(folder: Path) -> bool:
 
 
 async def be_answered(http: ClientSession, key: str, number: int) -> None:
-    spoken = Format.CHAT
-    body = asking(spoken, "Hello", stream=True)
-    async with http.post(PATHS[spoken], json=body, headers=headers(key, f"{number}")) as answer:
+    format = Format.CHAT
+    body = asking(format, "Hello", stream=True)
+    async with http.post(PATHS[format], json=body, headers=headers(key, f"{number}")) as answer:
         assert answer.status == 200
         assert (await answer.read()).endswith(b"data: [DONE]\n\n")
 

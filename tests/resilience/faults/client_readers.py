@@ -22,23 +22,23 @@ from tests.wire.stream_cases import decode
 _SHOWN = ("retry-after", "x-should-retry", "www-authenticate", "allow")
 
 
-async def text_of(answer: ClientResponse, spoken: Format, *, streamed: bool) -> str:
+async def text_of(answer: ClientResponse, format: Format, *, streamed: bool) -> str:
     """The text of one whole and sound reply."""
     body = await answer.read()
     assert answer.status == 200, body
     if not streamed:
         assert answer.content_type == "application/json"
-        parts = CODECS[spoken].parse_reply(orjson.loads(body)).parts
+        parts = CODECS[format].parse_reply(orjson.loads(body)).parts
         return "".join(part.text for part in parts if isinstance(part, Text))
     assert answer.content_type == "text/event-stream"
-    events = _events(spoken, body)
+    events = _events(format, body)
     assert_grammar(events)
     assert [type(event) for event in events if isinstance(event, Begin | End)] == [Begin, End]
     return _text(events)
 
 
 async def assert_told(
-    answer: ClientResponse, spoken: Format, told: Told, *, vague: float = 0
+    answer: ClientResponse, format: Format, told: Told, *, vague: float = 0
 ) -> None:
     """The answer is this error, and nothing else; `vague`: give or take so many seconds."""
     body = await answer.json()
@@ -52,7 +52,7 @@ async def assert_told(
     request_id = answer.headers["request-id"]
     assert answer.headers["x-request-id"] == request_id
     message = told.message + told.wait
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         error: dict[str, Any] = {"type": told.native, "message": message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
@@ -61,7 +61,7 @@ async def assert_told(
 
 
 async def assert_told_in_band(
-    answer: ClientResponse, spoken: Format, told: Told, passed_on: str = ""
+    answer: ClientResponse, format: Format, told: Told, passed_on: str = ""
 ) -> str:
     """A stream that breaks off with this error, or with what the upstream said of it; its text."""
     body = await answer.read()
@@ -70,17 +70,17 @@ async def assert_told_in_band(
     *before, last = body[:-2].split(b"\n\n")
     for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):
         assert mark not in body, "it is made to look complete"
-    error = _error(spoken, last)
+    error = _error(format, last)
     assert error["message"] == (passed_on or told.message + told.wait)
     if not passed_on:
-        named = error["type"] if spoken is Format.MESSAGES else error["code"]
-        assert named == (told.native if spoken is Format.MESSAGES else told.code)
-    return _text(_events(spoken, b"".join(frame + b"\n\n" for frame in before)))
+        named = error["type"] if format is Format.MESSAGES else error["code"]
+        assert named == (told.native if format is Format.MESSAGES else told.code)
+    return _text(_events(format, b"".join(frame + b"\n\n" for frame in before)))
 
 
-def _error(spoken: Format, frame: bytes) -> dict[str, Any]:
+def _error(format: Format, frame: bytes) -> dict[str, Any]:
     data = frame_data(frame)
-    match spoken:
+    match format:
         case Format.CHAT:
             assert frame.startswith(b"data:")
             error = data["error"]
@@ -96,8 +96,8 @@ def _error(spoken: Format, frame: bytes) -> dict[str, Any]:
     return error
 
 
-def _events(spoken: Format, body: bytes) -> list[Event]:
-    return decode(CODECS[spoken].decoder(), body)
+def _events(format: Format, body: bytes) -> list[Event]:
+    return decode(CODECS[format].decoder(), body)
 
 
 def _text(events: list[Event]) -> str:

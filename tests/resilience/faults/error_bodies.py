@@ -115,13 +115,13 @@ OF_STATUS = {
 """The words of a status where none are asked for; any other says `server`."""
 
 
-def error_object(spoken: Format, words: Words, key: str, hint: Hint | None = None) -> Any:
+def error_object(format: Format, words: Words, key: str, hint: Hint | None = None) -> Any:
     """What stands under `error`. `key` is the one that the request came with."""
     message = words.message.format(key=key)
     if hint and hint.text is not None:
         message += f". Please try again in {duration(hint.text)}."
     error: dict[str, Any] = {"type": words.alpha, "message": message}
-    if spoken is not Format.MESSAGES:
+    if format is not Format.MESSAGES:
         error = {"message": message, "type": words.type, "param": None, "code": words.code}
     if hint and hint.body is not None:
         error |= {
@@ -131,14 +131,14 @@ def error_object(spoken: Format, words: Words, key: str, hint: Hint | None = Non
     return error
 
 
-def envelope(spoken: Format, error: object) -> dict[str, Any]:
+def envelope(format: Format, error: object) -> dict[str, Any]:
     """An error as a body of its own."""
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         return {"type": "error", "error": error, "request_id": "req_upstream_1"}
     return {"error": error}
 
 
-def dressed(spoken: Format, dress: str, status: int, error: Mapping[str, Any]) -> tuple[str, bytes]:
+def dressed(format: Format, dress: str, status: int, error: Mapping[str, Any]) -> tuple[str, bytes]:
     """Content type and body. Dresses: `own` (the format's), `chat`, `messages` (another's),
     `detail`, `message`, `string`, `plain`, `html`, `empty`."""
     text = str(error["message"])
@@ -156,7 +156,7 @@ def dressed(spoken: Format, dress: str, status: int, error: Mapping[str, Any]) -
         case "chat" | "messages":
             body = envelope(Format(dress), error)
         case "own":
-            body = envelope(spoken, error)
+            body = envelope(format, error)
         case _:
             raise ValueError(f"no such dress: {dress}")
     return "application/json", orjson.dumps(body)
@@ -169,14 +169,14 @@ def page(title: str) -> bytes:
     return f"<!doctype html>\n<html>{head}<body><h1>{title}</h1>{form}</body></html>\n".encode()
 
 
-def error_frame(spoken: Format, form: str, error: Mapping[str, Any], number: int) -> bytes:
+def error_frame(format: Format, form: str, error: Mapping[str, Any], number: int) -> bytes:
     """An error inside a stream that has said `number` frames before.
 
     Forms: `own`; of chat also `named` (with an event line) and `done` (`[DONE]` follows); of
     responses `bare` (a flat `error`), `nested` and `failed`, of which `own` is the first before
     anything came and the last one after.
     """
-    match spoken:
+    match format:
         case Format.CHAT:
             start = b"event: error\n" if form == "named" else b""
             end = b"data: [DONE]\n\n" if form == "done" else b""
@@ -184,7 +184,7 @@ def error_frame(spoken: Format, form: str, error: Mapping[str, Any], number: int
         case Format.MESSAGES:
             return _event("error", {"error": error})
         case Format.RESPONSES if form == "failed" or (form == "own" and number):
-            created = frame_data(stream_frames(spoken)[0])["response"]
+            created = frame_data(stream_frames(format)[0])["response"]
             said = {"code": error["code"] or "server_error", "message": error["message"]}
             response = created | {"status": "failed", "error": said}
             return _event("response.failed", {"sequence_number": number, "response": response})
@@ -218,10 +218,10 @@ STREAM_ONLY = {
 the whole body."""
 
 
-def stream_only_refusal(spoken: Format, wording: str) -> tuple[int, bytes]:
+def stream_only_refusal(format: Format, wording: str) -> tuple[int, bytes]:
     status, said = STREAM_ONLY[wording]
     if isinstance(said, str):
         kind = "invalid_request_error" if status < 500 else "server_error"
         words = Words(said, kind, None, kind if status < 500 else "api_error")
-        said = envelope(spoken, error_object(spoken, words, ""))
+        said = envelope(format, error_object(format, words, ""))
     return status, orjson.dumps(said)

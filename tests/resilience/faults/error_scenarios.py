@@ -35,10 +35,10 @@ async def refuse(
     """An HTTP status with an error body: `words` of `refusals.WORDS` (those of the status where
     none are given) in a `dress`, with hints when to come back: see `hints.Hint`."""
     hint = Hint(seconds=seconds, date=date, ms=ms, reset=reset, window=window, body=body, text=text)
-    spoken = Format(dress) if dress in ("chat", "messages") else call.format
+    format = Format(dress) if dress in ("chat", "messages") else call.format
     said = WORDS[words or OF_STATUS.get(status, "server")]
-    told = error_bodies.error_object(spoken, said, call.key, hint)
-    kind, written = error_bodies.dressed(spoken, dress, status, told)
+    told = error_bodies.error_object(format, said, call.key, hint)
+    kind, written = error_bodies.dressed(format, dress, status, told)
     await call.answer.whole(status, kind, written, hint_headers(call.format, hint))
 
 

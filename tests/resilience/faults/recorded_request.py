@@ -77,9 +77,9 @@ class Call:
     @property
     def format(self) -> Format:
         """That of the path, also of its minor endpoints; chat where it tells none."""
-        for spoken, end in _ENDPOINTS.items():
+        for format, end in _ENDPOINTS.items():
             if end in self.path:
-                return spoken
+                return format
         return Format.CHAT
 
     @property

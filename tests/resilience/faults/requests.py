@@ -18,7 +18,7 @@ PATHS = {
 def asked(
     upstream: FaultUpstream,
     plan: str = "ok",
-    spoken: Format = Format.MESSAGES,
+    format: Format = Format.MESSAGES,
     *,
     stream: bool = True,
     key: str = "key-a",
@@ -26,26 +26,26 @@ def asked(
 ) -> bytes:
     """A request for a reply."""
     credential = {"authorization": f"Bearer {key}"}
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         credential = {"x-api-key": key}
     body = {"model": "upstream-model", "stream": stream} | fields
-    return request(upstream.base_url(spoken, plan), PATHS[spoken], body, credential)
+    return request(upstream.base_url(format, plan), PATHS[format], body, credential)
 
 
 async def ask(
-    upstream: FaultUpstream, plan: str = "ok", spoken: Format = Format.MESSAGES, **asking: Any
+    upstream: FaultUpstream, plan: str = "ok", format: Format = Format.MESSAGES, **asking: Any
 ) -> Received:
     """The answer, on a connection of its own."""
     async with raw_client(upstream.address) as client:
-        return await ask_on(client, upstream, plan, spoken, **asking)
+        return await ask_on(client, upstream, plan, format, **asking)
 
 
 async def ask_on(
     client: RawClient,
     upstream: FaultUpstream,
     plan: str = "ok",
-    spoken: Format = Format.MESSAGES,
+    format: Format = Format.MESSAGES,
     **asking: Any,
 ) -> Received:
-    await client.send(asked(upstream, plan, spoken, **asking))
+    await client.send(asked(upstream, plan, format, **asking))
     return await client.answer()

@@ -34,7 +34,7 @@ class Hint:
     """In the words of the message alone."""
 
 
-def hint_headers(spoken: Format, hint: Hint) -> list[tuple[str, str]]:
+def hint_headers(format: Format, hint: Hint) -> list[tuple[str, str]]:
     headers: list[tuple[str, str]] = []
     if hint.seconds is not None:
         headers.append(("retry-after", _number(hint.seconds)))
@@ -43,19 +43,19 @@ def hint_headers(spoken: Format, hint: Hint) -> list[tuple[str, str]]:
     if hint.ms is not None:
         headers.append(("retry-after-ms", _number(hint.ms)))
     if hint.reset is not None:
-        headers += _windows(spoken, hint.reset)
+        headers += _windows(format, hint.reset)
     if hint.window is not None:
-        headers += _subscription(spoken, hint.window)
+        headers += _subscription(format, hint.window)
     if hint != Hint():
         headers.append(("date", formatdate(usegmt=True)))  # dates are measured from it
     return headers
 
 
-def _windows(spoken: Format, seconds: float) -> list[tuple[str, str]]:
+def _windows(format: Format, seconds: float) -> list[tuple[str, str]]:
     windows = (("requests", 50, 12, 1.0), ("tokens", 40_000, 0, seconds))
     headers = []
     for what, limit, remaining, reset in windows:
-        if spoken is Format.MESSAGES:
+        if format is Format.MESSAGES:
             start, moment = f"anthropic-ratelimit-{what}", _moment(reset)
             told = ((f"{start}-limit", limit), (f"{start}-remaining", remaining))
             headers += [*told, (f"{start}-reset", moment)]
@@ -68,9 +68,9 @@ def _windows(spoken: Format, seconds: float) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in headers]
 
 
-def _subscription(spoken: Format, seconds: float) -> list[tuple[str, str]]:
+def _subscription(format: Format, seconds: float) -> list[tuple[str, str]]:
     at = time.time() + seconds
-    match spoken:
+    match format:
         case Format.CHAT:
             return [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(at * 1000)))]
         case Format.MESSAGES:

@@ -65,13 +65,13 @@ class Reply:
         return b"".join(self.pieces)
 
 
-def reply(spoken: Format, streamed: bool, case: str = "text") -> Reply:
+def reply(format: Format, streamed: bool, case: str = "text") -> Reply:
     """A fixture's reply in a format's tongue."""
-    return streamed_reply(stream_frames(spoken, case)) if streamed else whole_reply(spoken, case)
+    return streamed_reply(stream_frames(format, case)) if streamed else whole_reply(format, case)
 
 
-def whole_reply(spoken: Format, case: str = "text") -> Reply:
-    return in_quarters(_fixture(case, f"{spoken}.json"))
+def whole_reply(format: Format, case: str = "text") -> Reply:
+    return in_quarters(_fixture(case, f"{format}.json"))
 
 
 def in_quarters(body: bytes) -> Reply:
@@ -93,8 +93,8 @@ def streamed_reply(frames: tuple[bytes, ...]) -> Reply:
 
 
 @lru_cache
-def stream_frames(spoken: Format, case: str = "text") -> tuple[bytes, ...]:
-    frames = _fixture(case, f"{spoken}.sse").split(b"\n\n")
+def stream_frames(format: Format, case: str = "text") -> tuple[bytes, ...]:
+    frames = _fixture(case, f"{format}.sse").split(b"\n\n")
     return tuple(frame + b"\n\n" for frame in frames if frame.strip())
 
 
@@ -121,18 +121,18 @@ def with_data(frame: bytes, data: object) -> bytes:
     return frame.partition(b"data: ")[0] + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
-def opening(spoken: Format) -> tuple[bytes, ...]:
+def opening(format: Format) -> tuple[bytes, ...]:
     """The frames before the first piece of text."""
-    return streamed_reply(stream_frames(spoken)).until(Place.OPENING)
+    return streamed_reply(stream_frames(format)).until(Place.OPENING)
 
 
-def deltas(spoken: Format, words: Iterable[str]) -> Iterator[bytes]:
+def deltas(format: Format, words: Iterable[str]) -> Iterator[bytes]:
     """A frame for each word; made one by one, so that words may be endless or huge."""
-    start = streamed_reply(stream_frames(spoken))
+    start = streamed_reply(stream_frames(format))
     model = start.after(Place.OPENING)[0]
     data = frame_data(model)
     for number, word in zip(count(start.marks[Place.OPENING]), words, strict=False):
-        match spoken:
+        match format:
             case Format.CHAT:
                 data["choices"][0]["delta"]["content"] = word
             case Format.MESSAGES:
@@ -142,19 +142,19 @@ def deltas(spoken: Format, words: Iterable[str]) -> Iterator[bytes]:
         yield with_data(model, data)
 
 
-def ending(spoken: Format, words: list[str]) -> Iterator[bytes]:
+def ending(format: Format, words: list[str]) -> Iterator[bytes]:
     """The frames after the last of these words."""
     written = orjson.dumps("".join(words))[1:-1]
-    frames = streamed_reply(stream_frames(spoken))
+    frames = streamed_reply(stream_frames(format))
     rest = [frame for frame in frames.after(Place.OPENING) if not is_content(frame)]
     for number, frame in enumerate(rest, frames.marks[Place.OPENING] + len(words)):
         numbered = _NUMBER.sub(b'"sequence_number":%d' % number, frame, count=1)
         yield numbered.replace(_TEXT, written)
 
 
-def whole(spoken: Format, text: str) -> bytes:
+def whole(format: Format, text: str) -> bytes:
     """A reply that is not streamed and says `text`."""
-    return _fixture("text", f"{spoken}.json").replace(_TEXT, orjson.dumps(text)[1:-1])
+    return _fixture("text", f"{format}.json").replace(_TEXT, orjson.dumps(text)[1:-1])
 
 
 def uncounted(told: Reply, streamed: bool) -> Reply:
@@ -168,18 +168,18 @@ def uncounted(told: Reply, streamed: bool) -> Reply:
     )
 
 
-def keep_alive(spoken: Format) -> bytes:
+def keep_alive(format: Format) -> bytes:
     """A frame by which an upstream says that it still lives, without saying anything."""
-    match spoken:
+    match format:
         case Format.CHAT:
-            (first,) = opening(spoken)
+            (first,) = opening(format)
             data = frame_data(first)
             data["choices"][0]["delta"] = {}
             return with_data(first, data)
         case Format.MESSAGES:
             return b'event: ping\ndata: {"type":"ping"}\n\n'
         case Format.RESPONSES:
-            return stream_frames(spoken)[1]
+            return stream_frames(format)[1]
 
 
 def _completes(frame: bytes) -> bool:

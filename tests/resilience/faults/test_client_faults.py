@@ -54,7 +54,7 @@ class Place:
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     timeouts = {"write": STALL, "idle": 5}
     async with fault_upstream() as upstream:
-        channels = [channel(spoken, upstream.address, timeouts=timeouts) for spoken in Format]
+        channels = [channel(format, upstream.address, timeouts=timeouts) for format in Format]
         folder = tmp_path_factory.mktemp("clients")
         async with run_gateway(folder, channels, server={"max_body": MOST}) as gateway:
             yield Place(gateway, upstream)
@@ -62,18 +62,18 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
     for misdeed in misdeeds:
-        for spoken in Format:
+        for format in Format:
             for streamed in misdeed.asked.streamed:
-                name = f"{misdeed.what}-{spoken}-{'stream' if streamed else 'whole'}"
-                yield pytest.param(misdeed, spoken, streamed, id=name.replace("`", ""))
+                name = f"{misdeed.what}-{format}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(misdeed, format, streamed, id=name.replace("`", ""))
 
 
-PARAMETERS = ("misdeed", "spoken", "streamed")
+PARAMETERS = ("misdeed", "format", "streamed")
 
 
-def asking(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> bytes:
+def asking(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> bytes:
     """The request, with all that is wrong about it."""
-    body = misdeed.body(orjson.dumps(request_body(spoken, stream=streamed)))
+    body = misdeed.body(orjson.dumps(request_body(format, stream=streamed)))
     headers: dict[str, str | None] = {
         "authorization": f"Bearer {place.gateway.key}",
         "content-type": "application/json",
@@ -81,7 +81,7 @@ def asking(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> by
         **misdeed.headers,
     }
     address = place.gateway.address
-    sound = request(address, PATHS[spoken], body, {k: v or "" for k, v in headers.items()})
+    sound = request(address, PATHS[format], body, {k: v or "" for k, v in headers.items()})
     head, end, rest = sound.partition(b"\r\n\r\n")
     absent = {f"{name}: ".encode() for name, value in headers.items() if value is None}
     lines = [line for line in head.split(b"\r\n") if line not in absent]
@@ -112,12 +112,12 @@ async def ended(place: Place, before: str | None) -> RequestRow:
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(LEAVING)])
-async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+async def test_leaving(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
     assert misdeed.leave is not None
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, spoken, streamed))
+        await client.send(asking(place, misdeed, format, streamed))
         call = await place.upstream.wait_for_call()
         if misdeed.status == 200:
             await client.receive_until(b"\r\n\r\n")
@@ -140,13 +140,13 @@ async def test_leaving(place: Place, misdeed: Misdeed, spoken: Format, streamed:
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_READER])])
-async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.gateway.address, room=SMALL) as client:
-            await client.send(asking(place, misdeed, spoken, streamed))
+            await client.send(asking(place, misdeed, format, streamed))
             call = await place.upstream.wait_for_call()
             row = await ended(place, before)
             async with asyncio.timeout(SOON):
@@ -158,32 +158,32 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, spoken: Format, strea
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_BODY])])
-async def test_slow_body(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
-    asked = asking(place, misdeed, spoken, streamed)
+    asked = asking(place, misdeed, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.request_body.READ_TIMEOUT", 0.2)
         async with raw_client(place.gateway.address) as client:
             await client.send(asked[:-20])
             await client.drip(asked[-20:-1], every=0.05)
-            check_told(await client.answer(), spoken, misdeed.told)
+            check_told(await client.answer(), format, misdeed.told)
     check_row(await ended(place, before), misdeed)
     assert place.upstream.calls == []
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
-async def test_request(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+async def test_request(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, spoken, streamed))
+        await client.send(asking(place, misdeed, format, streamed))
         answer = await client.answer()
     assert answer.interim == ()
     if misdeed.told is None:
         assert answer.status == 200
         assert b"Hello" in answer.body
     else:
-        check_told(answer, spoken, misdeed.told)
+        check_told(answer, format, misdeed.told)
     if misdeed.state is None:
         await asyncio.sleep(0.02)
         assert await newest(place, before) is None
@@ -193,12 +193,12 @@ async def test_request(place: Place, misdeed: Misdeed, spoken: Format, streamed:
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(HTTP)])
-async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed: bool) -> None:
+async def test_no_http(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     """What stands behind it on the connection is no request either."""
     before = await last_row(place)
-    sound = asking(place, Misdeed(what="nothing"), spoken, streamed)
+    sound = asking(place, Misdeed(what="nothing"), format, streamed)
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, spoken, streamed) + sound)
+        await client.send(asking(place, misdeed, format, streamed) + sound)
         answer = await client.answer()
         assert await client.receive_all() == b""
     assert answer.status == MALFORMED.status
@@ -208,11 +208,11 @@ async def test_no_http(place: Place, misdeed: Misdeed, spoken: Format, streamed:
     assert place.upstream.calls == []
 
 
-@pytest.mark.parametrize("spoken", Format)
-async def test_two_at_once_are_answered_in_turn(place: Place, spoken: Format) -> None:
+@pytest.mark.parametrize("format", Format)
+async def test_two_at_once_are_answered_in_turn(place: Place, format: Format) -> None:
     place.upstream.set_plan("ok:text,ok:text_unicode,again")
     async with raw_client(place.gateway.address) as client:
-        sound = asking(place, Misdeed(what="nothing"), spoken, False)
+        sound = asking(place, Misdeed(what="nothing"), format, False)
         await client.send(sound + sound)
         first, second = await client.answer(), await client.answer()
     assert (first.status, second.status) == (200, 200)
@@ -220,7 +220,7 @@ async def test_two_at_once_are_answered_in_turn(place: Place, spoken: Format) ->
     assert b"Hello" not in second.body
 
 
-def check_told(answer: Received, spoken: Format, told: Told | None) -> None:
+def check_told(answer: Received, format: Format, told: Told | None) -> None:
     assert told is not None
     assert answer.status == told.status, answer.body
     for name, value in told.headers.items():
@@ -228,7 +228,7 @@ def check_told(answer: Received, spoken: Format, told: Told | None) -> None:
     body = orjson.loads(answer.body)
     error = body["error"]
     assert error["message"].startswith(told.message)
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         assert set(body) == {"type", "error", "request_id"}
         assert error["type"] == told.native
     else:

@@ -22,7 +22,7 @@ from tests.resilience.faults.scenario_registry import SCENARIOS
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.raw_client import BrokenHead, End, raw_client
 
-formats = pytest.mark.parametrize("spoken", list(Format))
+formats = pytest.mark.parametrize("format", list(Format))
 streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
 EVENT_STREAM = "text/event-stream"
@@ -33,12 +33,12 @@ OPENERS = {
 }
 
 
-def fixture(spoken: Format, stream: bool = True, case: str = "text") -> bytes:
-    return sample_replies.reply(spoken, stream, case).body
+def fixture(format: Format, stream: bool = True, case: str = "text") -> bytes:
+    return sample_replies.reply(format, stream, case).body
 
 
-def before(spoken: Format, place: Place, stream: bool = True) -> bytes:
-    return b"".join(sample_replies.reply(spoken, stream).until(place))
+def before(format: Format, place: Place, stream: bool = True) -> bytes:
+    return b"".join(sample_replies.reply(format, stream).until(place))
 
 
 def frames(body: bytes) -> list[bytes]:
@@ -51,17 +51,17 @@ def kinds(body: bytes) -> list[str]:
     return [data.get("type") or data.get("object") or "error" * ("error" in data) for data in datas]
 
 
-def words(spoken: Format, body: bytes) -> list[str]:
+def words(format: Format, body: bytes) -> list[str]:
     """The pieces of the text of a stream that is as it should be: opened and closed as the fixture,
     numbered without a gap, and its text said again where the format says it again."""
     datas = [frame_data(frame) for frame in frames(body)]
-    model = kinds(fixture(spoken))
-    begun = sample_replies.reply(spoken, True).marks[Place.OPENING]
+    model = kinds(fixture(format))
+    begun = sample_replies.reply(format, True).marks[Place.OPENING]
     rest = len(model) - begun - 3
     assert kinds(body)[:begun] == model[:begun]
     assert kinds(body)[-rest:] == model[-rest:]
     said = datas[begun:-rest]
-    match spoken:
+    match format:
         case Format.CHAT:
             return [data["choices"][0]["delta"]["content"] for data in said]
         case Format.MESSAGES:
@@ -86,20 +86,20 @@ def test_every_scenario_stands_in_this_file(name: str) -> None:
 
 @formats
 @streamed
-async def test_ok_says_the_fixture(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
-    heard = await ask(upstream, "ok", spoken, stream=stream)
+async def test_ok_says_the_fixture(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+    heard = await ask(upstream, "ok", format, stream=stream)
     assert (heard.status, heard.complete, heard.end) == (200, True, End.OPEN)
-    assert heard.body == fixture(spoken, stream)
+    assert heard.body == fixture(format, stream)
     assert heard.headers["content-type"] == (EVENT_STREAM if stream else "application/json")
-    heard = await ask(upstream, "ok:one_tool", spoken, stream=stream)
-    assert heard.body == fixture(spoken, stream, "one_tool")
+    heard = await ask(upstream, "ok:one_tool", format, stream=stream)
+    assert heard.body == fixture(format, stream, "one_tool")
 
 
 @formats
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-async def test_ok_comes_in_any_shape(upstream: FaultUpstream, spoken: Format, shape: str) -> None:
-    heard = (await ask(upstream, f"ok:text_unicode:{shape}", spoken)).body
-    plain = fixture(spoken, case="text_unicode")
+async def test_ok_comes_in_any_shape(upstream: FaultUpstream, format: Format, shape: str) -> None:
+    heard = (await ask(upstream, f"ok:text_unicode:{shape}", format)).body
+    plain = fixture(format, case="text_unicode")
     match shape:
         case "frame" | "one" | "byte":
             assert heard == plain
@@ -137,14 +137,14 @@ async def test_a_head_comes_late(upstream: FaultUpstream, plan: str, stream: boo
 @streamed
 @pytest.mark.parametrize("place", list(Place))
 async def test_stall_is_silence_from_a_place_on(
-    upstream: FaultUpstream, spoken: Format, stream: bool, place: Place
+    upstream: FaultUpstream, format: Format, stream: bool, place: Place
 ) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, f"stall:{place.value}", spoken, stream=stream))
+        await client.send(asked(upstream, f"stall:{place.value}", format, stream=stream))
         call = await upstream.wait_for_call()
         if place is not Place.HEAD:
             await client.receive_until(b"\r\n\r\n")
-        expected = len(before(spoken, place, stream))
+        expected = len(before(format, place, stream))
         async with asyncio.timeout(5):
             while call.sent < expected:
                 await asyncio.sleep(0.001)
@@ -154,31 +154,31 @@ async def test_stall_is_silence_from_a_place_on(
 
 @formats
 @streamed
-async def test_stall_may_end(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
-    heard = await ask(upstream, "stall:text:0.02", spoken, stream=stream)
-    assert heard.body == fixture(spoken, stream)
+async def test_stall_may_end(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+    heard = await ask(upstream, "stall:text:0.02", format, stream=stream)
+    assert heard.body == fixture(format, stream)
 
 
 @formats
-async def test_places_are_what_they_are_called(spoken: Format) -> None:
-    reply = sample_replies.reply(spoken, True)
-    assert kinds(reply.body)[0] == OPENERS[spoken]
+async def test_places_are_what_they_are_called(format: Format) -> None:
+    reply = sample_replies.reply(format, True)
+    assert kinds(reply.body)[0] == OPENERS[format]
     assert reply.until(Place.BEGUN) == reply.pieces[:1]
     assert not any(map(is_content, reply.until(Place.OPENING)))
     assert [is_content(frame) for frame in reply.until(Place.TEXT)][-2:] == [True, True]
     assert any(map(is_content, reply.after(Place.TEXT)))
     assert not any(map(is_content, reply.after(Place.END)))
     ends = {"chat": b'"stop"', "messages": b"message_delta", "responses": b"response.completed"}
-    assert ends[spoken] in reply.after(Place.END)[0]
-    assert ends[spoken] not in b"".join(reply.until(Place.END))
+    assert ends[format] in reply.after(Place.END)[0]
+    assert ends[format] not in b"".join(reply.until(Place.END))
 
 
 @formats
-async def test_tick_speaks_in_time(upstream: FaultUpstream, spoken: Format) -> None:
+async def test_tick_speaks_in_time(upstream: FaultUpstream, format: Format) -> None:
     began = time.monotonic()
-    heard = await ask(upstream, "tick:0.02:5:size=20", spoken)
+    heard = await ask(upstream, "tick:0.02:5:size=20", format)
     assert time.monotonic() - began >= 0.1
-    assert words(spoken, heard.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
+    assert words(format, heard.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
 
 
 async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None:
@@ -188,9 +188,9 @@ async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None
 
 @formats
 @streamed
-async def test_tick_never_ends(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+async def test_tick_never_ends(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, "tick:0:size=1000", spoken, stream=stream))
+        await client.send(asked(upstream, "tick:0:size=1000", format, stream=stream))
         await client.receive_bytes(100_000)
     assert upstream.calls[0].sent > 90_000
 
@@ -209,11 +209,11 @@ async def test_tick_never_ends(upstream: FaultUpstream, spoken: Format, stream: 
     ],
 )
 async def test_cut_breaks_off(
-    upstream: FaultUpstream, spoken: Format, stream: bool, framing: str, end: End
+    upstream: FaultUpstream, format: Format, stream: bool, framing: str, end: End
 ) -> None:
-    heard = await ask(upstream, f"cut:text:{framing}", spoken, stream=stream)
+    heard = await ask(upstream, f"cut:text:{framing}", format, stream=stream)
     assert (heard.status, heard.complete, heard.end) == (200, False, end)
-    assert heard.body == before(spoken, Place.TEXT, stream)
+    assert heard.body == before(format, Place.TEXT, stream)
     assert ("content-length" in heard.headers) is ("length" in framing)
     assert ("transfer-encoding" in heard.headers) is (framing in ("chunked", "reset"))
 
@@ -290,12 +290,12 @@ STATUSES = [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 504, 524
 
 
 @formats
-async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, spoken: Format) -> None:
+async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, format: Format) -> None:
     outer, inner = {"error"}, {"type", "message", "param", "code"}
-    if spoken is Format.MESSAGES:
+    if format is Format.MESSAGES:
         outer, inner = {"type", "error", "request_id"}, {"type", "message"}
     for status in STATUSES:
-        heard = await ask(upstream, f"refuse:{status}", spoken)
+        heard = await ask(upstream, f"refuse:{status}", format)
         assert (heard.status, heard.end) == (status, End.OPEN)
         body = orjson.loads(heard.body)
         assert (set(body), set(body["error"])) == (outer, inner)
@@ -339,9 +339,9 @@ async def test_refuse_in_html_or_another_formats_dress(upstream: FaultUpstream) 
 
 
 @formats
-async def test_refuse_says_when_to_come_back(upstream: FaultUpstream, spoken: Format) -> None:
+async def test_refuse_says_when_to_come_back(upstream: FaultUpstream, format: Format) -> None:
     async def hinted(hint: str) -> Any:
-        return await ask(upstream, f"refuse:429:{hint}", spoken)
+        return await ask(upstream, f"refuse:429:{hint}", format)
 
     now = time.time()
     assert (await hinted("seconds=7")).headers["retry-after"] == "7"
@@ -387,14 +387,14 @@ async def test_refuse_with_a_subscriptions_window(upstream: FaultUpstream) -> No
 @formats
 @pytest.mark.parametrize("place", [Place.START, Place.BEGUN, Place.OPENING, Place.TEXT, Place.END])
 async def test_error_stands_inside_a_stream(
-    upstream: FaultUpstream, spoken: Format, place: Place
+    upstream: FaultUpstream, format: Format, place: Place
 ) -> None:
-    heard = await ask(upstream, f"error:{place.value}", spoken)
+    heard = await ask(upstream, f"error:{place.value}", format)
     assert (heard.status, heard.complete) == (200, True)
-    assert heard.body.startswith(before(spoken, place))
-    (last,) = frames(heard.body.removeprefix(before(spoken, place)))
+    assert heard.body.startswith(before(format, place))
+    (last,) = frames(heard.body.removeprefix(before(format, place)))
     data = frame_data(last)
-    match spoken:
+    match format:
         case Format.CHAT:
             assert data["error"]["code"] == "server_is_overloaded"
         case Format.MESSAGES:
@@ -410,8 +410,8 @@ async def test_error_stands_inside_a_stream(
 
 
 async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
-    async def last(plan: str, spoken: Format) -> Any:
-        return frames((await ask(upstream, plan, spoken)).body)[-1]
+    async def last(plan: str, format: Format) -> Any:
+        return frames((await ask(upstream, plan, format)).body)[-1]
 
     failed = await last("error:start:quota:failed", Format.RESPONSES)
     assert failed.startswith(b"event: response.failed\n")
@@ -427,24 +427,24 @@ async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
 
 
 @formats
-async def test_error_whole_is_a_200(upstream: FaultUpstream, spoken: Format) -> None:
-    heard = await ask(upstream, "error", spoken, stream=False)
+async def test_error_whole_is_a_200(upstream: FaultUpstream, format: Format) -> None:
+    heard = await ask(upstream, "error", format, stream=False)
     assert heard.status == 200
     assert "error" in orjson.loads(heard.body)
 
 
 @formats
 @streamed
-async def test_empty_says_nothing(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
-    heard = (await ask(upstream, "empty", spoken, stream=stream)).body
+async def test_empty_says_nothing(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+    heard = (await ask(upstream, "empty", format, stream=stream)).body
     assert b'usage"' not in heard
     if stream:
         assert not any(map(is_content, frames(heard)))
-        assert kinds(heard)[0] == OPENERS[spoken]
+        assert kinds(heard)[0] == OPENERS[format]
         assert heard.endswith(frames(heard)[-1])
-    counted = (await ask(upstream, "empty:usage", spoken, stream=stream)).body
-    assert counted == fixture(spoken, stream, "empty")
-    heard_nothing = await ask(upstream, "empty:bytes", spoken, stream=stream)
+    counted = (await ask(upstream, "empty:usage", format, stream=stream)).body
+    assert counted == fixture(format, stream, "empty")
+    heard_nothing = await ask(upstream, "empty:bytes", format, stream=stream)
     assert (heard_nothing.status, heard_nothing.complete, heard_nothing.body) == (200, True, b"")
 
 
@@ -456,34 +456,34 @@ async def test_empty_may_be_the_end_alone(upstream: FaultUpstream) -> None:
 @formats
 @streamed
 async def test_no_usage_counts_nothing(
-    upstream: FaultUpstream, spoken: Format, stream: bool
+    upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "no_usage", spoken, stream=stream)).body
+    heard = (await ask(upstream, "no_usage", format, stream=stream)).body
     assert b'usage"' not in heard
     if stream:
         assert sum(map(is_content, frames(heard))) == 3
-        assert frames(heard)[-1].split(b"\n")[0] == stream_frames(spoken)[-1].split(b"\n")[0]
+        assert frames(heard)[-1].split(b"\n")[0] == stream_frames(format)[-1].split(b"\n")[0]
     else:
-        whole = orjson.loads(fixture(spoken, False))
+        whole = orjson.loads(fixture(format, False))
         assert orjson.loads(heard) == {k: v for k, v in whole.items() if k != "usage"}
 
 
 @formats
 @pytest.mark.parametrize(("what", "bad"), [("json", b'{"bad'), ("utf8", b"\xff"), ("empty", b"")])
 async def test_malformed_has_one_bad_event(
-    upstream: FaultUpstream, spoken: Format, what: str, bad: bytes
+    upstream: FaultUpstream, format: Format, what: str, bad: bytes
 ) -> None:
-    heard = (await ask(upstream, f"malformed:text:{what}", spoken)).body
-    begun = before(spoken, Place.TEXT)
+    heard = (await ask(upstream, f"malformed:text:{what}", format)).body
+    begun = before(format, Place.TEXT)
     assert heard.startswith(begun + b"data: ")
     bad_frame, *rest = frames(heard.removeprefix(begun))
     assert bad in bad_frame
-    assert b"".join(rest) == fixture(spoken).removeprefix(begun)
+    assert b"".join(rest) == fixture(format).removeprefix(begun)
 
 
 @formats
-async def test_malformed_whole_is_no_json(upstream: FaultUpstream, spoken: Format) -> None:
-    heard = await ask(upstream, "malformed", spoken, stream=False)
+async def test_malformed_whole_is_no_json(upstream: FaultUpstream, format: Format) -> None:
+    heard = await ask(upstream, "malformed", format, stream=False)
     assert heard.complete
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(heard.body)
@@ -492,11 +492,11 @@ async def test_malformed_whole_is_no_json(upstream: FaultUpstream, spoken: Forma
 @formats
 @streamed
 async def test_huge_is_sound_but_large(
-    upstream: FaultUpstream, spoken: Format, stream: bool
+    upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "huge:2_000_000", spoken, stream=stream)).body
+    heard = (await ask(upstream, "huge:2_000_000", format, stream=stream)).body
     if stream:
-        assert words(spoken, heard) == ["Hello ", "x" * 2_000_000]
+        assert words(format, heard) == ["Hello ", "x" * 2_000_000]
     else:
         assert len(heard) > 2_000_000
         assert orjson.loads(heard)["id"] == "reply_01"
@@ -521,13 +521,13 @@ async def test_redirect_leads_elsewhere(upstream: FaultUpstream, status: int) ->
 
 @formats
 @streamed
-async def test_encoded_comes_packed(upstream: FaultUpstream, spoken: Format, stream: bool) -> None:
+async def test_encoded_comes_packed(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     async def packed(coding: str) -> bytes:
-        heard = await ask(upstream, f"encoded:{coding}", spoken, stream=stream)
+        heard = await ask(upstream, f"encoded:{coding}", format, stream=stream)
         assert heard.headers["content-encoding"] == coding.replace("bad", "gzip")
         return heard.body
 
-    plain = fixture(spoken, stream)
+    plain = fixture(format, stream)
     assert gzip.decompress(await packed("gzip")) == plain
     assert zlib.decompress(await packed("deflate")) == plain
     assert await packed("br") == plain
@@ -556,25 +556,25 @@ async def test_headers_are_large_or_many(upstream: FaultUpstream) -> None:
 
 
 @formats
-async def test_stream_only_wants_a_stream(upstream: FaultUpstream, spoken: Format) -> None:
+async def test_stream_only_wants_a_stream(upstream: FaultUpstream, format: Format) -> None:
     for wording, (status, _) in STREAM_ONLY.items():
-        heard = await ask(upstream, f"stream_only:{wording}", spoken, stream=False)
+        heard = await ask(upstream, f"stream_only:{wording}", format, stream=False)
         assert heard.status == status
         assert b"stream" in heard.body.lower() or wording == "call"
-        heard = await ask(upstream, f"stream_only:{wording}", spoken)
-        assert heard.body == fixture(spoken)
+        heard = await ask(upstream, f"stream_only:{wording}", format)
+        assert heard.body == fixture(format)
 
 
 @formats
 @streamed
 async def test_what_is_asked_for_may_not_matter(
-    upstream: FaultUpstream, spoken: Format, stream: bool
+    upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = await ask(upstream, "streams_anyway", spoken, stream=stream)
-    assert (heard.headers["content-type"], heard.body) == (EVENT_STREAM, fixture(spoken))
-    heard = await ask(upstream, "whole_anyway", spoken, stream=stream)
+    heard = await ask(upstream, "streams_anyway", format, stream=stream)
+    assert (heard.headers["content-type"], heard.body) == (EVENT_STREAM, fixture(format))
+    heard = await ask(upstream, "whole_anyway", format, stream=stream)
     assert heard.headers["content-type"] == "application/json"
-    assert heard.body == fixture(spoken, False)
+    assert heard.body == fixture(format, False)
 
 
 @streamed
@@ -606,35 +606,35 @@ async def test_early_says_something_before(upstream: FaultUpstream, plan: str, s
 @formats
 @streamed
 async def test_comments_and_then_a_reply(
-    upstream: FaultUpstream, spoken: Format, stream: bool
+    upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "comments:0.001:3", spoken, stream=stream)).body
-    assert heard == (b": keepalive\n\n" if stream else b"\n") * 3 + fixture(spoken, stream)
+    heard = (await ask(upstream, "comments:0.001:3", format, stream=stream)).body
+    assert heard == (b": keepalive\n\n" if stream else b"\n") * 3 + fixture(format, stream)
 
 
 @formats
-async def test_pings_and_then_a_reply(upstream: FaultUpstream, spoken: Format) -> None:
-    heard = (await ask(upstream, "pings:0.001:3", spoken)).body
+async def test_pings_and_then_a_reply(upstream: FaultUpstream, format: Format) -> None:
+    heard = (await ask(upstream, "pings:0.001:3", format)).body
     alive = {
         "chat": ["chat.completion.chunk"],
         "messages": ["ping"],
         "responses": ["response.in_progress"],
     }
-    begun = before(spoken, Place.BEGUN)
+    begun = before(format, Place.BEGUN)
     assert heard.startswith(begun)
-    assert kinds(heard)[1:4] == alive[spoken] * 3
+    assert kinds(heard)[1:4] == alive[format] * 3
     assert not any(map(is_content, frames(heard)[:4]))
-    assert b"".join(frames(heard)[4:]) == fixture(spoken).removeprefix(begun)
+    assert b"".join(frames(heard)[4:]) == fixture(format).removeprefix(begun)
 
 
 @formats
 @streamed
 @pytest.mark.parametrize("plan", ["comments:0.005", "pings:0.005"])
 async def test_comments_and_pings_alone_never_end(
-    upstream: FaultUpstream, spoken: Format, stream: bool, plan: str
+    upstream: FaultUpstream, format: Format, stream: bool, plan: str
 ) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, plan, spoken, stream=stream))
+        await client.send(asked(upstream, plan, format, stream=stream))
         async with asyncio.timeout(5):
             while client.received.count(b"\r\n") < 20:
                 assert await client.receive()

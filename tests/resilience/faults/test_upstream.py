@@ -30,14 +30,14 @@ SOON = SLACK
 """Seconds within which what happened is noticed."""
 
 
-@pytest.mark.parametrize("spoken", list(Format))
-async def test_a_request_is_on_record(upstream: FaultUpstream, spoken: Format) -> None:
+@pytest.mark.parametrize("format", list(Format))
+async def test_a_request_is_on_record(upstream: FaultUpstream, format: Format) -> None:
     before = asyncio.get_running_loop().time()
-    await ask(upstream, "ok:text", spoken, key="key-b", model="some-model", temperature=0)
+    await ask(upstream, "ok:text", format, key="key-b", model="some-model", temperature=0)
     (call,) = upstream.calls
     assert call.method == "POST"
-    assert call.path == ENDPOINTS[spoken]
-    assert (call.format, call.generates, call.streamed) == (spoken, True, True)
+    assert call.path == ENDPOINTS[format]
+    assert (call.format, call.generates, call.streamed) == (format, True, True)
     assert (call.key, call.model) == ("key-b", "some-model")
     assert call.fields == {"model": "some-model", "stream": True, "temperature": 0}
     assert call.headers["content-type"] == "application/json"

@@ -64,47 +64,47 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 def cases() -> Iterator[Any]:
     for fault in FAULTS:
-        for spoken in fault.formats:
+        for format in fault.formats:
             for streamed in fault.asked.streamed:
-                name = f"{fault.what}-{spoken}-{'stream' if streamed else 'whole'}"
-                yield pytest.param(fault, spoken, streamed, id=name.replace("`", ""))
+                name = f"{fault.what}-{format}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(fault, format, streamed, id=name.replace("`", ""))
 
 
-@pytest.mark.parametrize(("fault", "spoken", "streamed"), [*cases()])
-async def test_fault(place: Place, fault: Fault, spoken: Format, streamed: bool) -> None:
+@pytest.mark.parametrize(("fault", "format", "streamed"), [*cases()])
+async def test_fault(place: Place, fault: Fault, format: Format, streamed: bool) -> None:
     gateway, upstream = place.gateway, place.upstream
     async with arranged(
         gateway,
         upstream,
-        spoken,
+        format,
         plan=fault.plan or "ok",
         on=fault.line,
         timeouts=fault.timeouts,
     ):
-        pool = await ask_both(gateway, upstream, spoken, stream=streamed, warm=fault.warm)
-    await check_client(fault, spoken, streamed, pool)
+        pool = await ask_both(gateway, upstream, format, stream=streamed, warm=fault.warm)
+    await check_client(fault, format, streamed, pool)
     check_attempts(fault, pool)
     check_account(fault, pool)
-    check_row(fault, spoken, pool.among_two, FAULTY, fault.by)
-    check_row(fault, spoken, pool.alone, ALONE, _alone_by(fault))
+    check_row(fault, format, pool.among_two, FAULTY, fault.by)
+    check_row(fault, format, pool.alone, ALONE, _alone_by(fault))
 
 
 def _alone_by(fault: Fault) -> By:
     return By.SAME if fault.alone_tries[-1] == "ok" else By.NOBODY
 
 
-async def check_client(fault: Fault, spoken: Format, streamed: bool, pool: Pool) -> None:
+async def check_client(fault: Fault, format: Format, streamed: bool, pool: Pool) -> None:
     for outcome, by in ((pool.among_two, fault.by), (pool.alone, _alone_by(fault))):
         answer = outcome.answer
         if by is By.NOBODY:
             assert fault.told is not None
             if fault.in_band:
-                said = await assert_told_in_band(answer, spoken, fault.told, fault.passed_on)
+                said = await assert_told_in_band(answer, format, fault.told, fault.passed_on)
                 assert SOUND_TEXT[:3] not in said, "two replies in one"
             else:
-                await assert_told(answer, spoken, fault.told, vague=fault.vague)
+                await assert_told(answer, format, fault.told, vague=fault.vague)
         else:
-            text = await text_of(answer, spoken, streamed=streamed)
+            text = await text_of(answer, format, streamed=streamed)
             if by is By.OTHER:
                 assert text == SOUND_TEXT
             elif fault.text is not None:
@@ -151,20 +151,20 @@ def check_account(fault: Fault, pool: Pool) -> None:
         assert pool.alone.report.status.state is HealthState.HEALTHY
 
 
-def _codes(told: Told, spoken: Format) -> tuple[str | None, ...]:
+def _codes(told: Told, format: Format) -> tuple[str | None, ...]:
     """An upstream of messages has no codes; what it refuses is passed on as it says it."""
-    nameless = spoken is Format.MESSAGES and told.type == INVALID
+    nameless = format is Format.MESSAGES and told.type == INVALID
     return (told.code, None) if nameless else (told.code,)
 
 
-def check_row(fault: Fault, spoken: Format, outcome: Outcome, failing: str, by: By) -> None:
+def check_row(fault: Fault, format: Format, outcome: Outcome, failing: str, by: By) -> None:
     row = outcome.row
     if by is By.NOBODY:
         assert fault.told is not None
         cut = fault.in_band and fault.tries == ("broken off",)
         assert row.state is (ExchangeState.UPSTREAM_CUT if cut else ExchangeState.ERROR)
         assert row.status == (200 if fault.in_band else fault.told.status)
-        assert row.error_code in _codes(fault.told, spoken)
+        assert row.error_code in _codes(fault.told, format)
         assert row.account == failing
     else:
         assert (row.state, row.status) == (ExchangeState.OK, 200)

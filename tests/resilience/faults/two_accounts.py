@@ -116,22 +116,22 @@ async def settled(gateway: RunningGateway, request_id: str) -> RequestRow:
 
 
 def pool_channels(
-    spoken: Format, faulty: str, sound: str, timeouts: Mapping[str, float]
+    format: Format, faulty: str, sound: str, timeouts: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """Two accounts of one channel, or of two where these are to be had at different addresses; and
     one for itself."""
     if faulty == sound:
-        pooled = [_channel("pool", spoken, faulty, POOLED, FAULTY, SOUND)]
+        pooled = [_channel("pool", format, faulty, POOLED, FAULTY, SOUND)]
     else:
         pooled = [
-            _channel("first", spoken, faulty, POOLED, FAULTY) | {"priority": 1},
-            _channel("second", spoken, sound, POOLED, SOUND),
+            _channel("first", format, faulty, POOLED, FAULTY) | {"priority": 1},
+            _channel("second", format, sound, POOLED, SOUND),
         ]
-    single = _channel("single", spoken, faulty, SINGLE, ALONE)
+    single = _channel("single", format, faulty, SINGLE, ALONE)
     return [channel | {"timeouts": dict(timeouts)} for channel in (*pooled, single)]
 
 
-def _channel(name: str, spoken: Format, address: str, model: str, *accounts: str) -> dict[str, Any]:
+def _channel(name: str, format: Format, address: str, model: str, *accounts: str) -> dict[str, Any]:
     """The accounts in the order in which they are asked."""
     named = [
         {"name": account, "key": key(account), "priority": -rank}
@@ -139,7 +139,7 @@ def _channel(name: str, spoken: Format, address: str, model: str, *accounts: str
     ]
     return {
         "name": name,
-        "format": spoken.value,
+        "format": format.value,
         "base_url": address,
         "models": {model: UPSTREAM_MODEL},
         "accounts": named,
@@ -154,7 +154,7 @@ def key(account: str) -> str:
 async def arranged(
     gateway: RunningGateway,
     upstream: FaultUpstream,
-    spoken: Format,
+    format: Format,
     *,
     plan: str = "ok",
     on: str = "",
@@ -167,8 +167,8 @@ async def arranged(
     upstream.set_plan(plan)
     upstream.set_plan(f"ok:{SOUND_CASE}", key=key(SOUND))
     async with line(on, upstream) as address:
-        end = "" if spoken is Format.MESSAGES else "/v1"
-        accounts = pool_channels(spoken, address + end, upstream.address + end, timeouts or {})
+        end = "" if format is Format.MESSAGES else "/v1"
+        accounts = pool_channels(format, address + end, upstream.address + end, timeouts or {})
         await _renew(gateway, accounts)
         yield
         await _renew(gateway, accounts)
@@ -195,7 +195,7 @@ async def _renew(gateway: RunningGateway, accounts: list[dict[str, Any]]) -> Non
 async def ask_both(
     gateway: RunningGateway,
     upstream: FaultUpstream,
-    spoken: Format,
+    format: Format,
     *,
     stream: bool,
     warm: bool = False,
@@ -206,11 +206,11 @@ async def ask_both(
     models = (POOLED, SINGLE)
     if warm:
         await asyncio.gather(
-            *(gateway.post(spoken, model=model, stream=stream) for model in models)
+            *(gateway.post(format, model=model, stream=stream) for model in models)
         )
     before = loop.time()
     answers = await asyncio.gather(
-        *(gateway.post(spoken, model=model, stream=stream) for model in models)
+        *(gateway.post(format, model=model, stream=stream) for model in models)
     )
     after = loop.time()
     rows = [await settled(gateway, answer.headers["request-id"]) for answer in answers]
