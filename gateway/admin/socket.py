@@ -1,7 +1,4 @@
-"""The admin socket: a unix socket in the state directory that only its owner can open.
-
-This room must not know what is asked over it.
-"""
+"""The admin socket: a unix socket in the state directory, for the gateway's own user only."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -18,40 +15,39 @@ from aiohttp import web
 from gateway.admin import API_PATH
 from gateway.config import MAX_SOCKET_PATH, SOCKET_NAME
 
-_OWNER_ONLY = 0o177  # the mask that leaves rw-------
+_OWNER_ONLY = 0o177  # as umask: rw-------
 _DRAIN_TIMEOUT = 2.0
-_LOOP_TURNS = 5  # of the loop, from a connection that waits to be let in to one that counts
+_LOOP_TURNS = 5  # from a connection in the backlog to one that counts
 
 
 class AdminSocketError(Exception):
-    """The admin socket cannot be where it should; the message says why."""
+    """The admin socket cannot be opened; the message says why."""
 
 
 def socket_path(state_dir: Path) -> Path:
-    """Where the admin socket of a state directory is. Raises AdminSocketError where no socket
-    could be: Linux allows a path of 107 bytes."""
+    """Raises AdminSocketError for a path of more than 107 bytes, which Linux does not allow."""
     path = state_dir / SOCKET_NAME
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         raise AdminSocketError(
-            f"The path of the admin socket, {path}, has {length} bytes; at most "
-            f"{MAX_SOCKET_PATH} are possible. Choose a shorter state directory."
+            f"The path of the admin socket, {path}, has {length} bytes; the maximum is"
+            f" {MAX_SOCKET_PATH}. Choose a shorter state directory."
         )
     return path
 
 
 @asynccontextmanager
 async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Path]:
-    """Serves `app` under `ROOT` on the socket, whose path it yields. The caller holds the state
-    directory's lock, so a socket file that nobody answers is a dead process's and makes way.
+    """Serves `app` under API_PATH on the socket, whose path it yields. The caller holds the lock of
+    the state directory, so a socket that does not answer is left from a dead process.
 
-    At the end the path goes first and the running requests after it: whoever connects too late
-    finds no socket, and whoever was let in gets an answer.
+    At the end the path is removed before running requests are drained: later clients find no
+    socket, and accepted ones get a response.
     """
     path = socket_path(state_dir)
-    mounted = web.Application()
-    mounted.add_subapp(API_PATH, app)
-    runner = web.AppRunner(mounted, handle_signals=False, access_log=None, shutdown_timeout=1.0)
+    root = web.Application()
+    root.add_subapp(API_PATH, app)
+    runner = web.AppRunner(root, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         listener = _listen(path)
@@ -81,39 +77,34 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes what a dead process left at `path`, and nothing else."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise AdminSocketError(f"{path} is in the way of the admin socket: it is no socket.")
+        raise AdminSocketError(f"{path} exists, but is not a socket: remove it.")
     if _is_alive(path):
         raise AdminSocketError(f"Another process serves the admin socket {path}.")
     path.unlink(missing_ok=True)
 
 
 def _is_alive(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
         try:
-            probe.connect(os.fspath(path))
+            client.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except BlockingIOError:  # its backlog is full: it lives
+        except BlockingIOError:  # its backlog is full
             return True
     return True
 
 
 async def _drain(runner: web.AppRunner) -> None:
-    """Waits until everyone who was let in has an answer. The backlog needs turns of the loop, which
-    on a busy machine may be all that there is of a wait."""
+    """Waits for the responses to accepted clients, also to those still in the backlog."""
     for _ in range(_LOOP_TURNS):
         await asyncio.sleep(0.002)
-    with_answer = asyncio.timeout(_DRAIN_TIMEOUT)
-    try:
-        async with with_answer:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_TIMEOUT):
             while runner.server is not None and runner.server.connections:
                 await asyncio.sleep(0.01)
-    except TimeoutError:
-        return

@@ -73,7 +73,7 @@ async def test_broken_files_under_load_fail_no_request(
                 status, config = await it.ready()
                 assert status == 200
                 assert re.fullmatch(
-                    r"channels\.yaml(:\d+)?: \d mistakes?, told in the log", config.pop("error")
+                    r"channels\.yaml(:\d+)?: \d errors?, see the process log", config.pop("error")
                 )
                 assert config == before
                 await it.until(lambda asked=asked: len(statuses) > asked + 8)
@@ -82,7 +82,7 @@ async def test_broken_files_under_load_fail_no_request(
             await asyncio.gather(*asking)
         assert set(statuses) == {200}
         assert {row.config_hash for row in await it.gateway.rows()} == {before["hash"]}
-        assert caplog.text.count("the configuration stays as it was") == len(BROKEN) == 12
+        assert caplog.text.count("the configuration is unchanged") == len(BROKEN) == 12
         assert f"{it.file}:2: server.key: unknown key" in caplog.text
         assert SECRET not in caplog.text
         await it.reload(messages_channel(faulty, "one", "two"))
@@ -177,7 +177,7 @@ async def test_what_counts_until_the_end(
             messages_channel(faulty, "one"), server=server, state_dir=state_dir
         )
         assert reloaded.warnings == tuple(
-            f"{name} stays as it is until the gateway is started again."
+            f"{name} stays unchanged until a restart."
             for name in ("server.port", "server.max_body", "state_dir")
         )
         assert all(warning in caplog.text for warning in reloaded.warnings)
@@ -222,7 +222,7 @@ async def test_the_same_again_changes_nothing(
         first, second = await asyncio.gather(it.reloader.reload(), it.reloader.reload())
         assert first == second
         assert it.runtime.current is current
-        assert caplog.text.count(f"{current.hash} is in force: nothing has changed") == 2
+        assert caplog.text.count(f"{current.hash} is active: unchanged") == 2
 
 
 async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> None:
@@ -238,7 +238,7 @@ async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> No
         assert await asked_with() == "two"
         it.file.unlink()
         await it.until(
-            lambda: it.runtime.config_error == "channels.yaml: 1 mistake, told in the log"
+            lambda: it.runtime.config_error == "channels.yaml: 1 error, see the process log"
         )
         assert await asked_with() == "two"
         it.configure(messages_channel(faulty, "one"))
@@ -268,7 +268,7 @@ async def test_a_fault_of_our_own_ends_nothing(
 
         it.reloader._source.load = fault
         it.gateway.daemon.reload()
-        await it.until(lambda: "its file could not be taken" in caplog.text)
+        await it.until(lambda: "its reload failed" in caplog.text)
         it.reloader._source.load = sound
         it.configure(messages_channel(faulty, "two"))
         it.gateway.daemon.reload()

@@ -173,7 +173,7 @@ def test_reading_makes_no_state_directory(shell: CommandRunner) -> None:
 def test_a_path_that_no_socket_can_have(shell: CommandRunner, tmp_path: Path) -> None:
     result = shell("key", "mint", "--name", "a", "--state-dir", str(tmp_path / ("x" * 100)))
     assert result.exit_code == 1
-    assert "at most 107 are possible" in result.stderr
+    assert "the maximum is 107" in result.stderr
 
 
 def test_a_database_that_is_none(shell: CommandRunner) -> None:

@@ -41,7 +41,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         done = shell("reload", *where)
         assert (done.exit_code, done.stdout) == (0, "")
         (warning, in_force, added, removed) = done.stderr.splitlines()
-        assert warning == "Warning: server.port stays as it is until the gateway is started again."
+        assert warning == "Warning: server.port stays unchanged until a restart."
         assert in_force == f"{file}: configuration {ready(gateway)['hash']} is active."
         assert added == (
             "Added: account chat-main/two, account messages-main/two, account responses-main/two."
@@ -59,7 +59,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         done = shell("reload", *where, "--json")
         assert done.exit_code == 78
         assert orjson.loads(done.stdout)["ok"] is False
-        assert ready(gateway)["error"] == "channels.yaml:1: 2 mistakes, told in the log"
+        assert ready(gateway)["error"] == "channels.yaml:1: 2 errors, see the process log"
 
         write_channels(tmp_path, "one")
         told = shell.json("reload", *where)
@@ -70,7 +70,7 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
 
         write_channels(tmp_path, "three")
         gateway.signal(signal.SIGHUP)
-        gateway.wait_for_output(r"configuration \w+ is in force: added account chat-main/three")
+        gateway.wait_for_output(r"configuration \w+ is active: added account chat-main/three")
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0
     assert "secret-of" not in gateway.stderr + done.output
@@ -85,7 +85,7 @@ def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
         gateway.address()
         write_config(tmp_path, "http://127.0.0.1:1", port=7, commit_after=2)
         gateway.signal(signal.SIGHUP)
-        gateway.wait_for_output(r"is in force: changed server\n")
+        gateway.wait_for_output(r"is active: changed server\n")
         assert "until the gateway is started again" not in gateway.stderr
 
 

@@ -155,7 +155,7 @@ def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
     state = tmp_path / ("x" * 100)
     with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
         assert gateway.wait() == 1
-    assert "at most 107 are possible" in gateway.stderr
+    assert "the maximum is 107" in gateway.stderr
     assert "Traceback" not in gateway.stderr
     assert not state.exists()
 

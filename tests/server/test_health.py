@@ -34,7 +34,7 @@ async def test_the_configuration_in_force(gateway: RunningGateway) -> None:
     told = {"hash": runtime.current.hash, "loaded_at": "2026-09-21T14:13:20Z"}
     async with gateway.http.get("/readyz") as answer:
         assert (await answer.json())["config"] == told
-    runtime.config_error = "channels.yaml:12: 3 mistakes, told in the log"
+    runtime.config_error = "channels.yaml:12: 3 errors, see the process log"
     for draining, status in ((False, 200), (True, 503)):
         runtime.draining = draining
         async with gateway.http.get("/readyz") as answer:

@@ -202,7 +202,7 @@ async def test_the_time_does_not_tell_whether_there_is_a_password(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is hashed in either case, which takes 30 ms at least."""
-    monkeypatch.setattr("gateway.admin.sessions._N", 2**15)
+    monkeypatch.setattr("gateway.admin.sessions._SCRYPT_N", 2**15)
 
     async def took(browser: Browser) -> float:
         loop = asyncio.get_running_loop()
