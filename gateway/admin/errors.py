@@ -10,11 +10,15 @@ from gateway.store.records import Token
 
 
 class AdminError(Exception):
-    """`details` are further fields of the error's JSON."""
+    """`text` is the template of the message, `details` are further fields of the error's JSON."""
 
     status = 400
     code = "refused"
+    text = "{}"
     details: Mapping[str, Any] = {}
+
+    def __init__(self, *values: object) -> None:
+        super().__init__(self.text.format(*values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,13 @@ class NotFound(AdminError):
     status = 404
 
 
+class Conflict(AdminError):
+    status = 409
+
+
 class UnknownKey(NotFound):
     code = "key_not_found"
-
-    def __init__(self, token_id: str) -> None:
-        super().__init__(f"No key has the id {token_id}.")
+    text = "No key has the id {}."
 
 
 class UnknownGroup(NotFound):
@@ -62,16 +68,12 @@ class UnknownGroup(NotFound):
 
 class UnknownRequest(NotFound):
     code = "request_not_found"
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__(f"The request log has no request {request_id}.")
+    text = "The request log has no request {}."
 
 
 class UnknownAccount(NotFound):
     code = "account_not_found"
-
-    def __init__(self, channel: str, account: str) -> None:
-        super().__init__(f"The running configuration has no account {channel}/{account}.")
+    text = "The running configuration has no account {}/{}."
 
 
 class UnknownModel(NotFound):
@@ -84,34 +86,19 @@ class UnknownModel(NotFound):
         super().__init__(f"Channel {channel} has {missing}; it has: {', '.join(existing)}.")
 
 
-class ReloadUnavailable(AdminError):
-    status = 409
+class ReloadUnavailable(Conflict):
     code = "nothing_to_reload"
-
-    def __init__(self) -> None:
-        super().__init__("No gateway with a configuration file is running.")
+    text = "No gateway with a configuration file is running."
 
 
-class TooManySubscribers(AdminError):
-    status = 503
-    code = "too_many_subscribers"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"The feed has {limit} subscribers, the maximum: try again later.")
-
-
-class GroupExists(AdminError):
-    status = 409
+class GroupExists(Conflict):
     code = "group_exists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Group {name} already exists.")
+    text = "Group {} already exists."
 
 
-class GroupInUse(AdminError):
+class GroupInUse(Conflict):
     """Revoked keys count too: their rows still refer to the group."""
 
-    status = 409
     code = "group_in_use"
 
     def __init__(self, name: str, tokens: Sequence[Token]) -> None:
@@ -120,21 +107,20 @@ class GroupInUse(AdminError):
         super().__init__(f"Group {name} still has keys: {listed}{more}.")
 
 
-class KeyRevoked(AdminError):
-    status = 409
+class KeyRevoked(Conflict):
     code = "key_revoked"
-
-    def __init__(self, token: Token) -> None:
-        super().__init__(f"{token.name} ({token.id}) is revoked permanently: create another key.")
+    text = "{0.name} ({0.id}) is revoked permanently: create another key."
 
 
 class ExpiryPassed(AdminError):
     code = "expiry_passed"
+    text = "The expiry must be in the future; to end a key now, disable it or revoke it."
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The expiry must be in the future; to end a key now, disable it or revoke it."
-        )
+
+class TooManySubscribers(AdminError):
+    status = 503
+    code = "too_many_subscribers"
+    text = "The feed has {} subscribers, the maximum: try again later."
 
 
 @dataclass(frozen=True, slots=True)

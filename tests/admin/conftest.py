@@ -44,7 +44,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def office(state_dir: Path) -> AsyncIterator[AdminFixture]:
+async def admin(state_dir: Path) -> AsyncIterator[AdminFixture]:
     with lock_state_dir(state_dir):
         database = await open_ledger(state_dir / DATABASE_NAME)
         registry = await Registry.load(database)
@@ -54,9 +54,9 @@ async def office(state_dir: Path) -> AsyncIterator[AdminFixture]:
 
 
 @pytest.fixture
-async def client(office: AdminFixture, state_dir: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(admin: AdminFixture, state_dir: Path) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        serve_admin(build_admin_app(office.operations), state_dir) as path,
+        serve_admin(build_admin_app(admin.operations), state_dir) as path,
         aiohttp.ClientSession(
             "http://gateway/admin/api/", connector=aiohttp.UnixConnector(str(path))
         ) as session,

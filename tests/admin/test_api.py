@@ -55,7 +55,7 @@ GROUP_FIELDS = {
 }
 
 
-async def test_keys_from_mint_to_revoke(client, office) -> None:
+async def test_keys_from_mint_to_revoke(client, admin) -> None:
     status, minted = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
     assert status == 201
     assert set(minted) == TOKEN_FIELDS | {"key"}
@@ -71,7 +71,7 @@ async def test_keys_from_mint_to_revoke(client, office) -> None:
     status, revoked = await call(client, "DELETE", f"keys/{minted['id']}")
     assert (status, revoked["state"]) == (200, "revoked")
     assert await call(client, "DELETE", f"keys/{minted['id']}") == (200, revoked)
-    assert office.registry.find(digest(key)) is None
+    assert admin.registry.find(digest(key)) is None
 
 
 async def test_groups_from_add_to_remove(client) -> None:
@@ -89,8 +89,8 @@ async def test_groups_from_add_to_remove(client) -> None:
     assert error_of(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
 
 
-async def test_requests_by_page_and_filter(client, office, exchanges) -> None:
-    recorder = Recorder(office.database)
+async def test_requests_by_page_and_filter(client, admin, exchanges) -> None:
+    recorder = Recorder(admin.database)
     await recorder.start()
     for intent, settlement in exchanges:
         recorder.record_intent(intent)
@@ -198,9 +198,9 @@ async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
 
 
 async def test_a_fault_of_ours_is_told_without_its_insides(
-    client, office, state_dir, caplog
+    client, admin, state_dir, caplog
 ) -> None:
-    await office.operations.create_key("alice", "default")
+    await admin.operations.create_key("alice", "default")
     with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
         damage.execute("DROP TABLE tokens")
     status, code, message = error_of(await call(client, "GET", "keys"))

@@ -21,10 +21,10 @@ async def mint(client: Any, **fields: Any) -> dict[str, Any]:
     return dict(minted)
 
 
-async def test_everything_that_may_be_said_of_a_key(client, office) -> None:
+async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
     said = {
         "note": "for the team",
-        "expires_at": office.clock.now + 1,
+        "expires_at": admin.clock.now + 1,
         "probe": True,
         "models": ["beta-*", "family:alpha"],
         "addresses": ["10.0.0.0/8", "192.0.2.7", "2001:db8::1"],
@@ -38,13 +38,13 @@ async def test_everything_that_may_be_said_of_a_key(client, office) -> None:
     }
     key = minted.pop("key")
     assert await call(client, "GET", f"keys/{minted['id']}") == (200, minted)
-    token = office.registry.find(digest(key))
+    token = admin.registry.find(digest(key))
     assert token is not None
     assert (token.models, token.limits.budget) == (("beta-*", "family:alpha"), 5_000_000)
-    assert (await Registry.load(office.database)).find(digest(key)) == token
+    assert (await Registry.load(admin.database)).find(digest(key)) == token
 
 
-async def test_what_is_absent_stays_and_null_clears(client, office) -> None:
+async def test_what_is_absent_stays_and_null_clears(client, admin) -> None:
     minted = await mint(
         client, note="n", models=["*"], limits={"concurrent": 2, "budget_day": 7}, probe=True
     )
@@ -54,7 +54,7 @@ async def test_what_is_absent_stays_and_null_clears(client, office) -> None:
     status, changed = await call(client, "PATCH", path, changes)
     limits = LIMITLESS | {"budget_day": 7, "budget": 1}
     assert (status, changed) == (200, minted | changes | {"limits": limits})
-    token = office.registry.find(digest(key))
+    token = admin.registry.find(digest(key))
     assert token is not None
     assert (token.name, token.note, token.limits.budget_day) == ("bob", None, 7)
     changes = {"limits": None, "models": None, "probe": False}
@@ -63,17 +63,17 @@ async def test_what_is_absent_stays_and_null_clears(client, office) -> None:
     assert await call(client, "GET", path) == (200, cleared)
 
 
-async def test_a_disabled_key_opens_nothing_until_it_is_enabled(client, office) -> None:
+async def test_a_disabled_key_opens_nothing_until_it_is_enabled(client, admin) -> None:
     minted = await mint(client)
     path, key = f"keys/{minted['id']}", minted.pop("key")
     for state, found in (("disabled", False), ("disabled", False), ("active", True)):
         status, changed = await call(client, "PATCH", path, {"state": state})
         assert (status, changed) == (200, minted | {"state": state})
-        assert (office.registry.find(digest(key)) is not None) is found
-    assert (await Registry.load(office.database)).find(digest(key)) is not None
+        assert (admin.registry.find(digest(key)) is not None) is found
+    assert (await Registry.load(admin.database)).find(digest(key)) is not None
 
 
-async def test_a_rotated_key_has_two_until_the_overlap_ends(client, office) -> None:
+async def test_a_rotated_key_has_two_until_the_overlap_ends(client, admin) -> None:
     minted = await mint(client, limits={"budget": 9})
     path, first = f"keys/{minted['id']}", minted.pop("key")
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
@@ -82,15 +82,15 @@ async def test_a_rotated_key_has_two_until_the_overlap_ends(client, office) -> N
     assert rotated == minted | {
         "display": rotated["display"],
         "old_display": minted["display"],
-        "old_expires_at": office.clock.now + 60_000_000,
+        "old_expires_at": admin.clock.now + 60_000_000,
     }
     for key in (first, second):
-        token = office.registry.find(digest(key))
+        token = admin.registry.find(digest(key))
         assert token is not None
         assert (token.id, token.limits.budget) == (minted["id"], 9)
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     third = rotated.pop("key")
-    assert [office.registry.find(digest(key)) is None for key in (first, second, third)] == [
+    assert [admin.registry.find(digest(key)) is None for key in (first, second, third)] == [
         True,
         False,
         False,
@@ -98,19 +98,19 @@ async def test_a_rotated_key_has_two_until_the_overlap_ends(client, office) -> N
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 0})
     fourth = rotated.pop("key")
     assert (rotated["old_display"], rotated["old_expires_at"]) == (None, None)
-    registry = await Registry.load(office.database)
-    for known in (office.registry, registry):
+    registry = await Registry.load(admin.database)
+    for known in (admin.registry, registry):
         assert known.find(digest(third)) is None
         assert known.find(digest(fourth)) is not None
 
 
-async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, office) -> None:
+async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) -> None:
     minted = await mint(client)
     path = f"keys/{minted['id']}"
     _, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     await call(client, "DELETE", path)
     for key in (minted["key"], rotated["key"]):
-        assert office.registry.find(digest(key)) is None
+        assert admin.registry.find(digest(key)) is None
     for method, change, body in (
         ("PATCH", path, {"state": "active"}),
         ("PATCH", path, {"note": "n"}),
@@ -161,31 +161,31 @@ async def test_keys_that_nobody_has(client) -> None:
     assert error_of(answer)[2].startswith("overlap_s: Input should be")
 
 
-async def test_many_keys_at_once(client, office) -> None:
+async def test_many_keys_at_once(client, admin) -> None:
     keys = [{"name": f"key {number}", "limits": {"budget": number}} for number in range(3)]
     keys.append({"name": "taken over", "key": SECRET})
     assert await call(client, "POST", "keys/import", {"keys": keys, "dry_run": True}) == (
         200,
         {"ok": True, "keys": []},
     )
-    assert await office.operations.list_keys() == []
+    assert await admin.operations.list_keys() == []
     status, answer = await call(client, "POST", "keys/import", {"keys": keys})
     assert (status, answer["ok"]) == (200, True)
     assert [made["name"] for made in answer["keys"]] == [each["name"] for each in keys]
     assert answer["keys"][3]["key"] == SECRET
     for made in answer["keys"]:
-        token = office.registry.find(digest(made["key"]))
+        token = admin.registry.find(digest(made["key"]))
         assert token is not None
         assert token.id == made["id"]
-    assert len(await office.operations.list_keys()) == 4
+    assert len(await admin.operations.list_keys()) == 4
 
 
-async def test_all_or_none_and_every_mistake(client, office) -> None:
-    token, key = await office.operations.create_key("alice", "default")
+async def test_all_or_none_and_every_mistake(client, admin) -> None:
+    token, key = await admin.operations.create_key("alice", "default")
     keys = [
         {"name": "good"},
         {"name": " bad", "group": "nope", "limits": {"budget": -1}},
-        {"name": "late", "expires_at": office.clock.now},
+        {"name": "late", "expires_at": admin.clock.now},
         {"name": "hers", "key": key},
         {"name": "one", "key": SECRET},
         {"name": "two", "key": SECRET},
@@ -213,12 +213,12 @@ async def test_all_or_none_and_every_mistake(client, office) -> None:
         assert told[4][2] == f"This is already the key of alice ({token.id})."
         assert told[5][2] == "This is already the key of one in the same import."
         assert not any(secret in str(told) for secret in (key, SECRET, "sk-short"))
-        assert await office.operations.list_keys() == [token]
+        assert await admin.operations.list_keys() == [token]
 
 
-async def test_an_old_key_cannot_be_taken_over(client, office) -> None:
-    token, key = await office.operations.create_key("alice", "default")
-    await office.operations.rotate_key(token.id, 60)
+async def test_an_old_key_cannot_be_taken_over(client, admin) -> None:
+    token, key = await admin.operations.create_key("alice", "default")
+    await admin.operations.rotate_key(token.id, 60)
     body = {"keys": [{"name": "thief", "key": key}]}
     _, answer = await call(client, "POST", "keys/import", body)
     (mistake,) = answer["mistakes"]
@@ -230,7 +230,7 @@ async def test_an_import_of_the_wrong_shape(client, keys: Any) -> None:
     assert error_of(await call(client, "POST", "keys/import", {"keys": keys}))[0] == 400
 
 
-async def test_a_group_with_all_that_may_be_said(client, office) -> None:
+async def test_a_group_with_all_that_may_be_said(client, admin) -> None:
     said = {
         "patterns": ["*"],
         "multiplier": "0.50",
@@ -246,8 +246,8 @@ async def test_a_group_with_all_that_may_be_said(client, office) -> None:
     status, changed = await call(client, "PATCH", "groups/team", changes)
     limits = LIMITLESS | {"tokens_per_minute": 9, "concurrent": 1}
     assert changed == added | {"user_agents": None, "limits": limits, "multiplier": "1.25"}
-    group = (await Registry.load(office.database)).group("team")
-    assert group == office.registry.group("team")
+    group = (await Registry.load(admin.database)).group("team")
+    assert group == admin.registry.group("team")
     assert group is not None
     assert (group.multiplier, group.limits.concurrent, group.patterns) == ("1.25", 1, ("*",))
 

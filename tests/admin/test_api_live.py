@@ -37,7 +37,7 @@ async def gateway(tmp_path: Path, upstream: FaultUpstream) -> AsyncIterator[Runn
 
 
 @pytest.fixture
-async def admin(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.UnixConnector(str(socket_path(tmp_path / "state")))
     async with aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as session:
         yield session
@@ -48,15 +48,15 @@ async def told(answer: aiohttp.ClientResponse) -> Any:
     return orjson.loads(await answer.read())
 
 
-async def accounts(admin: aiohttp.ClientSession) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = (await told(await admin.get("accounts")))["accounts"]
+async def accounts(client: aiohttp.ClientSession) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await told(await client.get("accounts")))["accounts"]
     return rows
 
 
-async def why(admin: aiohttp.ClientSession) -> dict[str, str]:
+async def why(client: aiohttp.ClientSession) -> dict[str, str]:
     """The first reason of each candidate."""
     query = {"model": BETA, "format": "chat"}
-    forecast = await told(await admin.get("route", params=query))
+    forecast = await told(await client.get("route", params=query))
     return {stop["account"]: stop["why"][0] for stop in forecast["candidates"]}
 
 
@@ -72,29 +72,29 @@ async def fail(gateway: RunningGateway, upstream: FaultUpstream, *names: str) ->
 
 
 async def test_a_request_under_way_is_seen_and_fills_the_account(
-    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     upstream.set_plan("stall:text")
     asking = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
     call = await upstream.wait_for_call()
     async with asyncio.timeout(5):
-        while not any(row["under_way"] for row in await accounts(admin)):
+        while not any(row["under_way"] for row in await accounts(client)):
             await asyncio.sleep(0.01)
     busy = next(name for name, key in KEYS.items() if key == call.key)
-    rows = {row["account"]: row["under_way"] for row in await accounts(admin)}
+    rows = {row["account"]: row["under_way"] for row in await accounts(client)}
     assert rows == {name: int(name == busy) for name in KEYS}
-    assert (await why(admin))[busy] == "skipped: at its maximum concurrency"
-    tried = await told(await admin.post(f"accounts/chat-main/{busy}/try"))
+    assert (await why(client))[busy] == "skipped: at its maximum concurrency"
+    tried = await told(await client.post(f"accounts/chat-main/{busy}/try"))
     assert (tried["ok"], tried["status"]) == (False, None)
     assert "as many requests as it may have" in tried["error"]
     asking.cancel()
 
 
 async def test_who_is_closed_off_is_asked_where_too_few_are_left(
-    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     await fail(gateway, upstream, "one", "two")
-    first, second = sorted((await why(admin)).values())
+    first, second = sorted((await why(client)).values())
     assert first.startswith("first: ")
     assert first.endswith(
         "auth failed for another 30 min (key refused), but half of the accounts always stay in use"
@@ -103,7 +103,7 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
 
 
 async def test_one_who_has_rested_is_tried_out_by_one_request(
-    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     await fail(gateway, upstream, "one")
     runtime, now = gateway.daemon.runtime, asyncio.get_running_loop().time()
@@ -111,41 +111,41 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
     verdict = Verdict(
         "spent", Blame.ACCOUNT, Failover.YES, AccountPenalty.AUTH_FAILED, penalty_seconds=0.01
     )
-    await admin.put("accounts/chat-main/one/reset")
+    await client.put("accounts/chat-main/one/reset")
     banned = runtime.health.admit(ONE, BETA, now, (ONE, TWO))
     assert banned is not None
     runtime.health.record_failure(banned, verdict, now, 0.0, "spent")
     await asyncio.sleep(0.02)
-    assert (await accounts(admin))[0]["state"] == "half_open"
+    assert (await accounts(client))[0]["state"] == "half_open"
     rested = "half-open: this request would test it"
-    assert (await why(admin))["one"].endswith(rested)
+    assert (await why(client))["one"].endswith(rested)
     later = asyncio.get_running_loop().time()
     assert runtime.health.admit(ONE, BETA, later, (ONE, TWO)) is not None
     other = "skipped: half-open: another request is testing it"
-    assert (await why(admin))["one"] == other
+    assert (await why(client))["one"] == other
 
 
 async def test_a_try_that_fails_changes_nothing(
-    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
-    before = await accounts(admin)
+    before = await accounts(client)
     upstream.set_plan("refuse:503")
     for _ in range(6):
-        tried = await told(await admin.post("accounts/chat-main/one/try"))
+        tried = await told(await client.post("accounts/chat-main/one/try"))
         assert (tried["ok"], tried["status"], tried["verdict"]) == (False, 503, "overloaded")
-    assert await accounts(admin) == before
+    assert await accounts(client) == before
     assert await gateway.operations.list_requests() == []
 
 
 async def test_a_try_keeps_nothing(
-    gateway: RunningGateway, upstream: FaultUpstream, admin: aiohttp.ClientSession
+    gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     runtime = gateway.daemon.runtime
-    tried = await told(await admin.post("accounts/chat-main/one/try", params={"model": BETA}))
+    tried = await told(await client.post("accounts/chat-main/one/try", params={"model": BETA}))
     assert tried["ok"]
     assert tried["output_tokens"] > 0
     assert (runtime.current.active_requests, len(runtime.scheduler)) == (0, 0)
-    assert not any(row["under_way"] for row in await accounts(admin))
+    assert not any(row["under_way"] for row in await accounts(client))
     (call,) = upstream.calls
     sent = orjson.loads(call.body)
     assert (sent["model"], sent["max_completion_tokens"]) == ("upstream", 64)
@@ -163,9 +163,9 @@ async def test_a_try_keeps_nothing(
     ],
 )
 async def test_refusals(
-    admin: aiohttp.ClientSession, method: str, path: str, status: int, code: str
+    client: aiohttp.ClientSession, method: str, path: str, status: int, code: str
 ) -> None:
-    answer = await admin.request(method, path)
+    answer = await client.request(method, path)
     refused = orjson.loads(await answer.read())
     assert (answer.status, refused["error"]["code"]) == (status, code)
 
@@ -176,11 +176,11 @@ async def test_no_key_opens_it_on_the_port(gateway: RunningGateway) -> None:
 
 
 async def test_clients_with_a_wrong_base_address(
-    gateway: RunningGateway, admin: aiohttp.ClientSession
+    gateway: RunningGateway, client: aiohttp.ClientSession
 ) -> None:
     for agent in ("one/1", "two/1", "two/2"):
         await gateway.get("/models", **{"user-agent": agent})
-    assert await told(await admin.get("misdirected")) == {
+    assert await told(await client.get("misdirected")) == {
         "misdirected": [
             {"path": "/models", "agent": "two", "count": 2},
             {"path": "/models", "agent": "one", "count": 1},

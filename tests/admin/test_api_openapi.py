@@ -79,23 +79,23 @@ ANSWERS = {
     "Key": Token,
     "Group": Group,
     "UsageRow": UsageRow,
-    "Slice": TimeBucket,
-    "Figures": Metrics,
-    "Part": Breakdown,
-    "Failing": FailureGroup,
+    "TimeBucket": TimeBucket,
+    "Metrics": Metrics,
+    "Breakdown": Breakdown,
+    "FailureGroup": FailureGroup,
     "Overview": Overview,
     "Discrepancy": Discrepancy,
     "Report": Report,
     "Account": AccountView,
-    "Forecast": RoutePreview,
-    "Stop": CandidatePreview,
-    "Stranger": ExcludedChannel,
-    "Tried": ProbeResult,
+    "RoutePreview": RoutePreview,
+    "CandidatePreview": CandidatePreview,
+    "ExcludedChannel": ExcludedChannel,
+    "ProbeResult": ProbeResult,
 }
 BESIDES = {
     "Key": {"digest", "old_digest"},
     "Report": {"clean"},
-    "Tried": {"channel", "account", "model", "upstream_model", "format"},
+    "ProbeResult": {"channel", "account", "model", "upstream_model", "format"},
 }
 """What an answer has besides its record, or lacks of it."""
 

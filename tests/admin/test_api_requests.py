@@ -18,15 +18,15 @@ from tests.store.sample_rows import intent, request_id, settlement
 
 
 @pytest.fixture
-async def recorded(office, exchanges) -> AsyncIterator[Any]:
-    recorder = Recorder(office.database)
+async def recorded(admin, exchanges) -> AsyncIterator[Any]:
+    recorder = Recorder(admin.database)
     await recorder.start()
     for intended, settled in exchanges:
         recorder.record_intent(intended)
         if settled is not None:
             recorder.record_settlement(*settled)
     await recorder.close()
-    yield office
+    yield admin
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> Non
         assert "narrow the time" in message
 
 
-async def test_an_export_that_fails_in_between_breaks_off(client, office, monkeypatch) -> None:
-    recorder = Recorder(office.database)
+async def test_an_export_that_fails_in_between_breaks_off(client, admin, monkeypatch) -> None:
+    recorder = Recorder(admin.database)
     await recorder.start()
     for number in range(1200):
         recorder.record_settlement(settlement(number))

@@ -16,10 +16,10 @@ HOUR = 3_600_000_000
 
 
 @pytest.fixture
-async def token_id(office) -> str:
+async def token_id(admin) -> str:
     """A key with three exchanges: two now, for two models, and one an hour later that failed."""
-    token, _ = await office.operations.create_key("alice", "default")
-    recorder = Recorder(office.database)
+    token, _ = await admin.operations.create_key("alice", "default")
+    recorder = Recorder(admin.database)
     await recorder.start()
     for number, model, at in ((1, "beta-5.4", 0), (2, "alpha-x", 0), (3, "alpha-x", HOUR)):
         opened = intent(number, token.id, catalog_model=model, started_at=START + at)

@@ -22,15 +22,15 @@ pytestmark = pytest.mark.timeout(30)
 
 
 @pytest.fixture
-async def recorder(office: AdminFixture) -> AsyncIterator[Recorder]:
-    recorder = Recorder(office.database)
+async def recorder(admin: AdminFixture) -> AsyncIterator[Recorder]:
+    recorder = Recorder(admin.database)
     await recorder.start()
     yield recorder
     await recorder.close()
 
 
-def feed_of(office: AdminFixture, recorder: Recorder, **bounds: int) -> Feed:
-    feed = Feed(office.operations, **bounds)
+def feed_of(admin: AdminFixture, recorder: Recorder, **bounds: int) -> Feed:
+    feed = Feed(admin.operations, **bounds)
     recorder.on_commit = feed.publish
     return feed
 
@@ -59,8 +59,8 @@ async def numbers(subscription: AsyncIterator[FeedBatch], count: int) -> list[in
     return found
 
 
-async def test_what_ends_comes_in_its_order(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_what_ends_comes_in_its_order(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     await record(recorder, 1)
     async with feed.subscribe(NO_FILTER) as subscription:
         for number in (2, 3, 4):
@@ -74,17 +74,17 @@ async def test_what_ends_comes_in_its_order(office: AdminFixture, recorder: Reco
         assert await numbers(subscription, 1) == [3]
 
 
-async def test_more_than_a_batch_comes_whole(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_more_than_a_batch_comes_whole(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, *range(700))
         assert await numbers(subscription, 700) == list(range(700))
 
 
 async def test_beginnings_come_where_they_are_asked_for(
-    office: AdminFixture, recorder: Recorder
+    admin: AdminFixture, recorder: Recorder
 ) -> None:
-    feed = feed_of(office, recorder)
+    feed = feed_of(admin, recorder)
     async with (
         feed.subscribe(NO_FILTER) as ends,
         feed.subscribe(NO_FILTER, opened=True) as both,
@@ -101,8 +101,8 @@ async def test_beginnings_come_where_they_are_asked_for(
         assert await numbers(ends, 2) == [1, 2]
 
 
-async def test_what_is_not_wanted_does_not_come(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_what_is_not_wanted_does_not_come(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(LogFilter(token_id="tok_b")) as subscription:
         await record(recorder, 1)
         recorder.record_settlement(settlement(2, "tok_b"))
@@ -110,15 +110,15 @@ async def test_what_is_not_wanted_does_not_come(office: AdminFixture, recorder: 
         assert await numbers(subscription, 1) == [2]
 
 
-async def test_nothing_new_is_said_too(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_nothing_new_is_said_too(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription, asyncio.timeout(5):
         news = await anext(subscription)
         assert not news.rows and not news.skipped
 
 
-async def test_it_goes_on_behind_what_was_seen(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_it_goes_on_behind_what_was_seen(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     await record(recorder, 1, 2, 3, 4)
     async with feed.subscribe(NO_FILTER, after=request_id(2)) as subscription:
         assert await numbers(subscription, 2) == [3, 4]
@@ -128,9 +128,9 @@ async def test_it_goes_on_behind_what_was_seen(office: AdminFixture, recorder: R
 
 
 async def test_a_slow_subscriber_is_told_that_it_missed_some(
-    office: AdminFixture, recorder: Recorder
+    admin: AdminFixture, recorder: Recorder
 ) -> None:
-    feed = feed_of(office, recorder, capacity=4)
+    feed = feed_of(admin, recorder, capacity=4)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
         assert await numbers(subscription, 1) == [1]
@@ -145,16 +145,16 @@ async def test_a_slow_subscriber_is_told_that_it_missed_some(
         assert (await anext(subscription)).skipped
 
 
-async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorder) -> None:
+async def test_it_goes_on_over_a_restart(admin: AdminFixture, recorder: Recorder) -> None:
     """Rows of the run before come in the order of their ends; what was cut off ends with it."""
     await recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(2, total_us=9_000_000))
     await record(recorder, 3, 4)
     await recorder.close()
 
-    after_it = Recorder(office.database)
+    after_it = Recorder(admin.database)
     feed = Feed(
-        AdminOperations(office.database, office.registry, office.clock, boot_id=after_it.boot_id)
+        AdminOperations(admin.database, admin.registry, admin.clock, boot_id=after_it.boot_id)
     )
     after_it.on_commit = feed.publish
     await after_it.start()
@@ -169,8 +169,8 @@ async def test_it_goes_on_over_a_restart(office: AdminFixture, recorder: Recorde
         await after_it.close()
 
 
-async def test_there_are_only_so_many_subscribers(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder, max_subscribers=1)
+async def test_there_are_only_so_many_subscribers(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder, max_subscribers=1)
     async with feed.subscribe(NO_FILTER):
         with pytest.raises(TooManySubscribers, match="1 subscribers"):
             async with feed.subscribe(NO_FILTER):
@@ -181,8 +181,8 @@ async def test_there_are_only_so_many_subscribers(office: AdminFixture, recorder
     assert feed.subscribers == 0
 
 
-async def test_at_the_end_there_is_what_is_left(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_at_the_end_there_is_what_is_left(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
         feed.close()
@@ -192,8 +192,8 @@ async def test_at_the_end_there_is_what_is_left(office: AdminFixture, recorder: 
         assert [news async for news in late] == []
 
 
-async def test_who_waits_hears_of_the_end_at_once(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_who_waits_hears_of_the_end_at_once(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         waiting = asyncio.ensure_future(anext(subscription, None))
         await asyncio.sleep(0)
@@ -202,11 +202,11 @@ async def test_who_waits_hears_of_the_end_at_once(office: AdminFixture, recorder
             assert await waiting is None
 
 
-async def test_a_row_that_was_deleted_is_left_out(office: AdminFixture, recorder: Recorder) -> None:
-    feed = feed_of(office, recorder)
+async def test_a_row_that_was_deleted_is_left_out(admin: AdminFixture, recorder: Recorder) -> None:
+    feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1, 2)
-        await _delete(office.database, request_id(1))
+        await _delete(admin.database, request_id(1))
         assert await numbers(subscription, 1) == [2]
 
 

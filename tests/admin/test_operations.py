@@ -20,140 +20,140 @@ from gateway.store.tokens import record_origin
 from tests.store.sample_rows import intent, settlement
 
 
-async def test_a_minted_key_counts_at_once_and_after_a_restart(office) -> None:
-    token, key = await office.operations.create_key("alice", "default")
+async def test_a_minted_key_counts_at_once_and_after_a_restart(admin) -> None:
+    token, key = await admin.operations.create_key("alice", "default")
     assert well_formed(key)
     assert token.id.startswith("tok_")
-    assert token.created_at == office.clock.now
+    assert token.created_at == admin.clock.now
     assert key not in repr(token)
-    assert office.registry.find(digest(key)) == token
-    again = await Registry.load(office.database)
+    assert admin.registry.find(digest(key)) == token
+    again = await Registry.load(admin.database)
     assert again.find(digest(key)) == token
 
 
-async def test_a_revoked_key_is_gone_at_once_and_for_good(office) -> None:
-    token, key = await office.operations.create_key("alice", "default")
-    office.clock.now += 5
-    revoked = await office.operations.revoke_key(token.id)
-    assert (revoked.state, revoked.revoked_at) == (TokenState.REVOKED, office.clock.now)
-    assert office.registry.find(digest(key)) is None
-    assert (await Registry.load(office.database)).find(digest(key)) is None
-    office.clock.now += 5
-    assert await office.operations.revoke_key(token.id) == revoked
-    assert await office.operations.list_keys() == [revoked]
+async def test_a_revoked_key_is_gone_at_once_and_for_good(admin) -> None:
+    token, key = await admin.operations.create_key("alice", "default")
+    admin.clock.now += 5
+    revoked = await admin.operations.revoke_key(token.id)
+    assert (revoked.state, revoked.revoked_at) == (TokenState.REVOKED, admin.clock.now)
+    assert admin.registry.find(digest(key)) is None
+    assert (await Registry.load(admin.database)).find(digest(key)) is None
+    admin.clock.now += 5
+    assert await admin.operations.revoke_key(token.id) == revoked
+    assert await admin.operations.list_keys() == [revoked]
 
 
-async def test_revoking_an_unknown_key(office) -> None:
+async def test_revoking_an_unknown_key(admin) -> None:
     with pytest.raises(UnknownKey, match="tok_nobody"):
-        await office.operations.revoke_key("tok_nobody")
+        await admin.operations.revoke_key("tok_nobody")
 
 
-async def test_a_key_needs_a_group_that_exists(office) -> None:
+async def test_a_key_needs_a_group_that_exists(admin) -> None:
     with pytest.raises(UnknownGroup, match=r"no group nope; the groups are: default\."):
-        await office.operations.create_key("alice", "nope")
-    assert await office.operations.list_keys() == []
+        await admin.operations.create_key("alice", "nope")
+    assert await admin.operations.list_keys() == []
 
 
-async def test_groups_change_in_memory_and_in_the_database(office) -> None:
-    version = office.registry.version
-    added = await office.operations.create_group("team", ["beta-*"])
-    assert added.created_at == office.clock.now
-    office.clock.now += 5
-    changed = await office.operations.update_group("team", ["family:alpha"])
+async def test_groups_change_in_memory_and_in_the_database(admin) -> None:
+    version = admin.registry.version
+    added = await admin.operations.create_group("team", ["beta-*"])
+    assert added.created_at == admin.clock.now
+    admin.clock.now += 5
+    changed = await admin.operations.update_group("team", ["family:alpha"])
     assert (changed.patterns, changed.created_at) == (("family:alpha",), added.created_at)
-    assert office.registry.version == version + 2
-    assert office.operations.get_group("team") == changed
-    assert (await Registry.load(office.database)).group("team") == changed
-    await office.operations.delete_group("team")
-    assert office.registry.version == version + 3
-    assert (await Registry.load(office.database)).group("team") is None
+    assert admin.registry.version == version + 2
+    assert admin.operations.get_group("team") == changed
+    assert (await Registry.load(admin.database)).group("team") == changed
+    await admin.operations.delete_group("team")
+    assert admin.registry.version == version + 3
+    assert (await Registry.load(admin.database)).group("team") is None
 
 
-async def test_groups_that_exist_and_that_do_not(office) -> None:
+async def test_groups_that_exist_and_that_do_not(admin) -> None:
     with pytest.raises(GroupExists):
-        await office.operations.create_group("default", ["*"])
+        await admin.operations.create_group("default", ["*"])
     with pytest.raises(UnknownGroup):
-        await office.operations.update_group("team", ["*"])
+        await admin.operations.update_group("team", ["*"])
     with pytest.raises(UnknownGroup):
-        await office.operations.delete_group("team")
+        await admin.operations.delete_group("team")
 
 
-async def test_a_group_stays_while_a_key_names_it(office) -> None:
-    token, _ = await office.operations.create_key("alice", "default")
-    await office.operations.revoke_key(token.id)
+async def test_a_group_stays_while_a_key_names_it(admin) -> None:
+    token, _ = await admin.operations.create_key("alice", "default")
+    await admin.operations.revoke_key(token.id)
     with pytest.raises(GroupInUse, match=f"alice \\({token.id}\\)"):
-        await office.operations.delete_group("default")
-    assert office.operations.get_group("default")
+        await admin.operations.delete_group("default")
+    assert admin.operations.get_group("default")
 
 
-async def test_a_key_and_the_end_of_its_group_at_once(office) -> None:
-    await office.operations.create_group("team", ["*"])
+async def test_a_key_and_the_end_of_its_group_at_once(admin) -> None:
+    await admin.operations.create_group("team", ["*"])
     outcomes = await asyncio.gather(
-        office.operations.create_key("alice", "team"),
-        office.operations.delete_group("team"),
+        admin.operations.create_key("alice", "team"),
+        admin.operations.delete_group("team"),
         return_exceptions=True,
     )
     assert sum(isinstance(outcome, Exception) for outcome in outcomes) == 1
-    for token in await office.operations.list_keys():
-        assert office.registry.group(token.group)
+    for token in await admin.operations.list_keys():
+        assert admin.registry.group(token.group)
 
 
-async def test_totals_are_those_of_the_ledger(office) -> None:
-    token, _ = await office.operations.create_key("alice", "default")
-    recorder = Recorder(office.database)
+async def test_totals_are_those_of_the_ledger(admin) -> None:
+    token, _ = await admin.operations.create_key("alice", "default")
+    recorder = Recorder(admin.database)
     await recorder.start()
     for number in range(3):
         recorder.record_intent(intent(number, token.id))
         recorder.record_settlement(settlement(number, token.id, input_tokens=11, output_tokens=7))
     minted = [
-        await office.operations.create_key(f"during-{number}", "default") for number in range(3)
+        await admin.operations.create_key(f"during-{number}", "default") for number in range(3)
     ]
     await recorder.close()
-    found = await office.operations.get_key(token.id)
+    found = await admin.operations.get_key(token.id)
     assert (found.requests, found.input_tokens, found.output_tokens) == (3, 33, 21)
     assert len(minted) == 3
 
 
-async def test_a_change_binds_in_memory_and_in_the_database(office) -> None:
-    await office.operations.create_group("team", ["*"])
-    token, key = await office.operations.create_key("alice", "default", limits={"concurrent": 1})
-    changed = await office.operations.update_key(token.id, group="team", limits={"budget": 5})
+async def test_a_change_binds_in_memory_and_in_the_database(admin) -> None:
+    await admin.operations.create_group("team", ["*"])
+    token, key = await admin.operations.create_key("alice", "default", limits={"concurrent": 1})
+    changed = await admin.operations.update_key(token.id, group="team", limits={"budget": 5})
     assert (changed.group, changed.limits) == ("team", Limits(concurrent=1, budget=5))
-    assert office.registry.find(digest(key)) == changed
-    assert (await Registry.load(office.database)).find(digest(key)) == changed
+    assert admin.registry.find(digest(key)) == changed
+    assert (await Registry.load(admin.database)).find(digest(key)) == changed
     with pytest.raises(UnknownGroup):
-        await office.operations.update_key(token.id, group="nope", note="never")
-    assert await office.operations.get_key(token.id) == changed
+        await admin.operations.update_key(token.id, group="nope", note="never")
+    assert await admin.operations.get_key(token.id) == changed
 
 
-async def test_a_change_takes_nothing_from_what_was_counted(office) -> None:
-    token, _ = await office.operations.create_key("alice", "default")
-    recorder = Recorder(office.database)
+async def test_a_change_takes_nothing_from_what_was_counted(admin) -> None:
+    token, _ = await admin.operations.create_key("alice", "default")
+    recorder = Recorder(admin.database)
     await recorder.start()
     for number in range(50):
         recorder.record_intent(intent(number, token.id))
         recorder.record_settlement(settlement(number, token.id, input_tokens=1, cost_micro=3))
         if number % 10 == 0:
-            await office.operations.update_key(token.id, note=f"note {number}")
-            await office.operations.rotate_key(token.id, 10)
+            await admin.operations.update_key(token.id, note=f"note {number}")
+            await admin.operations.rotate_key(token.id, 10)
     await recorder.close()
-    found = await office.operations.get_key(token.id)
+    found = await admin.operations.get_key(token.id)
     assert (found.requests, found.input_tokens, found.cost_micro) == (50, 50, 150)
     assert found.note == "note 40"
-    assert (await office.operations.check_integrity()).ok
+    assert (await admin.operations.check_integrity()).ok
 
 
-async def test_whoever_comes_during_a_change_is_remembered(office) -> None:
-    token, _ = await office.operations.create_key("alice", "default")
-    door = KeyOriginMonitor(office.registry, partial(record_origin, office.database), office.clock)
+async def test_whoever_comes_during_a_change_is_remembered(admin) -> None:
+    token, _ = await admin.operations.create_key("alice", "default")
+    door = KeyOriginMonitor(admin.registry, partial(record_origin, admin.database), admin.clock)
 
     async def during_a_change(address: str) -> Token:
-        changing = asyncio.ensure_future(office.operations.update_key(token.id, note=address))
+        changing = asyncio.ensure_future(admin.operations.update_key(token.id, note=address))
         await asyncio.sleep(0)
-        door.observe(office.registry.token(token.id), address, "tool/1")
+        door.observe(admin.registry.token(token.id), address, "tool/1")
         assert not changing.done()
         changed = await changing
-        assert office.registry.token(token.id) == changed
+        assert admin.registry.token(token.id) == changed
         await door.close()
         return changed
 
@@ -162,38 +162,38 @@ async def test_whoever_comes_during_a_change_is_remembered(office) -> None:
     told = "address 192.0.2.2, first 192.0.2.1"
     second = await during_a_change("192.0.2.2")
     assert (second.note, second.first_address, second.changed) == ("192.0.2.2", "192.0.2.1", told)
-    assert await office.operations.get_key(token.id) == second
+    assert await admin.operations.get_key(token.id) == second
 
 
-async def test_who_came_is_remembered_over_a_time_without_the_key(office) -> None:
+async def test_who_came_is_remembered_over_a_time_without_the_key(admin) -> None:
     """A disabled key is not in memory: the database tells then."""
-    token, _ = await office.operations.create_key("alice", "default")
-    await record_origin(office.database, token.id, first=(1, "192.0.2.1", "tool"))
+    token, _ = await admin.operations.create_key("alice", "default")
+    await record_origin(admin.database, token.id, first=(1, "192.0.2.1", "tool"))
     for state in (TokenState.DISABLED, TokenState.ACTIVE):
-        changed = await office.operations.update_key(token.id, state=state)
+        changed = await admin.operations.update_key(token.id, state=state)
     assert changed.first_address == "192.0.2.1"
-    assert office.registry.token(token.id) == changed
+    assert admin.registry.token(token.id) == changed
 
 
-async def test_imported_keys_stay_in_their_order(office) -> None:
+async def test_imported_keys_stay_in_their_order(admin) -> None:
     names = [f"key {number}" for number in range(20)]
-    made = await office.operations.import_keys([ImportedKeyForm(name=name) for name in names])
+    made = await admin.operations.import_keys([ImportedKeyForm(name=name) for name in names])
     assert [token.name for token, _ in made] == names
-    assert [token.name for token in await office.operations.list_keys()] == names
+    assert [token.name for token in await admin.operations.list_keys()] == names
 
 
-async def test_two_imports_of_one_key_at_once(office) -> None:
+async def test_two_imports_of_one_key_at_once(admin) -> None:
     wish = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(
-        office.operations.import_keys([wish]),
-        office.operations.import_keys([wish]),
+        admin.operations.import_keys([wish]),
+        admin.operations.import_keys([wish]),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes].count(ImportRejected) == 1
-    assert len(await office.operations.list_keys()) == 1
+    assert len(await admin.operations.list_keys()) == 1
 
 
-async def test_a_second_desk_reads_what_the_first_wrote(office) -> None:
-    await office.operations.create_key("alice", "default")
-    other = AdminOperations(office.database, await Registry.load(office.database), office.clock)
-    assert await other.list_keys() == await office.operations.list_keys()
+async def test_a_second_desk_reads_what_the_first_wrote(admin) -> None:
+    await admin.operations.create_key("alice", "default")
+    other = AdminOperations(admin.database, await Registry.load(admin.database), admin.clock)
+    assert await other.list_keys() == await admin.operations.list_keys()

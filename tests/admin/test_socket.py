@@ -38,7 +38,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def test_only_its_owner_can_open_it(office, state_dir: Path) -> None:
+async def test_only_its_owner_can_open_it(admin, state_dir: Path) -> None:
     umask = os.umask(0)
     try:
         async with serve_admin(app(), state_dir) as path:
