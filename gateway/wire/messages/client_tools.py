@@ -34,22 +34,17 @@ def find_client_tool(kind: str, tool: Payload) -> ClientTool | None:
     return client_tool
 
 
-def _schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def _schema(*required: str, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-def _one_of(*words: str) -> Mapping[str, Any]:
-    return {"type": "string", "enum": list(words)}
+def _one_of(*values: str) -> Mapping[str, Any]:
+    return {"type": "string", "enum": list(values)}
 
 
-def _numbers(count: int, meaning: str) -> Mapping[str, Any]:
-    return {
-        "type": "array",
-        "items": _NUMBER,
-        "minItems": count,
-        "maxItems": count,
-        "description": meaning,
-    }
+def _numbers(count: int, description: str) -> Mapping[str, Any]:
+    array = {"type": "array", "items": _NUMBER, "minItems": count, "maxItems": count}
+    return array | {"description": description}
 
 
 _FILES: Final = {
@@ -67,7 +62,6 @@ _TOOLS: Final = {
     "bash": ClientTool(
         "Runs a command in a bash shell that stays open from one call to the next.",
         _schema(
-            (),
             command=_TEXT,
             restart={"type": "boolean", "description": "True to start a new shell instead."},
         ),
@@ -75,7 +69,7 @@ _TOOLS: Final = {
     "text_editor": ClientTool(
         "Views, creates and edits text files.",
         _schema(
-            ("command", "path"),
+            *("command", "path"),
             command=_one_of("view", "create", "str_replace", "insert"),
             **_FILES,
         ),
@@ -83,7 +77,7 @@ _TOOLS: Final = {
     "memory": ClientTool(
         "Keeps notes for later conversations as files below /memories.",
         _schema(
-            ("command",),
+            "command",
             command=_one_of("view", "create", "str_replace", "insert", "delete", "rename"),
             **_FILES,
             old_path=_TEXT,
@@ -93,7 +87,7 @@ _TOOLS: Final = {
     "computer": ClientTool(
         "Uses a computer's screen, mouse and keyboard.",
         _schema(
-            ("action",),
+            "action",
             action=_one_of(
                 *("screenshot", "cursor_position", "mouse_move", "left_click", "right_click"),
                 *("middle_click", "double_click", "triple_click", "left_click_drag"),

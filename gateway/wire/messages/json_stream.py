@@ -1,7 +1,7 @@
 """Turns the streamed arguments of a call into the text of one JSON object.
 
 Clients parse the input of a call in pieces and fail on invalid JSON, but models are truncated and
-make mistakes. Every prefix that passes here can be completed.
+write invalid JSON. Every prefix that passes here can be completed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.wire.tool_names import CUSTOM_TOOL_ARG
 _MAX_DEPTH: Final = 200
 """Levels of nesting: orjson parses deeper values but cannot serialise them."""
 _MAX_SCALAR: Final = 400
-_WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
+_WHITESPACE: Final = re.compile(r"[ \t\n\r]+")
 _STRING: Final = re.compile(
     r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))*"
@@ -110,15 +110,17 @@ class JsonObjectStream:
 
     def _scan(self, text: str) -> int:
         """The length of the valid part; `_broken`: no further text can make the rest valid."""
-        at, end = 0, len(text)
-        while at < end:
+        at = 0
+        while at < len(text):
+            start = at
             if self._in_string:
-                next_at = self._scan_string(text, at)
-            elif (next_at := _skip_whitespace(text, at)) == at:
-                next_at = self._scan_token(text, at)
-            if next_at == at:
+                at = self._scan_string(text, at)
+            elif match := _WHITESPACE.match(text, at):
+                at = match.end()
+            else:
+                at = self._scan_token(text, at)
+            if at == start:
                 break
-            at = next_at
         return at
 
     def _scan_string(self, text: str, at: int) -> int:
@@ -210,11 +212,6 @@ def _is_shallow(text: str) -> bool:
     if len(text) <= _MAX_DEPTH:
         return True
     return text.count("{") + text.count("[") < _MAX_DEPTH and not _LONG_SCALAR.search(text)
-
-
-def _skip_whitespace(text: str, at: int) -> int:
-    match = _WHITESPACE.match(text, at)
-    return match.end() if match else at
 
 
 def _with_raw(expected: _Expected, raw: str) -> str:

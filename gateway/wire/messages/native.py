@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gateway.core.parts import Part, ServerToolCall, ServerToolResult, Thinking
+from gateway.core.parts import Part, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.errors import GatewayError
@@ -66,25 +66,20 @@ def _with_event_line(raw: bytes, data: Payload) -> bytes:
 def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A shallow copy; messages with foreign parts are copied too."""
     patched = body | {"model": target.model}
-    if not any(_has_foreign_parts(turn) for turn in prompt.turns if turn.role is Role.ASSISTANT):
+    assistant_turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
+    if not any([_is_foreign(part) for turn in assistant_turns for part in turn.parts]):
         return patched
     patched["messages"] = list(_restore_messages(body["messages"], prompt.turns, target))
     thinking = body.get("thinking")
-    budgeted = thinking is not None and thinking["type"] == "enabled"
-    if budgeted and missing_leading_thinking(patched["messages"]):
+    has_budget = thinking is not None and thinking["type"] == "enabled"
+    if has_budget and missing_leading_thinking(patched["messages"]):
         patched["thinking"] = {"type": "disabled"}
         remove_clear_thinking(patched)
     return patched
 
 
-def _has_foreign_parts(turn: Turn) -> bool:
-    return any(map(_is_foreign, turn.parts))
-
-
 def _is_foreign(part: Part) -> bool:
-    if isinstance(part, Thinking):
-        return part.origin is not None
-    return isinstance(part, ServerToolCall | ServerToolResult) and is_foreign_search(part)
+    return part.origin is not None if isinstance(part, Thinking) else is_foreign_search(part)
 
 
 def _restore_messages(
@@ -92,18 +87,21 @@ def _restore_messages(
 ) -> Iterator[Payload]:
     """The messages without foreign parts; a message of nothing else is omitted."""
     for message, turn in zip(messages, turns[-len(messages) :], strict=True):
-        if not _has_foreign_parts(turn):
+        if not any(map(_is_foreign, turn.parts)):
             yield message
-        elif content := list(_restore_blocks(message["content"], turn.parts, target)):
+            continue
+        blocks = [
+            _restore_block(block, part, target)
+            for block, part in zip(message["content"], turn.parts, strict=True)
+        ]
+        if content := [block for block in blocks if block is not None]:
             yield message | {"content": content}
 
 
-def _restore_blocks(blocks: Sequence[Any], parts: Sequence[Part], target: Target) -> Iterator[Any]:
-    for block, part in zip(blocks, parts, strict=True):
-        if not _is_foreign(part):
-            yield block
-        elif isinstance(part, Thinking) and (thinking := restore_thinking(part, target)):
-            yield thinking
+def _restore_block(block: Any, part: Part, target: Target) -> Any | None:
+    if not _is_foreign(part):
+        return block
+    return restore_thinking(part, target) if isinstance(part, Thinking) else None
 
 
 def error_frame(error: GatewayError) -> bytes:
