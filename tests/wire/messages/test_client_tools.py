@@ -1,4 +1,4 @@
-"""What typed tools are to models that do not know their types."""
+"""Client tools with the descriptions and schemas that other formats need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts as blocks: what is said, what comes back out of side pockets, and what is lost."""
+"""Parts to blocks: texts, extra fields, and what is dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.wire.dropped import Dropped
 from gateway.wire.messages.content import ContentRenderer
 
 ASSISTANT = Role.ASSISTANT
-OWN = ProviderData(Format.MESSAGES, {"glow": 1})
+NATIVE = ProviderData(Format.MESSAGES, {"glow": 1})
 FOREIGN = ProviderData(Format.RESPONSES, {"id": "x_1", "status": "completed", "phase": "final"})
 PNG = "iVBORw0KGgoAAAA"
 
@@ -58,7 +58,7 @@ def test_texts_and_refusals() -> None:
 
 
 def test_extra_fields() -> None:
-    (block,), dropped_names = blocks(Text("Hi", extra=OWN))
+    (block,), dropped_names = blocks(Text("Hi", extra=NATIVE))
     assert block == {"type": "text", "text": "Hi", "glow": 1}
     assert dropped_names == set()
     (block,), dropped_names = blocks(Text("Hi", extra=FOREIGN))
@@ -143,7 +143,7 @@ def test_arguments_become_an_object(arguments: str, kind: CallKind, expected: An
 
 
 def test_ids_and_names_match_in_calls_and_results() -> None:
-    call = ToolCall("call|1.a", "list", namespace="shell", extra=OWN)
+    call = ToolCall("call|1.a", "list", namespace="shell", extra=NATIVE)
     (block,), _ = blocks(call, role=ASSISTANT)
     (result,), _ = blocks(ToolResult("call|1.a"))
     assert block == {
@@ -170,7 +170,7 @@ def test_results() -> None:
                 UnknownPart("tool_reference", ProviderData(Format.MESSAGES, reference)),
             ),
         ),
-        ToolResult("d", (Text("see", extra=OWN),), kind=CallKind.CUSTOM, extra=OWN),
+        ToolResult("d", (Text("see", extra=NATIVE),), kind=CallKind.CUSTOM, extra=NATIVE),
         format=Format.MESSAGES,
     )
     assert parts == [
@@ -206,7 +206,7 @@ def test_media() -> None:
     assert blocks(
         Image(Source(url="https://a.example/x.png"), detail="auto"),
         Image(Source(data=PNG), detail="high"),
-        Document(text="plain", title="Notes", context="mine", extra=OWN),
+        Document(text="plain", title="Notes", context="mine", extra=NATIVE),
     ) == (
         [
             {"type": "image", "source": {"type": "url", "url": "https://a.example/x.png"}},
@@ -269,12 +269,18 @@ def test_native_server_tools_round_trip() -> None:
 
 def test_foreign_server_tools_are_dropped() -> None:
     extra = ProviderData(Format.MESSAGES, {"type": "server_tool_use"})
-    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_gw1_ws", "content": []}
+    search_result = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_gw1_ws",
+        "content": [],
+    }
     assert blocks(
         ServerToolCall("ci_1", "code_interpreter", "{}", extra=FOREIGN),
         ServerToolResult("ci_1", "code_interpreter", FOREIGN),
         ServerToolCall("srvtoolu_gw1_ws", "web_search", "{}", extra=extra),
-        ServerToolResult("srvtoolu_gw1_ws", "web_search", ProviderData(Format.MESSAGES, found)),
+        ServerToolResult(
+            "srvtoolu_gw1_ws", "web_search", ProviderData(Format.MESSAGES, search_result)
+        ),
         UnknownPart("computer_call", FOREIGN),
         role=ASSISTANT,
     ) == ([], {"code_interpreter", "web_search", "computer_call"})

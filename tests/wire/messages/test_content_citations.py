@@ -1,4 +1,4 @@
-"""Citations of messages texts, whose offsets are not those of the text that cites."""
+"""Citations; their offsets are those of the cited document."""
 
 from __future__ import annotations
 

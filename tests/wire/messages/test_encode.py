@@ -1,4 +1,4 @@
-"""Events as messages clients get them: every frame, in the order that the grammar allows."""
+"""Streams for a messages client: the exact frames in the order of the grammar."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_initial_content_of_a_part_comes_first() -> None:
 
 
 def test_thinking_after_text_and_one_signature() -> None:
-    native = [Signature(ProviderData(Format.MESSAGES, each)) for each in ("one", "two")]
+    native = [Signature(ProviderData(Format.MESSAGES, value)) for value in ("one", "two")]
     assert encoded(
         *(Open(0, Text()), Delta(0, "Hi"), Close(0)),
         *(Open(1, Thinking()), Delta(1, native[0]), Delta(1, "Hm"), Delta(1, native[1]), Close(1)),

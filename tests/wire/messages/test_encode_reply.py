@@ -1,4 +1,4 @@
-"""Whole messages replies beyond the fixtures: failures, bodies that say little, and our own."""
+"""Complete replies: failures, minimal bodies, and round trips."""
 
 from __future__ import annotations
 
@@ -157,16 +157,16 @@ def test_body_and_stream_are_equal(path: Path) -> None:
     encoder = CODEC.encoder(PROMPT, METADATA)
     streamed = b"".join(map(encoder.encode, reply_events(reply_)))
     from_stream = collect_reply(decode(CODEC.decoder(), streamed))
-    assert _told(parse_reply(body)) == _told(from_stream)
+    assert _content(parse_reply(body)) == _content(from_stream)
     assert replace(parse_reply(body), parts=()) == replace(from_stream, parts=())
     assert dropped == encoder.dropped
     assert orjson.loads(orjson.dumps(body)) == body
 
 
-OWN = sorted((FIXTURES / "streams").glob("*/messages.json"))
+NATIVE = sorted((FIXTURES / "streams").glob("*/messages.json"))
 
 
-@in_one_test("path", OWN, ids=param_id)
+@in_one_test("path", NATIVE, ids=param_id)
 def test_native_replies_round_trip(path: Path) -> None:
     """But for the empty text in an empty message and proofs of unsigned reasoning."""
     raw = orjson.loads(path.read_bytes())
@@ -182,10 +182,10 @@ def test_native_replies_round_trip(path: Path) -> None:
         before.usage,
     )
     empty = [{"is": "Text"}] if before.stop is StopReason.END_TURN else []
-    assert _told(after) == (_told(before) or empty)
+    assert _content(after) == (_content(before) or empty)
 
 
-def _told(reply: Reply) -> list[Any]:
+def _content(reply: Reply) -> list[Any]:
     """Arguments by what they mean, ids as they are legal."""
     parts = [to_json(part) for part in reply.parts]
     for part in parts:

@@ -1,4 +1,4 @@
-"""What the stock library makes of our streams: its own accumulated message, or its own error."""
+"""The official client library accumulates the same message or error from an encoded stream."""
 
 from __future__ import annotations
 

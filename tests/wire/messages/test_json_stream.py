@@ -1,4 +1,4 @@
-"""What is let through of a call's arguments is always one JSON object in the end."""
+"""Streamed arguments of a call always become one JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a messages client gets of the upstream's frames. Names and failures: `test_codecs.py`."""
+"""Frames of the native lane. Names and failures: `test_codec.py`."""
 
 from __future__ import annotations
 

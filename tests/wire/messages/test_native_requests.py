@@ -1,4 +1,4 @@
-"""The native lane: what of a history that crossed formats goes on to an upstream of this one."""
+"""Requests of the native lane: what is removed from histories of other formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER = {"role": "user", "content": "hi"}
 TEXT = {"type": "text", "text": "Hello."}
 USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}
-OWN = {"type": "thinking", "thinking": "Mine", "signature": "c2ln"}
+NATIVE = {"type": "thinking", "thinking": "Mine", "signature": "c2ln"}
 FOREIGN = ProviderData(Format.RESPONSES, {"id": "rs_1", "encrypted_content": "E"})
 
 
@@ -40,7 +40,7 @@ def patched(*messages: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_ordinary_body_changes_only_its_model() -> None:
-    messages = [USER, assistant(OWN, TEXT), USER]
+    messages = [USER, assistant(NATIVE, TEXT), USER]
     body = {"model": "m", "max_tokens": 9, "messages": messages, "thread": {"type": "create"}}
     result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), TARGET)
     assert result == body | {"model": "upstream-model"}
@@ -50,7 +50,7 @@ def test_ordinary_body_changes_only_its_model() -> None:
 def test_reasoning_returns_to_its_origin() -> None:
     signed = ProviderData(Format.MESSAGES, "c2ln")
     hidden = {"type": "redacted_thinking", "data": wrap(signed, "here", redacted=True)}
-    last = assistant(OWN, USE)
+    last = assistant(NATIVE, USE)
     messages = patched(*(USER, assistant(carried(signed), hidden, TEXT), USER, last, RESULT))[
         "messages"
     ]
@@ -80,9 +80,9 @@ def test_foreign_reasoning_is_removed(thinking: Any) -> None:
 def test_foreign_searches_are_removed() -> None:
     id = "srvtoolu_gw1_ws_1"
     call = {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "x"}}
-    found = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
+    search_result = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
     native = call | {"id": "srvtoolu_01"}
-    body = patched(USER, assistant(call, found, TEXT, native), USER)
+    body = patched(USER, assistant(call, search_result, TEXT, native), USER)
     assert body["messages"][1] == assistant(TEXT, native)
 
 
@@ -97,7 +97,7 @@ def test_thinking_budget_is_disabled_without_leading_thinking() -> None:
     assert "context_management" not in body
     assert patched(*loop, thinking={"type": "adaptive"})["thinking"] == {"type": "adaptive"}
     assert "thinking" not in patched(*loop)
-    kept = patched(USER, assistant(OWN, carried(FOREIGN), USE), RESULT, thinking=FIXED)
+    kept = patched(USER, assistant(NATIVE, carried(FOREIGN), USE), RESULT, thinking=FIXED)
     assert kept["thinking"] == FIXED
     over = patched(*loop, assistant(TEXT), USER, thinking=FIXED)
     assert over["thinking"] == FIXED

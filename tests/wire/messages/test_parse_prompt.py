@@ -1,4 +1,4 @@
-"""Messages requests: what each field becomes, and which mistakes are named how."""
+"""Requests to prompts: every field, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_server_tool_blocks() -> None:
 
 def test_media() -> None:
     (turn,) = parse_case("media").turns
-    text, web, stored, strange, paper, plain, also_plain, blocks, *rest = turn.parts
+    text, web, stored, strange, paper, plain, also_plain, blocks, *remaining = turn.parts
     assert text == Text("What are these?")
     assert web == Image(Source(url="https://example.org/a.png"))
     assert stored == Image(Source(file_id="file_1"), cache=CacheBreakpoint("5m"))
@@ -175,9 +175,9 @@ def test_media() -> None:
     assert plain == Document(text="plain")
     assert also_plain == Document(text="plain too")
     assert isinstance(blocks, Document)
-    found, upload = rest
-    assert isinstance(found, Text)
-    for part in (blocks, found):
+    search_result, upload = remaining
+    assert isinstance(search_result, Text)
+    for part in (blocks, search_result):
         assert part.extra is not None
         assert "type" in part.extra.data, "the whole block rides along"
     assert blocks.text == "in blocks"

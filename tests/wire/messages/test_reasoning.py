@@ -1,4 +1,4 @@
-"""How hard to think, for every kind of model that this format has."""
+"""Reasoning settings for every thinking style."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADAPTIVE, ALWAYS, BUDGET, NONE = (
     ThinkingStyle.NONE,
 )
 OFF = {"type": "disabled"}
-SHOWN = {"type": "adaptive", "display": "summarized"}
+SUMMARIZED = {"type": "adaptive", "display": "summarized"}
 LOST = {"reasoning_effort"}
 EXTRA = ("low", "medium", "high", "max")
 
@@ -33,7 +33,7 @@ def enabled(budget: int, **more: Any) -> dict[str, Any]:
     return {"type": "enabled", "budget_tokens": budget} | more
 
 
-def thoughts(
+def render(
     reasoning: Reasoning | None,
     style: ThinkingStyle,
     *,
@@ -42,7 +42,7 @@ def thoughts(
     efforts: tuple[str, ...] | None = None,
     max_output: int | None = 64_000,
     off: bool = False,
-    unled: bool = False,
+    missing_thinking: bool = False,
 ) -> tuple[ThinkingParams, set[str]]:
     dropped = Dropped(Format.MESSAGES)
     prompt = Prompt(format=format, model="m", turns=(), max_tokens=max_tokens, reasoning=reasoning)
@@ -51,7 +51,7 @@ def thoughts(
         target = Target(model="m", thinking=style, efforts=efforts)
     limit = 32_000 if max_tokens is None else max_tokens
     params = render_reasoning(
-        prompt, target, dropped, limit, tool_forced=off, missing_leading_thinking=unled
+        prompt, target, dropped, limit, tool_forced=off, missing_leading_thinking=missing_thinking
     )
     return params, dropped.names
 
@@ -59,7 +59,7 @@ def thoughts(
 @pytest.mark.parametrize("style", list(ThinkingStyle))
 @pytest.mark.parametrize("reasoning", [None, Reasoning(), Reasoning(summary="auto")])
 def test_no_reasoning_settings(reasoning: Reasoning | None, style: ThinkingStyle) -> None:
-    assert thoughts(reasoning, style) == (ThinkingParams(None, None, 64_000), set())
+    assert render(reasoning, style) == (ThinkingParams(None, None, 64_000), set())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_effort_for_adaptive_models(
     style: ThinkingStyle, effort: str, word: str, dropped_names: set[str]
 ) -> None:
     reasoning = Reasoning(effort=effort)
-    assert thoughts(reasoning, style) == (ThinkingParams(SHOWN, word, 64_000), dropped_names)
+    assert render(reasoning, style) == (ThinkingParams(SUMMARIZED, word, 64_000), dropped_names)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_effort_for_adaptive_models(
     ],
 )
 def test_effort_for_budget_models(effort: str, budget: int) -> None:
-    params, _ = thoughts(Reasoning(effort=effort), BUDGET)
+    params, _ = render(Reasoning(effort=effort), BUDGET)
     assert params == ThinkingParams(enabled(budget), None, 64_000)
 
 
@@ -104,20 +104,20 @@ def test_effort_for_budget_models(effort: str, budget: int) -> None:
 def test_thinking_disabled(
     reasoning: Reasoning, style: ThinkingStyle, thinking: Any, dropped_names: set[str]
 ) -> None:
-    assert thoughts(reasoning, style) == (ThinkingParams(thinking, None, 64_000), dropped_names)
+    assert render(reasoning, style) == (ThinkingParams(thinking, None, 64_000), dropped_names)
 
 
 def test_models_without_thinking() -> None:
-    assert thoughts(Reasoning(effort="high"), NONE) == (ThinkingParams(None, None, 64_000), LOST)
+    assert render(Reasoning(effort="high"), NONE) == (ThinkingParams(None, None, 64_000), LOST)
 
 
 def test_unknown_effort() -> None:
-    params, dropped_names = thoughts(Reasoning(effort="xhigh"), ADAPTIVE, efforts=EXTRA)
+    params, dropped_names = render(Reasoning(effort="xhigh"), ADAPTIVE, efforts=EXTRA)
     assert (params.effort, dropped_names) == ("high", LOST)
-    params, dropped_names = thoughts(Reasoning(effort="low"), ADAPTIVE, efforts=())
-    assert (params.thinking, params.effort, dropped_names) == (SHOWN, None, LOST)
-    params, dropped_names = thoughts(Reasoning(enabled=True, effort="warp"), ADAPTIVE)
-    assert (params.thinking, params.effort, dropped_names) == (SHOWN, None, LOST)
+    params, dropped_names = render(Reasoning(effort="low"), ADAPTIVE, efforts=())
+    assert (params.thinking, params.effort, dropped_names) == (SUMMARIZED, None, LOST)
+    params, dropped_names = render(Reasoning(enabled=True, effort="warp"), ADAPTIVE)
+    assert (params.thinking, params.effort, dropped_names) == (SUMMARIZED, None, LOST)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_unknown_effort() -> None:
 )
 def test_budget_for_adaptive_models(budget: int, word: str) -> None:
     reasoning = Reasoning(enabled=True, budget=budget)
-    assert thoughts(reasoning, ADAPTIVE) == (ThinkingParams(SHOWN, word, 64_000), set())
+    assert render(reasoning, ADAPTIVE) == (ThinkingParams(SUMMARIZED, word, 64_000), set())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_budget_leaves_room_for_the_reply(
     max_tokens: int, thinking: Any, dropped_names: set[str]
 ) -> None:
     reasoning = Reasoning(effort="medium")
-    params = thoughts(reasoning, BUDGET, max_tokens=max_tokens)
+    params = render(reasoning, BUDGET, max_tokens=max_tokens)
     assert params == (ThinkingParams(thinking, None, max_tokens), dropped_names)
 
 
@@ -158,16 +158,16 @@ def test_budget_leaves_room_for_the_reply(
 def test_budget_is_added_to_the_default_limit(
     effort: str, max_output: int | None, expected: ThinkingParams
 ) -> None:
-    params, _ = thoughts(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
+    params, _ = render(Reasoning(effort=effort), BUDGET, max_tokens=None, max_output=max_output)
     assert params == expected
 
 
 def test_explicit_budget_may_leave_little_room() -> None:
     reasoning = Reasoning(enabled=True, budget=31_999)
     for format in (Format.MESSAGES, Format.CHAT):
-        params, dropped_names = thoughts(reasoning, BUDGET, max_tokens=32_000, format=format)
+        params, dropped_names = render(reasoning, BUDGET, max_tokens=32_000, format=format)
         assert (params.thinking, dropped_names) == (enabled(31_999), set())
-    params, dropped_names = thoughts(reasoning, BUDGET, max_tokens=31_999)
+    params, dropped_names = render(reasoning, BUDGET, max_tokens=31_999)
     assert (params.thinking, dropped_names) == (enabled(30_975), LOST)
 
 
@@ -201,7 +201,7 @@ def test_explicit_budget_may_leave_little_room() -> None:
         (
             Reasoning(enabled=True, budget=2048, summary="summarized"),
             ADAPTIVE,
-            SHOWN,
+            SUMMARIZED,
             "medium",
             set(),
         ),
@@ -214,7 +214,7 @@ def test_native_settings(
     effort: str | None,
     dropped_names: set[str],
 ) -> None:
-    params = thoughts(reasoning, style, format=Format.MESSAGES)
+    params = render(reasoning, style, format=Format.MESSAGES)
     assert params == (ThinkingParams(thinking, effort, 64_000), dropped_names)
 
 
@@ -223,25 +223,25 @@ def test_native_settings(
 
 @pytest.mark.parametrize(
     ("style", "thinking", "effort", "dropped_names"),
-    [(ADAPTIVE, OFF, "low", LOST), (ALWAYS, SHOWN, "low", set()), (BUDGET, OFF, None, LOST)],
+    [(ADAPTIVE, OFF, "low", LOST), (ALWAYS, SUMMARIZED, "low", set()), (BUDGET, OFF, None, LOST)],
 )
 def test_forced_tool(
     style: ThinkingStyle, thinking: Any, effort: str | None, dropped_names: set[str]
 ) -> None:
     reasoning = Reasoning(effort="low")
-    assert thoughts(reasoning, style, off=True) == (
+    assert render(reasoning, style, off=True) == (
         ThinkingParams(thinking, effort, 64_000),
         dropped_names,
     )
 
 
 @pytest.mark.parametrize(
-    ("style", "thinking", "dropped_names"), [(ADAPTIVE, SHOWN, set()), (BUDGET, OFF, LOST)]
+    ("style", "thinking", "dropped_names"), [(ADAPTIVE, SUMMARIZED, set()), (BUDGET, OFF, LOST)]
 )
 def test_tool_loop_without_leading_thinking(
     style: ThinkingStyle, thinking: Any, dropped_names: set[str]
 ) -> None:
-    params, names = thoughts(Reasoning(effort="low"), style, unled=True)
+    params, names = render(Reasoning(effort="low"), style, missing_thinking=True)
     assert (params.thinking, names) == (thinking, dropped_names)
 
 

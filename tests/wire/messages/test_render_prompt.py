@@ -1,4 +1,4 @@
-"""Whole messages requests, made from prompts of this format and of others."""
+"""Prompts to requests: settings of other formats, and unchanged ones of this format."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rendered(target: Target | None = None, /, **fields: Any) -> Rendering:
 
 
 def extra_fields(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
-    """What a field adds to the body, where nothing of it is lost."""
+    """What a field adds to the body, where nothing is dropped."""
     rendering = rendered(target, **fields)
     assert rendering.dropped == frozenset()
     plain = {"model": "up", "max_tokens": 8192, "messages": [SENT]}
@@ -338,17 +338,17 @@ def test_at_most_four_breakpoints() -> None:
     assert rendering.dropped == {"cache_marks"}
 
 
-MENDED = {"calls_without_tools", "choice_unknown", "odd_ids_and_names"}
+RESTORED = {"calls_without_tools", "choice_unknown", "odd_ids_and_names"}
 """What upstreams would refuse does not go out as it came in."""
-OWN = [
+NATIVE = [
     path
     for path in sorted((FIXTURES / "prompts").glob("*/messages.json"))
-    if path.parent.name not in MENDED
+    if path.parent.name not in RESTORED
 ]
 ABLE = Target(model="up", system_turns=True, thinking=ThinkingStyle.ADAPTIVE)
 
 
-@in_one_test("path", OWN, ids=param_id)
+@in_one_test("path", NATIVE, ids=param_id)
 def test_native_prompt_round_trip(path: Path) -> None:
     body = orjson.loads(path.read_bytes())
     prompt = parse_prompt(body)

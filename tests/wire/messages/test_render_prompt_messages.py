@@ -1,4 +1,4 @@
-"""Turns as `system` and `messages`: order, roles and what must not be empty."""
+"""Turns to `system` and `messages`: order, roles and content that must not be empty."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def turn(role: Role, *parts: Part | str, name: str | None = None) -> Turn:
     return Turn(role, tuple(Text(p) if isinstance(p, str) else p for p in parts), name=name)
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def message(role: str, *blocks: Any) -> dict[str, Any]:
@@ -207,8 +207,8 @@ def test_late_system_turn_where_unsupported() -> None:
 )
 def test_misplaced_system_turn_becomes_a_user_message(turns: tuple[Turn, ...]) -> None:
     _, messages, _ = rendered(*turns, system_turns=True)
-    assert all(each["role"] != "system" for each in messages)
-    assert sum(text(REMINDER) in each["content"] for each in messages) == 1
+    assert all(rendered_message["role"] != "system" for rendered_message in messages)
+    assert sum(text(REMINDER) in rendered_message["content"] for rendered_message in messages) == 1
 
 
 ANN, BOB = turn(USER, "hi", name="ann"), turn(USER, "hello", name="bob")
@@ -239,7 +239,7 @@ def test_prefill_is_stripped() -> None:
     assert len(messages) == 3
 
 
-THOUGHT = {"type": "thinking", "thinking": "", "signature": "s"}
+THINKING = {"type": "thinking", "thinking": "", "signature": "s"}
 HIDDEN = {"type": "redacted_thinking", "data": "d"}
 
 
@@ -250,13 +250,13 @@ HIDDEN = {"type": "redacted_thinking", "data": "d"}
         ([message("user", "a"), message("assistant", "b"), message("user", "c")], False),
         ([message("user", "a"), message("assistant", USE), message("user", RESULT)], True),
         (
-            [message("user", "a"), message("assistant", THOUGHT, USE), message("user", RESULT)],
+            [message("user", "a"), message("assistant", THINKING, USE), message("user", RESULT)],
             False,
         ),
         ([message("user", "a"), message("assistant", HIDDEN, USE), message("user", RESULT)], False),
         (
             [
-                *(message("user", "a"), message("assistant", THOUGHT, USE)),
+                *(message("user", "a"), message("assistant", THINKING, USE)),
                 *(message("user", RESULT), message("assistant", USE), message("user", RESULT)),
             ],
             False,
@@ -264,7 +264,7 @@ HIDDEN = {"type": "redacted_thinking", "data": "d"}
         (
             [
                 *(message("user", "a"), message("assistant", USE)),
-                *(message("user", RESULT), message("assistant", THOUGHT, USE)),
+                *(message("user", RESULT), message("assistant", THINKING, USE)),
                 message("user", RESULT, "and?"),
             ],
             True,

@@ -1,4 +1,4 @@
-"""The form of an answer: enforced, as a tool that must be called, or asked for in words."""
+"""The output format: enforced, as a forced tool, or as an instruction."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gateway.wire.messages.render_prompt import OutputConstraint, render_output
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "minLength": 2}}}
 TREE = {"type": "object", "properties": {"leaves": {"type": "array", "items": {"$ref": "#"}}}}
-WORDS = "Answer with one JSON object only, no prose, no code fence."
+INSTRUCTION = "Answer with one JSON object only, no prose, no code fence."
 LAX = Target(model="m", structured=False)
 
 
-def form(
+def render(
     schema: Any,
     target: Target | None = None,
     *,
@@ -39,7 +39,7 @@ def test_no_output_format() -> None:
 
 
 def test_schema_is_converted() -> None:
-    constraint = form(CITY)
+    constraint = render(CITY)
     assert constraint.format is not None
     assert constraint.format["type"] == "json_schema"
     schema = constraint.format["schema"]
@@ -49,16 +49,16 @@ def test_schema_is_converted() -> None:
 
 
 def test_native_schema_is_unchanged() -> None:
-    constraint = form(CITY, format=Format.MESSAGES, has_tools=True)
+    constraint = render(CITY, format=Format.MESSAGES, has_tools=True)
     assert constraint == OutputConstraint(format={"type": "json_schema", "schema": CITY})
 
 
 @pytest.mark.parametrize(("schema", "target"), [(CITY, LAX), (TREE, Target(model="m"))])
 def test_tool_instead_of_schema(schema: Any, target: Target) -> None:
-    assert form(schema, target, description="A city.") == OutputConstraint(
+    assert render(schema, target, description="A city.") == OutputConstraint(
         tool={"name": "json_output", "description": "A city.", "input_schema": schema}
     )
-    tool = form(schema, target).tool
+    tool = render(schema, target).tool
     assert tool is not None
     assert tool["description"]
 
@@ -74,17 +74,17 @@ def test_tool_instead_of_schema(schema: Any, target: Target) -> None:
 def test_instruction_where_no_tool_is_possible(
     schema: Any, target: Target, has_tools: bool
 ) -> None:
-    words = form(schema, target, has_tools=has_tools).instruction
-    assert words is not None
-    assert words.startswith(f"{WORDS} It must fit this JSON Schema:\n{{")
+    text = render(schema, target, has_tools=has_tools).instruction
+    assert text is not None
+    assert text.startswith(f"{INSTRUCTION} It must fit this JSON Schema:\n{{")
 
 
 def test_json_object() -> None:
-    assert form(None) == OutputConstraint(instruction=WORDS)
+    assert render(None) == OutputConstraint(instruction=INSTRUCTION)
     output = OutputFormat(kind=OutputKind.JSON_OBJECT)
     prompt = Prompt(format=Format.CHAT, model="m", turns=(), output=output)
     assert render_output(prompt, Target(model="m"), has_tools=False) == OutputConstraint(
-        instruction=WORDS
+        instruction=INSTRUCTION
     )
 
 
@@ -93,4 +93,4 @@ def test_schema_too_deep_to_serialise() -> None:
     for _ in range(300):
         deep = {"type": "array", "items": deep}
     with pytest.raises(InvalidRequest, match=r"^schema: Input is nested"):
-        form(deep, LAX, has_tools=True)
+        render(deep, LAX, has_tools=True)

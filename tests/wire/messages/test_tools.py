@@ -1,4 +1,4 @@
-"""Tools of messages requests, as every format can understand them."""
+"""Tool definitions and tool choices of requests."""
 
 from __future__ import annotations
 

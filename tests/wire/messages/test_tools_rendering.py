@@ -1,4 +1,4 @@
-"""Tools of any format as messages upstreams take them, and the choice among them."""
+"""Tools and tool choices of all formats as definitions of this one."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_query_and_results() -> None:
         '{"type":"url","url":"https://a.example","title":"A"},{"url":"https://b.example"},{}]}'
     )
     assert search.query == "Oslo"
-    assert [(found["title"], found["url"]) for found in search.results] == [
+    assert [(result["title"], result["url"]) for result in search.results] == [
         ("A", "https://a.example"),
         ("https://b.example", "https://b.example"),
     ]

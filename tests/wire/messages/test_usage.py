@@ -1,4 +1,4 @@
-"""Token counts of messages upstreams: disjoint parts, reported piece by piece."""
+"""Token counts of messages upstreams: disjoint parts, in several reports."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_zeros_only_are_no_usage() -> None:
 
 @pytest.mark.parametrize("reported", [0, 20, None])
 def test_hourly_cache_writes_never_exceed_all_cache_writes(reported: int | None) -> None:
-    written = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
+    cache_writes = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}
     counted = usage(
-        {"input_tokens": 5, "cache_creation_input_tokens": reported, "cache_creation": written}
+        {"input_tokens": 5, "cache_creation_input_tokens": reported, "cache_creation": cache_writes}
     )
     assert counted == Usage(input_tokens=35, cache_write_tokens=30, cache_write_1h_tokens=20)
 
@@ -108,12 +108,12 @@ def test_cached_and_fresh_counts_are_separate() -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=7, max_size=7))
 def test_parts_never_exceed_totals(counts: list[int]) -> None:
-    total, read, written, an_hour, output, reasoning, searches = counts
+    total, read, cache_writes, an_hour, output, reasoning, searches = counts
     report = render_usage(
         Usage(
             input_tokens=total,
             cache_read_tokens=read,
-            cache_write_tokens=written,
+            cache_write_tokens=cache_writes,
             cache_write_1h_tokens=an_hour,
             output_tokens=output,
             reasoning_tokens=reasoning,

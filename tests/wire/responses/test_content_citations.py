@@ -17,9 +17,9 @@ OSLO = {
 
 def test_web_page() -> None:
     citation = parse_citation(OSLO)
-    pocket = ProviderData(Format.RESPONSES, OSLO)
+    native = ProviderData(Format.RESPONSES, OSLO)
     assert citation == Citation(
-        url="https://example.org/oslo", title="Oslo", start=3, end=7, extra=pocket
+        url="https://example.org/oslo", title="Oslo", start=3, end=7, extra=native
     )
     assert echo_citation(citation) is OSLO
     assert render_citation(citation, 0, 9) == OSLO | {"start_index": 0, "end_index": 9}
@@ -39,5 +39,5 @@ def test_other_sources() -> None:
 
 
 def test_malformed_annotation() -> None:
-    odd = {"url": 1, "title": None, "start_index": True, "end_index": 1.5}
-    assert parse_citation(odd) == Citation(extra=ProviderData(Format.RESPONSES, odd))
+    invalid = {"url": 1, "title": None, "start_index": True, "end_index": 1.5}
+    assert parse_citation(invalid) == Citation(extra=ProviderData(Format.RESPONSES, invalid))

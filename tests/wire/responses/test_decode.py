@@ -65,10 +65,10 @@ def test_incomplete_responses(reason: str, stop: StopReason) -> None:
 
 
 METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
-WHOLE = sorted(FIXTURES.glob("streams/*/responses.json"))
+COMPLETE = sorted(FIXTURES.glob("streams/*/responses.json"))
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.parent.name)
 def test_round_trip(path: Path) -> None:
     """As a body and as a stream; only invalid call ids differ."""
     try:

@@ -84,7 +84,7 @@ def test_complete_stream() -> None:
         StopReason.TOOL_CALL,
     )
     summary = {"type": "summary_text", "text": "hm"}
-    thought = {
+    thinking = {
         "id": "rs_gw_a1_0",
         "type": "reasoning",
         "status": "in_progress",
@@ -101,7 +101,7 @@ def test_complete_stream() -> None:
     }
     second = first | {"id": "fc_gw_a1_4", "call_id": "toolu_2", "name": "g"}
     done = [
-        thought | {"status": "completed", "summary": [summary], "encrypted_content": encrypted},
+        thinking | {"status": "completed", "summary": [summary], "encrypted_content": encrypted},
         message_item | {"content": [text_part("Hi")]},
         first | {"status": "completed", "arguments": '{"a":1}'},
         second | {"status": "completed", "arguments": "{}"},
@@ -119,7 +119,7 @@ def test_complete_stream() -> None:
     assert event_data(raw) == [
         {"type": "created", "response": RESPONSE},
         {"type": "in_progress", "response": RESPONSE},
-        added(0, thought),
+        added(0, thinking),
         in_summary | {"type": "reasoning_summary_part.added", "part": empty},
         in_summary | {"type": "reasoning_summary_text.delta", "delta": "h"},
         in_summary | {"type": "reasoning_summary_text.delta", "delta": "m"},

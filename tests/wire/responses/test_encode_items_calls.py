@@ -126,7 +126,7 @@ def test_client_tool_call() -> None:
     assert call["type"] == "function_call"
 
 
-FOUND = ProviderData(
+RESULT = ProviderData(
     Format.MESSAGES,
     {"content": [{"url": "https://a.org"}, {"url": "https://b.org"}, {"url": "https://a.org"}]},
 )
@@ -136,13 +136,13 @@ def test_search_of_another_format() -> None:
     raw, encoder = encode_events(
         parts_of(
             (ServerToolCall("srch_1", "web_search"), '{"query":', '"Oslo"}'),
-            (ServerToolResult("srch_1", "web_search", FOUND),),
+            (ServerToolResult("srch_1", "web_search", RESULT),),
             (Text(), "A"),
         )
     )
     item = {"id": "ws_gw_a1_0", "type": "web_search_call"}
-    found = [{"type": "url", "url": "https://a.org"}, {"type": "url", "url": "https://b.org"}]
-    action = {"type": "search", "query": "Oslo", "queries": ["Oslo"], "sources": found}
+    sources = [{"type": "url", "url": "https://a.org"}, {"type": "url", "url": "https://b.org"}]
+    action = {"type": "search", "query": "Oslo", "queries": ["Oslo"], "sources": sources}
     place = {"item_id": "ws_gw_a1_0", "output_index": 0}
     begun = item | {"status": "in_progress", "action": {"type": "search", "query": ""}}
     assert event_data(raw)[2:7] == [

@@ -25,9 +25,9 @@ def test_call_ids_are_valid_and_unique() -> None:
     assert ids.call_id("toolu_1") == "toolu_1"
     assert is_generated(ids.call_id("toolu_1"))
     assert is_generated(ids.call_id(""))
-    odd = ids.call_id("call|1.a")
-    assert odd.startswith("call_1_a_")
-    assert not is_generated(odd)
+    unusual = ids.call_id("call|1.a")
+    assert unusual.startswith("call_1_a_")
+    assert not is_generated(unusual)
 
 
 def test_generated_ids() -> None:

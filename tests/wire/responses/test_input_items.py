@@ -110,12 +110,12 @@ def test_output_with_only_its_own_id() -> None:
     assert refused.value.message == "input.0.id: Field required"
 
 
-FOUND = {"type": "function", "name": "found", "parameters": {"type": "object"}}
+FOUND_TOOL = {"type": "function", "name": "found", "parameters": {"type": "object"}}
 SEARCHED = {"type": "tool_search_output", "call_id": "call_1", "execution": "client"}
 
 
 def test_found_tools() -> None:
-    prompt = parse_prompt({"model": "m", "input": [SEARCHED | {"tools": [FOUND]}]})
+    prompt = parse_prompt({"model": "m", "input": [SEARCHED | {"tools": [FOUND_TOOL]}]})
     (tool,) = prompt.tools
     assert (tool.name, tool.schema) == ("found", {"type": "object"})
     assert tool.definition is None, "the item itself goes along"

@@ -120,10 +120,10 @@ def test_system_text_with_cache_breakpoints() -> None:
 
 
 def test_json_output_needs_the_word_in_the_input() -> None:
-    wish = OutputFormat(kind=OutputKind.JSON_OBJECT)
-    body, _ = rendered(system(Text("Answer in JSON.")), HI, output=wish)
+    json_output = OutputFormat(kind=OutputKind.JSON_OBJECT)
+    body, _ = rendered(system(Text("Answer in JSON.")), HI, output=json_output)
     assert body == {"input": [input_message("Answer in JSON.", "developer"), input_message("Hi")]}
-    body, _ = rendered(system(Text("Be brief.")), user(Text("As json.")), output=wish)
+    body, _ = rendered(system(Text("Be brief.")), user(Text("As json.")), output=json_output)
     assert body["instructions"] == "Be brief."
 
 

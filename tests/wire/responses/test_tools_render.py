@@ -234,8 +234,8 @@ def test_same_format_tools_within_the_input() -> None:
     function = {"type": "function", "name": "f"}
     more = {"type": "additional_tools", "role": "developer", "tools": [function]}
     assert same_format(input=[more]) == {"tools": [function]}
-    found = {"type": "tool_search_output", "call_id": "c", "tools": [function]}
-    assert same_format(input=[found]) == {}, "they stand in the item, which goes along"
+    search_output = {"type": "tool_search_output", "call_id": "c", "tools": [function]}
+    assert same_format(input=[search_output]) == {}, "they stay in their item"
 
 
 def test_same_format_custom_tools_as_functions() -> None:

@@ -45,7 +45,7 @@ def test_missing_details() -> None:
 
 
 def test_parts_never_exceed_their_total() -> None:
-    """Some upstreams count reasoning beside the output, or the cache beside the input."""
+    """Some upstreams count reasoning in addition to the output, or the cache to the input."""
     usage = Usage(
         input_tokens=10,
         cache_read_tokens=8,
