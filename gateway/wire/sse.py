@@ -61,15 +61,21 @@ class Framer:
     def complete_frames(self, chunk: bytes) -> bytes:
         """The bytes of the frames that `chunk` completes. Raises `FrameTooLarge`."""
         has_cr = b"\r" in chunk
-        self._lf_only = self._lf_only and not has_cr
-        end = 0
-        if not self.pending:
-            end = self._end_of_last(chunk)
-        elif has_cr or b"\n" in chunk or self.pending.endswith(b"\r"):
-            chunk = bytes(self.pending) + chunk
-            self.pending.clear()
-            end = self._end_of_last(chunk)
-        self.pending += chunk[end:]
+        if has_cr:
+            self._lf_only = False
+        if self.pending:
+            if not (has_cr or b"\n" in chunk or self.pending.endswith(b"\r")):
+                self.pending += chunk  # no frame ends here
+                chunk = b""
+            else:
+                chunk = bytes(self.pending) + chunk
+                self.pending.clear()
+        end = chunk.rfind(b"\n\n") + 2
+        # Of three line ends the first two end the frame.
+        if end < 2 or not self._lf_only or chunk.endswith(b"\n\n\n", 0, end):
+            end = _end_of_last(chunk)
+        if end < len(chunk):
+            self.pending += chunk[end:]
         if len(self.pending) > self._limit:
             raise FrameTooLarge
         return chunk[:end]
@@ -87,15 +93,12 @@ class Framer:
         self.pending.clear()
         return [read_frame(raw)] if raw.strip(b"\r\n") else []
 
-    def _end_of_last(self, chunk: bytes) -> int:
-        """Where the last complete frame ends; 0 where there is none."""
-        end = chunk.rfind(b"\n\n") + 2
-        if self._lf_only and not chunk.endswith(b"\n\n\n", 0, end):
-            return end if end >= 2 else 0
-        # Of three line ends the first two end the frame. A CR at the very end may be half of a
-        # CRLF: it waits for the next byte.
-        stop = len(chunk) - chunk.endswith(b"\r")
-        return max((match.end() for match in _BLANK_LINE.finditer(chunk, 0, stop)), default=0)
+
+def _end_of_last(chunk: bytes) -> int:
+    """Where the last complete frame ends; 0 where there is none. A CR at the very end may be half
+    of a CRLF: it waits for the next byte."""
+    stop = len(chunk) - chunk.endswith(b"\r")
+    return max((match.end() for match in _BLANK_LINE.finditer(chunk, 0, stop)), default=0)
 
 
 def read_frame(raw: bytes) -> Frame:
