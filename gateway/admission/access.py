@@ -32,9 +32,11 @@ class UserAgentList:
         list none."""
         patterns = ("",) if patterns is None else patterns
         return cls(
-            tuple(each for each in patterns if not each.startswith(REGEX_PREFIX)),
+            tuple(pattern for pattern in patterns if not pattern.startswith(REGEX_PREFIX)),
             tuple(
-                compile_agent_pattern(each) for each in patterns if each.startswith(REGEX_PREFIX)
+                compile_agent_pattern(pattern)
+                for pattern in patterns
+                if pattern.startswith(REGEX_PREFIX)
             ),
         )
 
@@ -45,7 +47,7 @@ class UserAgentList:
         if not self.expressions:
             return False
         text = user_agent.encode("utf-8", "replace").decode()  # headers can have invalid UTF-8
-        return any(each.search(text) for each in self.expressions)
+        return any(expression.search(text) for expression in self.expressions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,16 @@ class Permit:
         if group is not None:
             holders.insert(1, _holder(HolderKind.GROUP, group.name, group))
         limits = [holder.limits for holder in holders]
-        tokens = [each.tokens_per_minute for each in limits if each.tokens_per_minute is not None]
+        tokens = [
+            limit.tokens_per_minute for limit in limits if limit.tokens_per_minute is not None
+        ]
         return cls(
             token=token,
             access=access,
             group_access=group_access,
             holders=tuple(holders),
             has_minute_limits=bool(tokens)
-            or any(each.requests_per_minute is not None for each in limits),
+            or any(limit.requests_per_minute is not None for limit in limits),
             tokens_per_minute=min(tokens, default=None),
             multiplier=group.multiplier if group else "1",
             networks=None if token.addresses is None else tuple(map(ip_network, token.addresses)),

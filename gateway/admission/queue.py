@@ -1,4 +1,4 @@
-"""Acquires limits for a request, at once or after waiting in a queue.
+"""Acquires limits for a request, immediately or after waiting in a queue.
 
 Requests that wait for the same holder's limits are served in order.
 """
@@ -96,7 +96,7 @@ class AdmissionQueue:
         for waiter in tuple(self._waiters):
             if not held.isdisjoint(waiter.holder_ids):
                 changed.add(waiter.blocked_on)
-                waiter.wait_behind(next(each for each in waiter.holder_ids if each in held))
+                waiter.wait_behind(next(holder for holder in waiter.holder_ids if holder in held))
             elif waiter.blocked_on in changed:
                 self._try_acquire(waiter)
             if waiter in self._waiters:
@@ -137,9 +137,9 @@ class AdmissionQueue:
         micro = request.micro
         if ahead:
             holder_ids = _ids(holders)
-            blocking = [each for each in ahead if each.blocked_on in holder_ids]
+            blocking = [waiter for waiter in ahead if waiter.blocked_on in holder_ids]
             if blocking:
-                # An exceeded limit of its own is the better error.
+                # An exceeded limit of the request itself is the better error.
                 self.quota.check(holders, now=now, at=at, tokens=tokens, micro=micro)
                 first = blocking[0]
                 holder = str(holders[holder_ids.index(first.blocked_on)])
@@ -155,7 +155,7 @@ class AdmissionQueue:
         key, share = _ids(request.holders)[0], max(1, capacity // _MAX_KEY_SHARE)
         if len(self._waiters) >= capacity:
             raise queue_full(error, capacity)
-        if sum(each.holder_ids[0] == key for each in self._waiters) >= share:
+        if sum(waiter.holder_ids[0] == key for waiter in self._waiters) >= share:
             raise queue_full(error, share, str(request.holders[0]))
 
 

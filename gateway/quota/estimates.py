@@ -90,8 +90,8 @@ class _Calibration:
         self._samples.append(entry)
         insort(self._by_ratio, entry)
         if len(self._samples) > INPUT_SAMPLES:
-            oldest = self._samples.popleft()
-            del self._by_ratio[bisect_left(self._by_ratio, oldest)]
+            expired = self._samples.popleft()
+            del self._by_ratio[bisect_left(self._by_ratio, expired)]
             self._since_median += 1
             if self._since_median < _MEDIAN_INTERVAL:
                 return

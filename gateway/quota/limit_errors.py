@@ -32,18 +32,18 @@ def too_many_requests(holder: str, limit: int, used: int, wait: float | None) ->
 
 
 def too_many_tokens(
-    holder: str, limit: int, used: int, wanted: int, wait: float | None
+    holder: str, limit: int, used: int, requested: int, wait: float | None
 ) -> TooManyTokens:
     """`wait` is None if the request alone exceeds the limit."""
     if wait is None:
         return TooManyTokens(
-            reason=f"{holder}: this request may use {_plural(wanted, 'token')}, over the limit of "
-            f"{_plural(limit, 'token')} per minute; reduce max_tokens or raise the limit",
+            reason=f"{holder}: this request may use {_plural(requested, 'token')}, over the limit "
+            f"of {_plural(limit, 'token')} per minute; reduce max_tokens or raise the limit",
             permanent=True,
         )
     return TooManyTokens(
         reason=f"{holder}: {used:,} of {_plural(limit, 'token')} per minute used, this request may "
-        f"use {wanted:,}; retry in {_seconds(wait)}",
+        f"use {requested:,}; retry in {_seconds(wait)}",
         retry_after=wait,
     )
 
@@ -89,8 +89,8 @@ def budget_exceeded(holder: str, shortfall: BudgetShortfall, amount: int) -> Ins
 
 def format_units(micro: int) -> str:
     """Micro-units as exact units: 4.9, 1,000,000, 0.000001."""
-    whole, rest = divmod(micro, MICRO_PER_UNIT)
-    return f"{whole:,}.{rest:06}".rstrip("0").removesuffix(".")
+    units, fraction = divmod(micro, MICRO_PER_UNIT)
+    return f"{units:,}.{fraction:06}".rstrip("0").removesuffix(".")
 
 
 def _plural(number: int, noun: str) -> str:

@@ -98,5 +98,5 @@ def _parse_multiplier(text: str) -> Decimal:
 
 def _format_multiplier(number: Decimal) -> str:
     """1 and not 1.0, 100 and not 1E+2, but 1E-9."""
-    plain = number.normalize()
-    return f"{plain:f}" if plain.adjusted() > 0 else str(plain)
+    normalized = number.normalize()
+    return f"{normalized:f}" if normalized.adjusted() > 0 else str(normalized)

@@ -87,16 +87,19 @@ class CircuitBreaker:
     ) -> None:
         """The credential was rejected, or the quota is exhausted."""
         if self._is_current(request):
-            hint, longest = _hint(verdict, t.auth_failed), verdict.penalty_seconds or t.auth_failed
-            seconds = self._duration(HealthState.AUTH_FAILED, hint, t.auth_failed, longest)
+            hint, max_seconds = (
+                _hint(verdict, t.auth_failed),
+                verdict.penalty_seconds or t.auth_failed,
+            )
+            seconds = self._duration(HealthState.AUTH_FAILED, hint, t.auth_failed, max_seconds)
             self._open(HealthState.AUTH_FAILED, now, seconds, verdict)
 
     def trip(self, request: object, verdict: Verdict, now: float, t: Thresholds) -> None:
         """The account fails too often."""
         if self._is_current(request):
             hint = verdict.penalty_seconds
-            longest = t.max_circuit_open
-            seconds = self._duration(HealthState.CIRCUIT_OPEN, hint, t.circuit_open, longest)
+            max_seconds = t.max_circuit_open
+            seconds = self._duration(HealthState.CIRCUIT_OPEN, hint, t.circuit_open, max_seconds)
             self._open(HealthState.CIRCUIT_OPEN, now, seconds, verdict)
 
     def _is_current(self, request: object) -> bool:
@@ -104,13 +107,13 @@ class CircuitBreaker:
         return self.state is HealthState.HEALTHY or self.probe is request
 
     def _duration(
-        self, state: HealthState, hint: float | None, first: float, longest: float
+        self, state: HealthState, hint: float | None, first: float, max_seconds: float
     ) -> float:
         """`hint`, else `first`; after a probe with the same failure twice the last duration, at
-        most `longest` and at least `hint`."""
+        most `max_seconds` and at least `hint`."""
         if self.state is not state:
             return first if hint is None else hint
-        return max(hint or 0.0, min(longest, max(_MIN_BASE, 2 * self.seconds)))
+        return max(hint or 0.0, min(max_seconds, max(_MIN_BASE, 2 * self.seconds)))
 
     def _open(
         self, state: HealthState, now: float, seconds: float, verdict: Verdict, early: float = 0.0
@@ -119,10 +122,10 @@ class CircuitBreaker:
         self.since, self.seconds, self.until = now, seconds, now + seconds - early
 
 
-def _hint(verdict: Verdict, longest: float) -> float | None:
-    """The upstream's retry hint, limited to `penalty_seconds` or `longest`; else
+def _hint(verdict: Verdict, max_seconds: float) -> float | None:
+    """The upstream's retry hint, limited to `penalty_seconds` or `max_seconds`; else
     `penalty_seconds`."""
     if verdict.retry_after is None:
         return verdict.penalty_seconds
-    limit = longest if verdict.penalty_seconds is None else verdict.penalty_seconds
+    limit = max_seconds if verdict.penalty_seconds is None else verdict.penalty_seconds
     return min(verdict.retry_after, limit)

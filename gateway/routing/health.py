@@ -108,9 +108,9 @@ class Health:
             return pool
         times = [self._available_at(ref, model, now) for ref in pool]
         available = [ref for ref, time in zip(pool, times, strict=True) if time == -inf]
-        others = sorted((time, index) for index, time in enumerate(times) if not isinf(time))
-        missing = (len(available) + len(others) + 1) // 2 - len(available)
-        return available + [pool[index] for _, index in others[: max(0, missing)]]
+        recovering = sorted((time, index) for index, time in enumerate(times) if not isinf(time))
+        missing = (len(available) + len(recovering) + 1) // 2 - len(available)
+        return available + [pool[index] for _, index in recovering[: max(0, missing)]]
 
     def retry_after(self, pool: Sequence[AccountRef], model: str, now: float) -> float | None:
         """Seconds until the first of the pool is available; None if one is, or all are disabled."""
@@ -202,7 +202,7 @@ class Health:
 
     def retain(self, refs: Collection[AccountRef]) -> None:
         """Removes all other accounts."""
-        self._accounts = {ref: each for ref, each in self._accounts.items() if ref in refs}
+        self._accounts = {ref: health for ref, health in self._accounts.items() if ref in refs}
 
     def snapshot(self, now: float) -> list[HealthReport]:
         """All accounts that were used or disabled."""
@@ -210,9 +210,9 @@ class Health:
         for ref, account in self._accounts.items():
             if not account.models:
                 reports.append(HealthReport(ref, None, account.breaker.status(now)))
-            for model, each in account.models.items():
+            for model, health in account.models.items():
                 status = self.status(ref, model, now)
-                counts = each.error, each.succeeded, each.failed
+                counts = health.error, health.succeeded, health.failed
                 reports.append(HealthReport(ref, model, status, *counts))
         return reports
 

@@ -41,18 +41,16 @@ class LatencyTracker:
         return latency.smoothed if latency else None
 
     def is_slow(self, ref: AccountRef, pool: Iterable[AccountRef], model: str, now: float) -> bool:
-        own = self._current(ref, model, now)
-        if own is None or own.count < self._min_requests:
+        latency = self._current(ref, model, now)
+        if latency is None or latency.count < self._min_requests:
             return False
-        latencies = [self._current(each, model, now) for each in pool]
-        median = median_low(
-            [latency.smoothed for latency in latencies if latency] or [own.smoothed]
-        )
-        return min(own.recent) > self._slow_factor * median
+        latencies = [self._current(other, model, now) for other in pool]
+        median = median_low([other.smoothed for other in latencies if other] or [latency.smoothed])
+        return min(latency.recent) > self._slow_factor * median
 
     def retain(self, refs: Collection[AccountRef]) -> None:
         """Removes all other accounts."""
-        self._latencies = {ref: each for ref, each in self._latencies.items() if ref in refs}
+        self._latencies = {ref: models for ref, models in self._latencies.items() if ref in refs}
 
     def _current(self, ref: AccountRef, model: str, now: float) -> _Latency | None:
         latency = self._latencies.get(ref, {}).get(model)

@@ -84,13 +84,17 @@ def _order_tier(
     slow_refs: set[AccountRef] = set()
     if reason is not RankReason.PREVIOUS_REPLY:
         if traits:
-            ordered.sort(key=lambda each: sum(not getattr(each.target, name) for name in traits))
+            ordered.sort(
+                key=lambda candidate: sum(not getattr(candidate.target, name) for name in traits)
+            )
         if slow_refs := _slow_refs(ordered, is_slow):
-            ordered.sort(key=lambda each: each.account_ref in slow_refs)
+            ordered.sort(key=lambda candidate: candidate.account_ref in slow_refs)
     yield RankedCandidate(ordered[0], RankReason.FIRST_SLOW if slow_refs else reason)
-    for each in ordered[1:]:
-        is_slow_one = each.account_ref in slow_refs
-        yield RankedCandidate(each, RankReason.SLOW_ACCOUNT if is_slow_one else RankReason.NEXT)
+    for candidate in ordered[1:]:
+        later_reason = (
+            RankReason.SLOW_ACCOUNT if candidate.account_ref in slow_refs else RankReason.NEXT
+        )
+        yield RankedCandidate(candidate, later_reason)
 
 
 def _single_reason(candidate: Candidate, affinity: Affinity | None) -> RankReason:
@@ -107,8 +111,8 @@ def _affinity_reason(candidate: Candidate, affinity: Affinity) -> RankReason:
 def _weighted_order(
     tier: Sequence[Candidate], affinity: Affinity | None, random_float: Callable[[], float]
 ) -> tuple[list[Candidate], RankReason]:
-    members = [(each.account_ref, each.weight) for each in tier]
-    if affinity is None or not any(each.uses_affinity for each in tier):
+    members = [(candidate.account_ref, candidate.weight) for candidate in tier]
+    if affinity is None or not any(candidate.uses_affinity for candidate in tier):
         return [tier[index] for index in weighted_shuffle(members, random_float)], RankReason.WEIGHT
     indexes = rendezvous_order(affinity.key, members, affinity.account_ref)
     ordered = [tier[index] for index in indexes]
@@ -117,7 +121,7 @@ def _weighted_order(
 
 def _slow_refs(ordered: Sequence[Candidate], is_slow: IsSlow) -> set[AccountRef]:
     """The slow accounts, if the first is slow and others are not."""
-    pool = [each.account_ref for each in ordered]
+    pool = [candidate.account_ref for candidate in ordered]
     if not is_slow(pool[0], pool):
         return set()
     slow_refs = {ref for ref in pool if is_slow(ref, pool)}
@@ -132,12 +136,12 @@ def _by_health(
     leader = ranked[0]
     if allowed is refs or list(allowed) == refs:
         tier = leader.candidate.tier
-        return [leader, *(_behind(tier, choice) for choice in ranked[1:])]
+        return [leader, *(_demoted(tier, choice) for choice in ranked[1:])]
     by_ref = {choice.candidate.account_ref: choice for choice in ranked}
     ready = [by_ref.pop(ref) for ref in allowed]
-    rest = [choice._replace(reason=RankReason.UNAVAILABLE) for choice in by_ref.values()]
+    unavailable = [choice._replace(reason=RankReason.UNAVAILABLE) for choice in by_ref.values()]
     if not ready:
-        return rest
+        return unavailable
     first = ready[0]
     if first is not leader:
         had_affinity = leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
@@ -147,10 +151,10 @@ def _by_health(
             else RankReason.EARLIER_UNAVAILABLE
         )
     tier = first.candidate.tier
-    return [first, *(_behind(tier, choice) for choice in ready[1:]), *rest]
+    return [first, *(_demoted(tier, choice) for choice in ready[1:]), *unavailable]
 
 
-def _behind(tier: int, choice: RankedCandidate) -> RankedCandidate:
+def _demoted(tier: int, choice: RankedCandidate) -> RankedCandidate:
     """With its reason as a later choice than a first of the tier."""
     if choice.candidate.tier > tier:
         return RankedCandidate(choice.candidate, RankReason.LOWER_PRIORITY)

@@ -39,8 +39,8 @@ class SecondBuckets:
         return self._total
 
     def _advance(self, second: int) -> None:
-        for each in range(max(self._second, second - self._seconds) + 1, second + 1):
-            slot = each % self._seconds
+        for expired in range(max(self._second, second - self._seconds) + 1, second + 1):
+            slot = expired % self._seconds
             self._total -= self._counts[slot]
             self._counts[slot] = 0
         self._second = second

@@ -160,17 +160,17 @@ async def _compare(
     columns = [f"{table.name}.{column.name}" for column in counts]
     names = [column.name for column in key]
     rows = await connection.execute(query)
-    return [found for row in rows for found in _discrepancies(row, names, columns)]
+    return [difference for row in rows for difference in _discrepancies(row, names, columns)]
 
 
 def _discrepancies(
     row: Row[Any], key: Sequence[str], columns: Sequence[str]
 ) -> Iterator[Discrepancy]:
-    place: dict[str, Any] = dict(zip(key, row, strict=False))
+    key_values: dict[str, Any] = dict(zip(key, row, strict=False))
     counts = iter(row[len(key) :])
     for column, stands, counted in zip(columns, counts, counts, strict=True):
         if stands != counted:
-            yield Discrepancy(column=column, stands=stands, counted=counted, **place)
+            yield Discrepancy(column=column, stands=stands, counted=counted, **key_values)
 
 
 def _totals() -> Select[Any]:

@@ -37,7 +37,7 @@ def display(key: str) -> str:
 
 
 def well_formed(key: str) -> bool:
-    """Whether the key is one of ours without a typing mistake, by shape and checksum alone."""
+    """Whether the key has the shape and the checksum of ours: it was typed correctly."""
     body = key.removeprefix(PREFIX)
     return (
         key.startswith(PREFIX)

@@ -34,8 +34,8 @@ def lock_state_dir(state_dir: Path) -> Iterator[None]:
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        present = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
-        if present and present.isdisjoint((LOCK_NAME, DATABASE_NAME)):
+        names = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
+        if names and names.isdisjoint((LOCK_NAME, DATABASE_NAME)):
             raise StoreError(
                 f"{state_dir} is no state directory: it has other files, and would be closed to "
                 "all other users; name a new or an empty one"
@@ -58,7 +58,7 @@ def _lock(handle: int, state_dir: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        written = os.pread(handle, 32, 0).strip()
-        pid = int(written) if written.isdigit() else None
+        content = os.pread(handle, 32, 0).strip()
+        pid = int(content) if content.isdigit() else None
         holder = "another process" if pid is None else f"process {pid}"
         raise StateLocked(f"{state_dir} is in use by {holder}", pid) from None

@@ -30,7 +30,7 @@ async def delete_before(
     """
     hour = cutoff_us // HOUR_US
     await database.write(lambda connection: _raise_hour(connection, hour))
-    oldest = (
+    expired = (
         select(requests.c.id)
         .where(
             requests.c.id < first_id(hour * HOUR_US),
@@ -40,7 +40,7 @@ async def delete_before(
         .order_by(requests.c.id)
         .limit(batch)
     )
-    statement = delete(requests).where(requests.c.id.in_(oldest.scalar_subquery()))
+    statement = delete(requests).where(requests.c.id.in_(expired.scalar_subquery()))
     deleted = 0
     now = asyncio.get_running_loop().time
     while True:

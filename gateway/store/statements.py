@@ -84,7 +84,7 @@ class Parameters:
         self._many = many
         self.terms: Mapping[str, Any]
         if many:
-            columns = (column(*each) for each in named.values())
+            columns = (column(*field) for field in named.values())
             self.terms = dict(zip(named, table(self.TABLE, *columns).c, strict=True))
         else:
             self.terms = {

@@ -122,7 +122,7 @@ async def usage(
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
     the highest first.
     """
-    dimensions = {each: column for each, column in _COLUMNS.items() if each in by}
+    dimensions = {name: column for name, column in _COLUMNS.items() if name in by}
     hours = usage_hours.c
     counts = {name: sum_of(hours[name]).label(name) for name in USAGE_COUNTS}
     filters = {hours.token_id: token_id, hours.group_name: group, hours.model: model}

@@ -8,7 +8,7 @@ connection.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -20,6 +20,9 @@ from gateway.upstream.response import (
     attempt_failed,
 )
 
+if TYPE_CHECKING:
+    from gateway.upstream.pool import ConnectionPool, Origin
+
 MAX_OVERHEAD: Final = 256 * 1024
 """Bytes without any of a body: interim responses, the head, trailers."""
 
@@ -29,41 +32,32 @@ MAX_HEADERS: Final = 256
 WRITE_SIZE: Final = 256 * 1024
 """Bytes of a request per write: other tasks run between two writes."""
 
-_FIRST_STATUS: Final = 100
 STALE_WINDOW: Final = 0.5
 """Seconds after a request was sent in which the end of its connection means that the upstream had
 closed it before; a connection that ends later may have served the request."""
 
+_FIRST_STATUS: Final = 100
 _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
 
 
-class ConnectionOwner(Protocol):
-    """The pool that keeps idle connections."""
-
-    def keep(self, connection: Connection) -> None: ...
-
-    def discard(self, connection: Connection) -> None: ...
-
-
 class Connection(asyncio.Protocol):
-    """`is_reused`: it has served a request before. `idle_since` is a time of the loop, `origin` the
-    owner's key of the connection."""
+    """`is_reused`: it has served a request before. `idle_since` is a time of the loop."""
 
     __slots__ = (
         *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_is_ended"),
-        *("_not_reusable", "_overhead", "_owner", "_parser", "_response", "_sent_at"),
+        *("_not_reusable", "_overhead", "_pool", "_parser", "_response", "_sent_at"),
         *("_transport", "idle_since", "is_reused", "loop", "origin"),
     )
 
     def __init__(
-        self, owner: ConnectionOwner, origin: object, loop: asyncio.AbstractEventLoop
+        self, pool: ConnectionPool, origin: Origin, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.origin = origin
         self.loop = loop
         self.is_reused = False
         self.idle_since = 0.0
-        self._owner = owner
+        self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
         self._response: UpstreamResponse | None = None
@@ -150,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._parser = None  # it refers back to this object
         self.resume_writing()
-        self._owner.discard(self)
+        self._pool.discard(self)
         self._connection_ended(exc)
 
     def eof_received(self) -> None:
@@ -171,10 +165,10 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._has_received = True
-        known = len(self._chunks)
+        chunks_before = len(self._chunks)
         try:
             self._parser.feed_data(data)
-            if len(self._chunks) > known:
+            if len(self._chunks) > chunks_before:
                 self._has_body = True
                 self._overhead = 0
             else:
@@ -183,7 +177,7 @@ class Connection(asyncio.Protocol):
                     raise HttpParserError("too many bytes without any of a body")
         except (HttpParserError, HttpParserUpgrade) as error:
             if not response.is_complete:
-                self._has_body = self._has_body or len(self._chunks) > known
+                self._has_body = self._has_body or len(self._chunks) > chunks_before
                 self._parse_failed(response, error)
                 return
             self._not_reusable = True  # bytes after the response belong to no request
@@ -229,7 +223,7 @@ class Connection(asyncio.Protocol):
             self.close()
         else:
             self.is_reused = True
-            self._owner.keep(self)
+            self._pool.keep(self)
 
     def _parse_failed(self, response: UpstreamResponse, error: Exception) -> None:
         self._response = None

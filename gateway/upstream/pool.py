@@ -46,11 +46,7 @@ class ConnectionPool:
         self.is_closed = False
 
     async def send(
-        self,
-        origin: Origin,
-        head: bytes,
-        body: bytes,
-        connect_timeout: float,
+        self, origin: Origin, head: bytes, body: bytes, connect_timeout: float
     ) -> UpstreamResponse:
         """The response, once its head has arrived; `connect_timeout` is in seconds.
 
@@ -81,18 +77,16 @@ class ConnectionPool:
             connection.close()
             return
         connection.idle_since = self._loop.time()
-        origin: Any = connection.origin
-        idle = self._idle.get(origin)
+        idle = self._idle.get(connection.origin)
         if idle is None:
-            idle = self._idle[origin] = []
+            idle = self._idle[connection.origin] = []
         idle.append(connection)
         if self._expiry_timer is None:
             self._expiry_timer = self._loop.call_later(IDLE_TIMEOUT, self._close_expired)
 
     def discard(self, connection: Connection) -> None:
         self._open.discard(connection)
-        origin: Any = connection.origin
-        idle = self._idle.get(origin)
+        idle = self._idle.get(connection.origin)
         if idle and connection in idle:
             idle.remove(connection)
 
@@ -107,10 +101,10 @@ class ConnectionPool:
         return None
 
     def _close_expired(self) -> None:
-        oldest = self._loop.time() - IDLE_TIMEOUT
+        expired_before = self._loop.time() - IDLE_TIMEOUT
         for idle in self._idle.values():
             expired = 0
-            while expired < len(idle) and idle[expired].idle_since <= oldest:
+            while expired < len(idle) and idle[expired].idle_since <= expired_before:
                 expired += 1
             for connection in idle[:expired]:
                 connection.close()

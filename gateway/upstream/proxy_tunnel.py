@@ -41,14 +41,14 @@ class ProxyTunnel(asyncio.Protocol):
         if len(self._head) > MAX_HEAD:
             self._fail(OSError("the proxy's answer is too large"))
             return
-        head, end, rest = self._head.partition(b"\r\n\r\n")
+        head, end, extra = self._head.partition(b"\r\n\r\n")
         if not end:
             return
         status_line = head.partition(b"\r\n")[0].decode("latin-1")
         version, _, status = status_line.partition(" ")
         if not version.startswith("HTTP/1.") or status.split(" ")[0] != "200":
             self._fail(OSError(f"the proxy answered {status_line[:200]!r}"))
-        elif rest:  # in TLS the client sends first
+        elif extra:  # in TLS the client sends first
             self._fail(OSError("the proxy sent bytes behind its answer"))
         else:
             self._opened.set_result(None)

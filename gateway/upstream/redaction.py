@@ -34,12 +34,12 @@ class Redactor:
     """
 
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
-        secrets = [*map(re.escape, _longest_first(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
+        secrets = [*map(re.escape, _by_length(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
         self._secrets = re.compile("|".join(secrets))
-        host_patterns = map(_host_pattern, _longest_first(hosts))
+        host_patterns = map(_host_pattern, _by_length(hosts))
         addresses = "|".join([*host_patterns, rf"(?:https?://)?(?:{_ADDRESS_PATTERN})"])
         self._addresses = re.compile(rf"(?i:{addresses})[^\s\"',;)\\]*")
-        accounts = map(re.escape, filter(_is_specific, _longest_first(accounts)))
+        accounts = map(re.escape, filter(_is_specific, _by_length(accounts)))
         self._accounts = re.compile(rf"(?<![\w-])(?:{'|'.join(accounts) or '(?!)'})(?![\w-])")
 
     @classmethod
@@ -84,5 +84,5 @@ def _is_specific(name: str) -> bool:
     return has_letters and (len(name) > _MAX_WORD or not name.isalpha())
 
 
-def _longest_first(words: Iterable[str]) -> list[str]:
-    return sorted({word for word in words if word}, key=len, reverse=True)
+def _by_length(names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name}, key=len, reverse=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.events import Failure, FailureKind
+
+if TYPE_CHECKING:
+    from gateway.upstream.connection import Connection
 
 MAX_BUFFERED: Final = 256 * 1024
 """Unread bytes above which the upstream is paused."""
@@ -31,24 +34,12 @@ class AttemptFailed(Exception):
 
 
 class StaleConnection(AttemptFailed):
-    """A reused connection broke at once, before a byte of the response: the upstream had closed it
-    before the request arrived, so the request can be sent again without being served twice."""
+    """A reused connection broke immediately, before a byte of the response: the upstream had closed
+    it before the request arrived, so the request can be sent again without being served twice."""
 
 
 def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:
     return AttemptFailed(Failure(kind=kind, message=message[:MAX_MESSAGE]))
-
-
-class Source(Protocol):
-    """The connection that a response arrives on."""
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def release(self, response: UpstreamResponse) -> None:
-        """The rest of the response will not be read."""
-        ...
 
 
 class UpstreamResponse:
@@ -61,16 +52,16 @@ class UpstreamResponse:
     """
 
     __slots__ = (
-        *("_chunks", "_error", "_headers", "_inflater", "_paused", "_source", "_subscriber"),
+        *("_chunks", "_error", "_headers", "_inflater", "_paused", "_connection", "_subscriber"),
         *("_waiter", "head_received", "is_complete", "on_done", "status"),
     )
 
-    def __init__(self, source: Source, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.on_done: Callable[[], None] | None = None
         self.head_received: asyncio.Future[None] = loop.create_future()
         self.is_complete = False
-        self._source: Source | None = source
+        self._connection: Connection | None = connection
         self._headers: Mapping[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._paused = False
@@ -96,7 +87,7 @@ class UpstreamResponse:
     @property
     def is_done(self) -> bool:
         """Whether it no longer uses the connection."""
-        return self._source is None
+        return self._connection is None
 
     @property
     def error(self) -> AttemptFailed | None:
@@ -154,21 +145,21 @@ class UpstreamResponse:
         self._subscriber = subscriber
 
     def pause(self) -> None:
-        if self._source is not None:
+        if self._connection is not None:
             self._paused = True
-            self._source.pause_reading()
+            self._connection.pause_reading()
 
     def resume(self) -> None:
         self._paused = False
-        if self._source is not None:
-            self._source.resume_reading()
+        if self._connection is not None:
+            self._connection.resume_reading()
 
     def close(self) -> None:
         """The rest will not be read: a connection on which more would arrive is closed."""
-        source, self._source = self._source, None
+        connection, self._connection = self._connection, None
         self._subscriber = None
-        if source is not None:
-            source.release(self)
+        if connection is not None:
+            connection.release(self)
             self._error = attempt_failed(FailureKind.TRUNCATED, "the response was closed")
             self._wake()
         self._finish()
@@ -200,9 +191,9 @@ class UpstreamResponse:
         """The connection is free for the next request, or closed; `unread` is the rest of the
         body."""
         self._chunks = unread
-        if self._paused and self._source is not None:
-            self._source.resume_reading()
-        self._source = None
+        if self._paused and self._connection is not None:
+            self._connection.resume_reading()
+        self._connection = None
         if self._inflater is not None and not unread:
             self._end_inflating()
         if self.on_done is not None:
@@ -226,7 +217,7 @@ class UpstreamResponse:
     def fail(self, error: AttemptFailed) -> None:
         """Before the head, the request has failed; after it, the body ends with the error."""
         self._error = error
-        self._source = None
+        self._connection = None
         if self.status or self.head_received.done():
             self.notify()
         else:
