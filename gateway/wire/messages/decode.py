@@ -168,9 +168,6 @@ class MessagesDecoder:
             self._last_delta,
         )
 
-    def _on_ping(self, data: Payload) -> None:
-        self._builder.ping()
-
     def _on_error(self, data: Payload) -> None:
         self._builder.fail(parse_stream_error(data), parse_usage(self._counts))
 
@@ -181,7 +178,7 @@ class MessagesDecoder:
         "content_block_stop": _on_block_stop,
         "message_delta": _on_message_delta,
         "message_stop": _on_message_stop,
-        "ping": _on_ping,
+        "ping": lambda self, _: self._builder.ping(),
         "error": _on_error,
     }
 

@@ -80,12 +80,6 @@ class ResponsesDecoder:
         self._in_progress = True
         self._on_started(data)
 
-    def _on_completed(self, data: Payload) -> None:
-        self._finish(data, _COMPLETED)
-
-    def _on_incomplete(self, data: Payload) -> None:
-        self._finish(data, _INCOMPLETE)
-
     def _finish(self, data: Payload, kind: str) -> None:
         self._on_started(data)
         response = lenient_object(data.get("response"))
@@ -97,19 +91,16 @@ class ResponsesDecoder:
         self._usage = parse_usage(lenient_object(data.get("response")), self._usage)
         self._builder.fail(parse_stream_error(data), self._usage)
 
-    def _on_keepalive(self, data: Payload) -> None:
-        self._builder.ping()
-
     _HANDLERS: ClassVar[dict[str, Callable[[ResponsesDecoder, Payload], None]]] = {
         "response.created": _on_started,
         "response.queued": _on_started,
         "response.in_progress": _on_progress,
-        _COMPLETED: _on_completed,
-        _INCOMPLETE: _on_incomplete,
+        _COMPLETED: lambda self, data: self._finish(data, _COMPLETED),
+        _INCOMPLETE: lambda self, data: self._finish(data, _INCOMPLETE),
         _FAILED: _on_error,
         "response.cancelled": _on_error,
         "error": _on_error,
-        "keepalive": _on_keepalive,
+        "keepalive": lambda self, _: self._builder.ping(),
     }
 
 

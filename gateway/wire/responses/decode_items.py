@@ -236,19 +236,16 @@ class OutputDecoder:
 
     # messages: texts and refusals
 
-    def _on_part_added(self, data: Payload) -> None:
+    def _on_part(self, data: Payload, done: bool) -> None:
         part = lenient_object(data.get("part"))
-        if opening := _MESSAGE_PARTS.get(lenient_str(part.get("type"))):
-            item = self._tracker.for_event(data, MESSAGE)
-            index = _index(data, "content_index")
-            if not item.done and not item.progress(index).done:
-                self._open_text(item, index, opening[0])
-
-    def _on_part_done(self, data: Payload) -> None:
-        part = lenient_object(data.get("part"))
-        if lenient_str(part.get("type")) in _MESSAGE_PARTS:
-            item = self._tracker.for_event(data, MESSAGE)
-            self._finish_part(item, _index(data, "content_index"), part)
+        if (kind := lenient_str(part.get("type"))) not in _MESSAGE_PARTS:
+            return
+        item = self._tracker.for_event(data, MESSAGE)
+        index = _index(data, "content_index")
+        if done:
+            self._finish_part(item, index, part)
+        elif not item.done and not item.progress(index).done:
+            self._open_text(item, index, _MESSAGE_PARTS[kind][0])
 
     def _on_text(self, data: Payload, opening: Part, field: str) -> None:
         """A delta, or the final text, which counts only if no delta has carried it."""
@@ -365,8 +362,8 @@ class OutputDecoder:
     _HANDLERS: ClassVar[dict[str, tuple[Callable[..., None], tuple[Any, ...]]]] = {
         "response.output_item.added": (_on_item_added, ()),
         "response.output_item.done": (_on_item_done, ()),
-        "response.content_part.added": (_on_part_added, ()),
-        "response.content_part.done": (_on_part_done, ()),
+        "response.content_part.added": (_on_part, (False,)),
+        "response.content_part.done": (_on_part, (True,)),
         "response.output_text.delta": (_on_text, (_EMPTY_TEXT, "delta")),
         "response.output_text.done": (_on_text, (_EMPTY_TEXT, "text")),
         "response.output_text.annotation.added": (_on_annotation, ()),

@@ -30,21 +30,15 @@ class IdGenerator:
     def item_id(self, prefix: str, native_id: Any = None) -> str:
         """The id of an item; ids of its type start with `prefix`."""
         is_native = isinstance(native_id, str) and native_id.startswith(f"{prefix}_")
-        return native_id if is_native and self._reserve(native_id) else self._generate(prefix)
+        return self._reserve(native_id if is_native else "", prefix)
 
     def call_id(self, id: str) -> str:
         """The id that links a call to its result."""
-        sanitized = sanitize_name(id)
-        return sanitized if id and self._reserve(sanitized) else self._generate("call")
+        return self._reserve(sanitize_name(id) if id else "", "call")
 
-    def _generate(self, prefix: str) -> str:
-        generated = f"{prefix}{_GENERATED_MARK}{self._reply_id}_{len(self._used)}"
-        self._used.add(generated)
-        return generated
-
-    def _reserve(self, id: str) -> bool:
-        """False where the id is already used."""
-        if id in self._used:
-            return False
+    def _reserve(self, id: str, prefix: str) -> str:
+        """The id where there is one that is not used yet; else a generated one."""
+        if not id or id in self._used:
+            id = f"{prefix}{_GENERATED_MARK}{self._reply_id}_{len(self._used)}"
         self._used.add(id)
-        return True
+        return id

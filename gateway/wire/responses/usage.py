@@ -24,18 +24,18 @@ def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | Non
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
         return previous
-    known = previous or _ZERO
+    old = previous or _ZERO
     read = counts.get("input_tokens_details")
     tools = response.get("tool_usage")
     searches = tools.get("web_search") if isinstance(tools, dict) else None
     reasoning = token_count(counts.get("output_tokens_details"), "reasoning_tokens")
     usage = Usage(
-        input_tokens=token_count(counts, "input_tokens") or known.input_tokens,
-        cache_read_tokens=token_count(read, "cached_tokens") or known.cache_read_tokens,
-        cache_write_tokens=token_count(read, "cache_write_tokens") or known.cache_write_tokens,
-        output_tokens=token_count(counts, "output_tokens") or known.output_tokens,
-        reasoning_tokens=reasoning or known.reasoning_tokens,
-        web_searches=token_count(searches, "num_requests") or known.web_searches,
+        input_tokens=token_count(counts, "input_tokens") or old.input_tokens,
+        cache_read_tokens=token_count(read, "cached_tokens") or old.cache_read_tokens,
+        cache_write_tokens=token_count(read, "cache_write_tokens") or old.cache_write_tokens,
+        output_tokens=token_count(counts, "output_tokens") or old.output_tokens,
+        reasoning_tokens=reasoning or old.reasoning_tokens,
+        web_searches=token_count(searches, "num_requests") or old.web_searches,
     )
     return usage if usage != _ZERO else None
 
