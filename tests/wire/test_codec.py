@@ -61,7 +61,7 @@ def test_every_format_has_its_fixtures(format: Format) -> None:
 
 
 @each_stream
-def test_decodes_to_its_hinge(format: Format, path: Path) -> None:
+def test_decodes_to_the_expected_events(format: Format, path: Path) -> None:
     raw = path.read_bytes()
     meant = read_events(expected_file(path, format))
     events = decode(CODECS[format].decoder(), raw)
@@ -74,7 +74,7 @@ def test_decodes_to_its_hinge(format: Format, path: Path) -> None:
 
 
 @each_stream
-def test_obeys_the_grammar_wherever_it_is_cut(format: Format, path: Path) -> None:
+def test_events_obey_the_grammar_for_any_split(format: Format, path: Path) -> None:
     frames = frames_of([path.read_bytes()])
     for stop in range(len(frames)):
         events = list(decode_frames(CODECS[format].decoder(), frames[:stop]))
@@ -85,7 +85,7 @@ WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json")
 
 
 @in_one_test(("format", "path"), WHOLE, ids=param_id)
-def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
+def test_complete_and_collected_replies_are_equal(format: Format, path: Path) -> None:
     codec = CODECS[format]
     body = orjson.loads(path.with_suffix(".json").read_bytes())
     events = decode(codec.decoder(), path.read_bytes())
@@ -100,7 +100,7 @@ def test_whole_and_folded_replies_are_equal(format: Format, path: Path) -> None:
 
 
 @in_one_test(("format", "path"), WHOLE, ids=param_id)
-def test_renamed_bodies_differ_in_the_name_alone(format: Format, path: Path) -> None:
+def test_renamed_bodies_differ_only_in_the_model(format: Format, path: Path) -> None:
     codec, raw = CODECS[format], path.with_suffix(".json").read_bytes()
     body = orjson.loads(raw)
     assert codec.replace_model(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
@@ -108,7 +108,7 @@ def test_renamed_bodies_differ_in_the_name_alone(format: Format, path: Path) -> 
 
 
 @each_format
-def test_a_body_that_is_an_error_is_no_reply(format: Format) -> None:
+def test_error_bodies_are_no_replies(format: Format) -> None:
     with pytest.raises(ReplyFailed) as failed:
         CODECS[format].parse_reply({"error": {"message": "no", "type": "server_error"}})
     assert failed.value.failure.message == "no"
@@ -117,7 +117,7 @@ def test_a_body_that_is_an_error_is_no_reply(format: Format) -> None:
 
 
 @each_stream
-def test_relays_every_byte_but_the_name(format: Format, path: Path) -> None:
+def test_native_streams_differ_only_in_the_model(format: Format, path: Path) -> None:
     frames = frames_of([path.read_bytes()])
     for shown in (UPSTREAM_MODEL, SHOWN):
         relayed, translator = _relay(prompt(format, shown), frames)
@@ -132,7 +132,7 @@ def test_relays_every_byte_but_the_name(format: Format, path: Path) -> None:
 
 
 @each_stream
-def test_the_cut_of_the_bytes_does_not_show(format: Format, path: Path) -> None:
+def test_output_does_not_depend_on_the_split(format: Format, path: Path) -> None:
     raw = path.read_bytes()
     whole, _ = _relay(prompt(format, SHOWN), frames_of([raw]))
     for size in (1, 7, 1000):
@@ -145,7 +145,7 @@ def test_the_cut_of_the_bytes_does_not_show(format: Format, path: Path) -> None:
 
 
 @each_stream
-def test_an_abort_speaks_the_formats_own_error(format: Format, path: Path) -> None:
+def test_abort_writes_the_error_of_the_format(format: Format, path: Path) -> None:
     """What `abort` adds is understood by the format's own decoder, wherever it comes."""
     frames = frames_of([path.read_bytes()])
     for stop in range(len(frames)):
@@ -161,7 +161,7 @@ def test_an_abort_speaks_the_formats_own_error(format: Format, path: Path) -> No
 
 
 @each_format
-def test_a_ping_says_nothing(format: Format) -> None:
+def test_pings_decode_to_nothing(format: Format) -> None:
     codec = CODECS[format]
     ping = codec.rewriter(prompt(format, SHOWN)).ping()
     assert ping.endswith(b"\n\n")
@@ -172,7 +172,7 @@ def test_a_ping_says_nothing(format: Format) -> None:
 
 
 @each_format
-def test_errors_leave_in_the_formats_envelope(format: Format) -> None:
+def test_errors_have_the_envelope_of_the_format(format: Format) -> None:
     body = CODECS[format].render_error(ServiceUnavailable("try later"), "req_1")
     error = orjson.loads(body)["error"]
     assert error["message"] == "try later"
@@ -216,7 +216,7 @@ def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
 
 @examples(10)
 @given(st.data())
-def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> None:
+def test_damaged_prompts_raise_only_invalid_request(data: st.DataObject) -> None:
     format, path = data.draw(st.sampled_from(PROMPTS))
     body = data.draw(damaged_json(_body(path)))
     if data.draw(st.booleans()) and isinstance(body, dict):
@@ -226,14 +226,14 @@ def test_only_invalid_request_comes_of_a_damaged_prompt(data: st.DataObject) -> 
 
 @examples(3)
 @given(format=st.sampled_from(list(Format)), body=JSON, text=st.text(max_size=5))
-def test_only_invalid_request_comes_of_any_json(format: Format, body: Any, text: str) -> None:
+def test_any_json_raises_only_invalid_request(format: Format, body: Any, text: str) -> None:
     _assert_parsed_or_refused(format, body)
     for field in ("messages", "input"):
         _assert_parsed_or_refused(format, {"model": text, "max_tokens": 1, field: body})
 
 
 @in_one_test(("format", "path"), PROMPTS, ids=param_id)
-def test_good_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path) -> None:
+def test_valid_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path) -> None:
     body = _body(path)
     before = orjson.dumps(body)
     parsed = CODECS[format].parse_prompt(body)
@@ -252,7 +252,7 @@ def test_good_prompts_parse_and_are_patched_in_a_copy(format: Format, path: Path
 
 
 @each_format
-def test_the_id_of_a_model_is_short(format: Format) -> None:
+def test_model_ids_have_a_maximum_length(format: Format) -> None:
     path = next(path for owner, path in PROMPTS if owner is format)
     body = _body(path)
     assert CODECS[format].parse_prompt(body | {"model": "m" * 256}).model == "m" * 256

@@ -42,27 +42,27 @@ def _name(value: object) -> str | None:
 each_case = in_one_test("case", PROMPTS, ids=_name)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_cases() -> None:
     in_every_format = [case for case in PROMPTS if len(prompts_of(case)) == len(Format)]
     assert len(in_every_format) >= 60
 
 
 @each_case
-def test_means_the_same_in_every_format(case: Path) -> None:
+def test_prompts_are_equal_in_every_format(case: Path) -> None:
     for format, prompt in prompts_of(case).items():
         meant = expected_file(case / f"{format}.json", format, "prompt")
         assert write_prompt(prompt) == meant.read_bytes(), meant
 
 
 @each_case
-def test_upstreams_get_what_is_written(case: Path) -> None:
+def test_upstream_bodies_match_the_golden_files(case: Path) -> None:
     for path, content in files_of_prompt(case):
         written = path.read_bytes() if path.exists() else None
         assert content == written, f"{path} is another one now: python -m tests.wire.golden_files"
 
 
 @each_case
-def test_renders_the_same_bytes_each_time(case: Path) -> None:
+def test_rendering_is_deterministic(case: Path) -> None:
     """And leaves alone what it renders: prompt caches see one and the same prompt."""
     for source, prompt in prompts_of(case).items():
         before = write_prompt(prompt)
@@ -77,7 +77,7 @@ def test_renders_the_same_bytes_each_time(case: Path) -> None:
 
 
 @each_case
-def test_upstreams_take_what_they_get(case: Path) -> None:
+def test_upstreams_accept_the_bodies(case: Path) -> None:
     """The stock libraries could have sent it, and the vendors' own rules hold."""
     for source, prompt in prompts_of(case).items():
         for format, target in targets(case).items():

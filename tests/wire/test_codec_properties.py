@@ -48,7 +48,7 @@ Said = tuple[str, str]
 
 @given(event_streams(usages() | odd_usages))
 @law
-def test_every_stream_is_in_the_grammar_of_its_format(events: list[Event]) -> None:
+def test_every_stream_obeys_the_grammar_of_its_format(events: list[Event]) -> None:
     """And is read alike each time, however it is cut. Its counts add up, whatever came."""
     assert_grammar(events)
     for format in Format:
@@ -64,7 +64,7 @@ def test_every_stream_is_in_the_grammar_of_its_format(events: list[Event]) -> No
 
 @given(event_streams(fails=False))
 @law
-def test_a_whole_reply_tells_what_the_stream_tells(events: list[Event]) -> None:
+def test_complete_replies_equal_streams(events: list[Event]) -> None:
     events = with_usage(events)
     for format in Format:
         body, lost = answer(collect_reply(events), format)
@@ -78,7 +78,7 @@ def test_a_whole_reply_tells_what_the_stream_tells(events: list[Event]) -> None:
 
 @given(event_streams())
 @law
-def test_what_is_said_arrives(events: list[Event]) -> None:
+def test_contents_arrive(events: list[Event]) -> None:
     events = with_usage(events)
     for format in Format:
         raw, _ = stream(events, format)
@@ -91,7 +91,7 @@ def test_what_is_said_arrives(events: list[Event]) -> None:
 
 @given(prompts())
 @law
-def test_what_all_formats_can_say_crosses_whole(prompt: Prompt) -> None:
+def test_common_contents_are_kept_between_formats(prompt: Prompt) -> None:
     """And a client of the other format that says the same has it said again: to the last pocket
     where it is spelled as upstreams get it, in its meaning where its turns are cut another way."""
     for format, target in TARGETS.items():
@@ -110,7 +110,7 @@ def test_what_all_formats_can_say_crosses_whole(prompt: Prompt) -> None:
 
 @given(prompts(odd=True))
 @law
-def test_upstreams_take_every_prompt_and_see_the_same_bytes_again(prompt: Prompt) -> None:
+def test_upstreams_accept_every_prompt_and_get_the_same_bytes_again(prompt: Prompt) -> None:
     for format, target in TARGETS.items():
         if format is prompt.format:
             continue
@@ -124,7 +124,7 @@ def test_upstreams_take_every_prompt_and_see_the_same_bytes_again(prompt: Prompt
 
 @given(prompts(odd=True), st.lists(st.tuples(wishes(), thinkers()), min_size=3, max_size=5))
 @law
-def test_a_budget_leaves_room_for_the_answer(
+def test_thinking_budgets_leave_tokens_for_the_answer(
     prompt: Prompt, asked: list[tuple[tuple[Reasoning, int | None], Target]]
 ) -> None:
     for (wish, limit), target in asked:

@@ -35,7 +35,7 @@ _STATUSES = {"incomplete": "incomplete", "failed": "failed", "cancelled": "faile
 
 @given(event_streams(usages() | odd_usages, fails=False))
 @law
-def test_what_was_written_whole_is_read_like_its_frames(events: list[Event]) -> None:
+def test_rendered_bodies_parse_like_rendered_streams(events: list[Event]) -> None:
     for format in Format:
         body, _ = answer(collect_reply(with_usage(events)), format)
         _assert_read_alike(format, orjson.loads(orjson.dumps(body)))
@@ -43,7 +43,7 @@ def test_what_was_written_whole_is_read_like_its_frames(events: list[Event]) -> 
 
 @given(st.data())
 @examples(15)
-def test_bodies_of_upstreams_are_read_like_their_frames(data: st.DataObject) -> None:
+def test_upstream_bodies_parse_like_upstream_streams(data: st.DataObject) -> None:
     """Sound and damaged ones."""
     format, path = data.draw(st.sampled_from(WITH_BODY))
     body = orjson.loads(path.with_suffix(".json").read_bytes())
@@ -61,9 +61,7 @@ def test_an_output_item_whose_type_is_not_a_string() -> None:
 
 @given(event_streams(usages() | odd_usages, fails=False), st.booleans())
 @law
-def test_what_is_written_whole_is_what_the_frames_add_up_to(
-    events: list[Event], counts: bool
-) -> None:
+def test_rendered_bodies_equal_accumulated_streams(events: list[Event], counts: bool) -> None:
     reply = collect_reply(with_usage(events) if counts else events)
     for format, added_up in ((Format.MESSAGES, _message), (Format.RESPONSES, _response)):
         asked = client(format)

@@ -65,7 +65,7 @@ each_body = in_one_test(("format", "path"), WITH_BODY, ids=param_id)
 
 
 @each_case
-def test_clients_get_what_is_written(case: Path) -> None:
+def test_client_streams_match_the_golden_files(case: Path) -> None:
     for path, content in files_of_reply(case):
         written = path.read_bytes() if path.exists() else None
         assert content == written, f"{path} is another one now: python -m tests.wire.golden_files"
@@ -73,7 +73,7 @@ def test_clients_get_what_is_written(case: Path) -> None:
 
 @each_client
 @each_case
-def test_what_clients_get_is_in_their_grammar(case: Path, to: Format) -> None:
+def test_client_streams_obey_the_grammar(case: Path, to: Format) -> None:
     events = _events(case)
     fails = isinstance(events[-1], Fail)
     raw, _ = stream(events, to)
@@ -88,7 +88,7 @@ def test_what_clients_get_is_in_their_grammar(case: Path, to: Format) -> None:
 
 
 @each_case
-def test_usage_is_told_to_chat_clients_that_ask(case: Path) -> None:
+def test_chat_clients_get_usage_where_requested(case: Path) -> None:
     events = _events(case)
     encoder = CODECS[Format.CHAT].encoder(client(Format.CHAT, include_usage=False), METADATA)
     fails = isinstance(events[-1], Fail)
@@ -97,7 +97,7 @@ def test_usage_is_told_to_chat_clients_that_ask(case: Path) -> None:
 
 @each_client
 @each_stream
-def test_every_format_crosses_to_every_other(format: Format, path: Path, to: Format) -> None:
+def test_every_format_is_translated_to_every_other(format: Format, path: Path, to: Format) -> None:
     raw = path.read_bytes()
     events = with_usage(decode(CODECS[format].decoder(), raw))
     expected, lost = stream(events, to)
@@ -130,7 +130,7 @@ def test_bytes_one_by_one_cross_like_frames(format: Format, path: Path, to: Form
 @pytest.mark.exhaustive
 @each_client
 @each_stream
-def test_a_cut_is_never_a_success(format: Format, path: Path, to: Format) -> None:
+def test_truncated_streams_fail(format: Format, path: Path, to: Format) -> None:
     frames = [frame.raw for frame in frames_of([path.read_bytes()])]
     for stop in range(len(frames)):
         crossed, translator = _cross(format, to, frames[:stop])
@@ -140,7 +140,9 @@ def test_a_cut_is_never_a_success(format: Format, path: Path, to: Format) -> Non
 
 @each_client
 @each_body
-def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format) -> None:
+def test_complete_replies_are_translated_like_streams(
+    format: Format, path: Path, to: Format
+) -> None:
     body = orjson.loads(path.with_suffix(".json").read_bytes())
     events = decode(CODECS[format].decoder(), path.read_bytes())
     if isinstance(events[-1], Fail):
@@ -164,7 +166,7 @@ def test_whole_replies_cross_like_streams(format: Format, path: Path, to: Format
 
 
 @in_one_test("case", CASES, ids=_name)
-def test_reasoning_comes_back_as_it_went(case: Path) -> None:
+def test_returned_reasoning_is_unchanged(case: Path) -> None:
     """A client that says again what it was told brings back every signature, in order, unharmed."""
     events = _events(case)
     if isinstance(events[-1], Fail):
@@ -182,7 +184,7 @@ def test_reasoning_comes_back_as_it_went(case: Path) -> None:
         assert to_json([replace(part, origin=None) for part in back]) == to_json(thoughts)
 
 
-def test_an_error_is_spoken_before_anything_was_said() -> None:
+def test_errors_before_the_first_event() -> None:
     for format, codec in CODECS.items():
         raw = codec.encoder(client(format), METADATA).encode_error(ServiceUnavailable("Not now."))
         check(format, raw, errored=True)

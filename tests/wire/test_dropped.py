@@ -16,13 +16,13 @@ def losses() -> Dropped:
     return Dropped(Format.CHAT)
 
 
-def test_fields_that_said_something(losses: Dropped) -> None:
+def test_significant_fields_are_dropped_by_name(losses: Dropped) -> None:
     losses.drop("audio")
     losses.drop_set(top_k=5, seed=0, logprobs=False, user="", verbosity=None, metadata={})
     assert losses.names == {"audio", "top_k", "seed", "logprobs", "user"}
 
 
-def test_what_is_at_home_is_kept(losses: Dropped) -> None:
+def test_native_data_are_kept(losses: Dropped) -> None:
     assert losses.native_value(ProviderData(Format.CHAT, 0), "x") == 0
     fields = {"a": None, "b": 1}
     assert losses.native_fields(ProviderData(Format.CHAT, fields)) is fields
@@ -31,7 +31,7 @@ def test_what_is_at_home_is_kept(losses: Dropped) -> None:
     assert losses.names == set()
 
 
-def test_what_is_foreign_is_lost_by_its_names(losses: Dropped) -> None:
+def test_data_of_other_formats_are_dropped_by_name(losses: Dropped) -> None:
     assert losses.native_value(ProviderData(Format.MESSAGES, {"x": 1}), "citations") is None
     fields = {"container": "c", "unset": None, "edits": [], "caller": {"type": "direct"}}
     assert losses.native_fields(ProviderData(Format.MESSAGES, fields), "tools.") == {}
@@ -39,12 +39,12 @@ def test_what_is_foreign_is_lost_by_its_names(losses: Dropped) -> None:
 
 
 @pytest.mark.parametrize("format", [Format.CHAT, Format.MESSAGES])
-def test_a_pocket_that_holds_no_fields_is_none(losses: Dropped, format: Format) -> None:
+def test_data_without_fields(losses: Dropped, format: Format) -> None:
     assert losses.native_fields(ProviderData(format, "text")) == {}
     assert losses.names == set()
 
 
-def test_what_a_part_says_beyond_the_hubs_words(losses: Dropped) -> None:
+def test_remaining_fields_of_parts(losses: Dropped) -> None:
     own = {"id": "x", "phase": "final_answer"}
     assert losses.remaining_fields(ProviderData(Format.CHAT, own)) is own
     assert losses.remaining_fields(None) == {}
@@ -56,7 +56,7 @@ def test_what_a_part_says_beyond_the_hubs_words(losses: Dropped) -> None:
     assert losses.names == {"content.phase"}
 
 
-def test_parts_without_a_word_go_home_or_are_lost_by_their_kind(losses: Dropped) -> None:
+def test_unknown_parts_are_kept_or_dropped_by_kind(losses: Dropped) -> None:
     data = {"type": "search_result"}
     assert losses.native_part(UnknownPart("search_result", ProviderData(Format.CHAT, data))) is data
     assert losses.names == set()
@@ -67,7 +67,7 @@ def test_parts_without_a_word_go_home_or_are_lost_by_their_kind(losses: Dropped)
     assert losses.names == {"search_result"}
 
 
-def test_what_only_refers_to_words_is_no_part_to_leave_out(losses: Dropped) -> None:
+def test_references_to_stored_content_are_unsupported(losses: Dropped) -> None:
     reference = {"type": "item_reference", "id": "msg_1"}
     assert losses.native_part(UnknownPart("item_reference", ProviderData(Format.CHAT, reference)))
     with pytest.raises(UnsupportedField) as refused:
@@ -79,7 +79,7 @@ def _asked(format: Format, **extra: object) -> Prompt:
     return Prompt(format=format, model="m", turns=(), user="ann", extra=ProviderData(format, extra))
 
 
-def test_fields_of_a_request(losses: Dropped) -> None:
+def test_request_fields(losses: Dropped) -> None:
     fields = losses.request_fields(_asked(Format.CHAT, logit_bias={"1": 2}))
     assert fields == {"logit_bias": {"1": 2}}
     assert losses.request_fields(Prompt(format=Format.RESPONSES, model="m", turns=())) == {}
@@ -89,7 +89,7 @@ def test_fields_of_a_request(losses: Dropped) -> None:
     assert losses.names == {"max_tool_calls", "truncation"}
 
 
-def test_fields_that_were_heeded_are_no_loss(losses: Dropped) -> None:
+def test_expressed_fields_are_not_dropped(losses: Dropped) -> None:
     said = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
     losses.request_fields(_asked(Format.RESPONSES, **said, safety_identifier="ann"))
     assert losses.names == set()

@@ -35,9 +35,7 @@ from gateway.wire.effort import MIN_BUDGET, budget_of, effort_of, nearest_effort
         (Reasoning(mode="some_day"), None),
     ],
 )
-def test_one_word_for_every_way_of_asking(
-    reasoning: Reasoning | None, expected: str | None
-) -> None:
+def test_effort_of_every_kind_of_request(reasoning: Reasoning | None, expected: str | None) -> None:
     assert effort_of(reasoning) == expected
 
 
@@ -55,12 +53,12 @@ def test_one_word_for_every_way_of_asking(
         ("high", (), None),
     ],
 )
-def test_the_nearest_word(effort: str, known: tuple[str, ...], expected: str | None) -> None:
+def test_nearest_effort(effort: str, known: tuple[str, ...], expected: str | None) -> None:
     assert nearest_effort(effort, known) == expected
 
 
 @given(st.sampled_from(EFFORTS), st.sets(st.sampled_from(EFFORTS)))
-def test_there_is_a_nearest_word_wherever_any_is_known(effort: str, known: set[str]) -> None:
+def test_nearest_effort_exists_where_any_is_supported(effort: str, known: set[str]) -> None:
     word = nearest_effort(effort, sorted(known))
     assert (word in known) if known else (word is None)
     if effort in known:
@@ -96,5 +94,5 @@ def test_budgets(reasoning: Reasoning, most: int, expected: int) -> None:
     ),
     st.integers(MIN_BUDGET, 10**6),
 )
-def test_a_budget_is_always_legal(reasoning: Reasoning, most: int) -> None:
+def test_budgets_are_within_limits(reasoning: Reasoning, most: int) -> None:
     assert MIN_BUDGET <= budget_of(reasoning, most) <= most

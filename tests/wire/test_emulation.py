@@ -34,14 +34,14 @@ def reply(*parts: Part, stop: StopReason = StopReason.END_TURN) -> Reply:
     return Reply(id="r", model="m", parts=parts, stop=stop, usage=USAGE)
 
 
-def test_usually_there_is_nothing_to_do() -> None:
+def test_most_prompts_need_no_transformer() -> None:
     assert event_transformer(prompt(), rendering()) is None
     assert event_transformer(prompt(READ), rendering(stop=("",))) is None
     whole = reply(Text("hi"))
     assert transform_reply(whole, prompt(READ), rendering()) is whole
 
 
-def test_a_whole_reply() -> None:
+def test_complete_reply() -> None:
     whole = reply(
         Thinking("hm"),
         ToolCall("1", "files__list", "{}"),
@@ -56,7 +56,7 @@ def test_a_whole_reply() -> None:
     )
 
 
-def test_a_whole_reply_that_is_cut_was_paid_for_all_the_same() -> None:
+def test_usage_of_a_truncated_complete_reply_is_kept() -> None:
     whole = reply(Text("one END two"), ToolCall("1", "read", "{}"), stop=StopReason.TOOL_CALL)
     cut = transform_reply(whole, prompt(READ), rendering(stop=("END",)))
     assert cut == Reply(
@@ -69,14 +69,14 @@ def test_a_whole_reply_that_is_cut_was_paid_for_all_the_same() -> None:
     )
 
 
-def test_a_fence_is_off_before_stops_are_looked_for() -> None:
+def test_fences_are_removed_before_stop_sequences_apply() -> None:
     whole = reply(Text('```json\n{"a":1,"b":2}\n```'))
     chained = rendering(fenced=True, stop=("```", ',"b"'))
     restored = transform_reply(whole, prompt(), chained)
     assert (restored.parts, restored.stop_sequence) == ((Text('{"a":1'),), ',"b"')
 
 
-def test_a_chain_is_finished_with_any_of_its_steps() -> None:
+def test_a_chain_is_finished_when_a_step_is() -> None:
     chain = event_transformer(prompt(PATCH), rendering(stop=("x",)))
     assert chain is not None
     for event in (Begin("r", "m"), Open(0, Text()), Delta(0, "x")):
@@ -111,7 +111,7 @@ PARTS = st.lists(
     ),
     st.lists(st.sampled_from([READ, PATCH, LIST])),
 )
-def test_what_comes_out_obeys_the_grammar(
+def test_transformed_events_obey_the_grammar(
     parts: list[Part], emulated: Rendering, tools: list[Tool]
 ) -> None:
     whole = reply(*parts)

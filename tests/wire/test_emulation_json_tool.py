@@ -46,21 +46,21 @@ def text(index: int, *pieces: str) -> list[Event]:
 END_TURN = End(StopReason.END_TURN, USAGE)
 
 
-def test_arguments_become_text_and_the_end_an_ordinary_one() -> None:
+def test_arguments_become_text_and_the_stop_reason_end_turn() -> None:
     assert through(*answer(0, '{"a":', "1}")) == [*text(0, '{"a":', "1}"), END_TURN]
 
 
-def test_arguments_that_come_with_the_opening() -> None:
+def test_arguments_in_the_opening() -> None:
     call = ToolCall("c", "json_output", '{"a":')
     assert through(Open(0, call), Delta(0, "1}"), Close(0)) == [*text(0, '{"a":', "1}"), END_TURN]
 
 
-def test_what_comes_before_stays() -> None:
+def test_earlier_parts_are_kept() -> None:
     thinking = [Open(0, Thinking()), Delta(0, "hm"), Ping(), Close(0)]
     assert through(*thinking, *answer(1, "{}")) == [*thinking, *text(1, "{}"), END_TURN]
 
 
-def test_other_calls_are_left_out_and_later_parts_move_up() -> None:
+def test_other_calls_are_omitted_and_later_parts_renumbered() -> None:
     restored = through(
         Open(0, ToolCall("x", "other")),
         Open(1, ToolCall("c", "json_output")),
@@ -77,14 +77,14 @@ def test_other_calls_are_left_out_and_later_parts_move_up() -> None:
 
 
 @pytest.mark.parametrize("stop", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.END_TURN])
-def test_other_reasons_to_stop_stay(stop: StopReason) -> None:
+def test_other_stop_reasons_are_kept(stop: StopReason) -> None:
     assert through(*answer(0, '{"a'), stop=stop) == [*text(0, '{"a'), End(stop, USAGE)]
 
 
-def test_a_model_that_answers_in_text_is_heard() -> None:
+def test_text_answers_are_kept() -> None:
     assert through(*text(0, "{}"), stop=StopReason.END_TURN) == [*text(0, "{}"), END_TURN]
 
 
-def test_a_failure_passes() -> None:
+def test_failures_are_unchanged() -> None:
     fail = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
     assert JsonToolToText("json_output").apply(fail) == (fail,)

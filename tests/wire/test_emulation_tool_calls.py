@@ -37,7 +37,7 @@ def called(
     ]
 
 
-def test_most_tools_need_nothing() -> None:
+def test_most_tools_are_unchanged() -> None:
     assert changed_tools([READ, SEARCH]) == {}
     assert changed_tools([READ, DOTTED, LIST, PATCH]) == {
         "fs_read_4074bc02": DOTTED,
@@ -47,22 +47,22 @@ def test_most_tools_need_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["read", "unheard_of"])
-def test_other_calls_pass(name: str) -> None:
+def test_other_calls_are_unchanged(name: str) -> None:
     assert through(*called(name, '{"input":', '"x"}')) == called(name, '{"input":', '"x"}')
 
 
-def test_a_call_gets_its_own_name_back() -> None:
+def test_calls_get_the_client_tool_name() -> None:
     assert through(*called("fs_read_4074bc02", "{}")) == called("fs.read", "{}")
 
 
-def test_a_call_gets_its_namespace_back() -> None:
+def test_calls_get_the_namespace() -> None:
     assert through(*called("files__list")) == [
         Open(0, ToolCall("c0", "list", namespace="files")),
         Close(0),
     ]
 
 
-def test_a_function_that_stood_in_for_free_text_becomes_it() -> None:
+def test_functions_become_custom_calls() -> None:
     assert through(*called("patch", '{"inp', 'ut":"a\\', "nb", '"}')) == [
         Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM)),
         Delta(0, "a"),
@@ -71,7 +71,7 @@ def test_a_function_that_stood_in_for_free_text_becomes_it() -> None:
     ]
 
 
-def test_arguments_that_come_with_the_opening_are_read_too() -> None:
+def test_custom_arguments_in_the_opening() -> None:
     pocket = ProviderData(Format.CHAT, {"x": 1})
     call = ToolCall("c0", "patch", '{"patch":"a', extra=pocket)
     assert through(Open(0, call), Delta(0, 'b"}'), Close(0)) == [
@@ -82,7 +82,7 @@ def test_arguments_that_come_with_the_opening_are_read_too() -> None:
     ]
 
 
-def test_what_is_no_wrapping_comes_whole_at_the_end() -> None:
+def test_unwrapped_text_comes_at_the_end() -> None:
     assert through(*called("patch", "*** Be", "gin")) == [
         Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM)),
         Delta(0, "*** Begin"),
@@ -90,16 +90,16 @@ def test_what_is_no_wrapping_comes_whole_at_the_end() -> None:
     ]
 
 
-def test_a_call_without_arguments_has_no_text() -> None:
+def test_calls_without_arguments_have_no_text() -> None:
     assert through(*called("patch", "{}")) == called("patch", kind=CallKind.CUSTOM)
 
 
-def test_upstreams_that_know_free_text_are_believed() -> None:
+def test_native_custom_calls_are_unchanged() -> None:
     custom = called("patch", '{"input":"x"}', kind=CallKind.CUSTOM)
     assert through(*custom) == custom
 
 
-def test_calls_side_by_side_are_kept_apart() -> None:
+def test_parallel_calls_are_separate() -> None:
     restored = through(
         Open(0, Text()),
         Delta(0, '{"input":"'),

@@ -38,7 +38,7 @@ def test_messages() -> None:
     }
 
 
-def test_messages_has_details_where_the_type_says_too_little() -> None:
+def test_messages_details() -> None:
     error = orjson.loads(messages_error_body(ThreadUnsupported(), "req_1"))["error"]
     assert error == {
         "type": "invalid_request_error",
@@ -47,7 +47,7 @@ def test_messages_has_details_where_the_type_says_too_little() -> None:
     }
 
 
-def test_a_long_prompt_has_other_words_on_messages() -> None:
+def test_messages_text_of_a_long_prompt() -> None:
     error = ContextLengthExceeded("Too much.", used=12, limit=10)
     assert orjson.loads(messages_error_body(error, None))["error"]["message"] == (
         "prompt is too long: 12 tokens > 10 maximum (Too much.)"
@@ -68,7 +68,7 @@ def test_combined() -> None:
     }
 
 
-def test_details_never_leave() -> None:
+def test_internal_details_are_not_sent() -> None:
     error = InvalidRequest("no", detail="the account a1 said so")
     for body in (
         chat_error_body(error),

@@ -28,7 +28,7 @@ CALL = ToolCall("c", "f")
 FAILURE = Failure(kind=FailureKind.RESPONSE, message="no")
 
 
-def test_anything_else_closes_what_is_open() -> None:
+def test_opening_a_part_closes_others() -> None:
     assembly = EventBuilder()
     assembly.begin(BEGIN)
     assembly.open("t", Text())
@@ -44,7 +44,7 @@ def test_anything_else_closes_what_is_open() -> None:
     assert assembly.take() == []
 
 
-def test_what_has_no_place_is_left_out() -> None:
+def test_misplaced_events_are_omitted() -> None:
     assembly = EventBuilder()
     assembly.ping()
     assembly.begin(BEGIN)
@@ -67,7 +67,7 @@ def test_what_has_no_place_is_left_out() -> None:
     ]
 
 
-def test_unsaid_text_is_said_once() -> None:
+def test_default_text_is_sent_once() -> None:
     assembly = EventBuilder()
     assembly.open("a", CALL, default_text="{}")
     assembly.close("a")
@@ -78,7 +78,7 @@ def test_unsaid_text_is_said_once() -> None:
     assert deltas == [Delta(0, "{}"), Delta(1, '{"x":1}')]
 
 
-def test_a_tool_call_that_never_came_is_an_ordinary_end() -> None:
+def test_tool_call_stop_without_a_call_is_end_turn() -> None:
     assembly = EventBuilder()
     assembly.end(StopReason.TOOL_CALL, None)
     assert assembly.take()[-1] == End(StopReason.END_TURN, None)
@@ -99,7 +99,7 @@ STEPS = st.one_of(
 
 @examples(4)
 @given(steps=st.lists(STEPS, max_size=25))
-def test_the_grammar_holds_for_any_steps(steps: list[tuple[object, ...]]) -> None:
+def test_any_steps_obey_the_grammar(steps: list[tuple[object, ...]]) -> None:
     assembly = EventBuilder()
     for name, *arguments in steps:
         getattr(assembly, str(name))(*arguments)
@@ -107,7 +107,7 @@ def test_the_grammar_holds_for_any_steps(steps: list[tuple[object, ...]]) -> Non
     assert_grammar(assembly.take())
 
 
-def test_what_is_open_can_be_asked() -> None:
+def test_open_parts() -> None:
     assembly = EventBuilder()
     assembly.open("t", Thinking())
     assert assembly.open_part("t") == Thinking()

@@ -42,12 +42,12 @@ def edited(
     return run and (run[0], likeness.apply(frames, 0, *run))
 
 
-def test_a_repeat_is_edited_as_its_model_was() -> None:
+def test_matching_frames_are_edited_like_the_template() -> None:
     frame = HEAD + b" w\\u00f6rld " + TAIL
     assert rewrite(taught(), frame) == (len(frame), NEW_HEAD + b" w\\u00f6rld " + TAIL)
 
 
-def test_a_run_is_edited_in_one_go_and_ends_where_the_likeness_does() -> None:
+def test_runs_are_edited_in_one_step() -> None:
     texts = [b"a", b"", b" b", b"c\\n"]
     run = b"".join(HEAD + text + TAIL for text in texts)
     new = b"".join(NEW_HEAD + text + TAIL for text in texts)
@@ -57,7 +57,7 @@ def test_a_run_is_edited_in_one_go_and_ends_where_the_likeness_does() -> None:
     assert rewrite_one(taught(), run + other) == (len(HEAD + b"a" + TAIL), NEW_HEAD + b"a" + TAIL)
 
 
-def test_what_may_be_something_else_is_not_recognised() -> None:
+def test_ambiguous_frames_do_not_match() -> None:
     likeness = taught()
     for text in (b'a","b":"c', b"a\\", b"a\nb"):
         assert rewrite(likeness, HEAD + text + TAIL) is None
@@ -67,7 +67,7 @@ def test_what_may_be_something_else_is_not_recognised() -> None:
     assert rewrite(likeness, HEAD + b"world" + TAIL) is None
 
 
-def test_a_text_that_stands_twice_teaches_nothing() -> None:
+def test_texts_that_occur_twice_are_not_learned() -> None:
     likeness = FrameTemplate()
     likeness.learn(HEAD + b"up" + TAIL, HEAD + b"up" + TAIL, "up")
     assert rewrite(likeness, HEAD + b"world" + TAIL) is None
@@ -81,7 +81,7 @@ def numbered(number: int, text: bytes, model: bytes = b"up") -> bytes:
     return around % (number, model, text, b"x" * (number % 7))
 
 
-def test_numbers_and_padding_may_pass() -> None:
+def test_volatile_fields_may_differ() -> None:
     likeness = FrameTemplate()
     raw = numbered(9, b"Hello")
     assert likeness.learn(raw, numbered(9, b"Hello", b"shown"), "Hello")
@@ -101,7 +101,7 @@ def test_numbers_and_padding_may_pass() -> None:
     assert rewrite(likeness, numbered(1, b"x", b"other")) is None
 
 
-def test_a_frame_by_itself_is_recognised_as_it_would_be_among_others() -> None:
+def test_single_frames_match_like_runs() -> None:
     for number, known in ((None, taught()), (9, FrameTemplate())):
         if number is not None:
             known.learn(numbered(9, b"Hello"), numbered(9, b"Hello", b"shown"), "Hello")
@@ -119,7 +119,7 @@ def test_a_frame_by_itself_is_recognised_as_it_would_be_among_others() -> None:
         assert known.match_chunk(numbered(12, b"x")) is None
 
 
-def test_an_edit_that_cannot_be_told_from_the_text_is_not_learned() -> None:
+def test_ambiguous_edits_are_not_learned() -> None:
     """What is edited has to stand once and to have a quote that no text can have."""
     likeness = FrameTemplate()
     twice = b'data: {"model":"up","and":{"model":"up"},"text":"'
@@ -149,7 +149,7 @@ DELTAS = st.one_of(
 
 @examples(4)
 @given(deltas=st.lists(DELTAS, max_size=12), include_usage=st.booleans(), cut=st.integers(0, 13))
-def test_nothing_depends_on_it_but_speed(
+def test_output_does_not_depend_on_the_template(
     deltas: list[dict[str, object]], include_usage: bool, cut: int
 ) -> None:
     codec = CODECS[Format.CHAT]
@@ -169,7 +169,7 @@ def test_nothing_depends_on_it_but_speed(
     assert translator.decode_error is None
 
 
-def test_a_text_that_begins_as_what_is_edited_stays() -> None:
+def test_texts_like_an_edit_are_kept() -> None:
     likeness = FrameTemplate()
     raw = numbered(9, b"Hello")
     assert likeness.learn(raw, numbered(9, b"Hello", b"shown"), "Hello")

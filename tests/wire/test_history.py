@@ -58,12 +58,12 @@ def missing(id: str) -> ToolResult:
     return ToolResult(id, (Text(NO_RESULT),), is_error=True)
 
 
-def test_what_is_in_order_stays() -> None:
+def test_ordered_turns_are_unchanged() -> None:
     turns = [user("hi"), calls("a", "b"), results("a", "b"), says(Role.ASSISTANT, "done")]
     assert pair_tool_results(turns) == turns
 
 
-def test_results_come_first_and_in_the_order_of_the_calls() -> None:
+def test_results_come_first_in_the_order_of_the_calls() -> None:
     between = says(Role.DEVELOPER, "be brief")
     mixed = Turn(Role.USER, (Text("wait"), result("b"), Text("go on")))
     turns = [calls("a", "b"), user("one moment"), mixed, between, results("a")]
@@ -76,7 +76,7 @@ def test_results_come_first_and_in_the_order_of_the_calls() -> None:
     ]
 
 
-def test_neighbouring_turns_of_the_assistant_are_answered_together() -> None:
+def test_adjacent_assistant_turns_share_a_result_turn() -> None:
     thinks = Turn(Role.ASSISTANT, (Thinking("hm"),))
     turns = [
         thinks,
@@ -89,7 +89,7 @@ def test_neighbouring_turns_of_the_assistant_are_answered_together() -> None:
     assert pair_tool_results(turns) == [*turns[:4], results("a", "b")]
 
 
-def test_a_call_that_nobody_answered_failed() -> None:
+def test_missing_results_are_errors() -> None:
     assert pair_tool_results([calls("a"), user("stop")]) == [
         calls("a"),
         Turn(Role.USER, (missing("a"),)),
@@ -101,11 +101,11 @@ def test_a_call_that_nobody_answered_failed() -> None:
     )
 
 
-def test_a_call_at_the_very_end_is_answered_too() -> None:
+def test_missing_result_at_the_end() -> None:
     assert pair_tool_results([user("hi"), calls("a")])[-1] == Turn(Role.USER, (missing("a"),))
 
 
-def test_a_result_that_nobody_asked_for_is_text() -> None:
+def test_results_without_a_call_become_text() -> None:
     told = user("[tool result for x]", "ok")
     assert pair_tool_results([results("x")]) == [told]
     assert pair_tool_results([calls("a"), results("a"), results("a")])[2] == user(
@@ -129,7 +129,7 @@ def test_results_are_of_the_kind_of_their_calls() -> None:
     assert lost.kind is CallKind.CUSTOM
 
 
-def test_ids_that_come_again_are_told_apart() -> None:
+def test_repeated_ids_are_replaced() -> None:
     again = pair_tool_results(
         [calls("c", "c"), results("c"), calls("c", "c_2"), results("c_2", "c")]
     )
@@ -141,7 +141,7 @@ def test_ids_that_come_again_are_told_apart() -> None:
     ]
 
 
-def test_calls_without_ids_are_told_apart_in_order() -> None:
+def test_calls_without_ids_get_ids_in_order() -> None:
     one, two = result("", "one"), result("", "two")
     turns = pair_tool_results([calls("", ""), Turn(Role.USER, (one, two))])
     assert turns == [
@@ -150,7 +150,7 @@ def test_calls_without_ids_are_told_apart_in_order() -> None:
     ]
 
 
-def test_turns_keep_what_else_they_are() -> None:
+def test_other_fields_of_turns_are_kept() -> None:
     pocket = ProviderData(Format.CHAT, {"x": 1})
     turn = Turn(Role.USER, (Text("hi"), result("x")), name="ann", extra=pocket)
     (kept,) = pair_tool_results([turn])

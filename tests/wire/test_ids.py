@@ -14,7 +14,7 @@ LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 
 @pytest.mark.parametrize("name", ["call_1", "a", "A-b_9", "x" * 64])
-def test_what_fits_stays(name: str) -> None:
+def test_valid_names_are_unchanged(name: str) -> None:
     assert sanitize_name(name) == name
 
 
@@ -27,12 +27,12 @@ def test_what_fits_stays(name: str) -> None:
         ("a\n", "a__87428fc5"),
     ],
 )
-def test_what_does_not_is_rewritten_with_a_digest(name: str, expected: str) -> None:
+def test_other_names_get_a_digest(name: str, expected: str) -> None:
     assert sanitize_name(name) == expected
 
 
 @given(st.text() | st.text("abc.:|/", min_size=50, max_size=80))
-def test_every_name_becomes_legal_once_and_for_all(name: str) -> None:
+def test_sanitizing_is_idempotent(name: str) -> None:
     assert LEGAL.match(sanitize_name(name))
     assert sanitize_name(sanitize_name(name)) == sanitize_name(name)
     assert len(sanitize_name(name, 40)) <= 40
@@ -41,15 +41,15 @@ def test_every_name_becomes_legal_once_and_for_all(name: str) -> None:
 @given(
     st.lists(st.text("a.:|_", max_size=4) | st.text("ab", min_size=63, max_size=67), unique=True)
 )
-def test_names_that_differ_stay_different(names: list[str]) -> None:
+def test_different_names_stay_different(names: list[str]) -> None:
     assert len({sanitize_name(name) for name in names}) == len(names)
 
 
-def test_lone_surrogates_are_names_too() -> None:
+def test_lone_surrogates() -> None:
     assert LEGAL.match(sanitize_name("\ud800"))
 
 
-def test_users_are_short_and_nobody_in_particular() -> None:
+def test_users_are_short_and_anonymous() -> None:
     assert shorten_user("u-1") == "u-1"
     for user in ("x" * 65, "ann@example.test", '{"device_id":"d"}'):
         assert re.fullmatch(r"[0-9a-f]{32}", shorten_user(user))
@@ -66,7 +66,7 @@ SESSION = "7b1c2a52-9f0d-4c8e-8a53-0d7c7b1f2a11"
         f"user_0a1b_account__session_{SESSION}",
     ],
 )
-def test_a_conversation_has_one_name_however_it_is_hidden(user: str) -> None:
+def test_a_conversation_has_one_key(user: str) -> None:
     name = conversation_key(user)
     assert name == conversation_key(f'{{"session_id":"{SESSION}"}}')
     assert name is not None
@@ -77,5 +77,5 @@ def test_a_conversation_has_one_name_however_it_is_hidden(user: str) -> None:
 @pytest.mark.parametrize(
     "user", [None, "", "u-1", "{", "{}", '{"session_id":7}', '{"session_id":""}', "a_session_"]
 )
-def test_most_users_name_none(user: str | None) -> None:
+def test_most_users_have_no_conversation(user: str | None) -> None:
     assert conversation_key(user) is None

@@ -19,5 +19,5 @@ from gateway.wire.images import parse_source
         ("data:image/png;base64", Source(url="data:image/png;base64")),
     ],
 )
-def test_where_the_bytes_are(url: str, source: Source) -> None:
+def test_sources(url: str, source: Source) -> None:
     assert parse_source(url) == source

@@ -51,7 +51,7 @@ def test_sizes(file: bytes) -> None:
 
 
 @pytest.mark.parametrize("file", NONE.values(), ids=NONE)
-def test_what_has_no_size(file: bytes) -> None:
+def test_unreadable_sizes(file: bytes) -> None:
     assert image_size(base64.b64encode(file).decode()) is None
 
 
@@ -67,17 +67,17 @@ def test_what_has_no_size(file: bytes) -> None:
         images.EXTENDED,
     ],
 )
-def test_real_pictures(data: str) -> None:
+def test_real_images(data: str) -> None:
     assert image_size(data) == (12, 7)
 
 
 @given(
     st.text(max_size=300) | st.binary(max_size=300).map(lambda raw: base64.b64encode(raw).decode())
 )
-def test_nothing_is_too_odd(data: str) -> None:
+def test_any_bytes(data: str) -> None:
     image_size(data)
 
 
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=80))
-def test_a_picture_with_a_damaged_end(name: str, end: bytes) -> None:
+def test_truncated_image(name: str, end: bytes) -> None:
     image_size(base64.b64encode(FILES[name][:14] + end).decode())

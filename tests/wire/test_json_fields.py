@@ -43,7 +43,7 @@ def test_required(body: dict[str, Any]) -> None:
     assert json_fields.required({"model": False}, "model") is False
 
 
-def test_the_least_integer() -> None:
+def test_minimum() -> None:
     assert json_fields.optional_int({"n": 1}, "n", minimum=1) == 1
     with pytest.raises(InvalidRequest, match="n: Input should be greater than or equal to 1"):
         json_fields.optional_int({"n": 0}, "n", minimum=1)
@@ -72,5 +72,5 @@ def test_paths() -> None:
         ([], 0),
     ],
 )
-def test_counts_are_never_nonsense(counts: object, counted: int) -> None:
+def test_token_counts(counts: object, counted: int) -> None:
     assert json_fields.token_count(counts, "n") == counted

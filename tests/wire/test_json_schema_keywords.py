@@ -27,27 +27,27 @@ from gateway.wire.json_schema import (
         ({}, []),
     ],
 )
-def test_types_are_named_or_implied(schema: Any, types: list[str]) -> None:
+def test_types(schema: Any, types: list[str]) -> None:
     assert [*types_of(schema)] == types
 
 
-def test_a_choice_has_something_to_choose_from() -> None:
+def test_choices_have_branches() -> None:
     assert choice_of({"anyOf": [], "oneOf": [{}]}) == "oneOf"
     assert choice_of({"anyOf": {}, "oneOf": None}) is None
 
 
 @pytest.mark.parametrize("odd", [None, True, 3, "a"])
-def test_what_is_odd_is_empty(odd: Any) -> None:
+def test_malformed_keywords_are_empty(odd: Any) -> None:
     schema = {"required": odd, "properties": odd}
     assert [*required_of(schema)] == []
     assert (mapping_of(schema, "properties"), list_of(schema, "required")) == ({}, [])
 
 
-def test_required_names_keep_their_order() -> None:
+def test_required_names_are_ordered() -> None:
     assert [*required_of({"required": ["b", 1, "a", "b", None]})] == ["b", "a"]
 
 
-def test_some_words_or_all_others() -> None:
+def test_only_and_without() -> None:
     schema = {"type": "object", "title": None, "x": 1}
     assert only(schema, ("x", "title", "y")) == {"x": 1, "title": None}
     assert without(schema, "x", "y") == {"type": "object", "title": None}

@@ -82,7 +82,7 @@ def test_every_object_is_closed() -> None:
         ),
     ],
 )
-def test_limits_that_are_not_enforced_are_told(
+def test_unenforced_constraints_are_described(
     schema: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert messages_schema(schema) == expected
@@ -102,7 +102,7 @@ def test_choices(word: str) -> None:
     )
 
 
-def test_what_stands_beside_a_choice_goes_into_each_branch() -> None:
+def test_keywords_next_to_a_choice_go_into_each_branch() -> None:
     schema = {
         "type": "object",
         "title": "T",
@@ -126,7 +126,7 @@ def test_all_of_becomes_one_object() -> None:
     )
 
 
-def test_what_contradicts_itself_is_told() -> None:
+def test_contradictions_are_described() -> None:
     schema = {"type": "number", "allOf": [{"type": "integer"}]}
     assert messages_schema(schema) == {
         "type": "number",
@@ -134,7 +134,7 @@ def test_what_contradicts_itself_is_told() -> None:
     }
 
 
-def test_references_stay_references() -> None:
+def test_references_are_kept() -> None:
     schema = open_object(
         a={"$ref": "#/definitions/A"}, b={"$ref": "#/definitions/A", "description": "The other."}
     ) | {"definitions": {"A": open_object(c=STRING), "Unused": {"$ref": "#/definitions/Unused"}}}
@@ -143,7 +143,7 @@ def test_references_stay_references() -> None:
     ) | {"$defs": {"A": closed(c=STRING)}}
 
 
-def test_references_may_lead_anywhere_within() -> None:
+def test_references_to_any_subschema() -> None:
     schema = open_object(a=open_object(c=STRING), b={"$ref": "#/properties/a"})
     cleaned = messages_schema(schema)
     assert cleaned is not None
@@ -167,7 +167,7 @@ def test_references_may_lead_anywhere_within() -> None:
         {"$ref": "#/$defs/A", "$defs": {"A": {"allOf": [{"$ref": "#/$defs/A"}]}}},
     ],
 )
-def test_recursion_cannot_be_said(schema: dict[str, Any]) -> None:
+def test_recursion_is_unsupported(schema: dict[str, Any]) -> None:
     assert messages_schema(schema) is None
 
 
@@ -188,15 +188,15 @@ def test_recursion_cannot_be_said(schema: dict[str, Any]) -> None:
         {"anyOf": [STRING, {}]},
     ],
 )
-def test_neither_can_what_has_any_shape(schema: Any) -> None:
+def test_untyped_schemas_are_unsupported(schema: Any) -> None:
     assert messages_schema(schema) is None
 
 
-def test_an_object_that_the_client_closed_may_be_empty() -> None:
+def test_closed_empty_objects() -> None:
     assert messages_schema({"type": "object", "additionalProperties": False}) == closed()
 
 
-def test_deep_and_multiplying_schemas_are_given_up() -> None:
+def test_too_deep_and_too_large_schemas_are_unsupported() -> None:
     deep: dict[str, Any] = STRING
     for _ in range(3000):
         deep = {"type": "array", "items": deep}
@@ -230,7 +230,7 @@ class Owner(BaseModel):
     others: list[Dog] = []
 
 
-def test_a_model_of_a_client_library() -> None:
+def test_client_library_model() -> None:
     kind = {"title": "Kind", "type": "string"}
     assert messages_schema(Owner.model_json_schema()) == {
         "title": "Owner",
@@ -293,7 +293,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("odd", [None, 3, {}])
-def test_a_type_that_is_none_is_implied_by_the_other_words(odd: Any) -> None:
+def test_invalid_type_is_implied_by_other_keywords(odd: Any) -> None:
     closed = messages_schema({"type": odd, "items": STRING})
     assert closed == {"type": "array", "items": STRING}
     mixed = messages_schema({"type": ["string", odd, "null"]})
@@ -301,7 +301,7 @@ def test_a_type_that_is_none_is_implied_by_the_other_words(odd: Any) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), JSON | st.lists(st.just(STRING))))
-def test_anything_is_said_or_not_and_never_changed(schema: dict[str, Any]) -> None:
+def test_any_schema_is_converted_or_unsupported(schema: dict[str, Any]) -> None:
     before = deepcopy(schema)
     cleaned = messages_schema(schema)
     assert schema == before

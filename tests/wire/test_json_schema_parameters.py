@@ -19,11 +19,11 @@ EMPTY = {"type": "object", "properties": {}}
 @pytest.mark.parametrize(
     "schema", [None, {}, {"type": "object"}, {"type": "object", "properties": None}]
 )
-def test_no_parameters_are_an_empty_object(schema: dict[str, Any] | None) -> None:
+def test_no_parameters(schema: dict[str, Any] | None) -> None:
     assert parameters_schema(schema) == EMPTY
 
 
-def test_what_is_fine_stays_word_for_word() -> None:
+def test_valid_schemas_are_unchanged() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"oneOf": [STRING, {"type": "null"}]}},
@@ -36,7 +36,7 @@ def test_what_is_fine_stays_word_for_word() -> None:
     assert [*parameters_schema(schema)] == [*schema]
 
 
-def test_what_upstreams_refuse_is_left_out() -> None:
+def test_rejected_keywords_are_omitted() -> None:
     schema = {"$schema": "draft", "properties": {"a": STRING}, "required": None}
     assert parameters_schema(schema) == {"type": "object", "properties": {"a": STRING}}
 
@@ -64,14 +64,14 @@ def test_all_of_is_merged() -> None:
     }
 
 
-def test_a_reference_at_the_top_is_followed() -> None:
+def test_top_level_reference() -> None:
     part = {"type": "object", "properties": {"a": {"$ref": "#/definitions/T"}}}
     schema = {"$ref": "#/definitions/T", "definitions": {"T": part}}
     assert parameters_schema(schema) == part | {"definitions": {"T": part}}
 
 
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
-def test_a_choice_becomes_one_object(word: str) -> None:
+def test_top_level_choice_becomes_one_object(word: str) -> None:
     schema = {
         "type": "object",
         "description": "Edits.",
@@ -101,7 +101,7 @@ def test_a_choice_becomes_one_object(word: str) -> None:
     }
 
 
-def test_a_choice_of_what_is_required_is_told() -> None:
+def test_alternative_required_properties_are_described() -> None:
     schema = {
         "properties": {"a": STRING, "b": STRING},
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}, {"properties": {}}],
@@ -114,14 +114,14 @@ def test_a_choice_of_what_is_required_is_told() -> None:
     }
 
 
-def test_a_choice_within_a_choice_is_opened_too() -> None:
+def test_nested_choices() -> None:
     leaf = {"type": "object", "properties": {"b": STRING}, "required": ["b"]}
     schema = {"oneOf": [{"anyOf": [leaf]}, {"type": "object", "properties": {"c": STRING}}]}
     assert parameters_schema(schema)["properties"] == {"b": STRING, "c": STRING}
 
 
 @pytest.mark.parametrize("reference", ["#", "#/$defs/A", "#/$defs/Gone", "https://a.test/b", 7])
-def test_a_reference_that_leads_nowhere_is_left_out(reference: Any) -> None:
+def test_unresolvable_references_are_omitted(reference: Any) -> None:
     schema = {"$ref": reference, "properties": {"a": STRING}, "$defs": {"A": {"$ref": "#/$defs/A"}}}
     assert parameters_schema(schema) == {
         "type": "object",
@@ -130,13 +130,13 @@ def test_a_reference_that_leads_nowhere_is_left_out(reference: Any) -> None:
     }
 
 
-def test_references_that_multiply_are_given_up() -> None:
+def test_multiplying_references_are_limited() -> None:
     doubling = {f"D{n}": {"allOf": [{"$ref": f"#/$defs/D{n + 1}"}] * 2} for n in range(40)}
     schema = {"$ref": "#/$defs/D0", "$defs": doubling | {"D40": {"properties": {"a": STRING}}}}
     assert parameters_schema(schema)["properties"] == {}
 
 
-def test_deep_nesting_is_given_up() -> None:
+def test_depth_is_limited() -> None:
     deep: dict[str, Any] = {"type": "object", "properties": {"a": STRING}}
     for _ in range(3000):
         deep = {"anyOf": [deep]}
@@ -151,7 +151,7 @@ def test_deep_nesting_is_given_up() -> None:
         JSON | st.lists(st.fixed_dictionaries({"properties": JSON, "required": JSON})),
     )
 )
-def test_anything_becomes_an_object_and_stays_one(schema: dict[str, Any]) -> None:
+def test_any_schema_becomes_an_object(schema: dict[str, Any]) -> None:
     before = deepcopy(schema)
     whole = parameters_schema(schema)
     assert schema == before

@@ -15,7 +15,7 @@ def flat(schema: dict[str, Any], **root: Any) -> dict[str, Any]:
     return RefResolver(schema | root).resolve(schema, 0)
 
 
-def test_a_reference_is_replaced_by_what_it_leads_to() -> None:
+def test_references_are_resolved() -> None:
     schema = {"$ref": "#/$defs/a~1b/anyOf/1", "description": "mine"}
     defs = {"a/b": {"anyOf": [{}, TEXT | {"description": "its"}]}}
     assert flat(schema, **{"$defs": defs}) == {"description": "mine", "type": "string"}
@@ -24,19 +24,19 @@ def test_a_reference_is_replaced_by_what_it_leads_to() -> None:
 @pytest.mark.parametrize(
     "reference", [3, None, "", "other.json#/a", "#", "#/nowhere", "#/$defs/a/9", "#/$defs/a/x/y"]
 )
-def test_a_reference_to_nowhere_cannot_be_said(reference: Any) -> None:
+def test_unresolvable_references_are_unsupported(reference: Any) -> None:
     with pytest.raises(UnsupportedSchema):
         flat({"$ref": reference}, **{"$defs": {"a": [TEXT]}})
 
 
-def test_a_schema_within_itself_has_no_end() -> None:
+def test_recursion_is_limited() -> None:
     with pytest.raises(UnsupportedSchema):
         flat({"$ref": "#"})
     with pytest.raises(UnsupportedSchema):
         flat({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}})
 
 
-def test_references_that_multiply_have_an_end() -> None:
+def test_multiplying_references_are_limited() -> None:
     defs: dict[str, Any] = {"s0": TEXT}
     for number in range(1, 40):
         twice = [{"$ref": f"#/$defs/s{number - 1}"}] * 2
@@ -45,7 +45,7 @@ def test_references_that_multiply_have_an_end() -> None:
         flat({"$ref": "#/$defs/s39"}, **{"$defs": defs})
 
 
-def test_nesting_has_an_end() -> None:
+def test_depth_is_limited() -> None:
     deep: dict[str, Any] = TEXT
     for _ in range(200):
         deep = {"items": deep}
@@ -76,15 +76,15 @@ def test_nesting_has_an_end() -> None:
         ({"title": "A"}, {"title": "B"}, {"title": "A"}),
     ],
 )
-def test_both_at_once(first: Any, second: Any, merged: Any) -> None:
+def test_reference_and_all_of(first: Any, second: Any, merged: Any) -> None:
     assert flat({"allOf": [first, second]}) == merged
 
 
-def test_words_that_narrow_nothing_go() -> None:
+def test_ignored_keywords_are_removed() -> None:
     assert flat({"$schema": "draft", "$id": "a", "$comment": "b"} | TEXT) == TEXT
 
 
 @pytest.mark.parametrize("odd", [None, True, 3, "a", []])
-def test_what_is_no_schema_cannot_be_said(odd: Any) -> None:
+def test_non_schemas_are_unsupported(odd: Any) -> None:
     with pytest.raises(UnsupportedSchema):
         RefResolver({}).resolve(odd, 0)

@@ -30,7 +30,7 @@ from tests.wire.stream_cases import JSON
         (b'{"model":"up","model":"up"}', b'{"model":"shown","model":"shown"}'),
     ],
 )
-def test_the_top_level(payload: bytes, written: bytes) -> None:
+def test_top_level_model(payload: bytes, written: bytes) -> None:
     assert ModelNamePatcher("shown").patch(payload, "up") == written
 
 
@@ -45,17 +45,17 @@ def test_the_top_level(payload: bytes, written: bytes) -> None:
         ),
     ],
 )
-def test_inside_a_parent(payload: bytes, written: bytes) -> None:
+def test_model_of_a_parent(payload: bytes, written: bytes) -> None:
     assert ModelNamePatcher("shown", "message").patch(payload, "up") == written
 
 
 @pytest.mark.parametrize("named", ["shown", None, 5, {"model": "up"}])
-def test_nothing_to_write(named: object) -> None:
+def test_unchanged_payloads(named: object) -> None:
     payload = b'{"model":"up"}'
     assert ModelNamePatcher("shown").patch(payload, named) is payload
 
 
-def test_what_was_learned_is_not_trusted_blindly() -> None:
+def test_cached_edits_are_verified() -> None:
     name = ModelNamePatcher("shown")
     assert name.patch(b'{"model":"up"}', "up") == b'{"model":"shown"}'
     assert name.patch(b'{"x":{"model":"up"},"model":"up"}', "up") == (
@@ -72,7 +72,7 @@ def test_what_was_learned_is_not_trusted_blindly() -> None:
     bodies=st.lists(st.dictionaries(st.sampled_from(["model", "a", "message"]), JSON), max_size=3),
     indented=st.booleans(),
 )
-def test_parsed_bodies_differ_in_the_name_alone(
+def test_parsed_bodies_differ_only_in_the_model(
     shown: str, named: str, parent: str, bodies: list[dict[str, Any]], indented: bool
 ) -> None:
     name = ModelNamePatcher(shown, parent)

@@ -42,15 +42,15 @@ def edited(raw: bytes, **changed: Any) -> bytes | None:
         (b'{"e":1.10,"f":1e2,"model":"a"}', b'{"e":1.10,"f":1e2,"model":"up"}'),
     ],
 )
-def test_every_other_byte_stays(raw: bytes, expected: bytes | None) -> None:
+def test_other_bytes_are_unchanged(raw: bytes, expected: bytes | None) -> None:
     assert edited(raw, model="up") == (expected or raw.replace(b'"model":"a"', b'"model":"up"'))
 
 
-def test_a_member_that_is_added_goes_first() -> None:
+def test_added_members_come_first() -> None:
     assert edited(b'{ "model":"a"}', stream=True) == b'{"stream":true, "model":"a"}'
 
 
-def test_what_is_the_same_is_left_as_it_is_written() -> None:
+def test_unchanged_values_keep_their_notation() -> None:
     raw = b'{"model": "a", "stream_options": {"include_usage" :true}}'
     assert edited(raw, model="a", stream_options={"include_usage": True}) == raw
 
@@ -65,19 +65,19 @@ def test_what_is_the_same_is_left_as_it_is_written() -> None:
     ],
     ids=["twice", "spelled otherwise, before", "spelled otherwise, after", "twice and inside"],
 )
-def test_a_key_that_may_stand_twice_is_not_edited(raw: bytes) -> None:
+def test_keys_that_may_occur_twice_are_not_edited(raw: bytes) -> None:
     """An upstream that takes the other one would answer for a model that nobody has checked."""
     assert edited(raw, model="up") is None
 
 
-def test_a_large_body_is_not_looked_through() -> None:
+def test_large_bodies_are_not_scanned() -> None:
     raw = b'{"x":{"model":"b"},"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
     assert edited(raw, model="up") is None
     raw = b'{"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
     assert edited(raw, model="up") == raw.replace(b'"a"', b'"up"')
 
 
-def test_a_member_that_is_gone_is_not_edited() -> None:
+def test_removed_members_are_not_edited() -> None:
     before = {"model": "a", "user": "b"}
     assert edit_object(orjson.dumps(before), before, {"model": "a"}) is None
 
@@ -89,7 +89,7 @@ def test_a_member_that_is_gone_is_not_edited() -> None:
     st.booleans(),
     st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: ")]),
 )
-def test_it_parses_to_what_was_wanted(
+def test_edited_bytes_parse_to_the_new_object(
     before: dict[str, Any],
     changes: dict[str, Any],
     indent: int | None,
@@ -119,19 +119,19 @@ def test_it_parses_to_what_was_wanted(
         b'{"max_tokens":9,"model":"a","max_tokens":1}',
     ],
 )
-def test_what_was_checked_may_stand_only_once(raw: bytes) -> None:
+def test_checked_members_must_be_unique(raw: bytes) -> None:
     """Also where nothing is edited: an upstream that takes the first would read another value."""
     before = orjson.loads(raw)
     assert edit_object(raw, before, dict(before), ("model", "max_tokens")) is None
 
 
-def test_a_checked_key_may_stand_inside_of_others() -> None:
+def test_checked_keys_may_occur_in_nested_objects() -> None:
     raw = b'{"tools":[{"n":1,"model":"x"}],"n":1,"model":"a"}'
     before = orjson.loads(raw)
     assert edit_object(raw, before, dict(before), ("model", "n", "stream")) == raw
 
 
-def test_what_cannot_be_written_is_not_edited() -> None:
+def test_unserialisable_values_are_not_edited() -> None:
     raw = b'{"model":"a","stream_options":' + b'{"a":' * 300 + b"1" + b"}" * 301
     before = orjson.loads(raw)
     options = before["stream_options"] | {"include_usage": True}

@@ -19,7 +19,7 @@ def read(*pieces: str) -> str:
 
 
 @given(st.text(), st.booleans(), st.sampled_from(["input", "content", "patch"]), st.data())
-def test_any_text_in_any_spelling_and_any_cut(
+def test_any_text_in_any_notation_and_split(
     text: str, ascii: bool, key: str, data: st.DataObject
 ) -> None:
     spelled = json.dumps(
@@ -31,7 +31,7 @@ def test_any_text_in_any_spelling_and_any_cut(
 
 
 @given(st.text('{}"\\u:input dD8 0cf\n', max_size=40), st.data())
-def test_whatever_a_model_writes_cuts_make_no_difference(tail: str, data: st.DataObject) -> None:
+def test_output_does_not_depend_on_the_split(tail: str, data: st.DataObject) -> None:
     for written in (tail, '{"input":"' + tail):
         assert read(*data.draw(splits(written))) == read(written) == read(*written)
         read(written).encode()  # no lone surrogates
@@ -56,7 +56,7 @@ def test_whatever_a_model_writes_cuts_make_no_difference(tail: str, data: st.Dat
         (r'{"input":"cut of\ud83d', "cut of"),
     ],
 )
-def test_what_is_wrapped(written: str, text: str) -> None:
+def test_wrapped_text(written: str, text: str) -> None:
     assert read(written) == text
     assert read(*written) == text
 
@@ -74,14 +74,14 @@ def test_what_is_wrapped(written: str, text: str) -> None:
         '{"long":"' + "x" * 1000 + '"}',
     ],
 )
-def test_what_is_not_is_passed_whole_at_the_end(written: str) -> None:
+def test_unwrapped_text_comes_at_the_end(written: str) -> None:
     text = CustomToolArgReader()
     assert [text.add(piece) for piece in written] == [""] * len(written)
     assert text.close() == written
 
 
 @pytest.mark.parametrize("written", ["", " ", "{}", "{ }\n"])
-def test_nothing_is_no_text(written: str) -> None:
+def test_empty_arguments(written: str) -> None:
     assert read(written) == ""
 
 
@@ -91,7 +91,7 @@ def test_text_streams() -> None:
     assert [text.add(piece) for piece in pieces] == ["", "", "a", "b", "", "\nc", "", ""]
 
 
-def test_a_long_text_takes_linear_time() -> None:
+def test_long_texts_take_linear_time() -> None:
     text = CustomToolArgReader()
     text.add('{"input":"')
     piece = orjson.dumps("line\n" * 10).decode()[1:-1]

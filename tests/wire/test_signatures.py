@@ -23,7 +23,7 @@ SIGNATURES = st.none() | st.builds(ProviderData, st.sampled_from(Format), JSON)
 
 
 @given(SIGNATURES, st.text(), st.booleans(), st.text())
-def test_what_was_packed_comes_back(
+def test_wrapped_signatures_round_trip(
     signature: ProviderData | None, origin: str, redacted: bool, text: str
 ) -> None:
     packed = wrap(signature, origin, redacted=redacted)
@@ -32,7 +32,7 @@ def test_what_was_packed_comes_back(
 
 
 @given(SIGNATURES)
-def test_a_packed_string_survives_wherever_text_does(signature: ProviderData | None) -> None:
+def test_wrapped_signatures_are_plain_text(signature: ProviderData | None) -> None:
     packed = wrap(signature, "0a1b2c3d")
     assert packed.isascii()
     assert packed.removeprefix("gw1.").replace("-", "").replace("_", "").isalnum()
@@ -40,12 +40,14 @@ def test_a_packed_string_survives_wherever_text_does(signature: ProviderData | N
 
 
 @given(st.text() | st.text("gw1.-_=ABCx"))
-def test_whatever_a_client_makes_of_it_is_read(text: str) -> None:
+def test_changed_signatures_are_read(text: str) -> None:
     assert isinstance(unwrap(text, "hm"), Thinking)
 
 
 @given(SIGNATURES, st.data())
-def test_a_damaged_string_never_raises(signature: ProviderData | None, data: st.DataObject) -> None:
+def test_damaged_signatures_do_not_raise(
+    signature: ProviderData | None, data: st.DataObject
+) -> None:
     packed = wrap(signature, "0a1b2c3d")
     at = data.draw(st.integers(0, len(packed) - 1))
     cut = data.draw(st.integers(at, len(packed)))
@@ -55,13 +57,13 @@ def test_a_damaged_string_never_raises(signature: ProviderData | None, data: st.
 
 
 @given(JSON)
-def test_foreign_content_never_raises(content: object) -> None:
+def test_foreign_content_does_not_raise(content: object) -> None:
     packed = "gw1." + urlsafe_b64encode(orjson.dumps(content)).decode()
     thinking = unwrap(packed, "hm")
     assert signature_for(thinking, Format.MESSAGES, HOME) is None
 
 
-def test_what_cannot_be_read_belongs_to_nobody() -> None:
+def test_unreadable_signatures_have_no_origin() -> None:
     thinking = unwrap("gw1.damaged", "hm")
     assert thinking.text == "hm"
     for target in (HOME, ELSEWHERE, Target(model="m")):
@@ -79,7 +81,7 @@ def test_what_cannot_be_read_belongs_to_nobody() -> None:
         (Thinking("hm"), HOME, None),
     ],
 )
-def test_only_its_own_upstream_gets_it_back(
+def test_signatures_return_only_to_their_origin(
     thinking: Thinking, target: Target, expected: str | None
 ) -> None:
     assert signature_for(thinking, Format.MESSAGES, target) == expected

@@ -84,9 +84,7 @@ def test_reads(raw: bytes, frames: list[tuple[bytes, bytes | None]]) -> None:
 @given(
     mark=st.sampled_from([b"", BOM]), soup=SOUP, places=st.lists(st.integers(0, 300), max_size=8)
 )
-def test_reads_as_the_standard_says_however_cut(
-    mark: bytes, soup: bytes, places: list[int]
-) -> None:
+def test_reads_like_the_standard_for_any_split(mark: bytes, soup: bytes, places: list[int]) -> None:
     raw = mark + soup
     whole = frames_of([raw])
     assert frames_of(cut(raw, places)) == whole
@@ -100,20 +98,20 @@ def test_reads_as_the_standard_says_however_cut(
     raw=st.sampled_from([path.read_bytes() for _, path in STREAMS]),
     places=st.lists(st.integers(0, 10_000), max_size=12),
 )
-def test_every_fixture_gives_the_same_frames_however_cut(raw: bytes, places: list[int]) -> None:
+def test_frames_do_not_depend_on_the_split(raw: bytes, places: list[int]) -> None:
     whole = frames_of([raw])
     assert frames_of(cut(raw, places)) == whole
     assert b"".join(frame.raw for frame in whole) == raw
 
 
-def test_a_frame_may_grow_to_the_limit_only() -> None:
+def test_frames_beyond_the_limit_fail() -> None:
     framer = Framer(limit=100)
     assert framer.complete_frames(b"data: " + b"x" * 90) == b""
     with pytest.raises(FrameTooLarge):
         framer.complete_frames(b"y" * 10)
 
 
-def test_the_limit_is_for_one_frame() -> None:
+def test_the_limit_is_per_frame() -> None:
     framer = Framer(limit=100)
     block = b"data: " + b"x" * 90 + b"\n\n"
     assert framer.complete_frames(block * 5) == block * 5
@@ -122,7 +120,7 @@ def test_the_limit_is_for_one_frame() -> None:
 @pytest.mark.parametrize(
     ("name", "written"), [(b"", b"data: {}\n\n"), (b"e", b"event: e\ndata: {}\n\n")]
 )
-def test_writes_what_it_reads(name: bytes, written: bytes) -> None:
+def test_write_frame(name: bytes, written: bytes) -> None:
     assert write_frame(name, b"{}") == written
     assert frames_of([written]) == [Frame(written, name, b"{}")]
 
@@ -137,11 +135,11 @@ def test_writes_what_it_reads(name: bytes, written: bytes) -> None:
         (b'event: e\ndata: {"a":\ndata: 1}\n\n', b"event: e\ndata: [1]\n\n"),
     ],
 )
-def test_other_data_leaves_the_rest_alone(raw: bytes, after: bytes) -> None:
+def test_replaced_data(raw: bytes, after: bytes) -> None:
     (frame,) = frames_of([raw])
     assert replace_data(frame, b"[1]") == after
 
 
-def test_other_data_over_several_lines_becomes_one() -> None:
+def test_replaced_data_of_several_lines() -> None:
     (frame,) = frames_of([b'data: {"a":\ndata: 1}\n\n'])
     assert replace_data(frame, b'{"a":\n2}') == b'data: {"a": 2}\n\n'

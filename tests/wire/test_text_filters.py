@@ -28,7 +28,7 @@ def through(*events: Event) -> list[Event]:
     return [after for event in events for after in prose.apply(event)]
 
 
-def test_a_text_passes_and_its_rest_comes_before_its_end() -> None:
+def test_held_text_is_sent_before_the_close() -> None:
     assert through(Open(0, Text("He")), Delta(0, "l"), Delta(0, "lo"), Close(0)) == [
         Open(0, Text()),
         Delta(0, "H"),
@@ -39,12 +39,12 @@ def test_a_text_passes_and_its_rest_comes_before_its_end() -> None:
     ]
 
 
-def test_every_text_begins_anew() -> None:
+def test_texts_are_independent() -> None:
     events = through(Open(0, Text()), Delta(0, "ab"), Close(0), Open(1, Text()), Close(1))
     assert [event.piece for event in events if isinstance(event, Delta)] == ["a", "b.", "."]
 
 
-def test_what_is_no_text_is_left_alone() -> None:
+def test_other_parts_are_unchanged() -> None:
     events: list[Event] = [
         Begin("r", "m"),
         Open(0, Thinking()),
@@ -60,6 +60,6 @@ def test_what_is_no_text_is_left_alone() -> None:
     assert through(*events) == events
 
 
-def test_citations_of_a_text_pass_at_once() -> None:
+def test_citations_are_not_held() -> None:
     cited = Delta(0, Citation(url="u"))
     assert through(Open(0, Text()), Delta(0, "ab"), cited)[-1] == cited

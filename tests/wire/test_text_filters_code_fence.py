@@ -46,7 +46,7 @@ def said(*pieces: str, opening: str = "") -> str:
         ("```json\n[\n  1\n]\n```", "[\n  1\n]"),
     ],
 )
-def test_a_fence_comes_off(text: str, json: str) -> None:
+def test_fences_are_removed(text: str, json: str) -> None:
     assert said(text) == json
     assert said(*text) == json
     assert said(*text[3:], opening=text[:3]) == json
@@ -67,13 +67,13 @@ def test_a_fence_comes_off(text: str, json: str) -> None:
         "\n",
     ],
 )
-def test_what_is_not_fenced_stays(text: str) -> None:
+def test_unfenced_text_is_unchanged(text: str) -> None:
     assert said(text) == text
     assert said(*text) == text
 
 
 @given(st.text('`json\n{}"a \t', max_size=30), st.booleans(), st.data())
-def test_cuts_make_no_difference(text: str, fenced: bool, data: st.DataObject) -> None:
+def test_output_does_not_depend_on_the_split(text: str, fenced: bool, data: st.DataObject) -> None:
     text = f"```json\n{text}" if fenced else text
     assert said(*data.draw(splits(text))) == said(text) == said(*text)
 
@@ -89,7 +89,7 @@ def test_unfenced_text_is_not_held_back() -> None:
         )
 
 
-def test_every_text_has_a_fence_of_its_own() -> None:
+def test_each_text_can_have_a_fence() -> None:
     events = [
         *(Open(0, Thinking()), Delta(0, "```json\nhm"), Close(0)),
         *(Open(1, Text()), Delta(1, "```json\n1\n```"), Close(1)),
@@ -100,7 +100,7 @@ def test_every_text_has_a_fence_of_its_own() -> None:
     assert [str(delta.piece) for delta in deltas] == ["```json\nhm", "1", "2", "```json\n{}"]
 
 
-def test_blanks_without_end_are_not_all_held_back() -> None:
+def test_endless_blanks_are_not_all_held() -> None:
     fence = CodeFenceStripper()
     opened = [*fence.apply(BEGIN), *fence.apply(Open(0, Text("```json\n{")))]
     assert opened[-1] == Delta(0, "{")

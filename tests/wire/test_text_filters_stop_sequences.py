@@ -55,7 +55,7 @@ def test_the_reply_ends_at_the_sequence() -> None:
     assert stops.finished
 
 
-def test_as_much_is_held_back_as_may_belong_to_one() -> None:
+def test_possible_beginnings_are_held() -> None:
     stops = StopSequenceFilter(["ab", "wxyz"])
     restored = through(stops, *text("ra", "cad", "w", "xy"))
     assert told(restored) == "racadwxy"
@@ -69,7 +69,7 @@ def test_as_much_is_held_back_as_may_belong_to_one() -> None:
     assert not stops.finished
 
 
-def test_a_single_character_holds_nothing_back() -> None:
+def test_single_characters_hold_nothing() -> None:
     assert through(StopSequenceFilter(["\n"]), *text("a", "b\nc")) == [
         Open(0, Text()),
         Delta(0, "a"),
@@ -79,7 +79,7 @@ def test_a_single_character_holds_nothing_back() -> None:
     ]
 
 
-def test_a_text_that_begins_with_the_sequence_is_empty() -> None:
+def test_text_that_begins_with_the_sequence_is_empty() -> None:
     assert through(StopSequenceFilter(["END"]), *text("END")) == [
         Open(0, Text()),
         Close(0),
@@ -99,7 +99,7 @@ def test_the_sequence_that_is_complete_first_counts() -> None:
     assert through(StopSequenceFilter(["c", "abc"]), *text("xabc"))[-1] == stopped("abc")
 
 
-def test_thoughts_and_calls_are_not_watched() -> None:
+def test_reasoning_and_calls_are_not_filtered() -> None:
     events: list[Event] = [
         *(Open(0, Thinking()), Delta(0, "END"), Close(0)),
         *(Open(1, ToolCall("c", "f")), Delta(1, "END"), Close(1)),
@@ -111,7 +111,7 @@ def test_thoughts_and_calls_are_not_watched() -> None:
     assert restored[-1] is END
 
 
-def test_citations_pass() -> None:
+def test_citations_are_unchanged() -> None:
     citation = Citation(url="https://a.test", extra=ProviderData(Format.CHAT, {}))
     events = [Open(0, Text()), Delta(0, "abc"), Delta(0, citation), Close(0)]
     assert through(StopSequenceFilter(["END"]), *events) == [
@@ -124,7 +124,7 @@ def test_citations_pass() -> None:
     ]
 
 
-def test_everything_after_the_end_is_swallowed() -> None:
+def test_later_events_are_discarded() -> None:
     fail = Fail(Failure(kind=FailureKind.TRUNCATED, message="cut"))
     stops = StopSequenceFilter(["x"])
     assert stops.apply(fail) == (fail,)
@@ -136,7 +136,9 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
 
 
 @given(STOPS, st.text("abc", max_size=20), st.data())
-def test_cuts_make_no_difference(sequences: list[str], said: str, data: st.DataObject) -> None:
+def test_output_does_not_depend_on_the_split(
+    sequences: list[str], said: str, data: st.DataObject
+) -> None:
     ends = [said.find(stop) + len(stop) for stop in sequences if stop in said]
     for pieces in ([said], data.draw(splits(said)), [*said]):
         stops = StopSequenceFilter(sequences)
@@ -153,7 +155,7 @@ def test_cuts_make_no_difference(sequences: list[str], said: str, data: st.DataO
 
 
 @pytest.mark.parametrize("longest", [1, 5])
-def test_a_long_text_takes_linear_time(longest: int) -> None:
+def test_long_texts_take_linear_time(longest: int) -> None:
     stops = StopSequenceFilter(["#" * longest, "never"])
     events = text(*["a few words "] * 20_000)
     assert len(told(through(stops, *events))) == 240_000

@@ -107,11 +107,11 @@ def text_tokens(text: str) -> int:
         ("🚀🔥💡", 0.3, 1.0),
     ],
 )
-def test_characters_for_a_token(text: str, least: float, most: float) -> None:
+def test_characters_per_token(text: str, least: float, most: float) -> None:
     assert least <= len(text) / text_tokens(text) <= most
 
 
-def test_nothing_costs_something() -> None:
+def test_empty_prompts_count() -> None:
     nobody = Prompt(format=Format.CHAT, model="beta-5.4", turns=())
     assert estimate_tokens(nobody) == 1
     assert estimate_tokens(prompt()) == PER_TURN
@@ -134,11 +134,11 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_words(part: Part) -> None:
+def test_typical_texts(part: Part) -> None:
     assert tokens(part) == 210
 
 
-def test_reasoning_that_cannot_be_read_counts_by_its_size() -> None:
+def test_encrypted_reasoning_counts_by_size() -> None:
     sealed = Thinking(signature=ProviderData(Format.MESSAGES, "s" * 6000), redacted=True)
     assert tokens(sealed) == 1000
     item = {"id": "rs_1", "encrypted_content": "s" * 6000}
@@ -157,7 +157,7 @@ def test_calls_and_results() -> None:
     assert tokens(found) == PER_CALL + 210 + 2
 
 
-def test_what_has_no_word_counts_as_json() -> None:
+def test_unknown_parts_count_as_json() -> None:
     assert tokens(UnknownPart("search_result", ProviderData(Format.MESSAGES, ["x" * 1000]))) == 212
 
 
@@ -178,7 +178,7 @@ def test_documents() -> None:
     assert tokens(Document(Source(data="A" * 4000, media_type="text/plain"))) == 1000
 
 
-def test_audio_counts_by_its_size() -> None:
+def test_audio_counts_by_size() -> None:
     assert tokens(Audio(Source(data="A" * 64_000, media_type="audio/mp3"))) == 31
 
 
@@ -198,12 +198,12 @@ def test_tools_count_with_their_schemas() -> None:
     assert estimate_tokens(prompt(tools=(search,))) > none + PER_TOOL + 10
 
 
-def test_the_form_of_the_answer_counts() -> None:
+def test_output_schemas_count() -> None:
     form = OutputFormat(kind=OutputKind.JSON_SCHEMA, schema={"enum": ["x" * 1000]})
     assert estimate_tokens(prompt(output=form)) > PER_TURN + 210
 
 
-def test_what_nobody_could_send_is_not_a_fault() -> None:
+def test_unserialisable_data_count_nothing() -> None:
     deep: list[Any] = []
     for _ in range(400):
         deep = [deep]
@@ -212,7 +212,7 @@ def test_what_nobody_could_send_is_not_a_fault() -> None:
 
 
 @in_one_test("path", BODIES, ids=lambda path: f"{path.parent.name}, {path.stem}")
-def test_every_prompt_has_its_tokens(path: Path) -> None:
+def test_any_prompt_has_tokens(path: Path) -> None:
     body = path.read_bytes()
     guess = estimate_tokens(CODECS[Format(path.stem)].parse_prompt(orjson.loads(body)))
     assert 0 < guess < len(body) + 20_000
@@ -226,12 +226,12 @@ def test_more_text_never_counts_less(before: str, added: str, after: str) -> Non
 
 
 @given(texts=st.lists(st.text(), max_size=8))
-def test_how_text_is_cut_does_not_matter(texts: list[str]) -> None:
+def test_the_split_of_text_does_not_matter(texts: list[str]) -> None:
     cut = estimate_tokens(prompt(*(Text(text) for text in texts)))
     assert cut == estimate_tokens(prompt(Text("".join(texts))))
 
 
-def test_a_megabyte_takes_a_moment() -> None:
+def test_a_megabyte_is_fast() -> None:
     """The aim is 3 ms; machines that run tests are busy."""
     agent = prompt(*(Text(CODE * 10 + ENGLISH) for _ in range(310)))
     assert sum(len(part.text) for part in agent.turns[0].parts if isinstance(part, Text)) > 10**6
@@ -247,7 +247,7 @@ def _seconds(agent: Prompt) -> float:
 
 @given(st.text(max_size=2000) | st.text(string.printable, max_size=2000).map(lambda text: text * 9))
 @examples(2)
-def test_a_text_costs_what_its_characters_cost(text: str) -> None:
+def test_texts_count_as_their_characters(text: str) -> None:
     """Whatever way they are added up in."""
     hundredths = sum(_PRICE_OF[byte] for byte in text.encode())
     assert text_tokens(text) == -(-hundredths // 100)

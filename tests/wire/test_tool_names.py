@@ -40,7 +40,7 @@ def prompt(*tools: Tool, choice: ToolChoice | None = None, calls: Any = ()) -> P
     return Prompt(format=Format.CHAT, model="m", turns=turns, tools=tools, tool_choice=choice)
 
 
-def test_names_as_sent() -> None:
+def test_upstream_names() -> None:
     assert upstream_name("read") == "read"
     assert upstream_name("list", "files") == "files__list"
     assert upstream_name("mcp.read:file") == "mcp_read_file_a4ae4507"
@@ -48,17 +48,17 @@ def test_names_as_sent() -> None:
 
 
 @given(st.text(), st.none() | st.text())
-def test_every_name_can_be_sent(name: str, namespace: str | None) -> None:
+def test_upstream_names_are_valid(name: str, namespace: str | None) -> None:
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", upstream_name(name, namespace))
 
 
-def test_every_tool_has_its_sent_name() -> None:
+def test_tools_by_upstream_name() -> None:
     box = UpstreamTools(prompt(READ, PATCH, SEARCH, LIST))
     assert box.tools == {"read": READ, "patch": PATCH, "web_search": SEARCH, "files__list": LIST}
     assert box.choice is None
 
 
-def test_of_two_with_one_name_the_first_stays() -> None:
+def test_repeated_names() -> None:
     other = Tool(kind=ToolKind.CUSTOM, name="read")
     flat = Tool(kind=ToolKind.FUNCTION, name="files__list")
     assert UpstreamTools(prompt(READ, other, LIST, flat)).tools == {
@@ -67,23 +67,23 @@ def test_of_two_with_one_name_the_first_stays() -> None:
     }
 
 
-def test_the_way_back_knows_what_the_client_runs() -> None:
+def test_client_tools_by_upstream_name() -> None:
     assert tools_by_upstream_name([READ, SEARCH, LIST]) == {"read": READ, "files__list": LIST}
 
 
 @pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE, ChoiceMode.REQUIRED])
-def test_an_open_choice_stays(mode: ChoiceMode) -> None:
+def test_open_choices_are_unchanged(mode: ChoiceMode) -> None:
     choice = ToolChoice(mode)
     assert UpstreamTools(prompt(READ, choice=choice)).choice is choice
 
 
 @pytest.mark.parametrize("name", ["list", "files__list"])
-def test_a_named_choice_gets_the_sent_name(name: str) -> None:
+def test_named_choices_get_the_upstream_name(name: str) -> None:
     box = UpstreamTools(prompt(READ, LIST, choice=ToolChoice(ChoiceMode.NAMED, name)))
     assert box.choice == ToolChoice(ChoiceMode.NAMED, "files__list")
 
 
-def test_a_named_choice_gets_the_kind_of_its_tool() -> None:
+def test_named_choices_get_the_kind_of_their_tool() -> None:
     box = UpstreamTools(prompt(PATCH, choice=ToolChoice(ChoiceMode.NAMED, "patch")))
     assert box.choice == ToolChoice(ChoiceMode.NAMED, "patch", kind=ToolKind.CUSTOM)
 
@@ -98,26 +98,26 @@ def test_a_named_choice_gets_the_kind_of_its_tool() -> None:
         ([READ, PATCH], ToolChoice(ChoiceMode.NAMED, "read", allowed=("patch",))),
     ],
 )
-def test_what_is_forced_must_be_there(tools: list[Tool], choice: ToolChoice) -> None:
+def test_forced_tools_must_exist(tools: list[Tool], choice: ToolChoice) -> None:
     with pytest.raises(UnsupportedField) as refused:
         UpstreamTools(prompt(*tools, choice=choice))
     assert refused.value.param == "tool_choice"
 
 
 @pytest.mark.parametrize("mode", [ChoiceMode.AUTO, ChoiceMode.NONE])
-def test_without_tools_there_is_nothing_to_choose(mode: ChoiceMode) -> None:
+def test_no_choice_without_tools(mode: ChoiceMode) -> None:
     box = UpstreamTools(prompt(choice=ToolChoice(mode)))
     assert (box.tools, box.choice) == ({}, None)
 
 
-def test_a_choice_that_only_its_format_knows_passes() -> None:
+def test_provider_specific_choices_are_unchanged() -> None:
     choice = ToolChoice(
         ChoiceMode.PROVIDER_SPECIFIC, extra=ProviderData(Format.CHAT, {"type": "x"})
     )
     assert UpstreamTools(prompt(choice=choice)).choice is choice
 
 
-def test_tools_are_narrowed_to_what_is_allowed() -> None:
+def test_tools_are_narrowed_to_the_allowed() -> None:
     choice = ToolChoice(ChoiceMode.REQUIRED, allowed=("files__list", "patch", "gone"))
     box = UpstreamTools(prompt(READ, PATCH, LIST, choice=choice))
     assert box.tools == {"patch": PATCH, "files__list": LIST}
@@ -128,7 +128,7 @@ def test_tools_are_narrowed_to_what_is_allowed() -> None:
     }
 
 
-def test_a_history_of_calls_gets_stubs_that_must_not_be_called() -> None:
+def test_history_with_calls_gets_placeholder_tools() -> None:
     calls = [
         ToolCall("1", "read"),
         ToolCall("2", "list", namespace="files"),
@@ -150,9 +150,7 @@ def test_a_history_of_calls_gets_stubs_that_must_not_be_called() -> None:
         (None, None, "x"),
     ],
 )
-def test_what_a_client_calls_a_tool_that_the_upstream_runs(
-    definition: Any, search: WebSearch | None, asked: str
-) -> None:
+def test_tool_type_names(definition: Any, search: WebSearch | None, asked: str) -> None:
     own = ProviderData(Format.RESPONSES, definition) if definition else None
     tool = Tool(kind=ToolKind.SERVER, name="x", search=search, definition=own)
     assert tool_type_name(tool) == asked

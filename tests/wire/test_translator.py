@@ -48,7 +48,7 @@ DONE = b"data: [DONE]\n\n"
 ERROR = b'data: {"error":{"message":"bad sk-1","code":"rate_limit_exceeded"}}\n\n'
 
 
-def test_nothing_leaves_before_the_first_real_event() -> None:
+def test_nothing_is_sent_before_the_first_real_event() -> None:
     stream = translator()
     assert stream.receive(ROLE) == b""
     assert not stream.started
@@ -57,7 +57,7 @@ def test_nothing_leaves_before_the_first_real_event() -> None:
     assert stream.receive(STOP) == STOP
 
 
-def test_a_complete_reply_is_known_at_the_end() -> None:
+def test_complete_reply() -> None:
     stream = translator()
     relayed = stream.receive(ROLE + HELLO + STOP + USAGE + DONE) + stream.close()
     assert relayed == ROLE + HELLO + STOP + USAGE + DONE
@@ -67,33 +67,33 @@ def test_a_complete_reply_is_known_at_the_end() -> None:
     assert (stream.failure, stream.decode_error) == (None, None)
 
 
-def test_only_whole_frames_leave() -> None:
+def test_only_complete_frames_are_sent() -> None:
     stream = translator()
     assert stream.receive(ROLE + HELLO + STOP[:20]) == ROLE + HELLO
     assert stream.receive(STOP[20:-1]) == b""
     assert stream.receive(STOP[-1:] + USAGE[:5]) == STOP
 
 
-def test_a_tool_call_is_a_real_event() -> None:
+def test_tool_calls_start_the_reply() -> None:
     stream = translator()
     call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
     assert stream.receive(call) == call
 
 
-def test_an_empty_reply_leaves_at_its_end() -> None:
+def test_empty_replies_are_sent_at_their_end() -> None:
     stream = translator()
     assert stream.receive(ROLE + STOP + USAGE) == b""
     assert stream.receive(DONE) == ROLE + STOP + USAGE + DONE
 
 
-def test_an_empty_reply_without_terminator_leaves_at_the_end_of_the_bytes() -> None:
+def test_empty_replies_without_terminator_are_sent_at_the_end() -> None:
     stream = translator()
     assert stream.receive(ROLE + STOP + USAGE) == b""
     assert stream.close() == ROLE + STOP + USAGE
     assert stream.end is not None
 
 
-def test_a_reply_without_words_and_without_cost_is_none() -> None:
+def test_empty_replies_without_usage_fail() -> None:
     stream = translator()
     assert stream.receive(ROLE + STOP + DONE) == b""
     assert (stream.started, stream.end) == (False, None)
@@ -101,7 +101,7 @@ def test_a_reply_without_words_and_without_cost_is_none() -> None:
     assert stream.failure.kind is FailureKind.EMPTY
 
 
-def test_an_error_before_the_first_real_event_stays_inside() -> None:
+def test_errors_before_the_first_event_are_not_sent() -> None:
     stream = translator()
     assert stream.receive(ROLE + ERROR + HELLO) == b""
     assert stream.receive(HELLO) == b""
@@ -111,7 +111,7 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
     assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
 
 
-def test_an_error_that_never_left_is_spoken_when_it_must_be() -> None:
+def test_abort_sends_an_error_that_was_held() -> None:
     stream = translator()
     stream.receive(ROLE + ERROR)
     frames = stream.abort(ServiceUnavailable())
@@ -119,7 +119,7 @@ def test_an_error_that_never_left_is_spoken_when_it_must_be() -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_nothing_follows_an_error_and_it_leaves_clean(cut: bool) -> None:
+def test_errors_are_redacted_and_final(cut: bool) -> None:
     stream = translator()
     pieces = [ROLE, HELLO, ERROR, HELLO, DONE]
     relayed = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
@@ -139,16 +139,14 @@ def test_nothing_follows_an_error_and_it_leaves_clean(cut: bool) -> None:
         ),
     ],
 )
-def test_an_error_is_cleaned_in_its_texts_and_else_stays_as_it_came(
-    data: bytes, told: bytes
-) -> None:
+def test_only_texts_of_errors_are_redacted(data: bytes, told: bytes) -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)
     frame = b"id: 7\ndata: %b\r\n\r\n"
     assert stream.receive(frame % data + b": \n\n") == frame % told
 
 
-def test_an_error_in_several_lines_is_cleaned_too() -> None:
+def test_errors_of_several_lines_are_redacted() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)
     relayed = stream.receive(b'data: {"error":\ndata: {"message":"bad sk-1"}}\n\n')
@@ -156,7 +154,7 @@ def test_an_error_in_several_lines_is_cleaned_too() -> None:
 
 
 @pytest.mark.parametrize("format", Format)
-def test_an_error_that_may_not_be_told_is_spoken_by_the_gateway(format: Format) -> None:
+def test_errors_that_may_not_be_forwarded_are_replaced(format: Format) -> None:
     codec = CODECS[format]
     begun = {
         Format.CHAT: HELLO,
@@ -190,7 +188,7 @@ def test_an_error_that_may_not_be_told_is_spoken_by_the_gateway(format: Format) 
     assert b"bad key" not in frames
 
 
-def test_an_error_of_which_nothing_left_is_spoken() -> None:
+def test_errors_without_a_sent_frame_are_written() -> None:
     """The rewriter takes it for the usage that the client did not ask for."""
     stream = translator(include_usage=False)
     stream.receive(ROLE + HELLO)
@@ -198,7 +196,7 @@ def test_an_error_of_which_nothing_left_is_spoken() -> None:
     assert b"Service unavailable" in stream.abort(ServiceUnavailable())
 
 
-def test_an_end_before_any_reply_does_not_leave() -> None:
+def test_an_end_without_a_reply_is_not_sent() -> None:
     """The openings were too many to hold, so the stream runs; `[DONE]` would make it complete."""
     stream = translator()
     comment = b": " + b"x" * MAX_HELD + b"\n\n"
@@ -216,7 +214,7 @@ class Stumbling(ChatDecoder):
 
 
 @pytest.mark.parametrize("decoder", [ChatDecoder, Stumbling])
-def test_a_decoder_that_has_stumbled_may_miss_the_end(decoder: type[ChatDecoder]) -> None:
+def test_failed_decoders_may_miss_the_end(decoder: type[ChatDecoder]) -> None:
     stream = translator(decoder())
     relayed = ROLE + chunk({"content": "Hello"}, usage={"prompt_tokens": 3}) + b"data: {oops\n\n"
     assert stream.receive(relayed) + stream.close() == relayed
@@ -224,7 +222,7 @@ def test_a_decoder_that_has_stumbled_may_miss_the_end(decoder: type[ChatDecoder]
     assert (stream.end, stream.failure) == (None, None)
 
 
-def test_a_fault_at_the_very_end_breaks_nothing() -> None:
+def test_decoder_errors_at_the_end_are_recorded() -> None:
     stream = translator(Stumbling())
     assert stream.receive(ROLE + HELLO) + stream.close() == ROLE + HELLO
     assert stream.decode_error == "KeyError: 'index'"
@@ -239,7 +237,7 @@ def test_a_fault_at_the_very_end_breaks_nothing() -> None:
         (ROLE + HELLO + b"data: {oops\n\n" + STOP[:20], FailureKind.TRUNCATED),
     ],
 )
-def test_what_is_certain_is_reported_even_after_a_stumble(
+def test_certain_failures_are_reported_after_a_decoder_error(
     received: bytes, kind: FailureKind
 ) -> None:
     """Nothing had begun, or half a frame was lost."""
@@ -250,7 +248,7 @@ def test_what_is_certain_is_reported_even_after_a_stumble(
     assert stream.failure.kind is kind
 
 
-def test_a_clean_end_of_the_bytes_proves_nothing() -> None:
+def test_end_of_bytes_does_not_complete_a_reply() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)
     assert stream.close() == b""
@@ -260,14 +258,14 @@ def test_a_clean_end_of_the_bytes_proves_nothing() -> None:
     assert b'"error"' in stream.abort(ServiceUnavailable())
 
 
-def test_no_bytes_at_all_are_an_empty_reply() -> None:
+def test_no_bytes_are_an_empty_reply() -> None:
     stream = translator()
     assert stream.close() == b""
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EMPTY
 
 
-def test_a_last_frame_without_its_blank_line_counts() -> None:
+def test_last_frame_without_blank_line() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO + STOP + USAGE)
     assert stream.receive(DONE.rstrip()) == b""
@@ -275,7 +273,7 @@ def test_a_last_frame_without_its_blank_line_counts() -> None:
     assert stream.usage == Usage(input_tokens=3, output_tokens=2)
 
 
-def test_half_a_frame_is_thrown_away() -> None:
+def test_incomplete_frames_are_discarded() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO + STOP[:-9])
     assert stream.close() == b""
@@ -284,7 +282,7 @@ def test_half_a_frame_is_thrown_away() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"data: {oops\n\n", b"data: [1]\n\n", b"data: 5\n\n"])
-def test_what_cannot_be_read_is_noted_and_relayed(garbage: bytes) -> None:
+def test_unreadable_frames_are_recorded_and_forwarded(garbage: bytes) -> None:
     stream = translator()
     assert stream.receive(ROLE + HELLO + garbage + STOP + DONE) == (
         ROLE + HELLO + garbage + STOP + DONE
@@ -294,13 +292,13 @@ def test_what_cannot_be_read_is_noted_and_relayed(garbage: bytes) -> None:
     assert stream.failure is None
 
 
-def test_comments_are_relayed_and_begin_nothing() -> None:
+def test_comments_are_forwarded_and_start_nothing() -> None:
     stream = translator()
     assert stream.receive(b": hm\n\n" + ROLE) == b""
     assert stream.receive(HELLO + b": hm\n\n") == b": hm\n\n" + ROLE + HELLO + b": hm\n\n"
 
 
-def test_an_endless_frame_breaks_the_stream_off() -> None:
+def test_endless_frames_fail() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)
     assert stream.receive(b"data: " + b"x" * MAX_FRAME) == b""
@@ -310,7 +308,7 @@ def test_an_endless_frame_breaks_the_stream_off() -> None:
     assert b'"error"' in stream.abort(ServiceUnavailable())
 
 
-def test_endless_openings_leave_in_the_end() -> None:
+def test_endless_openings_are_sent_eventually() -> None:
     stream = translator()
     comment = b": " + b"x" * (MAX_HELD // 2) + b"\n\n"
     assert stream.receive(comment) == b""
@@ -318,21 +316,21 @@ def test_endless_openings_leave_in_the_end() -> None:
     assert stream.started
 
 
-def test_usage_is_kept_when_the_reply_breaks_off() -> None:
+def test_usage_of_truncated_replies_is_kept() -> None:
     stream = translator()
     stream.receive(ROLE + chunk({"content": "x"}, usage={"prompt_tokens": 3}) + ERROR)
     assert stream.usage == Usage(input_tokens=3)
     assert not stream.usage_is_final
 
 
-def test_what_a_reply_came_to_counts_also_where_it_breaks_off() -> None:
+def test_grown_usage_of_failed_replies_is_final() -> None:
     stream = translator()
     counts = {"prompt_tokens": 3, "completion_tokens": 2}
     stream.receive(ROLE + chunk({"content": "x"}, usage=counts) + ERROR)
     assert (stream.usage, stream.usage_is_final) == (Usage(input_tokens=3, output_tokens=2), True)
 
 
-def test_what_opens_a_reply_does_not_count_it() -> None:
+def test_initial_usage_is_not_final() -> None:
     """Not even where it says that there is some output, as messages do."""
     codec = CODECS[Format.MESSAGES]
     rewriter = codec.rewriter(prompt(Format.MESSAGES, UPSTREAM_MODEL))
@@ -345,9 +343,7 @@ def test_what_opens_a_reply_does_not_count_it() -> None:
 
 
 @pytest.mark.parametrize(("words", "counted"), [("Hi!", True), ("many words " * 9, False)])
-def test_an_end_that_repeats_the_beginning_counts_what_can_be_true(
-    words: str, counted: bool
-) -> None:
+def test_repeated_initial_usage_is_final_where_plausible(words: str, counted: bool) -> None:
     """Some upstreams never tell more than `message_start`."""
     codec = CODECS[Format.MESSAGES]
     rewriter = codec.rewriter(prompt(Format.MESSAGES, UPSTREAM_MODEL))
@@ -375,7 +371,7 @@ def test_an_end_that_repeats_the_beginning_counts_what_can_be_true(
 
 @pytest.mark.parametrize("text", ["plain", 'a "quote"', "ö", "漢字", "\n", "👋", "\\"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_characters_are_counted_however_they_are_spelled(text: str, ascii_only: bool) -> None:
+def test_characters_are_counted_in_any_notation(text: str, ascii_only: bool) -> None:
     """Also in runs, which are not decoded."""
     stream = translator()
     stream.receive(ROLE + HELLO + HELLO)

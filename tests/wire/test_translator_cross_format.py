@@ -76,7 +76,7 @@ def final(raw: bytes, to: Format = Format.MESSAGES) -> Reply:
     return collect_reply(decode(CODECS[to].decoder(), raw))
 
 
-def test_a_reply_is_told_as_it_arrives() -> None:
+def test_replies_are_sent_as_they_arrive() -> None:
     stream = translator()
     assert stream.receive(ROLE) == b""
     assert not stream.started
@@ -94,7 +94,7 @@ def test_a_reply_is_told_as_it_arrives() -> None:
     assert stream.abort(ServiceUnavailable()) == b""
 
 
-def test_every_chunk_is_one_piece_of_bytes_and_only_whole_frames_count() -> None:
+def test_only_complete_frames_are_translated() -> None:
     stream = translator()
     whole = ROLE + said("Hi") + said(" you")
     assert names(stream.receive(whole[:-9])) == [
@@ -106,7 +106,7 @@ def test_every_chunk_is_one_piece_of_bytes_and_only_whole_frames_count() -> None
     assert names(stream.receive(whole[-1:])) == ["content_block_delta"]
 
 
-def test_a_tool_call_is_a_real_event_and_thinking_is_one_once_it_says_something() -> None:
+def test_tool_calls_and_thinking_text_start_the_reply() -> None:
     call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
     assert names(translator().receive(call)) == ["message_start", "content_block_start"]
     thinking = chunk({"reasoning_content": "hm"})
@@ -118,7 +118,7 @@ def test_a_tool_call_is_a_real_event_and_thinking_is_one_once_it_says_something(
 
 
 @CLIENTS
-def test_an_empty_reply_leaves_at_its_end(to: Format) -> None:
+def test_empty_replies_are_sent_at_their_end(to: Format) -> None:
     stream = translator(to)
     assert stream.receive(ROLE + STOP) == b""
     raw = stream.receive(USAGE + DONE)
@@ -127,7 +127,7 @@ def test_an_empty_reply_leaves_at_its_end(to: Format) -> None:
 
 
 @CLIENTS
-def test_an_upstream_that_forgets_the_terminator_has_ended_well(to: Format) -> None:
+def test_missing_terminator_after_the_stop_reason(to: Format) -> None:
     stream = translator(to)
     raw = stream.receive(said("Hi") + STOP + USAGE)
     raw += stream.close()
@@ -136,7 +136,7 @@ def test_an_upstream_that_forgets_the_terminator_has_ended_well(to: Format) -> N
     assert stream.failure is None
 
 
-def test_the_last_frame_needs_no_blank_line() -> None:
+def test_last_frame_without_blank_line() -> None:
     stream = translator()
     raw = stream.receive(said("Hi") + STOP.rstrip(b"\n")) + stream.close()
     assert final(raw).stop is StopReason.END_TURN
@@ -144,7 +144,7 @@ def test_the_last_frame_needs_no_blank_line() -> None:
 
 @CLIENTS
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_cut_is_never_a_success(to: Format, whole: bool) -> None:
+def test_truncated_streams_fail(to: Format, whole: bool) -> None:
     stream = translator(to)
     raw = stream.receive(ROLE + said("Hi") + said(" you")[: None if whole else -9])
     assert stream.close() == b""
@@ -156,14 +156,14 @@ def test_a_cut_is_never_a_success(to: Format, whole: bool) -> None:
     assert stream.receive(said("more")) == b""
 
 
-def test_an_upstream_that_says_nothing_is_empty() -> None:
+def test_no_frames_are_an_empty_reply() -> None:
     stream = translator()
     assert stream.receive(b": hello\n\n") + stream.close() == b""
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EMPTY
 
 
-def test_an_error_before_the_first_real_event_stays_inside() -> None:
+def test_errors_before_the_first_event_are_not_sent() -> None:
     stream = translator()
     assert stream.receive(ROLE + ERROR + said("Hi")) == b""
     assert stream.receive(said("Hi")) == stream.close() == b""
@@ -172,7 +172,7 @@ def test_an_error_before_the_first_real_event_stays_inside() -> None:
     assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
 
 
-def test_an_error_that_must_be_spoken_comes_after_what_was_held() -> None:
+def test_abort_sends_held_frames_first() -> None:
     stream = translator()
     stream.receive(ROLE + ERROR)
     assert names(stream.abort(ServiceUnavailable())) == ["message_start", "error"]
@@ -181,7 +181,7 @@ def test_an_error_that_must_be_spoken_comes_after_what_was_held() -> None:
 
 @CLIENTS
 @pytest.mark.parametrize("cut", [True, False])
-def test_an_error_in_the_middle_closes_what_is_open(to: Format, cut: bool) -> None:
+def test_errors_close_open_parts(to: Format, cut: bool) -> None:
     stream = translator(to)
     pieces = [ROLE, said("Hi"), ERROR, said("more"), DONE]
     raw = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
@@ -197,7 +197,7 @@ def test_an_error_in_the_middle_closes_what_is_open(to: Format, cut: bool) -> No
 @pytest.mark.parametrize(
     "garbage", [b"data: {nonsense}\n\n", b'data: "\xff"\n\n', b"data: ping\n\n"]
 )
-def test_what_cannot_be_read_ends_the_reply(garbage: bytes) -> None:
+def test_unreadable_frames_end_the_reply(garbage: bytes) -> None:
     stream = translator()
     assert names(stream.receive(ROLE + said("Hi") + garbage + said("more")))[-1] == (
         "content_block_delta"
@@ -211,14 +211,14 @@ def test_what_cannot_be_read_ends_the_reply(garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("nothing", [b"[1]", b"7", b"null", b'"ping"'])
-def test_json_that_is_no_object_says_nothing(nothing: bytes) -> None:
+def test_json_without_an_object_is_ignored(nothing: bytes) -> None:
     stream = translator()
     frames = ROLE + said("Hi") + b"data: %b\n\n" % nothing + said("more") + STOP + USAGE + DONE
     assert names(stream.receive(frames))[-1] == "message_stop"
     assert (stream.failure, stream.decode_error) == (None, None)
 
 
-def test_a_frame_too_large_ends_the_reply() -> None:
+def test_too_large_frames_end_the_reply() -> None:
     stream = translator()
     stream.receive(said("Hi"))
     assert stream.receive(b"data: " + b"x" * MAX_FRAME) == b""
@@ -226,7 +226,7 @@ def test_a_frame_too_large_ends_the_reply() -> None:
     assert stream.failure.kind is FailureKind.EVENT_TOO_LARGE
 
 
-def test_comments_marks_and_line_ends_of_all_kinds() -> None:
+def test_comments_byte_order_marks_and_line_ends() -> None:
     plain = ROLE + said("Hi") + said(" you") + STOP + USAGE + DONE
     expected = translator().receive(plain)
     for raw in (
@@ -245,9 +245,7 @@ def test_comments_marks_and_line_ends_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize(("text", "tokens"), [("Hi", 1), ("x" * 43, 10)])
-def test_an_upstream_that_counts_nothing_is_estimated_for_the_client_alone(
-    text: str, tokens: int
-) -> None:
+def test_missing_usage_is_estimated_for_the_client_only(text: str, tokens: int) -> None:
     stream = translator()
     raw = stream.receive(ROLE + said(text) + STOP + DONE)
     assert final(raw).usage == Usage(input_tokens=7, output_tokens=tokens)
@@ -256,12 +254,12 @@ def test_an_upstream_that_counts_nothing_is_estimated_for_the_client_alone(
     assert stream.end.usage is None
 
 
-def test_pings_are_those_of_the_clients_format() -> None:
+def test_pings_have_the_format_of_the_client() -> None:
     assert translator(Format.MESSAGES).ping() == encoder(Format.MESSAGES).ping()
     assert translator(Format.CHAT).ping() == encoder(Format.CHAT).ping()
 
 
-def test_what_the_format_cannot_say_is_named() -> None:
+def test_unsupported_parts_are_reported() -> None:
     stream = translator(Format.CHAT, source=Format.MESSAGES)
     block = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": []}
     data = orjson.dumps({"type": "content_block_start", "index": 0, "content_block": block})
@@ -279,7 +277,7 @@ def arguments(text: str) -> bytes:
     return chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
 
 
-def test_what_was_emulated_is_undone() -> None:
+def test_emulation_is_reversed() -> None:
     stream = translator(Format.RESPONSES, PATCH)
     raw = b"".join(
         map(stream.receive, [CALL, arguments('{"inp'), arguments('ut":"a'), arguments('b\\n"}')])
@@ -290,7 +288,7 @@ def test_what_was_emulated_is_undone() -> None:
     assert (call.name, call.arguments, call.kind) == ("patch", "ab\n", CallKind.CUSTOM)
 
 
-def test_a_stop_sequence_ends_the_reply_before_its_upstream_does() -> None:
+def test_stop_sequences_end_the_reply_early() -> None:
     stream = translator(stop=("END",))
     raw = stream.receive(ROLE + said("one E"))
     assert not stream.end
@@ -304,7 +302,7 @@ def test_a_stop_sequence_ends_the_reply_before_its_upstream_does() -> None:
     assert reply.usage == Usage(input_tokens=7, output_tokens=1)
 
 
-def test_nothing_leaves_while_all_of_it_is_held_back() -> None:
+def test_nothing_is_sent_while_all_text_is_held() -> None:
     stream = translator(fenced=True)
     assert stream.receive(ROLE + said("```")) == stream.receive(said("json\n")) == b""
     assert not stream.started
@@ -329,9 +327,7 @@ def _counted(event: Event) -> Event:
 
 @CLIENTS
 @in_one_test(("format", "path"), STREAMS, ids=param_id)
-def test_every_stream_leaves_as_its_events_one_by_one(
-    format: Format, path: Path, to: Format
-) -> None:
+def test_runs_are_encoded_like_single_events(format: Format, path: Path, to: Format) -> None:
     raw = path.read_bytes()
     plain = partial(CrossFormatTranslator, CODECS[format].decoder(), encoder(to))
     stream = plain()
@@ -362,7 +358,7 @@ def spelled(text: str, ascii: bool) -> bytes:
 
 
 @given(TEXTS, EVERY, st.booleans(), st.booleans(), st.integers(0, 3), st.data())
-def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
+def test_matching_frames_are_encoded_like_decoded_ones(
     texts: list[str], to: Format, ascii: bool, padded: bool, kinds: int, data: st.DataObject
 ) -> None:
     """Runs of texts, thoughts and interleaved arguments."""
@@ -392,7 +388,7 @@ def test_frames_that_are_recognised_leave_as_if_they_had_been_read(
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])
-def test_recognised_frames_must_be_json_all_the_same(text: bytes) -> None:
+def test_matching_frames_must_be_json(text: bytes) -> None:
     stream = translator()
     like = said("Hi").replace(b"Hi", text)
     assert names(stream.receive(said("Hi") + said("Ho") + like + said("more")))[-2:] == [
@@ -403,7 +399,7 @@ def test_recognised_frames_must_be_json_all_the_same(text: bytes) -> None:
     assert stream.failure.kind is FailureKind.MALFORMED
 
 
-def test_pieces_of_calls_side_by_side_stay_apart() -> None:
+def test_deltas_of_parallel_calls_are_separate() -> None:
     def piece(index: int, text: str) -> bytes:
         call = {"index": index, "function": {"arguments": text}}
         return chunk({"tool_calls": [call]})
@@ -444,7 +440,7 @@ LONG = Reply(
 
 
 @CLIENTS
-def test_a_whole_reply_is_told_in_pieces(to: Format) -> None:
+def test_complete_replies_are_split_into_deltas(to: Format) -> None:
     raw = encode_reply(LONG, encoder(to))
     events = decode(CODECS[to].decoder(), raw)
     pieces = [event.piece for event in events if isinstance(event, Delta)]
@@ -456,7 +452,7 @@ def test_a_whole_reply_is_told_in_pieces(to: Format) -> None:
     assert told.parts[2].arguments == '{"a":"' + "x" * 5000 + '"}'
 
 
-def test_a_whole_reply_without_counts_is_estimated() -> None:
+def test_missing_usage_of_complete_replies_is_estimated() -> None:
     reply = Reply(id="r", model="up", parts=(Text("x" * 40),), stop=StopReason.END_TURN, usage=None)
     raw = encode_reply(with_estimated_usage(reply, 11), encoder(Format.MESSAGES))
     assert final(raw).usage == Usage(input_tokens=11, output_tokens=10)

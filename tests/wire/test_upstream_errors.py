@@ -49,7 +49,7 @@ def test_http_errors(body: bytes, message: str, type: str | None, code: str | No
     assert failure.body == body.decode("utf-8", "replace")
 
 
-def test_a_long_body_is_kept_in_part() -> None:
+def test_long_bodies_are_truncated() -> None:
     failure = parse_http_error(500, {}, b"x" * 100_000)
     assert len(failure.body or "") == MAX_BODY
     assert len(failure.message) <= 500
@@ -70,14 +70,14 @@ LIMITS = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "
         (429, {}, {"resets_in_seconds": "soon"}, None),
     ],
 )
-def test_when_to_ask_again(
+def test_retry_after(
     status: int, headers: dict[str, str], said: dict[str, Any], seconds: float | None
 ) -> None:
     body = orjson.dumps({"error": {"message": "no"} | said})
     assert parse_http_error(status, headers, body).retry_after == seconds
 
 
-def test_an_error_within_a_stream_may_say_so_too() -> None:
+def test_retry_hints_in_stream_errors() -> None:
     assert parse_stream_error({"error": {"resets_in_seconds": 9}}).retry_after == 9
     assert parse_stream_error({"error": {}}).retry_after is None
 
@@ -108,19 +108,19 @@ def test_stream_errors(data: dict[str, Any], status: int, message: str) -> None:
 
 @examples(3)
 @given(value=JSON)
-def test_any_json_is_an_error_of_some_kind(value: Any) -> None:
+def test_any_json_is_an_error(value: Any) -> None:
     for data in ({"error": value}, {"error": {"message": value, "code": value, "type": value}}):
         assert 400 <= (parse_stream_error(data).status or 0) < 600
         assert parse_http_error(500, {}, orjson.dumps(data)).message
     assert parse_http_error(500, {}, orjson.dumps(value)).status == 500
 
 
-def test_broken_off() -> None:
+def test_truncated_failure() -> None:
     assert truncated_failure(started=True).kind is FailureKind.TRUNCATED
     assert truncated_failure(started=False).kind is FailureKind.EMPTY
 
 
-def test_errors_that_are_nested_too_deeply_to_be_written_again() -> None:
+def test_too_deeply_nested_errors() -> None:
     nested = b'{"detail":' + b"[" * 300 + b"]" * 300 + b"}"
     assert parse_http_error(400, {}, nested).message == "null"
     assert parse_stream_error(orjson.loads(nested)).body == "null"

@@ -30,7 +30,7 @@ UNIX = 1_792_567_680
         ({"retry-after": "inf"}, None),
     ],
 )
-def test_what_is_named_outright(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_headers(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
 
 
@@ -59,7 +59,7 @@ def test_what_is_named_outright(headers: dict[str, str], seconds: float | None) 
         ("nan", None),
     ],
 )
-def test_spellings(written: str, seconds: float | None) -> None:
+def test_notations(written: str, seconds: float | None) -> None:
     found = reset_after({"x-ratelimit-reset-requests": written, "date": NOW})
     assert found == (pytest.approx(seconds) if seconds is not None else None)
 
@@ -102,12 +102,12 @@ def test_spellings(written: str, seconds: float | None) -> None:
         ({"x-reset": "3", "reset": "4", "x-ratelimit-limit": "5"}, None),
     ],
 )
-def test_only_limits_that_are_used_up_count(headers: dict[str, str], seconds: float | None) -> None:
+def test_only_exhausted_limits_count(headers: dict[str, str], seconds: float | None) -> None:
     assert reset_after(headers | {"date": NOW}) == seconds
 
 
 @given(st.text(), st.text())
-def test_nonsense_is_no_hint(written: str, date: str) -> None:
+def test_malformed_hints_are_ignored(written: str, date: str) -> None:
     headers = {"retry-after": written, "x-ratelimit-reset": written, "date": date}
     for found in (retry_after(headers), reset_after(headers)):
         assert found is None or found >= 0

@@ -98,14 +98,14 @@ def write(events: Events, *, done: bool = True) -> bytes:
     return frames + b"data: [DONE]\n\n" * done
 
 
-def test_a_good_stream_passes() -> None:
+def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM), include_usage=True)
     check(F, write(STREAM[:COUNTED]), include_usage=False)
     check(F, b": alive\n\n" + write(STREAM))
     check(F, write([event | {"usage": event.get("usage")} for event in STREAM]))
 
 
-def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
+def test_streams_may_end_with_an_expected_error() -> None:
     for stop in (0, THOUGHT, ARGUMENTS, FINISH):
         raw = write([*STREAM[:stop], ERROR], done=False)
         check(F, raw, errored=True)
@@ -116,7 +116,7 @@ def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_usage_is_told_where_it_was_asked_for_and_nowhere_else(asked: bool) -> None:
+def test_usage_is_required_only_where_requested(asked: bool) -> None:
     with pytest.raises(AssertionError, match="usage missing, or not asked for"):
         check(F, write(STREAM if not asked else STREAM[:COUNTED]), include_usage=asked)
     with pytest.raises(AssertionError, match="usage not asked for"):
@@ -207,7 +207,7 @@ BROKEN: list[tuple[str, Violation, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
+def test_invalid_streams_have_violations(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)
@@ -227,12 +227,12 @@ def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
         (write(STREAM)[:-1], "within"),
     ],
 )
-def test_broken_frames_are_refused(raw: bytes, says: str) -> None:
+def test_invalid_frames_have_violations(raw: bytes, says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         check(F, raw)
 
 
-def test_a_good_body_passes() -> None:
+def test_valid_bodies_have_no_violations() -> None:
     check_body(F, BODY)
 
 
@@ -254,7 +254,7 @@ def test_a_good_body_passes() -> None:
         ),
     ],
 )
-def test_a_broken_body_is_refused(path: str, value: Any, says: str) -> None:
+def test_invalid_bodies_have_violations(path: str, value: Any, says: str) -> None:
     (broken,) = changed(0, path, value)([deepcopy(BODY)])
     with pytest.raises(AssertionError, match=says):
         check_body(F, broken)

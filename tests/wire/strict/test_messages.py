@@ -111,11 +111,11 @@ def write(events: Events) -> bytes:
     )
 
 
-def test_a_good_stream_passes() -> None:
+def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM))
 
 
-def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
+def test_streams_may_end_with_an_expected_error() -> None:
     for stop in (0, UNTHINK + 1, UNTEXT + 1, DELTA):
         check(F, write([*STREAM[:stop], ERROR]), errored=True)
         with pytest.raises(AssertionError, match="an error"):
@@ -124,7 +124,7 @@ def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
         check(F, write(STREAM), errored=True)
 
 
-def test_a_call_may_be_cut_at_a_limit() -> None:
+def test_calls_may_be_truncated_at_a_limit() -> None:
     events = fresh(STREAM)
     events[JSON]["delta"]["partial_json"] = '{"a": [1'
     events[DELTA]["delta"]["stop_reason"] = "max_tokens"
@@ -200,7 +200,7 @@ BROKEN: list[tuple[str, Violation, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[c[0] for c in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
+def test_invalid_streams_have_violations(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)
@@ -219,14 +219,14 @@ def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
         (b'data: {"type":"message_stop"}\n\n', b'data: {"type":"message_stop"}\n', "within"),
     ],
 )
-def test_broken_frames_are_refused(old: bytes, new: bytes, says: str) -> None:
+def test_invalid_frames_have_violations(old: bytes, new: bytes, says: str) -> None:
     raw = write(STREAM)
     assert old in raw
     with pytest.raises(AssertionError, match=says):
         check(F, raw.replace(old, new, 1))
 
 
-def test_two_calls_of_one_id_are_refused() -> None:
+def test_repeated_call_ids_are_violations() -> None:
     events = fresh(STREAM)
     again = deepcopy(events[TOOL : UNTOOL + 1])
     for event in again:
@@ -235,7 +235,7 @@ def test_two_calls_of_one_id_are_refused() -> None:
         check(F, write([*events[:DELTA], *again, *events[DELTA:]]))
 
 
-def test_a_good_body_passes() -> None:
+def test_valid_bodies_have_no_violations() -> None:
     check_body(F, BODY)
 
 
@@ -253,6 +253,6 @@ def test_a_good_body_passes() -> None:
         ({"more": 1}, "unknown"),
     ],
 )
-def test_a_broken_body_is_refused(change: dict[str, Any], says: str) -> None:
+def test_invalid_bodies_have_violations(change: dict[str, Any], says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         check_body(F, BODY | change)

@@ -180,7 +180,7 @@ def write(events: Events) -> bytes:
     )
 
 
-def test_a_good_stream_passes() -> None:
+def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM))
     check(F, b": alive\n\n" + write(STREAM))
     check(F, write([*STREAM[:HI], STREAM[PROGRESS], *STREAM[HI:]]))
@@ -201,7 +201,7 @@ def _renumbered() -> Events:
     return events
 
 
-def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
+def test_streams_may_end_with_an_expected_error() -> None:
     for stop in (SPEAK, CALLED):
         output = STREAM[END]["response"]["output"][: 1 + (stop == CALLED)]
         failed = {**FAILED, "response": FAILED["response"] | {"output": output}}
@@ -214,7 +214,7 @@ def test_a_stream_may_end_in_an_error_where_one_is_due() -> None:
         check(F, write(STREAM), errored=True)
 
 
-def test_a_limit_may_end_a_reply() -> None:
+def test_limits_may_end_replies() -> None:
     partial = CALL | {"arguments": '{"a', "status": "incomplete"}
     head_of = {
         "status": "incomplete",
@@ -338,7 +338,7 @@ BROKEN: list[tuple[str, Violation, str]] = [
 @pytest.mark.parametrize(
     ("breach", "says"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
 )
-def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
+def test_invalid_streams_have_violations(breach: Violation, says: str) -> None:
     raw = write(breach(fresh(STREAM)))
     with pytest.raises(AssertionError, match=says):
         check(F, raw)
@@ -355,7 +355,7 @@ def test_a_broken_stream_is_refused(breach: Violation, says: str) -> None:
         (b"event: response.in_progress\n", b"event: response.queued\n", "over"),
     ],
 )
-def test_broken_frames_are_refused(old: bytes, new: bytes, says: str) -> None:
+def test_invalid_frames_have_violations(old: bytes, new: bytes, says: str) -> None:
     raw = write(STREAM)
     assert old in raw
     with pytest.raises(AssertionError, match=says):
@@ -364,7 +364,7 @@ def test_broken_frames_are_refused(old: bytes, new: bytes, says: str) -> None:
         check(F, raw + b"data: [DONE]\n\n")
 
 
-def test_a_good_body_passes() -> None:
+def test_valid_bodies_have_no_violations() -> None:
     check_body(F, STREAM[END]["response"])
 
 
@@ -382,7 +382,7 @@ def test_a_good_body_passes() -> None:
         ("output.1.content.0.more", 1, "unknown"),
     ],
 )
-def test_a_broken_body_is_refused(path: str, value: Any, says: str) -> None:
+def test_invalid_bodies_have_violations(path: str, value: Any, says: str) -> None:
     (broken,) = changed(0, path, value)([deepcopy(STREAM[END]["response"])])
     with pytest.raises(AssertionError, match=says):
         check_body(F, broken)
