@@ -11,8 +11,7 @@ from gateway.admin.accounts import Accounts
 from gateway.admin.api_json import json_response, read_query
 from gateway.admin.errors import UnknownGroup
 from gateway.admin.forms import ProbeForm, RouteForm
-from gateway.admin.route_preview import ALL_MODELS, HealthView, preview_route
-from gateway.routing.circuit_breaker import AccountStatus
+from gateway.admin.route_preview import ALL_MODELS, AccountStates, preview_route
 from gateway.routing.health import AccountRef
 from gateway.runtime import Runtime
 
@@ -61,7 +60,12 @@ class _Handlers:
             self._patterns(form.group),
             form.model,
             form.format,
-            LiveHealthView(self._runtime),
+            AccountStates(
+                self._runtime.health,
+                self._runtime.latency,
+                snapshot.upstream.at_capacity,
+                asyncio.get_running_loop().time(),
+            ),
         )
         return json_response(preview)
 
@@ -79,29 +83,6 @@ class _Handlers:
         if group is None:
             raise UnknownGroup(name, [each.name for each in registry.groups()])
         return group.patterns
-
-
-class LiveHealthView(HealthView):
-    """The accounts of a running gateway as they are now."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._now = asyncio.get_running_loop().time()
-
-    def available(self, pool: Sequence[AccountRef], model: str) -> Sequence[AccountRef]:
-        return self._runtime.health.available(pool, model, self._now)
-
-    def status(self, ref: AccountRef, model: str) -> AccountStatus:
-        return self._runtime.health.status(ref, model, self._now)
-
-    def seconds_left(self, status: AccountStatus) -> float:
-        return max(0.0, status.until - self._now)
-
-    def is_slow(self, ref: AccountRef, pool: Sequence[AccountRef], model: str) -> bool:
-        return self._runtime.latency.is_slow(ref, pool, model, self._now)
-
-    def at_capacity(self, ref: AccountRef) -> bool:
-        return self._runtime.current.upstream.at_capacity(ref)
 
 
 def _account(request: web.Request) -> AccountRef:

@@ -3,8 +3,8 @@ order and why, which are skipped, or what error the client would get."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.config import Config, Lifecycle, Model
@@ -13,7 +13,8 @@ from gateway.core.prompt import Prompt
 from gateway.errors import GatewayError, InvalidUrl, ModelNotFound, NoAvailableAccounts
 from gateway.routing.catalog import Catalog, matches
 from gateway.routing.circuit_breaker import AccountStatus, HealthState
-from gateway.routing.health import AccountRef
+from gateway.routing.health import AccountRef, Health
+from gateway.routing.latency import LatencyTracker
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.router import Candidate, Route, Router
 
@@ -27,23 +28,14 @@ _UNAVAILABLE: Final = {
 }
 
 
-class HealthView:
-    """The health of accounts. Without a gateway, as here, all are healthy."""
+@dataclass(frozen=True, slots=True)
+class AccountStates:
+    """The accounts at the monotonic time `now`. By default all are healthy: without a gateway."""
 
-    def available(self, pool: Sequence[AccountRef], model: str) -> Sequence[AccountRef]:
-        return pool
-
-    def status(self, ref: AccountRef, model: str) -> AccountStatus:
-        return AccountStatus()
-
-    def seconds_left(self, status: AccountStatus) -> float:
-        return 0.0
-
-    def is_slow(self, ref: AccountRef, pool: Sequence[AccountRef], model: str) -> bool:
-        return False
-
-    def at_capacity(self, ref: AccountRef) -> bool:
-        return False
+    health: Health = field(default_factory=Health)
+    latency: LatencyTracker = field(default_factory=LatencyTracker)
+    at_capacity: Callable[[AccountRef], bool] = lambda ref: False
+    now: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +87,7 @@ def preview_route(
     patterns: Sequence[str],
     requested: str,
     client_format: Format,
-    health: HealthView,
+    states: AccountStates,
 ) -> RoutePreview:
     """For a simple prompt without session affinity, from a key whose group has these patterns.
     Where the choice is random, the candidates of higher weight come first."""
@@ -115,7 +107,7 @@ def preview_route(
         route = router.route(requested, client_format, access)
     except GatewayError as error:
         return _rejected(preview, error, _why_rejected(config, model, requested, error))
-    candidates = tuple(_candidates(route, client_format, health))
+    candidates = tuple(_candidates(route, client_format, states))
     preview = replace(preview, candidates=candidates)
     first = next((each for each in candidates if each.turn == 1), None)
     if first is None:
@@ -167,24 +159,25 @@ def _excluded_channels(
 
 
 def _candidates(
-    route: Route, client_format: Format, health: HealthView
+    route: Route, client_format: Format, states: AccountStates
 ) -> Iterator[CandidatePreview]:
+    health, latency, now = states.health, states.latency, states.now
     ranked = order_candidates(
         route.candidates,
         Prompt(format=client_format, model=route.model, turns=()),
         None,
-        lambda pool: health.available(pool, route.model),
-        lambda ref, pool: health.is_slow(ref, pool, route.model),
+        lambda pool: health.available(pool, route.model, now),
+        lambda ref, pool: latency.is_slow(ref, pool, route.model, now),
         lambda: 0.5,
     )
-    available = set(health.available(route.account_refs, route.model))
+    available = set(health.available(route.account_refs, route.model, now))
     turn = 0
     for each in ranked:
         candidate, ref = each.candidate, each.candidate.account_ref
-        status = health.status(ref, route.model)
-        cause = _unavailable_cause(status, health.seconds_left(status))
+        status = health.status(ref, route.model, now)
+        cause = _unavailable_cause(status, max(0.0, status.until - now))
         peers = [peer.candidate for peer in ranked if peer.candidate.tier == candidate.tier]
-        used = ref in available and not health.at_capacity(ref)
+        used = ref in available and not states.at_capacity(ref)
         turn += used
         if used:
             why = _why_used(each, turn, len(peers), status.state, cause)

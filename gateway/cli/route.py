@@ -70,7 +70,7 @@ def _preview_file(
     context: CommandContext, key: str | None, group: str | None, model: str, client_format: Format
 ) -> Preview:
     # Imported here: it is most of the command's start time, and not needed with a gateway.
-    from gateway.admin.route_preview import ALL_MODELS, HealthView, preview_route
+    from gateway.admin.route_preview import ALL_MODELS, AccountStates, preview_route
     from gateway.routing.catalog import Catalog
     from gateway.routing.router import Router
 
@@ -83,7 +83,9 @@ def _preview_file(
             patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
     catalog = Catalog(config.models)
     router = Router(catalog, config.channels, config.families)
-    preview = preview_route(config, catalog, router, patterns, model, client_format, HealthView())
+    preview = preview_route(
+        config, catalog, router, patterns, model, client_format, AccountStates()
+    )
     print_note(f"From {context.config}, assuming that all accounts are healthy.")
     answer: Preview = orjson.loads(orjson.dumps(preview))
     return answer
