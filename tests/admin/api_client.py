@@ -1,4 +1,4 @@
-"""How the tests ask the desk over its socket. It must not know what is asked."""
+"""Calls of the admin API over its socket."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def error_of(answer: tuple[int, Any]) -> tuple[int, str, str]:
     assert set(content) == {"error"}
     error = dict(content["error"])
     if mistakes := error.pop("mistakes", None):
-        told = [".".join(map(str, each["path"])) for each in mistakes]
-        assert error["message"].startswith(told[0])
+        paths = [".".join(map(str, each["path"])) for each in mistakes]
+        assert error["message"].startswith(paths[0])
         assert all(each["message"] in error["message"] for each in mistakes)
     assert set(error) == {"message", "code"}
     return status, error["code"], error["message"]

@@ -1,4 +1,4 @@
-"""A gateway that follows a configuration file, and the file. It must not know what is tested."""
+"""A gateway that watches its configuration file, and the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A desk over a real database, and a client on a real admin socket."""
+"""Operations over a real database, and a client on a real admin socket."""
 
 from __future__ import annotations
 

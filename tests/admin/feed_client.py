@@ -1,7 +1,4 @@
-"""A client of the feed of requests: what a stream of server-sent events says, event by event.
-
-It must not know what is in them.
-"""
+"""A client of the feed: server-sent events, one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-PATIENCE = 10.0
+EVENT_TIMEOUT = 10.0
 """Seconds for one event."""
 
 
@@ -32,7 +29,7 @@ class FeedReader:
 
     async def next(self) -> Event | None:
         """None at the proper end of the answer."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(EVENT_TIMEOUT):
             while True:
                 block = await self._block()
                 if block is None:
@@ -51,7 +48,7 @@ class FeedReader:
 
     async def comment(self) -> str:
         """The next one, where nothing else comes."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(EVENT_TIMEOUT):
             block = await self._block()
         assert block is not None
         return block[0]

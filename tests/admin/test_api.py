@@ -1,4 +1,4 @@
-"""The desk over HTTP: shapes, statuses, and every kind of refusal."""
+"""The admin API: shapes, statuses, every error."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ GROUP_FIELDS = {
 
 
 async def test_keys_from_mint_to_revoke(client, admin) -> None:
-    status, minted = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
+    status, created = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
     assert status == 201
-    assert set(minted) == TOKEN_FIELDS | {"key"}
-    key = minted.pop("key")
+    assert set(created) == TOKEN_FIELDS | {"key"}
+    key = created.pop("key")
     assert well_formed(key)
-    assert (minted["name"], minted["group"], minted["state"]) == (
+    assert (created["name"], created["group"], created["state"]) == (
         "Ünïcode 名前",
         "default",
         "active",
     )
-    assert await call(client, "GET", "keys") == (200, {"keys": [minted]})
-    assert await call(client, "GET", f"keys/{minted['id']}") == (200, minted)
-    status, revoked = await call(client, "DELETE", f"keys/{minted['id']}")
+    assert await call(client, "GET", "keys") == (200, {"keys": [created]})
+    assert await call(client, "GET", f"keys/{created['id']}") == (200, created)
+    status, revoked = await call(client, "DELETE", f"keys/{created['id']}")
     assert (status, revoked["state"]) == (200, "revoked")
-    assert await call(client, "DELETE", f"keys/{minted['id']}") == (200, revoked)
+    assert await call(client, "DELETE", f"keys/{created['id']}") == (200, revoked)
     assert admin.registry.find(digest(key)) is None
 
 

@@ -66,8 +66,8 @@ async def test_a_running_gateway_takes_it_at_once(gateway: RunningGateway, tmp_p
     ):
         await call(client, "PUT", "password", {"password": PASSWORD})
         assert (await browser.sign_in()).status == 303
-        _, told = await call(client, "GET", "sessions")
-        (session,) = told["sessions"]
+        _, content = await call(client, "GET", "sessions")
+        (session,) = content["sessions"]
         assert (session["address"], session["agent"]) == ("127.0.0.1", "a browser")
         assert set(session) == {"created_at", "seen_at", "address", "agent"}
         assert await call(client, "DELETE", "sessions") == (200, {"ended": 1})

@@ -1,4 +1,4 @@
-"""The feed over HTTP: what ended arrives as events, once; whoever cannot keep up is let go."""
+"""The feed over HTTP: each ended request is one event; slow clients are disconnected."""
 
 from __future__ import annotations
 

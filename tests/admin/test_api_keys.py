@@ -1,4 +1,4 @@
-"""Keys over HTTP with everything that may be said of them: changed, rotated, imported."""
+"""Keys over HTTP with all settings: create, update, rotate, import."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SECRET = "an-old-key-of-ours-4471"
 
 
 async def mint(client: Any, **fields: Any) -> dict[str, Any]:
-    status, minted = await call(client, "POST", "keys", {"name": "alice"} | fields)
-    assert status == 201, minted
-    return dict(minted)
+    status, created = await call(client, "POST", "keys", {"name": "alice"} | fields)
+    assert status == 201, created
+    return dict(created)
 
 
 async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
@@ -31,13 +31,13 @@ async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
         "user_agents": ["codex", "re:claude-(cli|code)/", ""],
         "limits": {"requests_per_minute": 0, "budget": 5_000_000},
     }
-    minted = await mint(client, **said)
-    assert {name: minted[name] for name in said} == said | {
+    created = await mint(client, **said)
+    assert {name: created[name] for name in said} == said | {
         "addresses": ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::1/128"],
         "limits": LIMITLESS | {"requests_per_minute": 0, "budget": 5_000_000},
     }
-    key = minted.pop("key")
-    assert await call(client, "GET", f"keys/{minted['id']}") == (200, minted)
+    key = created.pop("key")
+    assert await call(client, "GET", f"keys/{created['id']}") == (200, created)
     token = admin.registry.find(digest(key))
     assert token is not None
     assert (token.models, token.limits.budget) == (("beta-*", "family:alpha"), 5_000_000)
@@ -45,15 +45,15 @@ async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
 
 
 async def test_what_is_absent_stays_and_null_clears(client, admin) -> None:
-    minted = await mint(
+    created = await mint(
         client, note="n", models=["*"], limits={"concurrent": 2, "budget_day": 7}, probe=True
     )
-    path, key = f"keys/{minted['id']}", minted.pop("key")
-    assert await call(client, "PATCH", path, {}) == (200, minted)
+    path, key = f"keys/{created['id']}", created.pop("key")
+    assert await call(client, "PATCH", path, {}) == (200, created)
     changes = {"name": "bob", "note": None, "limits": {"concurrent": None, "budget": 1}}
     status, changed = await call(client, "PATCH", path, changes)
     limits = LIMITLESS | {"budget_day": 7, "budget": 1}
-    assert (status, changed) == (200, minted | changes | {"limits": limits})
+    assert (status, changed) == (200, created | changes | {"limits": limits})
     token = admin.registry.find(digest(key))
     assert token is not None
     assert (token.name, token.note, token.limits.budget_day) == ("bob", None, 7)
@@ -64,30 +64,30 @@ async def test_what_is_absent_stays_and_null_clears(client, admin) -> None:
 
 
 async def test_a_disabled_key_opens_nothing_until_it_is_enabled(client, admin) -> None:
-    minted = await mint(client)
-    path, key = f"keys/{minted['id']}", minted.pop("key")
+    created = await mint(client)
+    path, key = f"keys/{created['id']}", created.pop("key")
     for state, found in (("disabled", False), ("disabled", False), ("active", True)):
         status, changed = await call(client, "PATCH", path, {"state": state})
-        assert (status, changed) == (200, minted | {"state": state})
+        assert (status, changed) == (200, created | {"state": state})
         assert (admin.registry.find(digest(key)) is not None) is found
     assert (await Registry.load(admin.database)).find(digest(key)) is not None
 
 
 async def test_a_rotated_key_has_two_until_the_overlap_ends(client, admin) -> None:
-    minted = await mint(client, limits={"budget": 9})
-    path, first = f"keys/{minted['id']}", minted.pop("key")
+    created = await mint(client, limits={"budget": 9})
+    path, first = f"keys/{created['id']}", created.pop("key")
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     second = rotated.pop("key")
     assert (status, well_formed(second), second != first) == (200, True, True)
-    assert rotated == minted | {
+    assert rotated == created | {
         "display": rotated["display"],
-        "old_display": minted["display"],
+        "old_display": created["display"],
         "old_expires_at": admin.clock.now + 60_000_000,
     }
     for key in (first, second):
         token = admin.registry.find(digest(key))
         assert token is not None
-        assert (token.id, token.limits.budget) == (minted["id"], 9)
+        assert (token.id, token.limits.budget) == (created["id"], 9)
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     third = rotated.pop("key")
     assert [admin.registry.find(digest(key)) is None for key in (first, second, third)] == [
@@ -105,11 +105,11 @@ async def test_a_rotated_key_has_two_until_the_overlap_ends(client, admin) -> No
 
 
 async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) -> None:
-    minted = await mint(client)
-    path = f"keys/{minted['id']}"
+    created = await mint(client)
+    path = f"keys/{created['id']}"
     _, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     await call(client, "DELETE", path)
-    for key in (minted["key"], rotated["key"]):
+    for key in (created["key"], rotated["key"]):
         assert admin.registry.find(digest(key)) is None
     for method, change, body in (
         ("PATCH", path, {"state": "active"}),
@@ -118,7 +118,7 @@ async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) ->
     ):
         status, code, message = error_of(await call(client, method, change, body))
         assert (status, code) == (409, "key_revoked")
-        assert message == f"alice ({minted['id']}) is revoked permanently: create another key."
+        assert message == f"alice ({created['id']}) is revoked permanently: create another key."
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) ->
     ],
 )
 async def test_changes_that_are_refused(client, body: Any, expected: tuple[int, str]) -> None:
-    minted = await mint(client)
-    minted.pop("key")
-    path = f"keys/{minted['id']}"
+    created = await mint(client)
+    created.pop("key")
+    path = f"keys/{created['id']}"
     status, _, message = error_of(await call(client, "PATCH", path, body))
     assert status == expected[0]
     assert message.startswith(expected[1])
     assert "; " not in message.replace("future; ", "").replace("nope; ", ""), "one mistake"
-    assert await call(client, "GET", path) == (200, minted)
+    assert await call(client, "GET", path) == (200, created)
 
 
 async def test_keys_that_nobody_has(client) -> None:
@@ -197,8 +197,8 @@ async def test_all_or_none_and_every_mistake(client, admin) -> None:
         body = {"keys": keys, "dry_run": dry_run}
         status, answer = await call(client, "POST", "keys/import", body)
         assert (status, set(answer), answer["ok"]) == (200, {"ok", "mistakes"}, False)
-        told = [(each["index"], each["field"], each["message"]) for each in answer["mistakes"]]
-        assert [(index, field) for index, field, _ in told] == [
+        errors = [(each["index"], each["field"], each["message"]) for each in answer["mistakes"]]
+        assert [(index, field) for index, field, _ in errors] == [
             (1, "limits.budget"),
             (1, "name"),
             (1, "group"),
@@ -210,9 +210,9 @@ async def test_all_or_none_and_every_mistake(client, admin) -> None:
             (7, "colour"),
             (8, "name"),
         ]
-        assert told[4][2] == f"This is already the key of alice ({token.id})."
-        assert told[5][2] == "This is already the key of one in the same import."
-        assert not any(secret in str(told) for secret in (key, SECRET, "sk-short"))
+        assert errors[4][2] == f"This is already the key of alice ({token.id})."
+        assert errors[5][2] == "This is already the key of one in the same import."
+        assert not any(secret in str(errors) for secret in (key, SECRET, "sk-short"))
         assert await admin.operations.list_keys() == [token]
 
 

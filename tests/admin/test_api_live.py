@@ -1,4 +1,4 @@
-"""What a running gateway says over the admin socket of its accounts and routes."""
+"""Accounts and route previews of a running gateway, over the admin socket."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ async def client(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[aioht
         yield session
 
 
-async def told(answer: aiohttp.ClientResponse) -> Any:
+async def content_of(answer: aiohttp.ClientResponse) -> Any:
     assert answer.status == 200, await answer.text()
     return orjson.loads(await answer.read())
 
 
 async def accounts(client: aiohttp.ClientSession) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = (await told(await client.get("accounts")))["accounts"]
+    rows: list[dict[str, Any]] = (await content_of(await client.get("accounts")))["accounts"]
     return rows
 
 
 async def why(client: aiohttp.ClientSession) -> dict[str, str]:
     """The first reason of each candidate."""
     query = {"model": BETA, "format": "chat"}
-    forecast = await told(await client.get("route", params=query))
-    return {stop["account"]: stop["why"][0] for stop in forecast["candidates"]}
+    preview = await content_of(await client.get("route", params=query))
+    return {stop["account"]: stop["why"][0] for stop in preview["candidates"]}
 
 
 async def fail(gateway: RunningGateway, upstream: FaultUpstream, *names: str) -> None:
@@ -84,9 +84,9 @@ async def test_a_request_under_way_is_seen_and_fills_the_account(
     rows = {row["account"]: row["under_way"] for row in await accounts(client)}
     assert rows == {name: int(name == busy) for name in KEYS}
     assert (await why(client))[busy] == "skipped: at its maximum concurrency"
-    tried = await told(await client.post(f"accounts/chat-main/{busy}/try"))
-    assert (tried["ok"], tried["status"]) == (False, None)
-    assert "as many requests as it may have" in tried["error"]
+    result = await content_of(await client.post(f"accounts/chat-main/{busy}/try"))
+    assert (result["ok"], result["status"]) == (False, None)
+    assert "as many requests as it may have" in result["error"]
     asking.cancel()
 
 
@@ -131,8 +131,8 @@ async def test_a_try_that_fails_changes_nothing(
     before = await accounts(client)
     upstream.set_plan("refuse:503")
     for _ in range(6):
-        tried = await told(await client.post("accounts/chat-main/one/try"))
-        assert (tried["ok"], tried["status"], tried["verdict"]) == (False, 503, "overloaded")
+        result = await content_of(await client.post("accounts/chat-main/one/try"))
+        assert (result["ok"], result["status"], result["verdict"]) == (False, 503, "overloaded")
     assert await accounts(client) == before
     assert await gateway.operations.list_requests() == []
 
@@ -141,9 +141,11 @@ async def test_a_try_keeps_nothing(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     runtime = gateway.daemon.runtime
-    tried = await told(await client.post("accounts/chat-main/one/try", params={"model": BETA}))
-    assert tried["ok"]
-    assert tried["output_tokens"] > 0
+    result = await content_of(
+        await client.post("accounts/chat-main/one/try", params={"model": BETA})
+    )
+    assert result["ok"]
+    assert result["output_tokens"] > 0
     assert (runtime.current.active_requests, len(runtime.scheduler)) == (0, 0)
     assert not any(row["under_way"] for row in await accounts(client))
     (call,) = upstream.calls
@@ -180,7 +182,7 @@ async def test_clients_with_a_wrong_base_address(
 ) -> None:
     for agent in ("one/1", "two/1", "two/2"):
         await gateway.get("/models", **{"user-agent": agent})
-    assert await told(await client.get("misdirected")) == {
+    assert await content_of(await client.get("misdirected")) == {
         "misdirected": [
             {"path": "/models", "agent": "two", "count": 2},
             {"path": "/models", "agent": "one", "count": 1},

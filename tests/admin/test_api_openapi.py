@@ -1,4 +1,4 @@
-"""`docs/openapi.yaml` and the admin application say the same, in both directions."""
+"""`docs/openapi.yaml` and the admin application agree, in both directions."""
 
 from __future__ import annotations
 

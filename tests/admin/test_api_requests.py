@@ -1,4 +1,4 @@
-"""The ledger's rows over HTTP: filters, exports, the overview, reads that take too long."""
+"""The request log over HTTP: filters, exports, the overview, timeouts."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ async def test_an_export_of_nothing_has_its_titles(client) -> None:
     ],
 )
 async def test_refusals(client, path: str, message: str) -> None:
-    status, code, told = error_of(await call(client, "GET", path))
+    status, code, text = error_of(await call(client, "GET", path))
     assert (status, code) == (400, "invalid_request")
-    assert told.startswith(message)
+    assert text.startswith(message)
 
 
 async def test_the_overview(client, recorded) -> None:

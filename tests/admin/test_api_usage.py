@@ -1,4 +1,4 @@
-"""What was used, and whether the figures agree, over HTTP."""
+"""Usage and the integrity check over HTTP."""
 
 from __future__ import annotations
 

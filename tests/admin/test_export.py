@@ -1,4 +1,4 @@
-"""Rows as files: every column, and nothing that a spreadsheet would run."""
+"""Exports: every column, and no formula for spreadsheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feed: everything that ends comes once and in its order, however slowly it is read."""
+"""The feed: each ended request comes once and in order, however slow the reader is."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ async def numbers(subscription: AsyncIterator[FeedBatch], count: int) -> list[in
     found: list[int] = []
     async with asyncio.timeout(10):
         while len(found) < count:
-            news = await anext(subscription)
-            assert not news.skipped
-            found += [int(row.id.removeprefix("req_")) for row in news.rows]
+            batch = await anext(subscription)
+            assert not batch.skipped
+            found += [int(row.id.removeprefix("req_")) for row in batch.rows]
     return found
 
 
@@ -90,8 +90,8 @@ async def test_beginnings_come_where_they_are_asked_for(
         feed.subscribe(NO_FILTER, opened=True) as both,
     ):
         await recorder.record_intent(intent(1))
-        news = await anext(both)
-        assert [(row.id, row.state) for row in news.rows] == [
+        batch = await anext(both)
+        assert [(row.id, row.state) for row in batch.rows] == [
             (request_id(1), ExchangeState.RUNNING)
         ]
         recorder.record_settlement(settlement(1))
@@ -113,8 +113,8 @@ async def test_what_is_not_wanted_does_not_come(admin: AdminFixture, recorder: R
 async def test_nothing_new_is_said_too(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription, asyncio.timeout(5):
-        news = await anext(subscription)
-        assert not news.rows and not news.skipped
+        batch = await anext(subscription)
+        assert not batch.rows and not batch.skipped
 
 
 async def test_it_goes_on_behind_what_was_seen(admin: AdminFixture, recorder: Recorder) -> None:
@@ -136,9 +136,9 @@ async def test_a_slow_subscriber_is_told_that_it_missed_some(
         assert await numbers(subscription, 1) == [1]
         await record(recorder, *range(2, 12))
         assert feed.end - feed.start == 4
-        news = await anext(subscription)
-        assert (news.skipped, news.after) == (True, request_id(1))
-        assert [row.id for row in news.rows] == [request_id(number) for number in range(8, 12)]
+        batch = await anext(subscription)
+        assert (batch.skipped, batch.after) == (True, request_id(1))
+        assert [row.id for row in batch.rows] == [request_id(number) for number in range(8, 12)]
         await record(recorder, 12)
         assert await numbers(subscription, 1) == [12]
     async with feed.subscribe(NO_FILTER, after=request_id(1)) as subscription:
@@ -163,8 +163,8 @@ async def test_it_goes_on_over_a_restart(admin: AdminFixture, recorder: Recorder
         async with feed.subscribe(NO_FILTER, after=request_id(3)) as subscription:
             assert await numbers(subscription, 4) == [4, 2, 1, 5]
         async with feed.subscribe(NO_FILTER, after="req_unknown") as subscription:
-            news = await anext(subscription)
-            assert (news.skipped, news.after) == (True, "req_unknown")
+            batch = await anext(subscription)
+            assert (batch.skipped, batch.after) == (True, "req_unknown")
     finally:
         await after_it.close()
 
@@ -187,9 +187,9 @@ async def test_at_the_end_there_is_what_is_left(admin: AdminFixture, recorder: R
         await record(recorder, 1)
         feed.close()
         async with asyncio.timeout(5):
-            assert [row.id async for news in subscription for row in news.rows] == [request_id(1)]
+            assert [row.id async for batch in subscription for row in batch.rows] == [request_id(1)]
     async with feed.subscribe(NO_FILTER) as late, asyncio.timeout(1):
-        assert [news async for news in late] == []
+        assert [batch async for batch in late] == []
 
 
 async def test_who_waits_hears_of_the_end_at_once(admin: AdminFixture, recorder: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""What a field may look like."""
+"""Valid and invalid values of form fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from gateway.admin import field_types
 
 
-def mistake(kind: Any, value: Any) -> str:
+def error_of(kind: Any, value: Any) -> str:
     with pytest.raises(ValidationError) as found:
         TypeAdapter(kind).validate_python(value)
     (error,) = found.value.errors()
@@ -18,7 +18,7 @@ def mistake(kind: Any, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "expected"),
     [
         ("10.0.0.0/8", "10.0.0.0/8"),
         ("10.1.2.3", "10.1.2.3/32"),
@@ -33,23 +33,23 @@ def mistake(kind: Any, value: Any) -> str:
         ("::/0", "::/0"),
     ],
 )
-def test_addresses(written: str, meant: str) -> None:
-    assert TypeAdapter(field_types.Network).validate_python(written) == meant
+def test_addresses(text: str, expected: str) -> None:
+    assert TypeAdapter(field_types.Network).validate_python(text) == expected
 
 
-@pytest.mark.parametrize("written", ["", "10.0.0", "10.0.0.1/33", "host", "10.0.0.1 ", "*"])
-def test_no_addresses(written: str) -> None:
-    assert mistake(field_types.Network, written)
+@pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/33", "host", "10.0.0.1 ", "*"])
+def test_no_addresses(text: str) -> None:
+    assert error_of(field_types.Network, text)
 
 
 def test_an_address_inside_its_network_is_asked_about() -> None:
-    assert mistake(field_types.Network, "10.1.2.3/8") == (
+    assert error_of(field_types.Network, "10.1.2.3/8") == (
         "has an address inside its network: write 10.0.0.0/8 for all of it or 10.1.2.3"
     )
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "expected"),
     [
         ("1", "1"),
         ("0", "0"),
@@ -60,32 +60,32 @@ def test_an_address_inside_its_network_is_asked_about() -> None:
         ("0.1", "0.1"),
     ],
 )
-def test_multipliers(written: str, meant: str) -> None:
-    assert TypeAdapter(field_types.Multiplier).validate_python(written) == meant
+def test_multipliers(text: str, expected: str) -> None:
+    assert TypeAdapter(field_types.Multiplier).validate_python(text) == expected
 
 
 @pytest.mark.parametrize(
-    "written",
+    "text",
     ["", ".5", "5.", "+1", "-1", "1e3", "1000001", "0.1234567890", "٣", "1,5", "inf", "1\n"],
 )
-def test_no_multipliers(written: str) -> None:
-    assert "at most 9 decimals" in mistake(field_types.Multiplier, written)
+def test_no_multipliers(text: str) -> None:
+    assert "at most 9 decimals" in error_of(field_types.Multiplier, text)
 
 
 @pytest.mark.parametrize(
     "key", ["x" * 19, "a key with blanks 1234", "schlüssel-schlüssel-1", "tab\tin-a-key-of-ours-1"]
 )
 def test_no_keys_and_no_word_of_them(key: str) -> None:
-    assert key not in mistake(field_types.ExistingKey, key)
+    assert key not in error_of(field_types.ExistingKey, key)
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
 def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
     formula = f"{sign}cmd|'/c_calc'!A1_and_more"
     for kind in (field_types.KeyName, field_types.ExistingKey):
-        assert mistake(kind, formula) == "must not begin with = + - or @"
+        assert error_of(kind, formula) == "must not begin with = + - or @"
     assert TypeAdapter(field_types.KeyName).validate_python(f"a{formula}") == f"a{formula}"
-    assert mistake(field_types.GroupName, formula)
+    assert error_of(field_types.GroupName, formula)
 
 
 def test_a_key_of_base64_may_begin_with_its_signs() -> None:
@@ -101,4 +101,4 @@ def test_moments_and_amounts_are_whole_numbers() -> None:
     for kind in (field_types.Count, field_types.Budget, field_types.Timestamp):
         assert TypeAdapter(kind).validate_python(0) == 0
         for wrong in (-1, 1.5, "1", True, 2**63):
-            assert mistake(kind, wrong)
+            assert error_of(kind, wrong)

@@ -1,4 +1,4 @@
-"""The desk's operations: what they change, in the database and in memory alike."""
+"""Operations change the database and the registry in memory alike."""
 
 from __future__ import annotations
 
@@ -159,9 +159,13 @@ async def test_whoever_comes_during_a_change_is_remembered(admin) -> None:
 
     first = await during_a_change("192.0.2.1")
     assert (first.first_address, first.first_agent) == ("192.0.2.1", "tool")
-    told = "address 192.0.2.2, first 192.0.2.1"
+    described = "address 192.0.2.2, first 192.0.2.1"
     second = await during_a_change("192.0.2.2")
-    assert (second.note, second.first_address, second.changed) == ("192.0.2.2", "192.0.2.1", told)
+    assert (second.note, second.first_address, second.changed) == (
+        "192.0.2.2",
+        "192.0.2.1",
+        described,
+    )
     assert await admin.operations.get_key(token.id) == second
 
 
@@ -183,10 +187,10 @@ async def test_imported_keys_stay_in_their_order(admin) -> None:
 
 
 async def test_two_imports_of_one_key_at_once(admin) -> None:
-    wish = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
+    form = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(
-        admin.operations.import_keys([wish]),
-        admin.operations.import_keys([wish]),
+        admin.operations.import_keys([form]),
+        admin.operations.import_keys([form]),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes].count(ImportRejected) == 1

@@ -1,4 +1,4 @@
-"""Who asks the same at the same time gets one answer; it does not get old."""
+"""Concurrent reads of one key share one result, which does not get old."""
 
 from __future__ import annotations
 

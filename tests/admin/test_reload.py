@@ -1,4 +1,4 @@
-"""A new configuration in a gateway that serves: whole or not at all, and nobody notices."""
+"""A new configuration in a running gateway: all of it or nothing, without a failed request."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: Fault
         await it.gateway.post(Format.MESSAGES, headers=named)
         await it.reload(messages_channel(faulty, "one"), affinity=affinity)
         await it.gateway.post(Format.MESSAGES, headers=named)
-        told = [row.affinity for row in await it.gateway.rows(3)]
-        assert told == ["session header", "prompt prefix", "session header"]
+        affinities = [row.affinity for row in await it.gateway.rows(3)]
+        assert affinities == ["session header", "prompt prefix", "session header"]
 
 
 async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None:

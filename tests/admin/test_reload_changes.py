@@ -1,4 +1,4 @@
-"""What a new configuration changes, by name."""
+"""The changes of a new configuration, by name."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def test_everything_by_name() -> None:
 
 
 def test_a_key_is_a_change_and_never_told() -> None:
-    told = compare_configs(config("one", secret="first-4471"), config("one", secret="second-4471"))
-    assert told == ConfigChanges(changed=("account a/one",))
-    assert str(told) == "changed account a/one"
+    changes = compare_configs(
+        config("one", secret="first-4471"), config("one", secret="second-4471")
+    )
+    assert changes == ConfigChanges(changed=("account a/one",))
+    assert str(changes) == "changed account a/one"
 
 
 def test_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Old rows go as the configuration says, while the gateway serves; what they came to stays."""
+"""Old rows are deleted as configured, while the gateway runs; sums stay."""
 
 from __future__ import annotations
 

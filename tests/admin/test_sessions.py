@@ -1,4 +1,4 @@
-"""Sessions: how they begin, how long they last, and that a new password ends them."""
+"""Sessions: sign-in, timeouts, sign-out; a new password ends them."""
 
 from __future__ import annotations
 

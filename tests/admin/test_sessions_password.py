@@ -1,4 +1,4 @@
-"""What is kept of a password, and how it is recognised."""
+"""Hashing and verifying the console's password."""
 
 from __future__ import annotations
 

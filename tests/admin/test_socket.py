@@ -1,4 +1,4 @@
-"""Where the admin socket is, who may open it, and how it comes and goes."""
+"""The admin socket: path, permissions, start and stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a token, without a database."""
+"""Creating, updating, rotating and revoking tokens."""
 
 from __future__ import annotations
 

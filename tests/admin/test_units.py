@@ -1,4 +1,4 @@
-"""Units and prices, as people read them."""
+"""Formatted units and prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.config import Money
 
 
 @pytest.mark.parametrize(
-    ("micro", "told"),
+    ("micro", "formatted"),
     [
         (0, "0"),
         (1, "0.000001"),
@@ -20,12 +20,12 @@ from gateway.config import Money
         (1_234_000_010, "1 234.00001"),
     ],
 )
-def test_units_are_exact(micro: int, told: str) -> None:
-    assert format_units(micro).replace("\u202f", " ") == told
+def test_units_are_exact(micro: int, formatted: str) -> None:
+    assert format_units(micro).replace("\u202f", " ") == formatted
 
 
 @pytest.mark.parametrize(
-    ("micro", "told"),
+    ("micro", "formatted"),
     [
         (0, "0.00 EUR"),
         (1, "< 0.0001 EUR"),
@@ -35,10 +35,10 @@ def test_units_are_exact(micro: int, told: str) -> None:
         (10**15, "2 000.00 EUR"),
     ],
 )
-def test_prices(micro: int, told: str) -> None:
+def test_prices(micro: int, formatted: str) -> None:
     assert (format_price(micro, Money(unit_price=0.000002, currency="EUR")) or "").replace(
         "\u202f", " "
-    ) == told
+    ) == formatted
 
 
 def test_without_a_price_units_stand_alone() -> None:

@@ -1,4 +1,4 @@
-"""What people type, and what it means."""
+"""Parsed amounts, durations and times."""
 
 from __future__ import annotations
 
