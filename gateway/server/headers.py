@@ -31,7 +31,6 @@ Headers = Iterable[tuple[str, str]]
 CORS_HEADERS: Final[web.AppKey[Callable[[web.Request], Headers]]] = web.AppKey("cors_headers")
 """The headers for browsers of other origins, where `server.cors` is set."""
 
-_LINE_END: Final = "\r\n"
 _TRUE: Final = frozenset({"1", "true"})
 _RESPONSE_HEADERS: Final = (
     b"openai-processing-ms",
@@ -106,7 +105,7 @@ def check_strict(request: web.Request, dropped: Set[str]) -> None:
 
 def gateway_headers(request: web.Request, exchange: Exchange) -> list[tuple[str, str]]:
     """The gateway's own headers: request id, limits, attempts, timing."""
-    lines = _gateway_lines(request, exchange).split(_LINE_END)
+    lines = _gateway_lines(request, exchange).split("\r\n")
     return [(name, value) for name, _, value in (line.partition(": ") for line in lines) if name]
 
 
@@ -116,7 +115,7 @@ def reply_head(request: web.Request, exchange: Exchange, reply_headers: Mapping[
     cors_headers = request.app.get(CORS_HEADERS)
     for headers in (reply_headers.items(), cors_headers(request) if cors_headers else ()):
         for name, value in headers:
-            lines += f"{name}: {value}{_LINE_END}"
+            lines += f"{name}: {value}\r\n"
     return lines
 
 
@@ -129,16 +128,16 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
         runtime = exchange.runtime
         statuses = runtime.quota.limit_statuses(permit.holders, asyncio.get_running_loop().time())
         for name, value in rate_limit_headers(client_format(request), statuses, runtime.now()):
-            lines += f"{name}: {value}{_LINE_END}"
+            lines += f"{name}: {value}\r\n"
     if exchange.attempts_made:
         lines += (
             f"x-gateway-attempts: {exchange.attempts_made}\r\n"
             f"server-timing: {exchange.server_timing()}\r\n"
         )
         if exchange.candidate and exchange.snapshot.config.server.show_channel:
-            lines += f"x-gateway-channel: {exchange.candidate.channel}{_LINE_END}"
+            lines += f"x-gateway-channel: {exchange.candidate.channel}\r\n"
     if exchange.client_request_id:
-        lines += f"x-client-request-id: {exchange.client_request_id}{_LINE_END}"
+        lines += f"x-client-request-id: {exchange.client_request_id}\r\n"
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What tests of the server stand on beside the gateway of all tests."""
+"""Fixtures of the server tests."""
 
 from __future__ import annotations
 

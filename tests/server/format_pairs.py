@@ -1,4 +1,4 @@
-"""What the tests of translated replies share: the nine pairs, what is asked and what it means."""
+"""Shared by the tests of translated replies: pairs of formats, requests, expected replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.wire.stream_cases import decode
 from tests.wire.strict.checkers import check
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
-"""Opens a gateway whose only channel speaks the format given, on the translated lane in any case;
+"""Opens a gateway whose only channel has the given format, always on the translated lane;
 `line` changes the channel, other names the configuration."""
 
 PAIRS = [(client_format, upstream_format) for client_format in Format for upstream_format in Format]
@@ -50,14 +50,14 @@ EXPECTED: dict[str, tuple[object, StopReason, Usage]] = {
 }
 
 
-def meaning(told: Reply) -> tuple[object, StopReason, Usage | None]:
+def meaning(reply: Reply) -> tuple[object, StopReason, Usage | None]:
     """The one part, the stop reason and the usage of a reply, as in `MEANT`."""
-    (part,) = told.parts
+    (part,) = reply.parts
     match part:
         case Text(text):
-            return text, told.stop, told.usage
+            return text, reply.stop, reply.usage
         case ToolCall(id=id, name=name, arguments=arguments):
-            return (id, name, orjson.loads(arguments)), told.stop, told.usage
+            return (id, name, orjson.loads(arguments)), reply.stop, reply.usage
     raise AssertionError(part)
 
 
@@ -68,5 +68,5 @@ def parse_stream(client_format: Format, raw: bytes) -> Reply:
 
 
 def usage_option(client_format: Format) -> dict[str, Any]:
-    """The fields by which a client asks for usage in a stream."""
+    """The fields by which a client requests usage in a stream."""
     return {"stream_options": {"include_usage": True}} if client_format is Format.CHAT else {}

@@ -1,7 +1,4 @@
-"""What tests of the door share: keys with terms, what refusals say, and how much is taken.
-
-It must not know which limit is tested.
-"""
+"""Shared by tests of limits: keys with limits, expected errors, and what is in use."""
 
 from __future__ import annotations
 
@@ -148,7 +145,7 @@ async def gateway_with_queue(
 
 
 async def wait_queued(gateway: RunningGateway, count: int = 1) -> None:
-    """Until so many requests stand in line."""
+    """Waits until this many requests are queued."""
     async with asyncio.timeout(2):
         while len(gateway.daemon.runtime.queue._waiters) != count:
             await asyncio.sleep(0.005)

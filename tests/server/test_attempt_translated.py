@@ -58,10 +58,10 @@ async def test_a_reply_means_the_same_in_every_format(
         answer = await gateway.post(client_format, body)
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "application/json"
-        told = await answer.json()
-        check_body(client_format, told)
-        assert meaning(CODECS[client_format].parse_reply(told)) == EXPECTED[case]
-        assert told["model"] == body["model"]
+        body_json = await answer.json()
+        check_body(client_format, body_json)
+        assert meaning(CODECS[client_format].parse_reply(body_json)) == EXPECTED[case]
+        assert body_json["model"] == body["model"]
         assert "x-gateway-dropped" not in answer.headers
 
         answer = await gateway.post(
@@ -154,8 +154,8 @@ async def test_estimates_learn_from_the_measured_usage(
 ) -> None:
     """Streams to messages clients begin with an estimate of their input."""
     async with behind(Format.CHAT, line={"lane": lane}) as gateway:
-        said = "word " * 2000
-        client_format = request_body(Format.CHAT, messages=[{"role": "user", "content": said}])
+        text = "word " * 2000
+        client_format = request_body(Format.CHAT, messages=[{"role": "user", "content": text}])
         parsed = CODECS[Format.CHAT].parse_prompt(client_format)
         estimates = gateway.daemon.runtime.input_estimates
         before = estimates.estimate(BETA, parsed)
@@ -179,14 +179,14 @@ async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
     )
     async with behind(Format.CHAT) as gateway:
         answer = await gateway.post(Format.MESSAGES)
-        told = CODECS[Format.MESSAGES].parse_reply(await answer.json())
-        assert told.usage is not None
-        assert told.usage.input_tokens > 0
-        assert told.usage.output_tokens > 0
+        body_json = CODECS[Format.MESSAGES].parse_reply(await answer.json())
+        assert body_json.usage is not None
+        assert body_json.usage.input_tokens > 0
+        assert body_json.usage.output_tokens > 0
         answer = await gateway.post(Format.MESSAGES, stream=True)
         again = parse_stream(Format.MESSAGES, await answer.read())
-        assert again.usage == told.usage
+        assert again.usage == body_json.usage
         for row in await gateway.rows(2):
             assert row.usage_source == "estimated"
             used = (row.input_tokens, row.output_tokens)
-            assert used == (told.usage.input_tokens, told.usage.output_tokens)
+            assert used == (body_json.usage.input_tokens, body_json.usage.output_tokens)

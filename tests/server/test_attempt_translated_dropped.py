@@ -82,9 +82,9 @@ async def test_a_thread_error_is_one_that_clients_recover_from(
         thread = {"type": kind, "previous_message_id": "msg_1"}
         answer = await gateway.post(Format.MESSAGES, thread=thread)
         assert answer.status == 400
-        told = await answer.json()
-        assert told["error"]["type"] == "invalid_request_error"
-        assert told["error"]["details"] == {
+        body_json = await answer.json()
+        assert body_json["error"]["type"] == "invalid_request_error"
+        assert body_json["error"]["details"] == {
             "error_code": "thread_unsupported_request",
             "unsupported": ["thread"],
         }

@@ -35,12 +35,12 @@ STATUSES = {
 async def test_upstream_errors_in_the_clients_format(
     upstream: ScriptedUpstream, behind: OpenGateway, client_format: Format, upstream_format: Format
 ) -> None:
-    said: dict[str, Any] = {"message": "No.", "type": "their_word"}
+    error_body: dict[str, Any] = {"message": "No.", "type": "their_word"}
     if upstream_format is not Format.MESSAGES:
-        said |= {"param": "no_such_field", "code": None}
+        error_body |= {"param": "no_such_field", "code": None}
     async with behind(upstream_format) as gateway:
         for status, (seen, chat_type, messages_type) in STATUSES.items():
-            upstream.respond_with(json_response({"type": "error", "error": said}, status))
+            upstream.respond_with(json_response({"type": "error", "error": error_body}, status))
             for streams in (False, True):
                 answer = await gateway.post(client_format, stream=streams)
                 assert answer.status == seen, status
@@ -133,7 +133,7 @@ CHAT_OVERFLOW = (
 
 
 @pytest.mark.parametrize(
-    ("upstream_format", "said", "figures"),
+    ("upstream_format", "error_body", "figures"),
     [
         (Format.MESSAGES, "prompt is too long: 130 tokens > 100 maximum", True),
         (Format.CHAT, CHAT_OVERFLOW, True),
@@ -147,15 +147,17 @@ async def test_a_prompt_that_is_too_long_has_the_text_that_clients_recognise(
     behind: OpenGateway,
     client_format: Format,
     upstream_format: Format,
-    said: str,
+    error_body: str,
     figures: bool,
 ) -> None:
-    upstream.respond_with(json_response({"error": {"message": said, "param": "their_word"}}, 400))
+    upstream.respond_with(
+        json_response({"error": {"message": error_body, "param": "their_word"}}, 400)
+    )
     async with behind(upstream_format) as gateway:
         answer = await gateway.post(client_format)
         assert answer.status == 400
         error = (await answer.json())["error"]
-        assert said in error["message"]
+        assert error_body in error["message"]
         assert (await gateway.row()).error_code == "context_length_exceeded"
     if client_format is Format.MESSAGES:
         start = "prompt is too long" + (": 130 tokens > 100 maximum" if figures else "")

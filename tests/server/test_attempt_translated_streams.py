@@ -48,9 +48,9 @@ async def test_at_a_stop_sequence_the_upstream_connection_is_closed(
     async with behind(Format.RESPONSES) as gateway:
         async with asyncio.timeout(2):
             answer = await gateway.post(client_format, stream=True, **fields)
-            told = parse_stream(client_format, await answer.read())
-        assert told.parts == (Text("Hello, "),)
-        assert told.stop is (
+            reply = parse_stream(client_format, await answer.read())
+        assert reply.parts == (Text("Hello, "),)
+        assert reply.stop is (
             StopReason.STOP_SEQUENCE if client_format is Format.MESSAGES else StopReason.END_TURN
         )
         async with asyncio.timeout(0.3):
@@ -68,9 +68,9 @@ async def test_a_stop_sequence_in_a_whole_reply(
     upstream.respond_with(fixture_reply("responses"))
     async with behind(Format.RESPONSES) as gateway:
         answer = await gateway.post(Format.MESSAGES, stop_sequences=["wor"])
-        told = await answer.json()
-        assert [block["text"] for block in told["content"]] == ["Hello, "]
-        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "wor")
+        reply = await answer.json()
+        assert [block["text"] for block in reply["content"]] == ["Hello, "]
+        assert (reply["stop_reason"], reply["stop_sequence"]) == ("stop_sequence", "wor")
         assert (await gateway.row()).usage_source == "upstream"
 
 

@@ -1,4 +1,4 @@
-"""Keys at the door: either header counts, every bad key gets the same answer."""
+"""Keys: either header counts, every bad key gets the same error."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ async def test_a_list_of_models(gateway: RunningGateway, upstream: ScriptedUpstr
     assert await models(gateway, key) == [ALPHA]
     assert (await gateway.get(f"/v1/models/{ALPHA}", key)).status == 200
     assert (await gateway.get(f"/v1/models/{BETA}", key)).status == 404
-    for asked, format in ((5, Format.CHAT), (7, Format.MESSAGES)):
+    for count, format in ((5, Format.CHAT), (7, Format.MESSAGES)):
         answer = await gateway.post(format, key=key, model=BETA)
         message = f"The model {BETA} is not allowed for this key"
         assert await read_error(answer) == expected_error(
             format, 403, DENIED, message, "permission_denied"
         )
-        row = (await gateway.rows(asked))[-1]
+        row = (await gateway.rows(count))[-1]
         assert (row.state, row.status, row.model) == (ExchangeState.REJECTED, 403, BETA)
         assert (await gateway.post(format, key=key, model=ALPHA)).status == 200
     counting = "/v1/messages/count_tokens"
@@ -70,7 +70,7 @@ async def test_addresses(
     token, key = await gateway.operations.create_key("here", "default", addresses=("127.0.0.0/8",))
     assert (await gateway.post(format, key=key)).status == 200
     await gateway.operations.update_key(token.id, addresses=("10.0.0.0/8", "::1/128"))
-    # Nobody here is a trusted proxy, so what a client writes is of no account.
+    # There is no trusted proxy, so the header of the client is ignored.
     for claims in ({}, {"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=10.0.0.1"}):
         answer = await gateway.post(format, key=key, headers=claims)
         message = "This key is not allowed from this address"
@@ -85,7 +85,7 @@ async def test_addresses(
         "127.0.0.1",
     )
     assert (await gateway.operations.get_key(token.id)).changed is None, (
-        "who is refused is nobody's guest"
+        "a rejected client is no new origin"
     )
 
 
@@ -177,8 +177,8 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
         row = (await gateway.rows(9))[-2]
     assert (row.state, row.status) == (ExchangeState.REJECTED, 400)
     assert row.error_code == "user_agent_not_allowed"
-    told = {"gateway": "the gateway", "group": "group default", "key": "the key"}[whose]
-    assert row.upstream_error == f"user agent not on the list of {told}"
+    owner = {"gateway": "the gateway", "group": "group default", "key": "the key"}[whose]
+    assert row.upstream_error == f"user agent not on the list of {owner}"
 
 
 @pytest.mark.parametrize("format", Format)

@@ -33,14 +33,14 @@ async def test_unknown_origins(
         token, key = await gateway.operations.create_key("lab", "default")
         assert await call(gateway, key, "192.0.2.1", "tool/1.0") is None
         assert await call(gateway, key, "192.0.2.1", "tool/2.0") is None
-        told = "address 192.0.2.2, first 192.0.2.1"
-        assert await call(gateway, key, "192.0.2.2", "tool/2.0") == f"new: {told}"
+        change = "address 192.0.2.2, first 192.0.2.1"
+        assert await call(gateway, key, "192.0.2.2", "tool/2.0") == f"new: {change}"
         assert await call(gateway, key, "192.0.2.2", "tool/2.0") is None
         other = "client other, first tool"
         assert await call(gateway, key, "192.0.2.1", "other/1") == f"new: {other}"
         assert await call(gateway, key, "192.0.2.1", "other/2") is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"key lab ({token.id}) is used by a new client: {told}",
+        f"key lab ({token.id}) is used by a new client: {change}",
         f"key lab ({token.id}) is used by a new client: {other}",
     ]
     async with run_gateway(tmp_path, lines, server=dict(PROXY)) as gateway:

@@ -17,7 +17,7 @@ from tests.store.sample_rows import START, token
 
 MODEL = "beta-one"
 EXPECTED = Usage(input_tokens=50, output_tokens=1_000)
-TOLD = Usage(input_tokens=40, cache_read_tokens=30, output_tokens=1)
+PARTIAL = Usage(input_tokens=40, cache_read_tokens=30, output_tokens=1)
 COUNTED = Usage(input_tokens=40, cache_read_tokens=30, output_tokens=6)
 NOTHING = Bill(Usage(), "none", 0, 0)
 
@@ -109,29 +109,31 @@ async def test_the_upstreams_usage_is_billed(
 
 
 CASES = [
-    # heard of, how much was said, accepted, committed, failed, then what is billed
+    # reported usage, characters of output, accepted, committed, failed, then what is billed
     (None, 0, False, False, False, None),
     (None, 0, False, False, True, None),
     (None, 0, True, False, True, None),
-    (TOLD, 0, True, False, True, None),
+    (PARTIAL, 0, True, False, True, None),
     (None, 0, True, False, False, Usage(input_tokens=50)),
-    (TOLD, 0, True, False, False, TOLD),
+    (PARTIAL, 0, True, False, False, PARTIAL),
     (None, 43, True, False, False, Usage(input_tokens=50, output_tokens=10)),
     (None, 0, True, True, False, Usage(input_tokens=50, output_tokens=1)),
     (None, 3, True, True, False, Usage(input_tokens=50, output_tokens=1)),
     (None, 43, True, True, False, Usage(input_tokens=50, output_tokens=10)),
     (None, 43, True, True, True, Usage(input_tokens=50, output_tokens=10)),
-    (TOLD, 3, True, True, False, TOLD),
-    (TOLD, 24, True, True, True, COUNTED),
+    (PARTIAL, 3, True, True, False, PARTIAL),
+    (PARTIAL, 24, True, True, True, COUNTED),
     (Usage(output_tokens=9), 43, True, True, False, Usage(input_tokens=50, output_tokens=10)),
 ]
 
 
-@pytest.mark.parametrize(("told", "said", "accepted", "committed", "failed", "used"), CASES)
+@pytest.mark.parametrize(
+    ("reported", "output_chars", "accepted", "committed", "failed", "used"), CASES
+)
 async def test_missing_usage_is_estimated(
     stage: Stage,
-    told: Usage | None,
-    said: int,
+    reported: Usage | None,
+    output_chars: int,
     accepted: bool,
     committed: bool,
     failed: bool,
@@ -140,7 +142,7 @@ async def test_missing_usage_is_estimated(
     meter = stage.ask()
     if accepted:
         meter.mark_accepted()
-    meter.record_usage(told, said, is_final=False)
+    meter.record_usage(reported, output_chars, is_final=False)
     bill = meter.final_bill(committed=committed, failed=failed)
     if used is None:
         assert bill == NOTHING
@@ -149,11 +151,13 @@ async def test_missing_usage_is_estimated(
     assert meter.final_usage is None
 
 
-@pytest.mark.parametrize(("told", "said", "accepted", "committed", "failed", "used"), CASES)
+@pytest.mark.parametrize(
+    ("reported", "output_chars", "accepted", "committed", "failed", "used"), CASES
+)
 async def test_without_estimates_the_reported_usage_is_billed(
     strict: Stage,
-    told: Usage | None,
-    said: int,
+    reported: Usage | None,
+    output_chars: int,
     accepted: bool,
     committed: bool,
     failed: bool,
@@ -163,13 +167,13 @@ async def test_without_estimates_the_reported_usage_is_billed(
     assert meter.estimated_tokens == 0
     if accepted:
         meter.mark_accepted()
-    meter.record_usage(told, said, is_final=False)
+    meter.record_usage(reported, output_chars, is_final=False)
     bill = meter.final_bill(committed=committed, failed=failed)
     tokens = used.total_tokens if used is not None else 0
-    if used is None or told is None:
+    if used is None or reported is None:
         assert bill == NOTHING._replace(tokens=tokens)
     else:
-        assert bill == Bill(told, "upstream", spent(told), tokens)
+        assert bill == Bill(reported, "upstream", spent(reported), tokens)
 
 
 async def test_usage_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:

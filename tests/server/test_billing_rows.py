@@ -137,10 +137,10 @@ async def test_running_requests_keep_their_multiplier(
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
     async with priced(upstream, tmp_path) as gateway:
-        asked = asyncio.ensure_future(gateway.post(Format.CHAT))
+        request_task = asyncio.ensure_future(gateway.post(Format.CHAT))
         await upstream.wait_for_request()
         await gateway.operations.update_group("default", multiplier="7")
-        await asked
+        await request_task
         row = await gateway.row()
         await wait_all_released(gateway)
     assert (row.cost_micro, row.tariff) == (88 * MICRO_PER_UNIT, TARIFF)
@@ -251,7 +251,7 @@ async def listen(gateway: RunningGateway, format: Format) -> Any:
 
 
 def half_billed(format: Format, row: RequestRow, bills: bool = True) -> None:
-    if format is Format.MESSAGES:  # the upstream has told its input when it began
+    if format is Format.MESSAGES:  # the upstream reports its input at the beginning
         used = (12, 2) if bills else (12, 1)
         assert billed(row) == ("estimated" if bills else "upstream", *used)
         assert row.cost_micro == units((12, 1), (used[1], 5))

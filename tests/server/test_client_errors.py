@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.server.client_errors import client_error, may_forward
 
-LINE = {
+NETWORK_ERRORS = {
     FailureKind.CONNECT: ServiceUnavailable,
     FailureKind.TLS: UpstreamTlsFailed,
     FailureKind.TIMEOUT: UpstreamTimeout,
@@ -32,7 +32,7 @@ LINE = {
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
 }
-SAID: dict[int | None, type[GatewayError]] = {
+BY_STATUS: dict[int | None, type[GatewayError]] = {
     **dict.fromkeys((400, 404, 413, 422), UpstreamRejected),
     **dict.fromkeys((401, 403), UpstreamForbidden),
     **dict.fromkeys((402, 429), NoAvailableAccounts),
@@ -47,26 +47,26 @@ def failure(**fields: object) -> Failure:
     return Failure(**({"kind": FailureKind.RESPONSE, "message": "at host"} | fields))  # type: ignore[arg-type]
 
 
-def told(**fields: object) -> GatewayError:
+def error_for(**fields: object) -> GatewayError:
     return client_error(failure(**fields), lambda text: text.replace("host", "[address]"))
 
 
 def test_every_failure_kind_has_an_error() -> None:
-    assert {*LINE, FailureKind.RESPONSE} == set(FailureKind)
+    assert {*NETWORK_ERRORS, FailureKind.RESPONSE} == set(FailureKind)
 
 
-@pytest.mark.parametrize("kind", LINE)
+@pytest.mark.parametrize("kind", NETWORK_ERRORS)
 def test_network_errors_show_no_details(kind: FailureKind) -> None:
-    error = told(kind=kind, message="secret place")
-    assert type(error) is LINE[kind]
+    error = error_for(kind=kind, message="secret place")
+    assert type(error) is NETWORK_ERRORS[kind]
     assert "secret" not in error.message
     assert error.detail == "secret place"
 
 
-@pytest.mark.parametrize("status", SAID)
+@pytest.mark.parametrize("status", BY_STATUS)
 def test_errors_by_upstream_status(status: int | None) -> None:
-    error = told(status=status)
-    assert type(error) is SAID[status]
+    error = error_for(status=status)
+    assert type(error) is BY_STATUS[status]
     if isinstance(error, UpstreamRejected):
         assert error.status == status
         assert error.message == "at [address]"
@@ -78,31 +78,31 @@ def test_errors_by_upstream_status(status: int | None) -> None:
 @pytest.mark.parametrize("field", ["code", "type"])
 def test_an_exceeded_quota_in_any_status(status: int | None, field: str) -> None:
     spent = {"status": status, field: "insufficient_quota"}
-    assert type(told(**spent)) is NoAvailableAccounts
+    assert type(error_for(**spent)) is NoAvailableAccounts
     assert not may_forward(failure(**spent))
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_forwarded(status: int) -> None:
-    assert told(status=status, retry_after=4.0).retry_after == 4
-    assert told(status=status).retry_after == (30 if status == 429 else 5)
+    assert error_for(status=status, retry_after=4.0).retry_after == 4
+    assert error_for(status=status).retry_after == (30 if status == 429 else 5)
 
 
 def test_an_error_keeps_the_field_and_the_code() -> None:
-    error = told(status=400, code="too_long", param="messages")
+    error = error_for(status=400, code="too_long", param="messages")
     assert (error.code, error.param) == ("too_long", "messages")
-    assert told(status=400).code is None
+    assert error_for(status=400).code is None
 
 
 def test_an_error_text_is_redacted_and_short() -> None:
-    error = told(status=400, code="host " * 500, param="host", message="host " * 5000)
+    error = error_for(status=400, code="host " * 500, param="host", message="host " * 5000)
     assert error.param == "[address]"
     assert error.code == ("[address] " * 500)[:200]
     assert error.message == ("[address] " * 5000)[:2000]
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("param", "expected"),
     [
         ("temperature", "temperature"),
         ("tools[2].function.name", "tools"),
@@ -113,12 +113,12 @@ def test_an_error_text_is_redacted_and_short() -> None:
     ],
 )
 def test_of_a_translated_body_only_the_clients_own_fields_are_named(
-    said: str | None, named: str | None
+    param: str | None, expected: str | None
 ) -> None:
-    asked = {"messages", "temperature", "tools", "max_tokens"}
-    refused = failure(status=422, param=said)
-    assert client_error(refused, str, asked).param == named
-    assert client_error(refused, str).param == said
+    fields = {"messages", "temperature", "tools", "max_tokens"}
+    refused = failure(status=422, param=param)
+    assert client_error(refused, str, fields).param == expected
+    assert client_error(refused, str).param == param
 
 
 LONG = "This model's maximum context length is 100 tokens, but you sent 130 tokens to host"
@@ -126,7 +126,7 @@ LONG = "This model's maximum context length is 100 tokens, but you sent 130 toke
 
 @pytest.mark.parametrize("status", [400, 413, 422, 500, None])
 def test_a_prompt_that_is_too_long_is_one_error(status: int | None) -> None:
-    error = told(status=status, message=LONG, code="string_above_max_length", param="input")
+    error = error_for(status=status, message=LONG, code="string_above_max_length", param="input")
     assert isinstance(error, ContextLengthExceeded)
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "input")
     assert error.message == LONG.replace("host", "[address]")
@@ -136,7 +136,7 @@ def test_a_prompt_that_is_too_long_is_one_error(status: int | None) -> None:
 
 
 def test_a_prompt_that_is_too_long_without_figures() -> None:
-    error = told(status=400, code="context_length_exceeded", message="No.")
+    error = error_for(status=400, code="context_length_exceeded", message="No.")
     assert (error.message, error.messages_text) == ("No.", "prompt is too long (No.)")
 
 
@@ -148,34 +148,36 @@ def test_a_prompt_that_is_too_long_without_figures() -> None:
     ],
 )
 def test_texts_that_messages_clients_recognise_stay(message: str) -> None:
-    error = told(status=400, message=message)
+    error = error_for(status=400, message=message)
     assert error.message == error.messages_text == message
     assert error.code == "context_length_exceeded"
 
 
-@pytest.mark.parametrize(("asked", "param"), [("messages", "messages"), ("input", "input")])
+@pytest.mark.parametrize(("field", "param"), [("messages", "messages"), ("input", "input")])
 def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
-    asked: str, param: str
+    field: str, param: str
 ) -> None:
-    error = client_error(failure(status=400, message=LONG), str, {"model", asked})
+    error = client_error(failure(status=400, message=LONG), str, {"model", field})
     assert error.param == param
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
 def test_context_length_errors_are_the_clients_in_every_wording(status: int) -> None:
-    assert isinstance(told(status=status, message=LONG), ContextLengthExceeded)
+    assert isinstance(error_for(status=status, message=LONG), ContextLengthExceeded)
 
 
 def test_a_rejected_account_is_never_the_clients_error() -> None:
-    assert isinstance(told(status=400, message="Your account has been disabled"), UpstreamForbidden)
+    assert isinstance(
+        error_for(status=400, message="Your account has been disabled"), UpstreamForbidden
+    )
 
 
-@pytest.mark.parametrize("status", SAID)
+@pytest.mark.parametrize("status", BY_STATUS)
 def test_the_errors_that_a_stream_forwards(status: int | None) -> None:
     own = status in (400, 404, 413, 422)
     assert may_forward(failure(status=status)) == (own or status is None or status >= 500)
 
 
-@pytest.mark.parametrize("kind", LINE)
+@pytest.mark.parametrize("kind", NETWORK_ERRORS)
 def test_network_errors_have_no_text_to_forward(kind: FailureKind) -> None:
     assert not may_forward(failure(kind=kind))

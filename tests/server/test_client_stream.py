@@ -94,16 +94,18 @@ CONNECTIONS = [
 """Version and header of a request, then the header and the end of the response."""
 
 
-@pytest.mark.parametrize(("version", "asked", "told", "closes"), CONNECTIONS)
-async def test_a_whole_body(version: str, asked: str, told: str | None, closes: bool) -> None:
+@pytest.mark.parametrize(("version", "connection", "header", "closes"), CONNECTIONS)
+async def test_a_whole_body(
+    version: str, connection: str, header: str | None, closes: bool
+) -> None:
     async with serving(send_whole) as port:
-        got, closed = await ask(port, request(version, asked))
+        got, closed = await ask(port, request(version, connection))
         status, headers, body = head_and_body(got)
         assert status == f"HTTP/{version} 200 OK"
         assert body == b'{"a":1}'
         date = parsedate_to_datetime(headers.pop("date"))
         assert abs(date.timestamp() - time()) < 5
-        assert headers.pop("connection", None) == told
+        assert headers.pop("connection", None) == header
         assert headers == {
             "content-type": "application/json",
             "content-length": "7",
@@ -114,15 +116,15 @@ async def test_a_whole_body(version: str, asked: str, told: str | None, closes: 
 
 
 @pytest.mark.parametrize(
-    ("version", "asked", "told", "closes"),
+    ("version", "connection", "header", "closes"),
     [*CONNECTIONS[:3], ("1.0", "keep-alive", "close", True)],
 )
-async def test_a_stream(version: str, asked: str, told: str | None, closes: bool) -> None:
+async def test_a_stream(version: str, connection: str, header: str | None, closes: bool) -> None:
     """In chunks, or in HTTP/1.0 until the end of the connection."""
     async with serving(stream) as port:
-        got, closed = await ask(port, request(version, asked))
+        got, closed = await ask(port, request(version, connection))
         _, headers, body = head_and_body(got)
-        assert headers.get("connection") == told
+        assert headers.get("connection") == header
         assert headers["cache-control"] == "no-cache"
         assert headers["x-accel-buffering"] == "no"
         assert "content-length" not in headers
@@ -137,7 +139,7 @@ async def test_a_stream(version: str, asked: str, told: str | None, closes: bool
 
 @pytest.mark.parametrize("handler", [send_whole, stream])
 async def test_the_next_request(handler: Handler) -> None:
-    """Over the same connection, and when both were sent at once."""
+    """Over the same connection, also when both were sent together."""
     async with serving(handler) as port:
         (once, _), (twice, _), (at_once, _) = [
             await ask(port, *requests)

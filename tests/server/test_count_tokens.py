@@ -1,4 +1,4 @@
-"""Counting a prompt's tokens: who is asked, what is answered where nobody can, what is recorded."""
+"""Counting a prompt's tokens: by which upstream, the estimate otherwise, and the row."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ async def test_a_messages_upstream_counts(
 
 
 async def test_the_beta_form(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
-    said = {"input_tokens": 70, "context_management": {"original_input_tokens": 900}}
-    upstream.respond_with(json_response(said))
+    count_body = {"input_tokens": 70, "context_management": {"original_input_tokens": 900}}
+    upstream.respond_with(json_response(count_body))
     management = {"edits": [{"type": "clear_tool_uses_20250919"}]}
     answer = await ask(
         gateway,
@@ -105,7 +105,7 @@ async def test_the_beta_form(gateway: RunningGateway, upstream: ScriptedUpstream
         headers={"anthropic-beta": "context-management-2025-06-27"},
         context_management=management,
     )
-    assert await answer.json() == said
+    assert await answer.json() == count_body
     assert upstream.last_request.target == PATH + "?beta=true"
     assert upstream.last_request.headers["anthropic-beta"] == "context-management-2025-06-27"
     assert upstream.last_request.json["context_management"] == management
@@ -253,7 +253,7 @@ async def test_an_unreachable_upstream_is_no_error(tmp_path: Path) -> None:
 async def test_the_clients_error_is_that_of_the_upstream(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    message = f"messages.0.content.0: odd, said {upstream.address}"
+    message = f"messages.0.content.0: odd, at {upstream.address}"
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
     upstream.respond_with(json_response(error, 400))
     answer = await ask(gateway)
@@ -340,10 +340,10 @@ async def test_the_official_client(
     anthropic: AsyncAnthropic, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({"input_tokens": 2095}))
-    told = await anthropic.messages.count_tokens(
+    count = await anthropic.messages.count_tokens(
         model=ALPHA, messages=[{"role": "user", "content": "Hello"}], system="Be brief."
     )
-    assert told.input_tokens == 2095
+    assert count.input_tokens == 2095
     beta = await anthropic.beta.messages.count_tokens(
         model=ALPHA,
         messages=[{"role": "user", "content": "Hello"}],

@@ -27,7 +27,7 @@ SILENT_HEAD = fixture_stream("chat", "cut", ending=Ending.STALLED)
 NEVER = by_frame(SILENT_HEAD).with_changes(chunks=(b": still here\n\n",), ending=Ending.STALLED)
 
 
-async def asked(
+async def request_reply(
     upstream: ScriptedUpstream, folder: Path, script: Response, *, stream: bool, **timeouts: float
 ) -> tuple[int, bytes, float]:
     """Status, body and seconds of one chat request under these timeouts."""
@@ -59,7 +59,7 @@ async def test_each_limit_ends_what_it_is_for(
     timeouts: dict[str, float],
     status: int,
 ) -> None:
-    got, body, seconds = await asked(upstream, tmp_path, script, stream=stream, **timeouts)
+    got, body, seconds = await request_reply(upstream, tmp_path, script, stream=stream, **timeouts)
     assert got == status
     assert b'"code":"upstream_timeout"' in body
     assert seconds < 1.5
@@ -71,7 +71,7 @@ async def test_the_idle_limit_does_not_apply_before_the_reply(
     upstream: ScriptedUpstream, tmp_path: Path, stream: bool
 ) -> None:
     script = fixture_stream("chat") if stream else fixture_reply("chat")
-    status, _, _ = await asked(
+    status, _, _ = await request_reply(
         upstream, tmp_path, script.with_changes(delay=0.6), stream=stream, idle=0.2
     )
     assert status == 200
@@ -82,7 +82,7 @@ async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
 ) -> None:
     monkeypatch.setattr("gateway.server.relay.EOF_GRACE", 2.0)
     script = fixture_stream("chat", ending=Ending.STALLED)
-    status, body, seconds = await asked(upstream, tmp_path, script, stream=True)
+    status, body, seconds = await request_reply(upstream, tmp_path, script, stream=True)
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
     assert seconds < SLACK
 
@@ -133,7 +133,7 @@ async def test_a_disconnect_after_the_end_is_no_disconnect(
 async def _asking(
     gateway: RunningGateway, **fields: object
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of its own on which one chat request was sent."""
+    """A new connection on which one chat request was sent."""
     reader, writer = await asyncio.open_connection(*gateway.daemon.listener.addresses[0])
     body = orjson.dumps(request_body(Format.CHAT, **fields))
     writer.write(

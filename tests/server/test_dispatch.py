@@ -1,4 +1,4 @@
-"""The loop around attempts: what is hidden, what is never repeated, and how the client is kept."""
+"""The loop of attempts: hidden failures, what is never repeated, pings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ each_format = pytest.mark.parametrize("format", list(Format))
 def accounts(
     upstream: FaultUpstream, format: Format, *plans: str, **changes: Any
 ) -> list[dict[str, Any]]:
-    """One channel for each plan, the first to be asked first."""
+    """One channel for each plan, in this order."""
     return [
         {
             "name": f"c{number}",
@@ -61,14 +61,14 @@ def gateway_before(
     return run_gateway(folder, channels, **config)
 
 
-async def asked(gateway: RunningGateway, format: Format, **fields: Any) -> tuple[int, bytes]:
+async def post_request(gateway: RunningGateway, format: Format, **fields: Any) -> tuple[int, bytes]:
     answer = await gateway.post(format, model="beta-5.4", **fields)
     return answer.status, await answer.read()
 
 
 @each_format
 async def test_pings_are_sent_before_the_commit(tmp_path: Path, format: Format) -> None:
-    """And the next account may still be asked: its reply follows, unspliced."""
+    """The next account can still be tried: its complete reply follows."""
     async with (
         fault_upstream() as upstream,
         gateway_before(
@@ -77,7 +77,7 @@ async def test_pings_are_sent_before_the_commit(tmp_path: Path, format: Format) 
             server={"commit_after": 0.2},
         ) as gateway,
     ):
-        status, body = await asked(gateway, format, stream=True)
+        status, body = await post_request(gateway, format, stream=True)
         row = await gateway.row()
     assert status == 200
     assert body.startswith(PINGS[format])
@@ -99,7 +99,7 @@ async def test_an_error_after_the_first_ping_is_a_frame(tmp_path: Path, format: 
             server={"commit_after": 0.1},
         ) as gateway,
     ):
-        status, body = await asked(gateway, format, stream=True)
+        status, body = await post_request(gateway, format, stream=True)
         row = await gateway.row()
     assert status == 200
     (fail,) = [event for event in decode(CODECS[format].decoder(), body) if isinstance(event, Fail)]
@@ -118,7 +118,7 @@ async def test_pings_fill_silence_within_a_stream(
             tmp_path, accounts(upstream, format, "stall:text", timeouts={"idle": 0.6})
         ) as gateway,
     ):
-        _, body = await asked(gateway, format, stream=True)
+        _, body = await post_request(gateway, format, stream=True)
     events = decode(CODECS[format].decoder(), body)
     assert isinstance(events[-1], Fail)
     named = b"response.in_progress" if format is Format.RESPONSES else PINGS[format]
@@ -135,7 +135,7 @@ async def test_upstreams_that_only_stream_are_detected(
         gateway_before(tmp_path, accounts(upstream, format, "stream_only")) as gateway,
     ):
         for _ in range(2):
-            status, _ = await asked(gateway, format, stream=streamed)
+            status, _ = await post_request(gateway, format, stream=streamed)
             assert status == 200
         assert len(upstream.calls) == (2 if streamed else 3), "found out once"
 
@@ -157,7 +157,7 @@ async def test_a_channel_can_force_streams(tmp_path: Path, format: Format) -> No
 async def test_a_background_drain_reads_the_upstream_to_its_end(
     tmp_path: Path, format: Format
 ) -> None:
-    """With `on_disconnect: drain` what the reply cost is on record, though nobody heard it."""
+    """With `on_disconnect: drain` the cost of the reply is recorded all the same."""
     async with (
         fault_upstream() as upstream,
         gateway_before(
@@ -183,7 +183,7 @@ async def test_a_background_drain_reads_the_upstream_to_its_end(
 async def test_a_shutdown_waits_for_background_drains(
     tmp_path: Path, patience: float, source: str
 ) -> None:
-    """A reply that is read to its end for nobody is settled all the same before the ledger closes,
+    """A background drain is settled before the database closes,
     and after the drain time by what was heard of it."""
     async with fault_upstream() as upstream, ClientSession() as http:
         before = accounts(upstream, Format.CHAT, "ok:pause=0.05", on_disconnect="drain")
@@ -216,7 +216,7 @@ async def test_the_retry_budget_limits_requests_to_failing_upstreams(tmp_path: P
 
         async def one() -> int:
             async with gate:
-                status, _ = await asked(gateway, Format.CHAT)
+                status, _ = await post_request(gateway, Format.CHAT)
                 return status
 
         statuses = await asyncio.gather(*(one() for _ in range(requests)))

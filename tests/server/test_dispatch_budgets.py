@@ -1,4 +1,4 @@
-"""Budgets at the door: what is spent, what is reserved, and what a client is told of it."""
+"""Budgets: what is spent and reserved, and the errors."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def plain_gateway(upstream: ScriptedUpstream, state: Path) -> Any:
 
 
 def broke(format: Format, message: str) -> ErrorReply:
-    told: ErrorReply = expected_error(
+    error: ErrorReply = expected_error(
         format,
         402 if format is Format.MESSAGES else 429,
         BROKE,
         f"Insufficient quota: {message}",
         "insufficient_quota",
     )
-    return told
+    return error
 
 
-def wanted(told: ErrorReply) -> str:
+def wanted(error: ErrorReply) -> str:
     """What the refused request would have taken, in units."""
-    return told.message.partition("this request may cost ")[2].partition(";")[0]
+    return error.message.partition("this request may cost ")[2].partition(";")[0]
 
 
 @pytest.mark.parametrize("format", Format)
@@ -83,19 +83,19 @@ async def test_a_spent_budget(
     use_quota(gateway, ago=0, micro=4_900_000)
     today = datetime.now(UTC)
     answer = await gateway.post(format, stream=streamed)
-    told = await read_error(answer)
+    error = await read_error(answer)
     next_month = (today.replace(day=1) + timedelta(days=32)).strftime("%Y-%m")
     anew = reset.format(day=(today + timedelta(days=1)).date(), month=next_month)
-    assert told == broke(
+    assert error == broke(
         format,
         f"key tests: {period} budget of 5 units: 4.9 spent, 0 reserved by running requests, "
-        f"this request may cost {wanted(told)}; {anew}",
+        f"this request may cost {wanted(error)}; {anew}",
     )
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
     assert not upstream.requests
     row = await gateway.row()
-    assert (row.state, row.status) == (ExchangeState.REJECTED, told.status)
+    assert (row.state, row.status) == (ExchangeState.REJECTED, error.status)
     assert (row.error_code, row.cost_micro) == ("insufficient_quota", 0)
     assert row.channel is None
 
@@ -107,8 +107,8 @@ async def test_a_groups_budget(
     limit_group(gateway, budget_day=1_000 * MICRO_PER_UNIT)
     other, key = await gateway.operations.create_key("other", "default")
     use_quota(gateway, ago=0, micro=999 * MICRO_PER_UNIT, token=other)
-    told = await read_error(await gateway.post(format))
-    assert told.message.startswith(
+    error = await read_error(await gateway.post(format))
+    assert error.message.startswith(
         "Insufficient quota: group default: daily budget of 1,000 units: 999 spent"
     )
     assert (await read_error(await gateway.post(format, key=key))).type in BROKE
@@ -118,7 +118,7 @@ async def test_a_groups_budget(
 
 
 async def test_an_exceeded_budget_is_reported_before_a_limit(gateway: RunningGateway) -> None:
-    """Who is told to wait would wait in vain."""
+    """A client that waits for the limit would wait in vain."""
     limit_key(gateway, requests_per_minute=1, budget=1)
     limit_key(gateway, requests_per_minute=1)
     use_quota(gateway, ago=5)
@@ -153,10 +153,10 @@ async def test_running_requests_count_against_the_budget(
         await upstream.wait_for_request()
         (_, reserved), *_ = in_use(gateway)
         assert 1_024 * MICRO_PER_UNIT < reserved < 1_050 * MICRO_PER_UNIT
-        told = await read_error(await gateway.post(Format.CHAT))
+        error = await read_error(await gateway.post(Format.CHAT))
         units = f"{reserved // MICRO_PER_UNIT:,}"
-        assert f"0 spent, {units} reserved by running requests" in told.message
-        assert wanted(told) == units
+        assert f"0 spent, {units} reserved by running requests" in error.message
+        assert wanted(error) == units
         assert (await gateway.post(Format.CHAT, max_tokens=20)).status == 200
         await cancel(running)
         await wait_all_released(gateway)
@@ -170,8 +170,8 @@ async def test_concurrent_requests_never_exceed_the_limit(
     async with plain_gateway(upstream, tmp_path) as gateway:
         limit_key(gateway, budget=100 * MICRO_PER_UNIT)
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(gateway.post(Format.CHAT, max_tokens=10)) for _ in range(20)]
-        statuses = [task.result().status for task in asked]
+            tasks = [group.create_task(gateway.post(Format.CHAT, max_tokens=10)) for _ in range(20)]
+        statuses = [task.result().status for task in tasks]
         spent = sum(row.cost_micro for row in await gateway.rows(20))
     assert set(statuses) == {200, 429}
     assert 3 <= statuses.count(200) <= 6
@@ -188,8 +188,8 @@ async def test_only_running_requests_can_exceed_a_budget(
     async with plain_gateway(upstream, tmp_path) as gateway:
         limit_key(gateway, budget=1_100 * MICRO_PER_UNIT)
         assert (await gateway.post(Format.CHAT)).status == 200
-        told = await read_error(await gateway.post(Format.CHAT, max_tokens=1))
-        assert "total budget of 1,100 units: 5,012 spent" in told.message
+        error = await read_error(await gateway.post(Format.CHAT, max_tokens=1))
+        assert "total budget of 1,100 units: 5,012 spent" in error.message
         assert (await gateway.rows(2))[0].cost_micro == 5_012 * MICRO_PER_UNIT
 
 

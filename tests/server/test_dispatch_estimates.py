@@ -1,4 +1,4 @@
-"""How many tokens are reserved for a reply of which nobody knows yet how long it will be."""
+"""How many tokens are reserved for a reply of unknown length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_usual_output_lengths_are_reserved(
 async def test_usual_output_lengths_do_not_exceed_the_limit(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    """Who names no most has the whole minute, and whoever names one is held to it."""
+    """Without `max_tokens` the whole minute is available; with it, it is reserved."""
     upstream.respond_with(fixture_reply(format))
     outputs = gateway.daemon.runtime.output_estimates
     outputs.record(BETA, 90_000)
@@ -48,8 +48,8 @@ async def test_usual_output_lengths_do_not_exceed_the_limit(
     await gateway.rows()
     outputs.record(BETA, 90_000)
     outputs.record(BETA, 90_000)
-    told = await read_error(await gateway.post(format))
-    assert "group default: 16 of 50,000 tokens per minute used" in told.message
-    assert "this request may use 50,000; retry in 60 s" in told.message
+    error = await read_error(await gateway.post(format))
+    assert "group default: 16 of 50,000 tokens per minute used" in error.message
+    assert "this request may use 50,000; retry in 60 s" in error.message
     most = {"max_output_tokens" if format is Format.RESPONSES else "max_tokens": 80_000}
     assert "over the limit" in (await read_error(await gateway.post(format, **most))).message

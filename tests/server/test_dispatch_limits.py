@@ -1,4 +1,4 @@
-"""Limits at the door: what a refusal says and that it takes nothing; what is taken returns."""
+"""Limits: the errors, that rejected requests use nothing, and that leases are released."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ async def test_tokens_per_minute(
         use_quota(gateway, ago=50, tokens=1500)
         use_quota(gateway, ago=20, tokens=450)
         answer = await gateway.post(format)
-        told = await read_error(answer)
-        wanted = re.search(r"may use ([\d,]+);", told.message)
+        error = await read_error(answer)
+        wanted = re.search(r"may use ([\d,]+);", error.message)
         assert wanted is not None
-        # The prompt's few tokens, and its max_tokens or as many as nobody knows better.
+        # The prompt's few tokens, and its max_tokens or the default.
         most = 100 if format is Format.MESSAGES else 1024
         assert most < int(wanted[1].replace(",", "")) < most + 20
-        assert told == too_many(
+        assert error == too_many(
             format,
             f"{HOLDERS[whose]}: 1,950 of 2,000 tokens per minute used, this request may use "
             f"{wanted[1]}; retry in 10 s",
@@ -137,8 +137,8 @@ async def test_requests_that_never_fit_are_not_to_be_retried(
 ) -> None:
     limit_key(gateway, tokens_per_minute=1)
     answer = await gateway.post(format, stream=True)
-    told = await read_error(answer)
-    assert (told.status, "over the limit of 1 token per minute" in told.message) == (429, True)
+    error = await read_error(answer)
+    assert (error.status, "over the limit of 1 token per minute" in error.message) == (429, True)
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
 
@@ -231,8 +231,8 @@ async def test_keys_of_a_group_share_only_its_limits(
     _, second = await gateway.operations.create_key("second", "default")
     await gateway.operations.create_group("else", ("*",))
     _, third = await gateway.operations.create_key("third", "else")
-    asked = [gateway.key, gateway.key, second, second, second, third, third, third, third]
-    statuses = [(await gateway.post(Format.CHAT, key=key)).status for key in asked]
+    tasks = [gateway.key, gateway.key, second, second, second, third, third, third, third]
+    statuses = [(await gateway.post(Format.CHAT, key=key)).status for key in tasks]
     assert statuses == [200, 429, 200, 200, 429, 200, 200, 200, 200]
 
 
@@ -364,8 +364,8 @@ async def test_many_concurrent_requests_never_exceed_the_limit(
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3))
     limit_key(gateway, concurrent=7)
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(gateway.post(Format.CHAT)) for _ in range(40)]
-    statuses = [task.result().status for task in asked]
+        tasks = [group.create_task(gateway.post(Format.CHAT)) for _ in range(40)]
+    statuses = [task.result().status for task in tasks]
     assert (statuses.count(200), statuses.count(429)) == (7, 33)
     assert len(upstream.requests) == 7
     assert in_use(gateway) == NOTHING_IN_USE

@@ -137,7 +137,7 @@ async def test_a_queued_streaming_client_gets_pings(
         use_quota(gateway, ago=59.2)
         answer = await opened(gateway, format)
         assert answer.status == 200
-        assert not upstream.requests, "the head has left, and nobody is asked yet"
+        assert not upstream.requests, "the head was sent, and no upstream request yet"
         first = await answer.content.readany()
         assert first, "a sign of life"
         rest = await answer.read()
@@ -167,10 +167,10 @@ async def test_an_error_after_the_head_is_a_frame(
         await upstream.wait_for_request()
         answer = await opened(gateway, format)
         assert answer.status == 200
-        said = (await answer.read()).decode()
-        assert "key tests: 1 of 1 concurrent request running" in said
+        text = (await answer.read()).decode()
+        assert "key tests: 1 of 1 concurrent request running" in text
         kind = "rate_limit_error" if format is Format.MESSAGES else "rate_limit_exceeded"
-        assert kind in said
+        assert kind in text
         await cancel(running)
         row = next(row for row in await gateway.rows(2) if row.format == format and row.stream)
         assert (row.state, row.status) == (ExchangeState.REJECTED, 200)
@@ -187,12 +187,12 @@ async def test_requests_of_one_key_keep_their_order(
         limit_key(gateway, concurrent=1)
         running = start_request(gateway, user="0")
         await upstream.wait_for_request()
-        asked = []
+        tasks = []
         for number in range(1, 6):
-            asked.append(asyncio.ensure_future(gateway.post(Format.CHAT, user=str(number))))
+            tasks.append(asyncio.ensure_future(gateway.post(Format.CHAT, user=str(number))))
             await wait_queued(gateway, number)
         await cancel(running)
-        assert [(await each).status for each in asked] == [200] * 5
+        assert [(await each).status for each in tasks] == [200] * 5
     assert [seen.json["user"] for seen in upstream.requests] == [*"012345"]
 
 
@@ -285,19 +285,19 @@ async def test_the_queue_is_bounded(upstream: ScriptedUpstream, tmp_path: Path) 
         limit_key(gateway, concurrent=1)
         running = start_request(gateway)
         await upstream.wait_for_request()
-        asked = [asyncio.ensure_future(gateway.post(Format.CHAT)) for _ in range(8)]
+        tasks = [asyncio.ensure_future(gateway.post(Format.CHAT)) for _ in range(8)]
         await wait_queued(gateway, 3)
-        done, _ = await asyncio.wait(asked, timeout=0.5)
+        done, _ = await asyncio.wait(tasks, timeout=0.5)
         answers = [task.result() for task in done]
         assert [answer.status for answer in answers] == [429] * 5
-        told = (await read_error(answers[0])).message
-        assert told.endswith("; the queue is full for key tests (3 requests)")
+        message = (await read_error(answers[0])).message
+        assert message.endswith("; the queue is full for key tests (3 requests)")
         await cancel(running)
-        assert sorted([(await task).status for task in asked]) == [200] * 3 + [429] * 5
+        assert sorted([(await task).status for task in tasks]) == [200] * 3 + [429] * 5
 
 
 async def test_a_shutdown_empties_the_queue(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    """Whoever only waits can go elsewhere at once; what runs has its drain time."""
+    """Queued requests end immediately, running ones have the drain time."""
     upstream.respond_with(SILENT)
     async with gateway_with_queue(
         upstream, tmp_path, wait=20, server={"drain_timeout": 3}
@@ -327,7 +327,7 @@ async def test_without_max_wait_nothing_is_queued(
 
 
 async def test_a_token_count_never_waits(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    """Clients ask for it before they ask anything, and can do without it."""
+    """Clients count before they send a prompt, and can do without it."""
     async with gateway_with_queue(upstream, tmp_path) as gateway:
         limit_key(gateway, requests_per_minute=1)
         use_quota(gateway, ago=59)

@@ -1,4 +1,4 @@
-"""What ends a wait in line but room: a key that is void by then, a stall, a shutdown."""
+"""How a wait in the queue ends otherwise: a revoked key, a stalled loop, a shutdown."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def test_a_key_that_is_revoked_while_queued_is_rejected(
         await wait_queued(gateway)
         await void(gateway)
         await cancel(running)
-        told = await read_error(await waits)
-        assert (told.status, told.message) == (401, "Invalid token")
+        error = await read_error(await waits)
+        assert (error.status, error.message) == (401, "Invalid token")
         await wait_all_released(gateway)
         row = (await gateway.rows(2))[-1]
         assert (row.state, row.status, row.cost_micro) == (ExchangeState.REJECTED, 401, 0)
@@ -121,9 +121,9 @@ async def test_a_stalled_loop_rejects_requests_that_waited_too_long(
         waits = asyncio.ensure_future(gateway.post(Format.CHAT, stream=streamed))
         await wait_queued(gateway)
         time.sleep(1.6)
-        told = await read_error(await waits)
-        assert (told.status, told.code) == (429, "rate_limit_exceeded")
-        assert "1 of 1 concurrent request" in told.message
+        error = await read_error(await waits)
+        assert (error.status, error.code) == (429, "rate_limit_exceeded")
+        assert "1 of 1 concurrent request" in error.message
         await cancel(running)
 
 
@@ -158,6 +158,6 @@ async def test_queued_requests_end_within_the_drain_time(
         await wait_queued(gateway)
         began = time.perf_counter()
         gateway.daemon.runtime.draining = True
-        assert (await gateway.post(Format.CHAT)).status == 503, "nobody new gets in line"
+        assert (await gateway.post(Format.CHAT)).status == 503, "no new request is queued"
         assert (await waits).status == 200
         assert time.perf_counter() - began < 2

@@ -24,7 +24,7 @@ CALLS = RATE * SECONDS // CALLERS
 
 
 class Caller:
-    """Asks one thing after the other, at a steady pace, on a connection of its own."""
+    """Sends one request after the other at a steady rate on its own connection."""
 
     def __init__(self, gateway: RunningGateway, number: int) -> None:
         self._gateway = gateway
@@ -68,7 +68,7 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
     assert len(upstream.requests) == LIMIT
     for caller in callers:
         left = [left for _, left in caller.heard]
-        assert left == sorted(left, reverse=True), "what is left never becomes more"
+        assert left == sorted(left, reverse=True), "the remaining amount never grows"
         assert all(left == 0 for status, left in caller.heard if status == 429)
     assert {left for status, left in heard if status == 200} <= set(range(LIMIT))
     assert in_use(gateway) == NOTHING_IN_USE

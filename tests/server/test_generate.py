@@ -277,8 +277,8 @@ async def test_upstream_errors_are_redacted(
     )
     answer = await gateway.post(format)
     assert answer.status == 400
-    said = (await answer.json())["error"]["message"]
-    assert said == (
+    message = (await answer.json())["error"]["message"]
+    assert message == (
         "max_tokens: too many for [account] at [address] "
         "with [redacted] or [redacted] from [address]"
     )

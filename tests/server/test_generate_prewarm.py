@@ -23,16 +23,16 @@ async def test_a_prewarm_is_answered_by_the_gateway(
         answer = await gateway.post(Format.MESSAGES, max_tokens=0, stream=streams)
         assert answer.status == 200
         if streams:
-            told = parse_stream(Format.MESSAGES, await answer.read())
+            reply = parse_stream(Format.MESSAGES, await answer.read())
         else:
             body = await answer.json()
             check_body(Format.MESSAGES, body)
-            told = CODECS[Format.MESSAGES].parse_reply(body)
-        assert [part for part in told.parts if part != Text("")] == []
-        assert told.stop is StopReason.MAX_TOKENS
-        assert told.usage is not None
-        assert told.usage.input_tokens > 0
-        assert told.usage.output_tokens == 0
+            reply = CODECS[Format.MESSAGES].parse_reply(body)
+        assert [part for part in reply.parts if part != Text("")] == []
+        assert reply.stop is StopReason.MAX_TOKENS
+        assert reply.usage is not None
+        assert reply.usage.input_tokens > 0
+        assert reply.usage.output_tokens == 0
         row = await gateway.row()
         assert (row.state, row.status, row.channel) == (ExchangeState.OK, 200, None)
         assert (row.usage_source, row.end_reason) == ("none", "complete")

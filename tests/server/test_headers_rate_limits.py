@@ -19,7 +19,7 @@ AT = int(datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC).timestamp() * 1e6)
 PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 
 
-def shown(answer: ClientResponse) -> dict[str, str]:
+def limit_headers(answer: ClientResponse) -> dict[str, str]:
     """Those of the answer's headers, by their names in small letters."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     return {name: value for name, value in headers.items() if name.startswith(PREFIXES)}
@@ -39,7 +39,7 @@ def remaining(format: Format, answer: ClientResponse, counted: str = "requests")
 
 def test_the_headers_of_chat_and_responses() -> None:
     gauges = LimitStatuses(LimitStatus(60, 59, 0.998), LimitStatus(150_000, 149_984, 361.2))
-    told = {
+    expected = {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
         "x-ratelimit-reset-requests": "998ms",
@@ -48,7 +48,7 @@ def test_the_headers_of_chat_and_responses() -> None:
         "x-ratelimit-reset-tokens": "6m2s",
     }
     for format in (Format.CHAT, Format.RESPONSES):
-        assert dict(rate_limit_headers(format, gauges, AT)) == told
+        assert dict(rate_limit_headers(format, gauges, AT)) == expected
 
 
 def test_the_headers_of_messages() -> None:
@@ -123,18 +123,18 @@ async def test_when_all_limits_are_free(
     limit_key(gateway, requests_per_minute=3)
     use_quota(gateway, ago=50)
     began = datetime.now(UTC)
-    told = shown(await gateway.post(format))
+    sent = limit_headers(await gateway.post(format))
     if format is Format.MESSAGES:
-        assert set(told) == {
+        assert set(sent) == {
             f"anthropic-ratelimit-requests-{each}" for each in ("limit", "remaining", "reset")
         }
-        reset = datetime.fromisoformat(told["anthropic-ratelimit-requests-reset"])
+        reset = datetime.fromisoformat(sent["anthropic-ratelimit-requests-reset"])
         assert 59 <= (reset - began).total_seconds() <= 63
     else:
-        assert set(told) == {
+        assert set(sent) == {
             f"x-ratelimit-{each}-requests" for each in ("limit", "remaining", "reset")
         }
-        assert told["x-ratelimit-reset-requests"] in ("1m0s", "59s")
+        assert sent["x-ratelimit-reset-requests"] in ("1m0s", "59s")
 
 
 @pytest.mark.parametrize("format", Format)
@@ -191,7 +191,7 @@ async def test_every_response_to_a_valid_key_has_them(
     """Errors of any kind as well, and the list of models; what takes nothing changes nothing."""
     upstream.respond_with(fixture_reply("chat"))
     limit_key(gateway, requests_per_minute=9)
-    told = [
+    answers = [
         (await gateway.get("/v1/models"), 200, 9),
         (await gateway.get("/v1/models/nobody"), 404, 9),
         (await gateway.post(Format.CHAT, b"{"), 400, 9),
@@ -199,9 +199,9 @@ async def test_every_response_to_a_valid_key_has_them(
         (await gateway.post(Format.CHAT), 200, 8),
     ]
     upstream.respond_with(json_response({"error": {"message": "no"}}, 400))
-    told.append((await gateway.post(Format.CHAT), 400, 7))
-    assert [(answer.status, *remaining(Format.CHAT, answer)) for answer, _, _ in told] == [
-        (status, 9, left) for _, status, left in told
+    answers.append((await gateway.post(Format.CHAT), 400, 7))
+    assert [(answer.status, *remaining(Format.CHAT, answer)) for answer, _, _ in answers] == [
+        (status, 9, left) for _, status, left in answers
     ]
     messages = await gateway.post(Format.MESSAGES, b"{", headers={"user-agent": "x"})
     assert remaining(Format.MESSAGES, messages) == (9, 7)
@@ -213,8 +213,8 @@ async def test_bad_keys_get_no_rate_limit_headers(
     limits = {"requests_per_minute": 4}
     async with run_gateway(tmp_path, channels(upstream.address), limits=limits) as gateway:
         answer = await gateway.post(Format.CHAT, key="sk-" + "A" * 48)
-        assert (answer.status, shown(answer)) == (401, {})
-        assert shown(await gateway.get("/healthz")) == {}
+        assert (answer.status, limit_headers(answer)) == (401, {})
+        assert limit_headers(await gateway.get("/healthz")) == {}
 
 
 @pytest.mark.parametrize("limits", [{}, {"concurrent": 5}, {"budget": 10**12}])
@@ -223,7 +223,7 @@ async def test_without_limits_per_minute_there_are_no_headers(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     limit_key(gateway, **limits)
-    assert shown(await gateway.post(Format.CHAT)) == {}
+    assert limit_headers(await gateway.post(Format.CHAT)) == {}
 
 
 async def test_limits_of_the_model_list_have_the_clients_format(gateway: RunningGateway) -> None:
@@ -231,4 +231,4 @@ async def test_limits_of_the_model_list_have_the_clients_format(gateway: Running
     assert remaining(Format.CHAT, await gateway.get("/v1/models")) == (3, 3)
     named = await gateway.get("/v1/models", **{"anthropic-version": "2023-06-01"})
     assert remaining(Format.MESSAGES, named) == (3, 3)
-    assert len(shown(named)) == 3
+    assert len(limit_headers(named)) == 3

@@ -1,4 +1,4 @@
-"""Probes: no key asked, so little is told."""
+"""Health checks: they need no key, so they reveal little."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ async def test_healthz_and_readyz(gateway: RunningGateway) -> None:
     for path in ("/healthz", "/readyz"):
         async with gateway.http.get(path) as answer:
             assert answer.status == 200
-            told = await answer.json()
-            config = told.pop("config", None)
-            assert told == {"status": "ok" if path == "/healthz" else "ready"}
+            body = await answer.json()
+            config = body.pop("config", None)
+            assert body == {"status": "ok" if path == "/healthz" else "ready"}
             assert (config is None) is (path == "/healthz")
             assert "x-request-id" in answer.headers
         async with gateway.http.head(path) as answer:
@@ -31,15 +31,15 @@ async def test_not_ready_without_channels(tmp_path: Path) -> None:
 async def test_the_configuration_in_force(gateway: RunningGateway) -> None:
     runtime = gateway.daemon.runtime
     runtime.loaded_at = 1_790_000_000_123_456
-    told = {"hash": runtime.current.hash, "loaded_at": "2026-09-21T14:13:20Z"}
+    config = {"hash": runtime.current.hash, "loaded_at": "2026-09-21T14:13:20Z"}
     async with gateway.http.get("/readyz") as answer:
-        assert (await answer.json())["config"] == told
+        assert (await answer.json())["config"] == config
     runtime.config_error = "channels.yaml:12: 3 errors, see the process log"
     for draining, status in ((False, 200), (True, 503)):
         runtime.draining = draining
         async with gateway.http.get("/readyz") as answer:
             assert answer.status == status
-            assert (await answer.json())["config"] == told | {"error": runtime.config_error}
+            assert (await answer.json())["config"] == config | {"error": runtime.config_error}
 
 
 async def test_not_ready_while_draining(gateway: RunningGateway) -> None:

@@ -1,4 +1,4 @@
-"""The door: what it tells of its address, and what becomes of requests while it closes."""
+"""The listening socket: its address, and requests during a drain."""
 
 from __future__ import annotations
 

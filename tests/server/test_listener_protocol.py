@@ -135,7 +135,7 @@ async def test_refused(
     assert_ours(answers, caplog)
     assert len(answers) <= 1, "the connection is closed after the first answer"
     assert all(answer.status in (400, 415) for answer in answers)
-    assert not upstream.requests, "nothing of it may reach an upstream"
+    assert not upstream.requests, "nothing of it reaches an upstream"
     assert CANARY.decode() not in caplog.text.lower()
 
 
@@ -151,7 +151,7 @@ async def test_the_error_has_the_combined_format(gateway: RunningGateway, case: 
 async def test_smuggled_requests_are_not_served(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    """Request smuggling: a second request in the body of one whose framing is in doubt."""
+    """Request smuggling: a second request in the body of one with ambiguous framing."""
     upstream.respond_with(fixture_reply("chat"))
     hidden = sized(SIZE)
     for fields in (
@@ -236,7 +236,7 @@ async def test_the_connection_survives_an_error(
 async def test_a_body_that_is_not_read_does_not_become_a_request(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    """The door refuses before the body is read; what follows must not be taken for a request."""
+    """The error is sent before the body is read; the body is no request."""
     upstream.respond_with(fixture_reply("chat"))
     smuggled = sized(SIZE).replace(b"KEY", gateway.key.encode())
     stranger = request(b"content-length: %d" % len(smuggled)).replace(b"KEY", b"sk-no")

@@ -27,7 +27,7 @@ FINAL = {"x-should-retry": "false"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a client is told. `type` and `code` are spoken on chat and responses, `native` on
+    """The error of a client. `type` and `code` are those of chat and responses, `native` that of
     messages. `headers` holds every header of the answer that is not always there."""
 
     status: int
@@ -76,43 +76,46 @@ FORBIDDEN = Row(
 )
 NO_ACCOUNTS = unavailable("No available accounts", "no_available_accounts", 30)
 UNSTABLE = unavailable("Service unavailable", "server_is_overloaded", 5)
-SPOKEN = {"type": "error", "error": {"type": "any_error", "message": "No, because."}}
+ERROR_BODY = {"type": "error", "error": {"type": "any_error", "message": "No, because."}}
 
 
-def said(status: int, **headers: str) -> Response:
-    return json_response(SPOKEN, status, **headers)
+def error_response(status: int, **headers: str) -> Response:
+    return json_response(ERROR_BODY, status, **headers)
 
 
 UPSTREAM = {
-    "400": (said(400), refusal(400, code=None)),
+    "400": (error_response(400), refusal(400, code=None)),
     "400, field named": (
         json_response({"error": {"message": "No, because.", "code": "odd", "param": "top_p"}}, 400),
         refusal(400, code="odd", param="top_p"),
     ),
-    "401": (said(401), FORBIDDEN),
-    "402": (said(402), NO_ACCOUNTS),
-    "403": (said(403), FORBIDDEN),
-    "404": (said(404), refusal(404, "not_found_error")),
-    "413": (said(413), refusal(413, "request_too_large")),
-    "422": (said(422), refusal(422)),
-    "408": (said(408), unavailable("Service unavailable", "upstream_timeout", 5)),
-    "429": (said(429), NO_ACCOUNTS),
+    "401": (error_response(401), FORBIDDEN),
+    "402": (error_response(402), NO_ACCOUNTS),
+    "403": (error_response(403), FORBIDDEN),
+    "404": (error_response(404), refusal(404, "not_found_error")),
+    "413": (error_response(413), refusal(413, "request_too_large")),
+    "422": (error_response(422), refusal(422)),
+    "408": (error_response(408), unavailable("Service unavailable", "upstream_timeout", 5)),
+    "429": (error_response(429), NO_ACCOUNTS),
     "429, with a time": (
-        said(429, retry_after="7"),
+        error_response(429, retry_after="7"),
         unavailable("No available accounts", "no_available_accounts", 7),
     ),
     "429, with a short time": (
-        said(429, retry_after_ms="90"),
+        error_response(429, retry_after_ms="90"),
         unavailable("No available accounts", "no_available_accounts", 1),
     ),
-    "500": (said(500), UNSTABLE),
+    "500": (error_response(500), UNSTABLE),
     "503, with a time": (
-        said(503, retry_after="9"),
+        error_response(503, retry_after="9"),
         unavailable("Service unavailable", "server_is_overloaded", 9),
     ),
-    "504": (said(504), unavailable("Service unavailable", "upstream_timeout", 5)),
-    "529": (said(529), UNSTABLE),
-    "302": (said(302, location="http://127.0.0.1:1/"), bad_upstream("bad_upstream_response")),
+    "504": (error_response(504), unavailable("Service unavailable", "upstream_timeout", 5)),
+    "529": (error_response(529), UNSTABLE),
+    "302": (
+        error_response(302, location="http://127.0.0.1:1/"),
+        bad_upstream("bad_upstream_response"),
+    ),
     "an HTML page": (
         Response(headers={"content-type": "text/html"}, chunks=(b"<html>log in</html>",)),
         bad_upstream("bad_upstream_response"),
@@ -126,7 +129,7 @@ def error_of(row: Row) -> dict[str, Any]:
     return {"message": row.message, "type": row.type, "param": row.param, "code": row.code}
 
 
-async def assert_told(answer: Any, format: Format, row: Row) -> None:
+async def assert_error(answer: Any, format: Format, row: Row) -> None:
     assert answer.status == row.status
     assert answer.content_type == "application/json"
     extra = ("retry-after", "x-should-retry", "www-authenticate", "allow")
@@ -148,8 +151,8 @@ async def test_the_clients_error_for_each_upstream_fault(
     script, row = UPSTREAM[case]
     upstream.respond_with(script)
     for format in Format:
-        await assert_told(await gateway.post(format), format, row)
-        await assert_told(await gateway.post(format, stream=True), format, row)
+        await assert_error(await gateway.post(format), format, row)
+        await assert_error(await gateway.post(format, stream=True), format, row)
     client_faults = 400 <= row.status < 500
     assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + 3
     for kept in await gateway.rows(6):
@@ -159,7 +162,7 @@ async def test_the_clients_error_for_each_upstream_fault(
 async def test_a_long_retry_after_is_capped_and_final(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    upstream.respond_with(said(429, retry_after="3600"))
+    upstream.respond_with(error_response(429, retry_after="3600"))
     answer = await gateway.post(Format.CHAT)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "60"
@@ -171,7 +174,7 @@ async def test_an_error_event_before_any_other_is_an_http_error(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     upstream.respond_with(fixture_stream(format, "error_first"))
-    await assert_told(await gateway.post(format, stream=True), format, NO_ACCOUNTS)
+    await assert_error(await gateway.post(format, stream=True), format, NO_ACCOUNTS)
 
 
 @pytest.mark.parametrize("format", Format)
@@ -180,7 +183,7 @@ async def test_a_stream_of_no_events(
 ) -> None:
     upstream.respond_with(event_stream(b": nothing to say\n\n"))
     answer = await gateway.post(format, stream=True)
-    await assert_told(answer, format, bad_upstream("empty_upstream_response"))
+    await assert_error(answer, format, bad_upstream("empty_upstream_response"))
 
 
 @pytest.mark.parametrize("format", Format)
@@ -188,7 +191,7 @@ async def test_a_whole_reply_that_breaks_off(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     upstream.respond_with(fixture_reply(format).with_changes(ending=Ending.TRUNCATED))
-    await assert_told(await gateway.post(format), format, bad_upstream("bad_upstream_response"))
+    await assert_error(await gateway.post(format), format, bad_upstream("bad_upstream_response"))
 
 
 @pytest.fixture
@@ -226,7 +229,7 @@ async def test_no_such_model(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     for model in ("nobody", "beta-5.5", "mod\"el' \u00fc\U0001f600", ""):
-        await assert_told(await gateway.post(format, model=model), format, not_found(model))
+        await assert_error(await gateway.post(format, model=model), format, not_found(model))
     assert not upstream.requests
 
 
@@ -235,7 +238,7 @@ async def test_a_model_that_the_group_does_not_reach(
     gateway: RunningGateway, format: Format
 ) -> None:
     key = await gateway.key_for_models("beta-5.4")
-    await assert_told(await gateway.post(format, key=key, model=ALPHA), format, not_found(ALPHA))
+    await assert_error(await gateway.post(format, key=key, model=ALPHA), format, not_found(ALPHA))
     assert "group" in ((await gateway.row()).upstream_error or "")
 
 
@@ -251,7 +254,7 @@ async def test_a_model_of_a_family_without_this_endpoint(
         native="api_error",
         headers=FINAL,
     )
-    await assert_told(await narrow_gateway.post(format, model=model), format, row)
+    await assert_error(await narrow_gateway.post(format, model=model), format, row)
 
 
 async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> None:
@@ -265,7 +268,7 @@ async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> No
         headers=FINAL,
     )
     answer = await gateway.post(Format.RESPONSES, key=key, model=ALPHA)
-    await assert_told(answer, Format.RESPONSES, row)
+    await assert_error(answer, Format.RESPONSES, row)
 
 
 @pytest.mark.parametrize("format", Format)
@@ -275,7 +278,7 @@ async def test_a_reply_that_is_too_large(
     upstream.respond_with(json_response({"id": "reply_01", "pad": "x" * 3000}))
     model = BETA if format is Format.CHAT else ALPHA
     answer = await narrow_gateway.post(format, model=model)
-    await assert_told(answer, format, bad_upstream("upstream_response_too_large"))
+    await assert_error(answer, format, bad_upstream("upstream_response_too_large"))
 
 
 FIELDS = {
@@ -289,13 +292,13 @@ FIELDS = {
 async def test_a_wrong_field_is_named(gateway: RunningGateway, format: Format) -> None:
     for message, (fields, code, param) in FIELDS.items():
         row = refusal(400, message=message, code=code, param=param)
-        await assert_told(await gateway.post(format, **fields), format, row)
+        await assert_error(await gateway.post(format, **fields), format, row)
 
 
 async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway) -> None:
     answer = await gateway.post(Format.MESSAGES, max_tokens=None)
     row = refusal(400, message="max_tokens: Field required", code=None)
-    await assert_told(answer, Format.MESSAGES, row)
+    await assert_error(answer, Format.MESSAGES, row)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +348,7 @@ async def test_an_internal_error_shows_no_details(
         native="api_error",
         headers={},
     )
-    await assert_told(answer, Format.MESSAGES, row)
+    await assert_error(answer, Format.MESSAGES, row)
     assert answer.headers["request-id"] in caplog.text
     kept = await gateway.row()
     assert kept.upstream_error == "RuntimeError: secret detail"

@@ -1,4 +1,4 @@
-"""Clients with a wrong base address are told so and counted, in a bounded number of entries."""
+"""Clients with a wrong base URL get a hint and are counted, in a bounded number of entries."""
 
 from __future__ import annotations
 

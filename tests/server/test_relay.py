@@ -49,11 +49,11 @@ async def test_the_bytes_do_not_depend_on_the_chunks(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
     script = fixture_stream(format, "text_unicode")
-    told = set()
+    bodies = set()
     for shape in (script, by_frame(script), by_byte(script)):
         upstream.respond_with(shape)
-        told.add(await (await gateway.post(format, stream=True)).read())
-    (body,) = told
+        bodies.add(await (await gateway.post(format, stream=True)).read())
+    (body,) = bodies
     assert TERMINAL[format] in body
 
 
@@ -132,13 +132,15 @@ async def test_an_upstream_can_stream_a_body_and_send_a_stream_as_a_body(
     upstream.respond_with(fixture_stream(format), fixture_reply(format))
     answer = await gateway.post(format)
     assert (answer.status, answer.content_type) == (200, "application/json")
-    told = CODECS[format].parse_reply(await answer.json())
-    assert [part.text for part in told.parts if isinstance(part, Text)] == ["Hello, world!"]
+    reply = CODECS[format].parse_reply(await answer.json())
+    assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
     streamed = await gateway.post(format, stream=True)
     assert (streamed.status, streamed.content_type) == (200, "text/event-stream")
     again = collect_reply(decode(CODECS[format].decoder(), await streamed.read()))
     assert [part.text for part in again.parts if isinstance(part, Text)] == ["Hello, world!"]
-    assert again.usage == (None if format is Format.CHAT else told.usage), "chat did not ask for it"
+    assert again.usage == (None if format is Format.CHAT else reply.usage), (
+        "chat did not request it"
+    )
 
 
 async def test_an_event_without_end(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
