@@ -96,10 +96,15 @@ class Client:
     delete = partialmethod(request, "DELETE")
 
     async def open(self) -> None:
-        """Waits until the socket is served, by a gateway or by this command."""
-        deadline = asyncio.get_running_loop().time() + _CONNECT_TIMEOUT
+        """Waits until the socket is served, by a gateway or by this command. Each process that
+        holds the lock meanwhile has the whole timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _CONNECT_TIMEOUT
+        holder: int | None = -1
         while not (await self._is_served(deadline) or await self._serve()):
-            if asyncio.get_running_loop().time() > deadline:
+            if self._lock_holder != holder:
+                holder, deadline = self._lock_holder, loop.time() + _CONNECT_TIMEOUT
+            if loop.time() > deadline:
                 raise self._connect_timeout()
             await asyncio.sleep(_RETRY_INTERVAL)
 

@@ -1,7 +1,4 @@
-"""Commands as people and scripts call them, and a gateway that answers them.
-
-It must not know what is tested.
-"""
+"""Runs commands in this process, and serves the admin API for them."""
 
 from __future__ import annotations
 
@@ -59,8 +56,8 @@ class CommandRunner:
 
     def mint(self, name: str, **options: str) -> dict[str, Any]:
         flags = [part for key, value in options.items() for part in (f"--{key}", value)]
-        minted: dict[str, Any] = self.json("key", "mint", "--name", name, *flags)
-        return minted
+        created: dict[str, Any] = self.json("key", "mint", "--name", name, *flags)
+        return created
 
 
 @dataclass(slots=True)
@@ -92,8 +89,8 @@ def admin_gateway(state_dir: Path) -> Iterator[AdminGateway]:
             registry = await Registry.load(database)
             recorder = Recorder(database)
             await recorder.start()
-            desk = AdminOperations(database, registry, now_us, boot_id=recorder.boot_id)
-            async with serve_admin(build_admin_app(desk), state_dir):
+            operations = AdminOperations(database, registry, now_us, boot_id=recorder.boot_id)
+            async with serve_admin(build_admin_app(operations), state_dir):
                 gateway = AdminGateway(asyncio.get_running_loop(), database, registry, recorder)
                 ready.set_result(gateway)
                 await gateway.stopped.wait()
@@ -103,10 +100,10 @@ def admin_gateway(state_dir: Path) -> Iterator[AdminGateway]:
     def run() -> None:
         try:
             asyncio.run(serve())
-        except BaseException as fault:
+        except BaseException as error:
             if ready.done():
                 raise
-            ready.set_exception(fault)
+            ready.set_exception(error)
 
     thread = threading.Thread(target=run)
     thread.start()

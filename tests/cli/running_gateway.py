@@ -1,7 +1,4 @@
-"""A whole gateway, served by a thread, for commands that only a running one answers.
-
-It must not know what is tested.
-"""
+"""A whole gateway in a thread, for commands that need a running one."""
 
 from __future__ import annotations
 
@@ -53,10 +50,10 @@ def running_gateway(
     def run() -> None:
         try:
             asyncio.run(serve())
-        except BaseException as fault:
+        except BaseException as error:
             if ready.done():
                 raise
-            ready.set_exception(fault)
+            ready.set_exception(error)
 
     thread = threading.Thread(target=run)
     thread.start()

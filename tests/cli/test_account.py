@@ -12,6 +12,7 @@ from gateway.core.formats import Format
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.running_gateway import GatewayProcess, running_gateway
 from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.cases import in_one_test
 from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL
 
 FIRST, SECOND = "first-secret-4471", "second-secret-4472"
@@ -39,7 +40,7 @@ def gateway(shell: CommandRunner) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def ban(gateway: GatewayProcess) -> None:
+def disable_by_auth_failure(gateway: GatewayProcess) -> None:
     """The first account of chat is refused its key, and the other answers."""
     gateway.upstream.set_plan("refuse:401", key=FIRST)
 
@@ -58,7 +59,7 @@ def states(shell: CommandRunner) -> dict[str, str]:
     return {f"{row['channel']}/{row['account']}": row["state"] for row in rows}
 
 
-def test_all_accounts_are_listed_well_or_not(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_all_accounts_are_listed(shell: CommandRunner, gateway: GatewayProcess) -> None:
     rows = shell.json("account", "list")
     assert [(row["channel"], row["account"]) for row in rows] == [
         ("chat-up", "main"),
@@ -81,10 +82,10 @@ def test_all_accounts_are_listed_well_or_not(shell: CommandRunner, gateway: Gate
     }
 
 
-def test_what_is_held_against_an_account_is_listed(
+def test_the_failures_of_an_account_are_listed(
     shell: CommandRunner, gateway: GatewayProcess
 ) -> None:
-    ban(gateway)
+    disable_by_auth_failure(gateway)
     first, second, *_ = shell.json("account", "list")
     assert (first["model"], first["state"], first["reason"]) == (BETA, "auth_failed", "key refused")
     assert first["failed"] == 1
@@ -99,14 +100,14 @@ def test_what_is_held_against_an_account_is_listed(
     assert row.split()[:3] == ["chat-up/main", BETA, "auth_failed"]
 
 
-def test_a_reset_account_is_asked_again(shell: CommandRunner, gateway: GatewayProcess) -> None:
-    ban(gateway)
+def test_a_reset_account_is_healthy(shell: CommandRunner, gateway: GatewayProcess) -> None:
+    disable_by_auth_failure(gateway)
     result = shell("account", "reset", "chat-up/main")
     assert (result.exit_code, result.stderr) == (0, "chat-up/main is healthy.\n")
     assert set(states(shell).values()) == {"healthy"}
 
 
-def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_a_disabled_account_gets_no_requests(shell: CommandRunner, gateway: GatewayProcess) -> None:
     assert shell("account", "disable", "spare").exit_code == 0
     assert states(shell)["chat-up/spare"] == "disabled"
 
@@ -122,15 +123,15 @@ def test_a_disabled_account_is_asked_no_more(shell: CommandRunner, gateway: Gate
     assert row["state"] == "healthy"
 
 
-@pytest.mark.parametrize("format", Format)
-def test_a_try_asks_the_account_in_its_own_format(
+@in_one_test("format", Format)
+def test_a_try_uses_the_format_of_the_channel(
     shell: CommandRunner, gateway: GatewayProcess, format: Format
 ) -> None:
     tried = shell.json("account", "try", f"{format}-up/main")
     assert (tried["ok"], tried["status"], tried["words"]) == (True, 200, "Hello, world!")
     assert tried["model"] == ALPHA
     assert (tried["upstream_model"], tried["format"]) == (UPSTREAM_MODEL, format.value)
-    (call,) = gateway.upstream.calls
+    call = gateway.upstream.calls[-1]
     assert call.key == FIRST
     assert call.model == UPSTREAM_MODEL
     rows = shell.json("logs", "list")
@@ -140,25 +141,25 @@ def test_a_try_asks_the_account_in_its_own_format(
 def test_a_try_that_succeeds_resets_the_account(
     shell: CommandRunner, gateway: GatewayProcess
 ) -> None:
-    ban(gateway)
+    disable_by_auth_failure(gateway)
     gateway.upstream.clear_plans()
     result = shell("account", "try", "chat-up/main", "--model", BETA)
     assert result.exit_code == 0
-    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
-    assert told["Account"] == "chat-up/main"
-    assert told["Reply"] == "Hello, world!"
+    fields = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert fields["Account"] == "chat-up/main"
+    assert fields["Reply"] == "Hello, world!"
     assert states(shell)["chat-up/main"] == "healthy"
 
 
 @pytest.mark.parametrize("plan", ["whole_anyway", "stream_only"])
-def test_a_try_takes_the_answer_whole_or_streamed(
+def test_a_try_accepts_a_body_or_a_stream(
     shell: CommandRunner, gateway: GatewayProcess, plan: str
 ) -> None:
     gateway.upstream.set_plan(plan)
     assert shell.json("account", "try", "spare")["words"] == "Hello, world!"
 
 
-def test_a_try_that_fails_tells_the_real_error_and_counts_for_nobody(
+def test_a_failed_try_reports_the_upstream_error_and_changes_no_state(
     shell: CommandRunner, gateway: GatewayProcess
 ) -> None:
     gateway.upstream.set_plan("refuse:401")
@@ -177,7 +178,7 @@ def test_a_try_of_an_empty_reply(shell: CommandRunner, gateway: GatewayProcess) 
     assert '"ok": false' in result.stdout
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "message"),
     [
         (("reset", "main"), "3 channels have an account main; use one of\n  chat-up/main\n"),
@@ -186,7 +187,7 @@ def test_a_try_of_an_empty_reply(shell: CommandRunner, gateway: GatewayProcess) 
         (("try", "spare", "--model", "x?y&z"), "Channel chat-up has no model x?y&z; it has: alpha"),
     ],
 )
-def test_what_is_refused(
+def test_refusals(
     shell: CommandRunner, gateway: GatewayProcess, arguments: tuple[str, ...], message: str
 ) -> None:
     result = shell("account", *arguments)
@@ -194,9 +195,9 @@ def test_what_is_refused(
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("list",), ("reset", "main"), ("try", "main")])
+@in_one_test("arguments", [("list",), ("reset", "main"), ("try", "main")])
 def test_without_a_gateway(shell: CommandRunner, arguments: tuple[str, ...]) -> None:
-    shell.mint("alice")
+    shell.state_dir.mkdir(exist_ok=True)
     result = shell("account", *arguments)
     assert result.exit_code == 69
     assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr

@@ -22,7 +22,7 @@ def set_password(shell: CommandRunner, typed: str, *flags: str) -> Result:
     )
 
 
-def test_it_is_read_from_standard_input(shell: CommandRunner) -> None:
+def test_the_password_is_read_from_standard_input(shell: CommandRunner) -> None:
     """Also before a gateway ever ran."""
     shell.mint("first")
     assert "No password is set" in shell("admin", "sessions").stderr
@@ -33,7 +33,7 @@ def test_it_is_read_from_standard_input(shell: CommandRunner) -> None:
     assert set_password(shell, PASSWORD, "--json").stdout.strip() == '{\n  "ended": 0\n}'
 
 
-def test_a_short_one_is_refused(shell: CommandRunner) -> None:
+def test_a_short_password_is_refused(shell: CommandRunner) -> None:
     for typed in ("", "short\n", "eleven char\n"):
         result = set_password(shell, typed)
         assert result.exit_code == 1
@@ -65,7 +65,7 @@ def test_sessions_are_listed_and_ended(shell: CommandRunner) -> None:
         assert set_password(shell, PASSWORD).stderr == "The password is set. 1 session ended.\n"
 
 
-def test_on_a_terminal_it_is_asked_for_twice_and_never_shown(shell: CommandRunner) -> None:
+def test_on_a_terminal_the_password_is_typed_twice_without_echo(shell: CommandRunner) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "admin", "password"],
@@ -76,14 +76,14 @@ def test_on_a_terminal_it_is_asked_for_twice_and_never_shown(shell: CommandRunne
         start_new_session=True,
     )
     os.close(theirs)
-    shown = b""
-    for asked in (b"New password:", b"Repeat for confirmation:"):
-        while asked not in shown:
-            shown += os.read(ours, 1000)
+    output = b""
+    for prompt in (b"New password:", b"Repeat for confirmation:"):
+        while prompt not in output:
+            output += os.read(ours, 1000)
         os.write(ours, f"{PASSWORD}\n".encode())
     assert process.wait(20) == 0
-    while b"is set" not in shown:
-        shown += os.read(ours, 1000)
+    while b"is set" not in output:
+        output += os.read(ours, 1000)
     os.close(ours)
-    assert PASSWORD.encode() not in shown
+    assert PASSWORD.encode() not in output
     assert shell.json("admin", "sessions")["password"] is True

@@ -35,17 +35,17 @@ def check(*arguments: str | Path, **env: str) -> Result:
     )
 
 
-def test_a_right_file(file: Path) -> None:
+def test_a_valid_file(file: Path) -> None:
     file.write_text(RIGHT)
     result = check("--config", file, MESSAGES_KEY="secret-7f3a9c", COLUMNS="200")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{file}: ok (channels: 1, models: 9, state in var)\n")
-    for shown in ("messages-main", "http://[::1]:9000", "alpha-opus-4-8", "1"):
-        assert shown in result.stdout
+    for text in ("messages-main", "http://[::1]:9000", "alpha-opus-4-8", "1"):
+        assert text in result.stdout
     assert "secret-7f3a9c" not in result.output
 
 
-def test_every_mistake_on_stderr(file: Path) -> None:
+def test_every_error_on_stderr(file: Path) -> None:
     file.write_text(WRONG)
     result = check("--config", file)
     assert result.exit_code == 78
@@ -65,13 +65,13 @@ def test_no_channels_is_a_warning(file: Path) -> None:
     assert result.stderr.startswith(f"{file}: warning: No channels")
 
 
-def test_the_file_may_be_named_by_the_environment(file: Path) -> None:
+def test_the_file_of_the_environment(file: Path) -> None:
     file.write_text("")
     assert check(GATEWAY_CONFIG=str(file)).exit_code == 0
     assert check(GATEWAY_CONFIG=f"{file}.gone").exit_code == 78
 
 
-def test_json_of_a_right_file(file: Path) -> None:
+def test_json_of_a_valid_file(file: Path) -> None:
     file.write_text(RIGHT)
     result = check("--config", file, "--json", MESSAGES_KEY="k")
     assert orjson.loads(result.stdout) == {
@@ -92,7 +92,7 @@ def test_json_of_a_right_file(file: Path) -> None:
     }
 
 
-def test_json_of_a_wrong_file(file: Path) -> None:
+def test_json_of_an_invalid_file(file: Path) -> None:
     file.write_text("server: {prot: 1}")
     result = check("--config", file, "--json")
     assert result.exit_code == 78
@@ -116,7 +116,7 @@ def test_the_schema_needs_no_file() -> None:
     assert "channels" in orjson.loads(result.stdout)["properties"]
 
 
-def test_every_command_is_there_and_named_as_listed() -> None:
+def test_every_listed_command_exists() -> None:
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
     for name in COMMANDS:

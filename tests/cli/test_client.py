@@ -27,12 +27,12 @@ HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
 
 @contextmanager
-def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
+def scripted_server(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
     """Holds the lock and gives one of the answers to each connection; with the last it is gone, so
     that nobody connects in vain."""
     listening = threading.Event()
 
-    def talk() -> None:
+    def run() -> None:
         with lock_state_dir(state_dir), socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(socket_path(state_dir)))
             listener.listen()
@@ -47,51 +47,51 @@ def talker(state_dir: Path, answers: list[bytes]) -> Iterator[threading.Thread]:
                         listener.close()
                     connection.sendall(answer)
 
-    thread = threading.Thread(target=talk)
+    thread = threading.Thread(target=run)
     thread.start()
     assert listening.wait(5)
     yield thread
     thread.join(10)
 
 
-def test_a_command_alone_leaves_nothing_behind(shell: CommandRunner) -> None:
-    minting = shell.process("key", "mint", "--name", "alice")
-    key, remarks = minting.communicate(timeout=30)
-    assert (minting.returncode, key[:3]) == (0, b"sk-"), remarks
+def test_a_standalone_command_leaves_only_the_database_and_the_lock(shell: CommandRunner) -> None:
+    process = shell.process("key", "mint", "--name", "alice")
+    key, remarks = process.communicate(timeout=30)
+    assert (process.returncode, key[:3]) == (0, b"sk-"), remarks
     assert sorted(path.name for path in shell.state_dir.iterdir()) == [DATABASE_NAME, "lock"]
     assert stat.S_IMODE((shell.state_dir / DATABASE_NAME).stat().st_mode) == 0o600
 
 
 @pytest.mark.processes
-def test_many_commands_at_once_are_as_safe_as_one(shell: CommandRunner) -> None:
+def test_concurrent_commands(shell: CommandRunner) -> None:
     shell.mint("first")
-    minting = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]
-    done = [each.communicate(timeout=50) for each in minting]
-    assert [each.returncode for each in minting] == [0] * 4, done
-    minted = {orjson.loads(output)["id"] for output, _ in done}
-    assert len(minted) == 4
-    assert minted < {token["id"] for token in shell.json("key", "list")}
+    processes = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]
+    results = [each.communicate(timeout=50) for each in processes]
+    assert [each.returncode for each in processes] == [0] * 4, results
+    created = {orjson.loads(output)["id"] for output, _ in results}
+    assert len(created) == 4
+    assert created < {token["id"] for token in shell.json("key", "list")}
 
 
 def test_a_command_through_a_running_gateway(shell: CommandRunner, gateway: AdminGateway) -> None:
     assert stat.S_IMODE(socket_path(shell.state_dir).stat().st_mode) == 0o600
-    minting = shell.process("key", "mint", "--name", "alice")
-    assert minting.communicate(timeout=30)[0].startswith(b"sk-")
+    process = shell.process("key", "mint", "--name", "alice")
+    assert process.communicate(timeout=30)[0].startswith(b"sk-")
     assert [token["name"] for token in shell.json("key", "list")] == ["alice"]
 
 
-def test_a_key_of_before_the_first_start_opens_the_gateway(shell: CommandRunner) -> None:
-    minted = shell.mint("alice")
+def test_a_key_from_before_the_first_start_is_accepted(shell: CommandRunner) -> None:
+    created = shell.mint("alice")
     config = parse_config(f"{{state_dir: {shell.state_dir}, server: {{port: 0}}}}")
 
-    async def known() -> bool:
+    async def is_accepted() -> bool:
         async with run_daemon(config) as gateway:
-            return gateway.runtime.registry.find(digest(minted["key"])) is not None
+            return gateway.runtime.registry.find(digest(created["key"])) is not None
 
-    assert asyncio.run(known())
+    assert asyncio.run(is_accepted())
 
 
-def test_what_a_dead_process_left_is_no_hindrance(shell: CommandRunner) -> None:
+def test_a_stale_socket_is_replaced(shell: CommandRunner) -> None:
     shell.mint("alice")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(socket_path(shell.state_dir)))
@@ -109,7 +109,7 @@ def test_a_held_lock_without_a_socket(
     assert f"is in use by process {os.getpid()}, but its admin socket" in result.stderr
 
 
-def test_a_socket_that_is_silent(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_without_responses(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 0.3)
     with lock_state_dir(shell.state_dir), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(socket_path(shell.state_dir)))
@@ -119,7 +119,7 @@ def test_a_socket_that_is_silent(shell: CommandRunner, monkeypatch: pytest.Monke
     assert "did not answer within 0.3 s." in result.stderr
 
 
-def test_a_gateway_that_comes_while_a_command_waits(shell: CommandRunner) -> None:
+def test_a_gateway_that_starts_while_a_command_waits(shell: CommandRunner) -> None:
     shell.mint("alice")
     with lock_state_dir(shell.state_dir):
         listing = shell.process("key", "list", "--json")
@@ -132,37 +132,35 @@ def test_a_gateway_that_comes_while_a_command_waits(shell: CommandRunner) -> Non
 
 
 @pytest.mark.parametrize("last", [[], [b""]], ids=["before it is asked", "before it answers"])
-def test_a_gateway_that_goes_away_is_no_hindrance_to_reading(
-    shell: CommandRunner, last: list[bytes]
-) -> None:
+def test_a_read_is_retried_after_the_gateway_exits(shell: CommandRunner, last: list[bytes]) -> None:
     shell.mint("alice")
-    with talker(shell.state_dir, [HELLO, *last]):
+    with scripted_server(shell.state_dir, [HELLO, *last]):
         assert len(shell.json("key", "list")) == 1
 
 
-def test_a_gateway_that_goes_away_before_it_is_asked_to_mint(shell: CommandRunner) -> None:
-    with talker(shell.state_dir, [HELLO]):
+def test_a_post_is_retried_if_it_was_not_sent(shell: CommandRunner) -> None:
+    with scripted_server(shell.state_dir, [HELLO]):
         shell.mint("alice")
     assert len(shell.json("key", "list")) == 1
 
 
-def test_what_may_have_been_done_is_not_done_twice(shell: CommandRunner) -> None:
-    with talker(shell.state_dir, [HELLO, b""]):
+def test_a_post_that_may_have_been_executed_is_not_retried(shell: CommandRunner) -> None:
+    with scripted_server(shell.state_dir, [HELLO, b""]):
         result = shell("key", "mint", "--name", "alice")
     assert (result.exit_code, result.stdout) == (69, "")
     assert "check whether it made the change" in result.stderr
 
 
-def test_what_may_be_done_twice_is_asked_again(shell: CommandRunner) -> None:
+def test_an_idempotent_request_is_retried(shell: CommandRunner) -> None:
     shell.mint("alice")
     token = shell.json("key", "list")[0]
     listed = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s"
     keys = orjson.dumps({"keys": [token]})
-    with talker(shell.state_dir, [HELLO, listed % (len(keys), keys), b""]):
+    with scripted_server(shell.state_dir, [HELLO, listed % (len(keys), keys), b""]):
         assert shell.json("key", "disable", "alice")["state"] == "disabled"
 
 
-def test_reading_makes_no_state_directory(shell: CommandRunner) -> None:
+def test_reading_creates_no_state_directory(shell: CommandRunner) -> None:
     for arguments in (("key", "list"), ("logs", "tail"), ("group", "list")):
         result = shell(*arguments)
         assert result.exit_code == 1
@@ -170,13 +168,13 @@ def test_reading_makes_no_state_directory(shell: CommandRunner) -> None:
     assert not shell.state_dir.exists()
 
 
-def test_a_path_that_no_socket_can_have(shell: CommandRunner, tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket(shell: CommandRunner, tmp_path: Path) -> None:
     result = shell("key", "mint", "--name", "a", "--state-dir", str(tmp_path / ("x" * 100)))
     assert result.exit_code == 1
     assert "the maximum is 107" in result.stderr
 
 
-def test_a_database_that_is_none(shell: CommandRunner) -> None:
+def test_an_invalid_database(shell: CommandRunner) -> None:
     shell.state_dir.mkdir()
     (shell.state_dir / DATABASE_NAME).write_bytes(b"not a database, just text" * 100)
     result = shell("key", "list")
@@ -184,9 +182,7 @@ def test_a_database_that_is_none(shell: CommandRunner) -> None:
     assert DATABASE_NAME in result.stderr
 
 
-def test_another_users_directory_is_left_alone(
-    shell: CommandRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_of_another_user(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.mint("alice")
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     result = shell("key", "list")
@@ -194,7 +190,7 @@ def test_another_users_directory_is_left_alone(
     assert "belongs to another user: run this command as the gateway's own user." in result.stderr
 
 
-def test_where_the_state_directory_is(shell: CommandRunner, tmp_path: Path) -> None:
+def test_precedence_of_state_directories(shell: CommandRunner, tmp_path: Path) -> None:
     """The flag, the environment, the file, what systemd says, `var`: the first that is there."""
     file = tmp_path / "channels.yaml"
     file.write_text(f"state_dir: {tmp_path / 'of-file'}\n")
@@ -220,7 +216,7 @@ def test_the_first_key_after_a_demo(shell: CommandRunner, tmp_path: Path) -> Non
     assert (tmp_path / "var" / DATABASE_NAME).exists()
 
 
-def test_a_configuration_that_cannot_tell(shell: CommandRunner, tmp_path: Path) -> None:
+def test_a_missing_configuration_file(shell: CommandRunner, tmp_path: Path) -> None:
     shell.environ.clear()
     file = tmp_path / "channels.yaml"
     result = shell("key", "list", "--config", str(file))

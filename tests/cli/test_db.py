@@ -11,21 +11,21 @@ from tests.store.sample_rows import intent, raw_connection, settlement
 
 @pytest.fixture
 def token_id(shell: CommandRunner) -> str:
-    minted = str(shell.mint("alice")["id"])
+    created_id = str(shell.mint("alice")["id"])
     with admin_gateway(shell.state_dir) as gateway:
 
         async def work() -> None:
             for number in range(3):
-                opened = gateway.recorder.record_intent(intent(number, minted))
-                gateway.recorder.record_settlement(settlement(number, minted, cost_micro=5))
+                opened = gateway.recorder.record_intent(intent(number, created_id))
+                gateway.recorder.record_settlement(settlement(number, created_id, cost_micro=5))
             await opened
-            await gateway.recorder.record_intent(intent(9, minted))
+            await gateway.recorder.record_intent(intent(9, created_id))
 
         gateway.do(work)
-    return minted
+    return created_id
 
 
-def test_what_was_proven(shell: CommandRunner, token_id: str) -> None:
+def test_consistent_totals(shell: CommandRunner, token_id: str) -> None:
     result = shell("db", "check")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
@@ -37,12 +37,12 @@ def test_what_was_proven(shell: CommandRunner, token_id: str) -> None:
     assert (report["clean"], report["keys"], report["rows"], report["open"]) == (True, 1, 4, 1)
 
 
-def test_while_a_gateway_runs(shell: CommandRunner, token_id: str) -> None:
+def test_with_a_running_gateway(shell: CommandRunner, token_id: str) -> None:
     with admin_gateway(shell.state_dir):
         assert shell("db", "check").exit_code == 0
 
 
-def test_every_figure_that_does_not_agree(shell: CommandRunner, token_id: str) -> None:
+def test_every_difference_is_listed(shell: CommandRunner, token_id: str) -> None:
     with raw_connection(shell.state_dir / DATABASE_NAME) as connection:
         connection.execute("UPDATE tokens SET cost_micro = 14, requests = 4")
         connection.execute("UPDATE usage_hours SET output_tokens = 22")
@@ -62,7 +62,7 @@ def test_every_figure_that_does_not_agree(shell: CommandRunner, token_id: str) -
     assert '"clean": false' in result.stdout
 
 
-def test_a_ledger_that_is_not_there(shell: CommandRunner) -> None:
+def test_a_missing_state_directory(shell: CommandRunner) -> None:
     result = shell("db", "check")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "There is no state directory" in result.stderr

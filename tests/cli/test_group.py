@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from gateway.core.limits import LIMIT_NAMES
 from tests.cli.cli_runner import AdminGateway, CommandRunner
+from tests.support.cases import in_one_test
 
 CONFIG = """\
 models:
@@ -20,7 +19,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
+def test_json_output(shell: CommandRunner) -> None:
     added = shell.json("group", "add", "équipe", "--models", "beta-*", "family:alpha")
     assert added == {
         "name": "équipe",
@@ -38,7 +37,7 @@ def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
     assert team == changed
 
 
-def test_the_table_for_people(shell: CommandRunner) -> None:
+def test_the_table(shell: CommandRunner) -> None:
     shell("group", "add", "team", "--models", "beta-*", "family:alpha")
     limits = ("--rpm", "5", "--budget-day", "1.5k", "--multiplier", "0.50")
     shell("group", "set", "team", *limits, "--user-agents", "codex", "--user-agent-mode", "observe")
@@ -50,38 +49,40 @@ def test_the_table_for_people(shell: CommandRunner) -> None:
     assert team[-1] == "RPM 5, Daily budget 1\u202f500"
 
 
-def test_a_change_tells_whom_the_group_lets_in(shell: CommandRunner) -> None:
+def test_a_change_is_summarized(shell: CommandRunner) -> None:
     agents = ("--user-agents", "codex", "--user-agents", "re:my tool")
-    told = shell("group", "add", "team", "--models", "*", *agents).stderr
-    assert told == "Group team: models *; user agents codex, re:my tool.\n"
-    told = shell("group", "set", "team", "--user-agent-mode", "observe", "--rpm", "5").stderr
-    assert told == ("Group team: models *; RPM 5; user agents codex, re:my tool (observed).\n")
-    told = shell("group", "set", "team", "--user-agents", "none").stderr
-    assert told == "Group team: models *; RPM 5.\n"
+    output = shell("group", "add", "team", "--models", "*", *agents).stderr
+    assert output == "Group team: models *; user agents codex, re:my tool.\n"
+    output = shell("group", "set", "team", "--user-agent-mode", "observe", "--rpm", "5").stderr
+    assert output == ("Group team: models *; RPM 5; user agents codex, re:my tool (observed).\n")
+    output = shell("group", "set", "team", "--user-agents", "none").stderr
+    assert output == "Group team: models *; RPM 5.\n"
 
 
-def test_one_group_in_full(shell: CommandRunner) -> None:
+def test_details(shell: CommandRunner) -> None:
     shell("group", "add", "team", "--models", "beta-*", "--budget-month", "5M", "--tpm", "100k")
     lines = shell("group", "show", "team").stdout.splitlines()
-    told = {words[0]: words[1] for line in lines if len(words := cells(line)) == 2}
-    assert told["Models"] == "beta-*"
-    assert told["TPM"] == "100\u202f000"
-    assert told["Monthly budget"] == "5\u202f000\u202f000 units, 0 spent"
-    shown = shell.json("group", "show", "team")
-    assert shown.pop("spent_micro") == {"budget": 0, "budget_day": 0, "budget_month": 0}
-    assert shown == shell.json("group", "list")[1]
+    output = {parts[0]: parts[1] for line in lines if len(parts := cells(line)) == 2}
+    assert output["Models"] == "beta-*"
+    assert output["TPM"] == "100\u202f000"
+    assert output["Monthly budget"] == "5\u202f000\u202f000 units, 0 spent"
+    details = shell.json("group", "show", "team")
+    assert details.pop("spent_micro") == {"budget": 0, "budget_day": 0, "budget_month": 0}
+    assert details == shell.json("group", "list")[1]
 
 
-def test_what_is_left_out_stays_and_none_clears(shell: CommandRunner) -> None:
-    terms = ("--rpm", "5", "--tpm", "7", "--user-agents", "codex", "--multiplier", "2")
-    added = shell.json("group", "add", "team", "--models", "beta-*", *terms)
+def test_omitted_options_change_nothing_and_none_clears(shell: CommandRunner) -> None:
+    settings = ("--rpm", "5", "--tpm", "7", "--user-agents", "codex", "--multiplier", "2")
+    added = shell.json("group", "add", "team", "--models", "beta-*", *settings)
     changed = shell.json("group", "set", "team", "--rpm", "none", "--user-agents", "none")
     limits = added["limits"] | {"requests_per_minute": None}
     assert changed == added | {"limits": limits, "user_agents": None}
     assert changed["limits"]["tokens_per_minute"] == 7
 
 
-def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGateway) -> None:
+def test_a_running_gateway_applies_changes_immediately(
+    shell: CommandRunner, gateway: AdminGateway
+) -> None:
     version = gateway.registry.version
     assert shell("group", "add", "team", "--models", "beta-*").exit_code == 0
     assert shell("group", "set", "team", "--models", "alpha-*").exit_code == 0
@@ -94,14 +95,14 @@ def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGat
     assert gateway.registry.version == version + 3
 
 
-def test_a_group_that_keys_name_stays(shell: CommandRunner) -> None:
-    minted = shell.mint("alice")
+def test_a_group_with_keys_is_not_removed(shell: CommandRunner) -> None:
+    created = shell.mint("alice")
     result = shell("group", "remove", "default")
     assert result.exit_code == 1
-    assert f"alice ({minted['id']})" in result.stderr
+    assert f"alice ({created['id']})" in result.stderr
 
 
-def test_a_pattern_that_names_nothing_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
+def test_a_pattern_without_models_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text(CONFIG)
     arguments = ("--models", "beta-*", "alpha-*", "family:alpha")
@@ -112,7 +113,7 @@ def test_a_pattern_that_names_nothing_is_a_warning(shell: CommandRunner, tmp_pat
     assert "Warning: beta-*" not in result.stderr
 
 
-def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: Path) -> None:
+def test_an_invalid_configuration_gives_no_warnings(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("models: [nonsense]\n")
     result = shell("group", "add", "team", "--models", "zzz", "--config", str(file))
@@ -120,7 +121,7 @@ def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: 
     assert "Warning" not in result.stderr
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "code", "message"),
     [
         (("add", "default", "--models", "*"), 1, "Group default already exists."),
@@ -145,7 +146,7 @@ def test_a_wrong_configuration_warns_of_nothing(shell: CommandRunner, tmp_path: 
 def test_refusals(
     shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    shell.mint("alice")
+    shell.state_dir.mkdir(exist_ok=True)
     result = shell("group", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,16 @@ from gateway.cli.output import format_time
 from gateway.core.limits import LIMIT_NAMES
 from gateway.store.keys import digest, well_formed
 from tests.cli.cli_runner import AdminGateway, CommandRunner
+from tests.support.cases import in_one_test
 
-UNSAID = (
+UNSET = (
     *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
     *("old_display", "old_expires_at", "first_used_at", "first_address", "first_agent"),
     *("changed_at", "changed"),
 )
 
 
-def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: CommandRunner) -> None:
+def test_only_the_key_is_on_stdout(shell: CommandRunner) -> None:
     result = shell("key", "mint", "--name", "alice")
     assert result.exit_code == 0
     assert well_formed(result.stdout.removesuffix("\n"))
@@ -30,17 +32,17 @@ def test_the_key_is_the_last_line_and_the_rest_is_on_stderr(shell: CommandRunner
     assert sorted(path.name for path in shell.state_dir.iterdir()) == ["gateway.db", "lock"]
 
 
-def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
-    minted = shell.mint("Ünïcode 名前", group="default")
-    key = minted.pop("key")
+def test_json_output(shell: CommandRunner) -> None:
+    created = shell.mint("Ünïcode 名前", group="default")
+    key = created.pop("key")
     assert well_formed(key)
-    assert minted == {
-        "id": minted["id"],
+    assert created == {
+        "id": created["id"],
         "name": "Ünïcode 名前",
         "display": f"{key[:7]}...{key[-4:]}",
         "group": "default",
         "state": "active",
-        "created_at": minted["created_at"],
+        "created_at": created["created_at"],
         "revoked_at": None,
         "requests": 0,
         "input_tokens": 0,
@@ -48,38 +50,40 @@ def test_the_shapes_for_scripts(shell: CommandRunner) -> None:
         "cost_micro": 0,
         "probe": False,
         "limits": dict.fromkeys(LIMIT_NAMES),
-    } | dict.fromkeys(UNSAID)
-    assert shell.json("key", "list") == [minted]
+    } | dict.fromkeys(UNSET)
+    assert shell.json("key", "list") == [created]
     spent = {"spent_micro": {"budget": 0, "budget_day": 0, "budget_month": 0}}
-    assert shell.json("key", "show", "Ünïcode 名前") == minted | spent
-    assert shell.json("key", "show", minted["id"]) == minted | spent
-    assert shell.json("key", "revoke", minted["id"])["state"] == "revoked"
+    assert shell.json("key", "show", "Ünïcode 名前") == created | spent
+    assert shell.json("key", "show", created["id"]) == created | spent
+    assert shell.json("key", "revoke", created["id"])["state"] == "revoked"
 
 
-def test_the_tables_for_people(shell: CommandRunner) -> None:
-    minted = shell.mint("Ünïcode 名前")
-    for command in (("list",), ("show", minted["id"])):
+def test_the_tables(shell: CommandRunner) -> None:
+    created = shell.mint("Ünïcode 名前")
+    for command in (("list",), ("show", created["id"])):
         result = shell("key", *command)
         assert result.exit_code == 0
-        assert minted["id"] in result.stdout
+        assert created["id"] in result.stdout
         assert "Ünïcode 名前" in result.stdout
-        assert minted["display"] in result.stdout
-        assert minted["key"] not in result.stdout
+        assert created["display"] in result.stdout
+        assert created["key"] not in result.stdout
         assert "\x1b" not in result.stdout, "no colours where nobody looks"
 
 
-def test_a_running_gateway_knows_at_once(shell: CommandRunner, gateway: AdminGateway) -> None:
-    minted = shell.mint("alice")
-    token = gateway.registry.find(digest(minted["key"]))
+def test_a_running_gateway_applies_changes_immediately(
+    shell: CommandRunner, gateway: AdminGateway
+) -> None:
+    created = shell.mint("alice")
+    token = gateway.registry.find(digest(created["key"]))
     assert token is not None
-    assert token.id == minted["id"]
+    assert token.id == created["id"]
     result = shell("key", "revoke", "alice")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"alice ({minted['id']}) revoked." in result.stderr
-    assert gateway.registry.find(digest(minted["key"])) is None
+    assert f"alice ({created['id']}) revoked." in result.stderr
+    assert gateway.registry.find(digest(created["key"])) is None
 
 
-def test_revoking_twice_says_so(shell: CommandRunner) -> None:
+def test_revoking_twice(shell: CommandRunner) -> None:
     shell.mint("alice")
     shell("key", "revoke", "alice")
     result = shell("key", "revoke", "alice")
@@ -87,7 +91,7 @@ def test_revoking_twice_says_so(shell: CommandRunner) -> None:
     assert "was already revoked at " in result.stderr
 
 
-def test_a_name_that_several_keys_have(shell: CommandRunner) -> None:
+def test_an_ambiguous_name(shell: CommandRunner) -> None:
     first, second = shell.mint("alice"), shell.mint("alice")
     for command in ("show", "revoke"):
         result = shell("key", command, "alice")
@@ -105,7 +109,16 @@ def test_a_name_that_looks_like_an_id(shell: CommandRunner) -> None:
     assert shell.json("key", "show", first["id"])["name"] == "alice"
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def alice(shell: CommandRunner) -> Iterator[None]:
+    """A key that no refused command changes."""
+    created = shell.mint("alice")
+    yield
+    del created["key"]
+    assert shell.json("key", "list") == [created]
+
+
+@in_one_test(
     ("arguments", "code", "message"),
     [
         (("mint", "--name", "bob", "--group", "nope"), 1, "no group nope; the groups are: default"),
@@ -139,17 +152,15 @@ def test_a_name_that_looks_like_an_id(shell: CommandRunner) -> None:
     ],
 )
 def test_refusals(
-    shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
+    shell: CommandRunner, alice: None, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    shell.mint("alice")
     result = shell("key", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
     assert "\x1b" not in result.stderr
-    assert len(shell.json("key", "list")) == 1
 
 
-def test_a_key_itself_is_never_repeated(shell: CommandRunner) -> None:
+def test_a_secret_is_never_repeated(shell: CommandRunner) -> None:
     key = shell("key", "mint", "--name", "ada").stdout.splitlines()[-1]
     result = shell("key", "revoke", key)
     assert result.exit_code == 1
@@ -157,15 +168,15 @@ def test_a_key_itself_is_never_repeated(shell: CommandRunner) -> None:
     assert key not in result.stderr + result.stdout
 
 
-def test_everything_that_may_be_said_of_a_key(shell: CommandRunner) -> None:
-    terms = (
+def test_all_settings_of_a_key(shell: CommandRunner) -> None:
+    options = (
         *("--expires", "2099-12-31", "--note", "for the team", "--probe"),
         *("--models", "beta-*", "--models", "family:alpha", "--addresses", "10.0.0.0/8"),
         *("--user-agents", "codex", "--user-agents", "re:claude.*"),
         *("--rpm", "600", "--tpm", "100k", "--concurrent", "0"),
         *("--budget", "5M", "--budget-day", "1.5k", "--budget-month", "0.000001"),
     )
-    minted = shell.json("key", "mint", "--name", "alice", *terms)
+    created = shell.json("key", "mint", "--name", "alice", *options)
     limits = {
         "requests_per_minute": 600,
         "tokens_per_minute": 100_000,
@@ -174,7 +185,7 @@ def test_everything_that_may_be_said_of_a_key(shell: CommandRunner) -> None:
         "budget_day": 1_500_000_000,
         "budget_month": 1,
     }
-    said = {
+    settings = {
         "expires_at": 4_102_358_400_000_000,
         "note": "for the team",
         "probe": True,
@@ -183,8 +194,8 @@ def test_everything_that_may_be_said_of_a_key(shell: CommandRunner) -> None:
         "user_agents": ["codex", "re:claude.*"],
         "limits": limits,
     }
-    assert {name: minted[name] for name in said} == said
-    key = minted.pop("key")
+    assert {name: created[name] for name in settings} == settings
+    key = created.pop("key")
     changed = shell.json(
         "key",
         "set",
@@ -194,11 +205,11 @@ def test_everything_that_may_be_said_of_a_key(shell: CommandRunner) -> None:
     )
     now = limits | {"requests_per_minute": None, "budget": 6_000_000_000_000}
     fields = {"name": "ada", "expires_at": None, "note": None, "models": None, "probe": False}
-    assert changed == minted | fields | {"limits": now}
+    assert changed == created | fields | {"limits": now}
     assert key not in str(changed)
 
 
-def test_a_pattern_that_names_no_model_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
+def test_a_pattern_without_models_is_a_warning(shell: CommandRunner, tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("models:\n  - {id: beta-5.4, family: beta}\n")
     place = ("--config", str(file))
@@ -211,44 +222,44 @@ def test_a_pattern_that_names_no_model_is_a_warning(shell: CommandRunner, tmp_pa
 
 
 def test_a_rotated_key(shell: CommandRunner, gateway: AdminGateway) -> None:
-    minted = shell.mint("alice")
+    created = shell.mint("alice")
     result = shell("key", "rotate", "alice")
     second = result.stdout.removesuffix("\n")
     assert well_formed(second)
-    assert f"The old key, {minted['display']}, works until " in result.stderr
-    for key in (minted["key"], second):
+    assert f"The old key, {created['display']}, works until " in result.stderr
+    for key in (created["key"], second):
         token = gateway.registry.find(digest(key))
         assert token is not None
-        assert token.id == minted["id"]
+        assert token.id == created["id"]
     result = shell("key", "show", "alice")
-    assert f"{minted['display']} works until " in result.stdout
+    assert f"{created['display']} works until " in result.stdout
     result = shell("key", "rotate", "alice", "--overlap", "0")
     assert ", is revoked." in result.stderr
-    assert f"The key before it, {minted['display']}, is revoked." in result.stderr
+    assert f"The key before it, {created['display']}, is revoked." in result.stderr
     assert gateway.registry.find(digest(second)) is None
     third = result.stdout.removesuffix("\n")
     assert gateway.registry.find(digest(third)) is not None
     assert second not in result.stderr
-    assert set(shell.json("key", "rotate", "alice")) == set(minted)
+    assert set(shell.json("key", "rotate", "alice")) == set(created)
 
 
-def test_an_old_key_ends_with_its_token(shell: CommandRunner) -> None:
-    minted = shell.mint("alice", expires="1h")
-    expiry = format_time(minted["expires_at"])
-    old = f"{minted['display']}, works until {expiry}."
+def test_an_old_key_expires_with_its_token(shell: CommandRunner) -> None:
+    created = shell.mint("alice", expires="1h")
+    expiry = format_time(created["expires_at"])
+    old = f"{created['display']}, works until {expiry}."
     assert old in shell("key", "rotate", "alice").stderr
     shell("key", "set", "alice", "--expires", "never")
     second = shell.json("key", "rotate", "alice")
-    sooner = shell.json("key", "set", "alice", "--expires", "2h")
-    told = shell("key", "show", "alice").stdout
-    assert f"{second['old_display']} works until {format_time(sooner['expires_at'])}" in told
+    changed = shell.json("key", "set", "alice", "--expires", "2h")
+    output = shell("key", "show", "alice").stdout
+    assert f"{second['old_display']} works until {format_time(changed['expires_at'])}" in output
 
 
 def test_a_disabled_key(shell: CommandRunner, gateway: AdminGateway) -> None:
-    minted = shell.mint("alice")
+    created = shell.mint("alice")
     result = shell("key", "disable", "alice")
-    assert f"disabled. To enable it: `gateway key enable {minted['id']}`" in result.stderr
-    assert gateway.registry.find(digest(minted["key"])) is None
+    assert f"disabled. To enable it: `gateway key enable {created['id']}`" in result.stderr
+    assert gateway.registry.find(digest(created["key"])) is None
     assert "disabled" in shell("key", "list").stdout
     rotated = shell("key", "rotate", "alice")
     assert "It is disabled. To enable it: `gateway key enable" in rotated.stderr

@@ -14,17 +14,17 @@ SECRET = "an-old-key-of-ours-4471"
 
 
 def read(*lines: str) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
-    rows, slips = parse_key_csv(StringIO("".join(f"{line}\n" for line in lines)), NOW)
-    return [row.fields for row in rows], [(slip.line, slip.column) for slip in slips]
+    rows, errors = parse_key_csv(StringIO("".join(f"{line}\n" for line in lines)), NOW)
+    return [row.fields for row in rows], [(error.line, error.column) for error in errors]
 
 
 def test_every_column() -> None:
-    rows, slips = read(
+    rows, errors = read(
         ",".join(COLUMNS),
         "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
         f"600,100k,2,5M,0.5,none,yes,{SECRET}",
     )
-    assert slips == []
+    assert errors == []
     assert rows == [
         {
             "name": "alice",
@@ -47,23 +47,23 @@ def test_every_column() -> None:
     ]
 
 
-def test_a_cell_that_is_empty_or_missing_says_nothing() -> None:
-    rows, slips = read(
+def test_empty_and_missing_cells_are_omitted() -> None:
+    rows, errors = read(
         " name , expires,rpm,models", "alice,,,", "bob", "", ",,,", "none,never,none"
     )
-    assert slips == []
+    assert errors == []
     assert rows == [{"name": name, "limits": {}} for name in ("alice", "bob", "none")]
 
 
-def test_every_wrong_cell_is_named_and_the_rest_is_read() -> None:
-    rows, slips = read(
+def test_every_invalid_cell_is_reported_and_the_others_are_parsed() -> None:
+    rows, errors = read(
         "name,expires,rpm,budget,probe,note",
         "alice,soon,many,5X,perhaps,fine",
         '"bob","1d","1","1","no","two\nlines"',
         "carol,,x,,,",
         "dora,,,,,,,",
     )
-    assert slips == [
+    assert errors == [
         (2, "expires"),
         (2, "rpm"),
         (2, "budget"),
@@ -85,36 +85,36 @@ def test_every_wrong_cell_is_named_and_the_rest_is_read() -> None:
         ("", ["name"]),
     ],
 )
-def test_columns_that_are_wrong_are_all_that_is_told(titles: str, wrong: list[str]) -> None:
-    rows, slips = read(titles, "alice,x,y,z")
-    assert (rows, slips) == ([], [(1, column) for column in wrong])
+def test_only_errors_of_an_invalid_header_are_reported(titles: str, wrong: list[str]) -> None:
+    rows, errors = read(titles, "alice,x,y,z")
+    assert (rows, errors) == ([], [(1, column) for column in wrong])
 
 
-def test_a_file_without_titles_tells_none_of_its_secrets() -> None:
+def test_errors_of_a_file_without_a_header_repeat_no_secret() -> None:
     first = f"bob,team,{SECRET},sk-Abc,{'a' * 21},carol@example.org"
-    _, slips = parse_key_csv([f"{first}\n"], NOW)
+    _, errors = parse_key_csv([f"{first}\n"], NOW)
     columns = ["bob", "team", "column 3", "column 4", "column 5", "column 6", "name"]
-    assert [slip.column for slip in slips] == columns
-    told = "\n".join(map(str, slips))
-    assert all("the first line must be a header" in str(slip) for slip in slips)
+    assert [error.column for error in errors] == columns
+    messages = "\n".join(map(str, errors))
+    assert all("the first line must be a header" in str(error) for error in errors)
     for secret in (SECRET, "sk-Abc", "a" * 21, "carol@"):
-        assert secret not in told
+        assert secret not in messages
 
 
-def test_a_key_in_two_lines_is_told_once_and_not_repeated() -> None:
-    rows, slips = parse_key_csv(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
-    assert slips == [CellError(3, "key", "is also the key of line 2")]
+def test_a_key_in_two_lines_is_reported_once() -> None:
+    rows, errors = parse_key_csv(["name,key\n", f"a,{SECRET}\n", f"b,{SECRET}\n"], NOW)
+    assert errors == [CellError(3, "key", "is also the key of line 2")]
     assert [row.fields.get("key") for row in rows] == [SECRET, None]
     assert SECRET not in repr(rows)
 
 
-def test_a_line_that_is_none() -> None:
-    rows, slips = parse_key_csv(["name\n", '"alice" x\n'], NOW)
+def test_an_invalid_line() -> None:
+    rows, errors = parse_key_csv(["name\n", '"alice" x\n'], NOW)
     assert rows == []
-    assert str(slips[0]).startswith("line 2: is not valid CSV: ")
+    assert str(errors[0]).startswith("line 2: is not valid CSV: ")
 
 
-def test_no_file_at_all() -> None:
+def test_an_empty_file() -> None:
     assert read() == ([], [(1, "name")])
 
 

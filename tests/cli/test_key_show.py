@@ -21,29 +21,29 @@ def fields(text: str) -> dict[str, str]:
 @pytest.fixture
 def used(shell: CommandRunner, gateway: AdminGateway) -> str:
     """A key with a budget, of which something was spent today and something 40 days ago."""
-    minted = str(shell.mint("alice", budget="5M", rpm="600")["id"])
+    created_id = str(shell.mint("alice", budget="5M", rpm="600")["id"])
 
     async def work() -> None:
         for number, (at, cost) in enumerate([(now_us(), 2_500_000), (now_us() - 40 * DAY, 10**9)]):
-            row = intent(number, minted, started_at=at)
+            row = intent(number, created_id, started_at=at)
             opened = gateway.recorder.record_intent(row)
             gateway.recorder.record_settlement(settled(row, cost_micro=cost))
             await opened
-        later = gateway.recorder.record_intent(intent(9, minted))
+        later = gateway.recorder.record_intent(intent(9, created_id))
         await later  # what was handed over before it is in the ledger now
 
     gateway.do(work)
-    return minted
+    return created_id
 
 
-def test_what_of_the_budgets_is_spent(shell: CommandRunner, used: str) -> None:
+def test_spent_budgets(shell: CommandRunner, used: str) -> None:
     shell("key", "set", "alice", "--budget-day", "10", "--budget-month", "1k")
-    told = fields(shell("key", "show", "alice").stdout)
-    assert told["RPM"] == "600"
-    assert told["Total budget"].replace("\u202f", " ") == "5 000 000 units, 1 002.5 spent"
-    assert told["Daily budget"] == "10 units, 2.5 spent"
-    assert told["Monthly budget"].replace("\u202f", " ") == "1 000 units, 2.5 spent"
-    assert told["Cost"].replace("\u202f", " ") == "1 002.5 units"
+    details = fields(shell("key", "show", "alice").stdout)
+    assert details["RPM"] == "600"
+    assert details["Total budget"].replace("\u202f", " ") == "5 000 000 units, 1 002.5 spent"
+    assert details["Daily budget"] == "10 units, 2.5 spent"
+    assert details["Monthly budget"].replace("\u202f", " ") == "1 000 units, 2.5 spent"
+    assert details["Cost"].replace("\u202f", " ") == "1 002.5 units"
     assert shell.json("key", "show", "alice")["spent_micro"] == {
         "budget": 1_002_500_000,
         "budget_day": 2_500_000,
@@ -52,7 +52,7 @@ def test_what_of_the_budgets_is_spent(shell: CommandRunner, used: str) -> None:
     assert shell.json("group", "show", "default")["spent_micro"]["budget"] == 1_002_500_000
 
 
-def test_units_have_a_price_where_the_configuration_tells_one(
+def test_prices_with_a_configured_unit_price(
     shell: CommandRunner, used: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "channels.yaml"
@@ -60,11 +60,11 @@ def test_units_have_a_price_where_the_configuration_tells_one(
     titles, line = shell("key", "list", "--config", str(file)).stdout.splitlines()
     assert "Price" in titles
     assert line.rstrip().endswith("1\u202f002.5  2.00 EUR")
-    told = fields(shell("key", "show", "alice", "--config", str(file)).stdout)
-    assert told["Cost"].replace("\u202f", " ") == "1 002.5 units (2.00 EUR)"
+    details = fields(shell("key", "show", "alice", "--config", str(file)).stdout)
+    assert details["Cost"].replace("\u202f", " ") == "1 002.5 units (2.00 EUR)"
 
 
-def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminGateway) -> None:
+def test_a_new_origin_is_a_warning(shell: CommandRunner, gateway: AdminGateway) -> None:
     token_id = shell.mint("alice")["id"]
     first = (now_us(), "10.0.0.1", "codex/1\x1b[31m")
     changed = (now_us(), "192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1")
@@ -73,14 +73,14 @@ def test_whoever_came_later_is_pointed_out(shell: CommandRunner, gateway: AdminG
     )
     line = shell("key", "list").stdout.splitlines()[1]
     assert r"! 192.0.2.7 by curl/8\u202e came" in line
-    told = fields(shell("key", "show", "alice").stdout)
-    assert told["First used"].endswith(r"from 10.0.0.1 by codex/1\x1b[31m")
-    assert told["Warning"].startswith(
+    details = fields(shell("key", "show", "alice").stdout)
+    assert details["First used"].endswith(r"from 10.0.0.1 by codex/1\x1b[31m")
+    assert details["Warning"].startswith(
         r"192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1, at "
     )
 
 
-def test_a_key_whose_time_is_over_is_expired(shell: CommandRunner, gateway: AdminGateway) -> None:
+def test_an_expired_key(shell: CommandRunner, gateway: AdminGateway) -> None:
     shell.mint("alice", expires="1s")
     shell.mint("bob", expires="30d")
     (alice, _) = shell.json("key", "list")

@@ -14,6 +14,7 @@ import pytest
 from gateway.store.records import Entry, ExchangeState, RequestRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
+from tests.support.cases import in_one_test
 
 FAILED = {
     "state": ExchangeState.ERROR,
@@ -42,18 +43,18 @@ def record(gateway: AdminGateway, *rows: RequestRow | Entry) -> None:
 @pytest.fixture
 def token_id(shell: CommandRunner) -> str:
     """Three rows of alice's: fine, failed upstream, and one that was running at the end."""
-    minted = shell.mint("alice")["id"]
+    created_id = shell.mint("alice")["id"]
     with admin_gateway(shell.state_dir) as gateway:
         record(
             gateway,
-            settlement(1, minted),
-            settlement(2, minted, model="beta-5.4", **FAILED),
-            intent(3, minted),
+            settlement(1, created_id),
+            settlement(2, created_id, model="beta-5.4", **FAILED),
+            intent(3, created_id),
         )
-    return str(minted)
+    return str(created_id)
 
 
-def told(lines: list[str]) -> list[str]:
+def lines_of(lines: list[str]) -> list[str]:
     """The sentences of a story, without the lines that tie them together."""
     return [line.lstrip("│├└─` |+-\xa0") for line in lines]
 
@@ -62,7 +63,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in rows]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("filters", "numbers"),
     [
         ((), [3, 2, 1]),
@@ -92,7 +93,7 @@ def test_pages_and_filters(
 
 
 @pytest.mark.parametrize("filters", [(), ("--state", "ok")])
-def test_an_export_has_what_the_list_has(
+def test_an_export_has_the_rows_of_the_list(
     shell: CommandRunner, token_id: str, filters: tuple[str, ...]
 ) -> None:
     rows = shell.json("logs", "list", *filters)
@@ -104,12 +105,12 @@ def test_an_export_has_what_the_list_has(
     assert all(row["model"] == each["model"] for row, each in zip(table, rows, strict=True))
 
 
-def test_an_export_is_one_thing(shell: CommandRunner, token_id: str) -> None:
+def test_an_export_has_one_format(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "export", "--csv", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_the_table_for_people(shell: CommandRunner, token_id: str) -> None:
+def test_the_table(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "list", "--limit", "2")
     lines = result.stdout.splitlines()
     assert len(lines) == 3
@@ -119,11 +120,11 @@ def test_the_table_for_people(shell: CommandRunner, token_id: str) -> None:
     assert f"--before {request_id(2)}" in result.stderr
 
 
-def test_one_request_in_full(shell: CommandRunner, token_id: str) -> None:
+def test_details_of_a_request(shell: CommandRunner, token_id: str) -> None:
     result = shell("logs", "show", request_id(2))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
     assert story[0].startswith("alice called /v1/messages for beta-5.4 at ")
-    assert told(story[1:]) == [
+    assert lines_of(story[1:]) == [
         "main/a1 with alpha-sonnet-4-6.",
         "Response to the client: 503 (server_is_overloaded) in 1.2 s, TTFT 350 ms: error.",
         "Cost: 0 units for 100 input tokens (40 read from the cache, 10 written to it)"
@@ -138,15 +139,15 @@ def test_one_request_in_full(shell: CommandRunner, token_id: str) -> None:
     assert (row["upstream_error"], row["tried"]) == (FAILED["upstream_error"], [])
 
 
-def test_the_story_of_a_failover(shell: CommandRunner) -> None:
-    minted = shell.mint("alice")["id"]
+def test_summary_of_a_failover(shell: CommandRunner) -> None:
+    created_id = shell.mint("alice")["id"]
     tried = (
         failed_attempt(error='{"error": "no \x1b[31m[bold]room\u202e"}', account="a\u202e1"),
         attempt(account="b2", reason="next by weight", started_us=125_000),
     )
     end = settlement(
         1,
-        minted,
+        created_id,
         account="b2",
         channel="main",
         upstream_model="alpha-sonnet-4-6",
@@ -157,11 +158,11 @@ def test_the_story_of_a_failover(shell: CommandRunner) -> None:
     )
     with admin_gateway(shell.state_dir) as gateway:
         record(gateway, Entry(end, tried))
-        record(gateway, Entry(settlement(2, minted, attempts=1), tried[1:]))
-        record(gateway, intent(3, minted))
+        record(gateway, Entry(settlement(2, created_id, attempts=1), tried[1:]))
+        record(gateway, intent(3, created_id))
     result = shell("logs", "show", request_id(1))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
-    assert told(story[1:]) == [
+    assert lines_of(story[1:]) == [
         "Session affinity by prompt_cache_key: account not kept (cooling).",
         r"1. main/a\u202e1 with alpha-sonnet-4-6 (messages, native) at 2 ms:"
         " the conversation's own.",
@@ -189,20 +190,20 @@ def test_the_story_of_a_failover(shell: CommandRunner) -> None:
     assert [line[start:end_].strip() for line in lines] == ["0", "40", "40"]
 
 
-def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
-    minted = shell.mint("alice")["id"]
+def test_summary_of_costs(shell: CommandRunner, tmp_path: Path) -> None:
+    created_id = shell.mint("alice")["id"]
     dear = {"input_tokens": 12_345, "cache_write_1h_tokens": 4, "cost_micro": 61_728_500_000}
     guess = {"usage_source": "estimated", "cost_micro": 1_000_000}
     with admin_gateway(shell.state_dir) as gateway:
         notes = {"tariff": "model 2.5, group 2", "notes": "user agent observed"}
-        record(gateway, settlement(1, minted, **notes, **dear))
-        record(gateway, settlement(2, minted, **guess))
-        nothing = settlement(3, minted, usage_source="none", input_tokens=0, output_tokens=0)
+        record(gateway, settlement(1, created_id, **notes, **dear))
+        record(gateway, settlement(2, created_id, **guess))
+        nothing = settlement(3, created_id, usage_source="none", input_tokens=0, output_tokens=0)
         record(gateway, nothing)
         running = {"expected_input_tokens": 5000, "expected_micro": 12_500_000_000}
-        record(gateway, intent(4, minted, **running))
+        record(gateway, intent(4, created_id, **running))
         story = shell("logs", "show", request_id(4)).stdout.split("\n\n")[0]
-        assert told(story.splitlines())[-2:] == [
+        assert lines_of(story.splitlines())[-2:] == [
             "Still running.",
             "Estimated prompt: 5\u202f000 tokens, 12\u202f500 units;"
             " billed if the usage stays unknown.",
@@ -211,7 +212,7 @@ def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
     file.write_text("money: {unit_price: 0.000002, currency: EUR}\n")
     result = shell("logs", "show", request_id(1), "--config", str(file))
     story, table = result.stdout.split("\n\n")
-    lines = told(story.splitlines())
+    lines = lines_of(story.splitlines())
     assert lines[1] == "Warnings: user agent observed."
     assert lines[-3:] == [
         "Cost: 61\u202f728.5 units (0.1235 EUR) for 12\u202f345 input tokens"
@@ -221,10 +222,10 @@ def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
         "Multipliers: model 2.5, group 2.",
     ]
     assert "61728500000 (61\u202f728.5 units)" in table
-    lines = told(shell("logs", "show", request_id(2)).stdout.split("\n\n")[0].splitlines())
+    lines = lines_of(shell("logs", "show", request_id(2)).stdout.split("\n\n")[0].splitlines())
     assert lines[-2].startswith("Cost: 1 unit for 100 input tokens")
     assert lines[-1] == "Tokens estimated: the upstream did not report all of them."
-    lines = told(shell("logs", "show", request_id(3)).stdout.split("\n\n")[0].splitlines())
+    lines = lines_of(shell("logs", "show", request_id(3)).stdout.split("\n\n")[0].splitlines())
     assert lines[-1] == "No tokens, no cost."
     titles, *rows = shell("logs", "list").stdout.splitlines()
     start, end = titles.index("Output") + len("Output"), titles.index("Units") + len("Units")
@@ -233,7 +234,7 @@ def test_what_it_cost_in_words(shell: CommandRunner, tmp_path: Path) -> None:
     assert "  ~1 units  " in tail[1]
 
 
-def test_a_long_value_widens_no_other_line(shell: CommandRunner) -> None:
+def test_a_long_value_does_not_widen_other_lines(shell: CommandRunner) -> None:
     shell.mint("alice")
     with admin_gateway(shell.state_dir) as gateway:
         long = "m" * 5000
@@ -244,11 +245,11 @@ def test_a_long_value_widens_no_other_line(shell: CommandRunner) -> None:
     assert sum(len(line) > 200 for line in lines) == 3, "the opening, the model and the error"
 
 
-def test_one_request_that_still_runs(shell: CommandRunner, token_id: str) -> None:
+def test_a_running_request(shell: CommandRunner, token_id: str) -> None:
     assert "Still running." in shell("logs", "show", request_id(3)).stdout
 
 
-def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
+def test_the_newest_are_last(shell: CommandRunner, token_id: str) -> None:
     lines = shell("logs", "tail", "--limit", "2").stdout.splitlines()
     assert [line.split("  ")[1] for line in lines] == [request_id(2), request_id(3)]
     result = shell("logs", "tail", "--json")
@@ -256,7 +257,7 @@ def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
     assert ids(rows) == [request_id(number) for number in (1, 2, 3)]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "code", "message"),
     [
         (("show", "req_x"), 1, "The request log has no request req_x."),
@@ -269,37 +270,39 @@ def test_the_newest_stand_last(shell: CommandRunner, token_id: str) -> None:
 def test_refusals(
     shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    shell.mint("alice")
+    shell.state_dir.mkdir(exist_ok=True)
     result = shell("logs", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
 
 
-def test_following_tells_each_request_once_as_it_ends(shell: CommandRunner, token_id: str) -> None:
+def test_following_prints_each_request_once_when_it_ends(
+    shell: CommandRunner, token_id: str
+) -> None:
     """Also one whose id comes before those that were told, and through a gateway's restart."""
     follower = shell.process("logs", "tail", "--follow", "--json", "--limit", "1")
     assert follower.stdout is not None
     assert follower.stderr is not None
 
-    def told() -> tuple[str, str]:
+    def next_row() -> tuple[str, str]:
         row = orjson.loads(follower.stdout.readline())
         return row["id"], row["state"]
 
     try:
-        assert told() == (request_id(3), "running")
+        assert next_row() == (request_id(3), "running")
         assert follower.stderr.readline().startswith(b"No gateway runs on the state directory")
         with admin_gateway(shell.state_dir) as gateway:
-            assert told() == (request_id(3), "interrupted")
+            assert next_row() == (request_id(3), "interrupted")
             record(gateway, intent(9, token_id), settlement(8, token_id))
-            assert told() == (request_id(8), "ok")
+            assert next_row() == (request_id(8), "ok")
             record(gateway, intent(7, token_id))
         with admin_gateway(shell.state_dir) as gateway:
-            assert {told(), told()} == {
+            assert {next_row(), next_row()} == {
                 (request_id(7), "interrupted"),
                 (request_id(9), "interrupted"),
             }
             record(gateway, settlement(10, token_id))
-            assert told() == (request_id(10), "ok")
+            assert next_row() == (request_id(10), "ok")
         follower.send_signal(signal.SIGINT)
         rest, _ = follower.communicate(timeout=10)
     finally:

@@ -26,8 +26,8 @@ def write_channels(folder: Path, *accounts: str, **server: object) -> Path:
 
 def ready(gateway: GatewayProcess) -> dict[str, object]:
     with urllib.request.urlopen(f"{gateway.address()}/readyz", timeout=5) as answer:
-        told: dict[str, object] = orjson.loads(answer.read())["config"]
-        return told
+        config: dict[str, object] = orjson.loads(answer.read())["config"]
+        return config
 
 
 @pytest.mark.processes
@@ -38,9 +38,9 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         first = ready(gateway)
 
         write_channels(tmp_path, "two", port=1)
-        done = shell("reload", *where)
-        assert (done.exit_code, done.stdout) == (0, "")
-        (warning, in_force, added, removed) = done.stderr.splitlines()
+        result = shell("reload", *where)
+        assert (result.exit_code, result.stdout) == (0, "")
+        (warning, in_force, added, removed) = result.stderr.splitlines()
         assert warning == "Warning: server.port stays unchanged until a restart."
         assert in_force == f"{file}: configuration {ready(gateway)['hash']} is active."
         assert added == (
@@ -50,22 +50,22 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         assert ready(gateway)["hash"] != first["hash"]
 
         write(file, "channels: 7\nserver: {key: sk-4471}\n")
-        done = shell("reload", *where)
-        assert (done.exit_code, done.stdout) == (78, "")
-        assert done.stderr.splitlines() == [
+        result = shell("reload", *where)
+        assert (result.exit_code, result.stdout) == (78, "")
+        assert result.stderr.splitlines() == [
             f"{file}:1: channels: must be a list",
             f"{file}:2: server.key: unknown key",
         ]
-        done = shell("reload", *where, "--json")
-        assert done.exit_code == 78
-        assert orjson.loads(done.stdout)["ok"] is False
+        result = shell("reload", *where, "--json")
+        assert result.exit_code == 78
+        assert orjson.loads(result.stdout)["ok"] is False
         assert ready(gateway)["error"] == "channels.yaml:1: 2 errors, see the process log"
 
         write_channels(tmp_path, "one")
-        told = shell.json("reload", *where)
-        assert (told["ok"], told["hash"], told["file"]) == (True, first["hash"], str(file))
-        assert told["changes"]["added"][0] == "account chat-main/one"
-        assert told["warnings"] == []
+        answer = shell.json("reload", *where)
+        assert (answer["ok"], answer["hash"], answer["file"]) == (True, first["hash"], str(file))
+        assert answer["changes"]["added"][0] == "account chat-main/one"
+        assert answer["warnings"] == []
         assert "No changes." in shell("reload", *where).stderr
 
         write_channels(tmp_path, "three")
@@ -73,11 +73,11 @@ def test_every_way_to_reload(shell: CommandRunner, tmp_path: Path) -> None:
         gateway.wait_for_output(r"configuration \w+ is active: added account chat-main/three")
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0
-    assert "secret-of" not in gateway.stderr + done.output
+    assert "secret-of" not in gateway.stderr + result.output
 
 
 @pytest.mark.processes
-def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
+def test_options_of_serve_still_take_precedence(tmp_path: Path) -> None:
     file = write_config(tmp_path, "http://127.0.0.1:1")
     state = tmp_path / "named"
     arguments = ("--config", file, "--port", "0", "--state-dir", state)
@@ -91,12 +91,12 @@ def test_what_the_command_line_said_goes_on_counting(tmp_path: Path) -> None:
 
 def test_no_gateway_runs(shell: CommandRunner) -> None:
     shell.mint("alice")
-    done = shell("reload")
-    assert done.exit_code == 69
-    assert f"No gateway runs on the state directory {shell.state_dir}." in done.stderr
+    result = shell("reload")
+    assert result.exit_code == 69
+    assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr
 
 
 def test_a_gateway_without_a_file(shell: CommandRunner, gateway: AdminGateway) -> None:
-    done = shell("reload")
-    assert done.exit_code == 1
-    assert "No gateway with a configuration file is running." in done.stderr
+    result = shell("reload")
+    assert result.exit_code == 1
+    assert "No gateway with a configuration file is running." in result.stderr

@@ -12,6 +12,7 @@ from gateway.core.formats import Format
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.running_gateway import GatewayProcess, running_gateway
 from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.cases import in_one_test
 from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL
 
 CONFIG = """\
@@ -67,26 +68,29 @@ def file(shell: CommandRunner, tmp_path: Path) -> str:
     return str(path)
 
 
-def ask(model: str, format: str, *more: str) -> tuple[str, ...]:
+def route_args(model: str, format: str, *more: str) -> tuple[str, ...]:
     return ("route", "--model", model, "--format", format, *more)
 
 
-def turns(told: dict[str, Any]) -> list[tuple[int | None, str]]:
-    return [(stop["turn"], f"{stop['channel']}/{stop['account']}") for stop in told["candidates"]]
+def order(preview: dict[str, Any]) -> list[tuple[int | None, str]]:
+    return [
+        (candidate["turn"], f"{candidate['channel']}/{candidate['account']}")
+        for candidate in preview["candidates"]
+    ]
 
 
 def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: GatewayProcess) -> None:
-    told = shell.json(*ask(BETA, "chat", "--key", "tests"))
-    assert (told["status"], told["model"], told["patterns"]) == (None, BETA, ["*"])
-    assert told["decision"] == f"chat-up/a0 would be used, with {UPSTREAM_MODEL}."
-    assert turns(told) == [
+    preview = shell.json(*route_args(BETA, "chat", "--key", "tests"))
+    assert (preview["status"], preview["model"], preview["patterns"]) == (None, BETA, ["*"])
+    assert preview["decision"] == f"chat-up/a0 would be used, with {UPSTREAM_MODEL}."
+    assert order(preview) == [
         (1, "chat-up/a0"),
         (2, "chat-up/a1"),
         (3, "chat-up/a2"),
         (4, "chat-up/a3"),
         (5, "messages-up/a0"),
     ]
-    first, *_, last = told["candidates"]
+    first, *_, last = preview["candidates"]
     assert first["why"] == [
         "first: by weight",
         "native: same format (chat)",
@@ -99,17 +103,19 @@ def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: Gateway
     assert gateway.upstream.calls == []
 
 
-def test_who_is_closed_off_is_passed_over(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_a_disabled_account_is_skipped(shell: CommandRunner, gateway: GatewayProcess) -> None:
     shell("account", "disable", "chat-up/a0")
-    told = shell.json(*ask(BETA, "chat", "--group", "default"))
-    assert turns(told)[0] == (1, "chat-up/a1")
-    assert turns(told)[-1] == (None, "chat-up/a0")
-    assert told["candidates"][0]["why"][0] == "first: earlier candidates unavailable"
-    assert told["candidates"][-1]["why"][0] == "skipped: disabled by hand"
-    assert told["candidates"][-1]["state"] == "disabled"
+    preview = shell.json(*route_args(BETA, "chat", "--group", "default"))
+    assert order(preview)[0] == (1, "chat-up/a1")
+    assert order(preview)[-1] == (None, "chat-up/a0")
+    assert preview["candidates"][0]["why"][0] == "first: earlier candidates unavailable"
+    assert preview["candidates"][-1]["why"][0] == "skipped: disabled by hand"
+    assert preview["candidates"][-1]["state"] == "disabled"
 
 
-def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_an_account_with_failed_auth_is_skipped(
+    shell: CommandRunner, gateway: GatewayProcess
+) -> None:
     gateway.upstream.set_plan("refuse:401", key="secret-key-0")
 
     async def ask_it() -> None:
@@ -120,48 +126,48 @@ def test_who_is_banned_is_passed_over_until(shell: CommandRunner, gateway: Gatew
                 return
 
     gateway.do(ask_it)
-    told = shell.json(*ask(BETA, "chat"))
-    assert turns(told)[-1] == (None, "chat-up/a0")
-    why = told["candidates"][-1]["why"][0]
+    preview = shell.json(*route_args(BETA, "chat"))
+    assert order(preview)[-1] == (None, "chat-up/a0")
+    why = preview["candidates"][-1]["why"][0]
     assert why == "skipped: auth failed for another 30 min (key refused)"
 
 
-def test_nobody_is_left(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_no_account_is_available(shell: CommandRunner, gateway: GatewayProcess) -> None:
     for name in ("chat-up/a0", "chat-up/a1", "chat-up/a2", "chat-up/a3", "messages-up/a0"):
         shell("account", "disable", name)
-    result = shell(*ask(BETA, "chat"))
+    result = shell(*route_args(BETA, "chat"))
     assert result.exit_code == 1
-    opening, *stops = result.stdout.splitlines()
-    assert opening == (
+    headline, *candidates = result.stdout.splitlines()
+    assert headline == (
         "No account would be used: all accounts with this model are unavailable or at capacity. "
         "The client would get 503: No available accounts"
     )
-    assert any("disabled by hand" in line for line in stops)
+    assert any("disabled by hand" in line for line in candidates)
 
 
-def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayProcess) -> None:
+def test_the_models_of_the_group_apply(shell: CommandRunner, gateway: GatewayProcess) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
-    minted = shell.mint("bob", group="team")
-    result = shell(*ask(BETA, "chat", "--key", minted["id"]))
+    created = shell.mint("bob", group="team")
+    result = shell(*route_args(BETA, "chat", "--key", created["id"]))
     assert result.exit_code == 1
     assert f"no pattern of the group matches {BETA}." in result.stdout
     assert "The client would get 503: model_not_found" in result.stdout
     assert f"chat-up: has {BETA}, which the group does not allow." in result.stdout
-    result = shell(*ask(BETA, "responses", "--group", "team"))
+    result = shell(*route_args(BETA, "responses", "--group", "team"))
     assert "The client would get 404: Invalid URL (POST /v1/responses)" in result.stdout
     shell("key", "set", "bob", "--probe", "--models", "alpha-x")
-    result = shell(*ask(BETA, "chat", "--key", minted["id"]))
+    result = shell(*route_args(BETA, "chat", "--key", created["id"]))
     assert ") is restricted to alpha-x; other models get a 403." in result.stderr
     assert ") is a health-check key: this request gets a 403." in result.stderr
     shell("key", "disable", "bob")
-    assert "is disabled: its requests" in shell(*ask(BETA, "chat", "--key", "bob")).stderr
+    assert "is disabled: its requests" in shell(*route_args(BETA, "chat", "--key", "bob")).stderr
     shell("key", "revoke", "bob")
-    result = shell(*ask(BETA, "chat", "--key", minted["id"]))
+    result = shell(*route_args(BETA, "chat", "--key", created["id"]))
     assert result.exit_code == 1
     assert "is revoked: its requests get a 401." in result.stderr
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("model", "format", "status", "why"),
     [
         ("beta-9", "chat", 503, "the catalog has no model beta-9"),
@@ -169,24 +175,22 @@ def test_what_the_group_reaches_counts(shell: CommandRunner, gateway: GatewayPro
         (ALPHA, "chat", 500, "chat is closed to alpha models"),
     ],
 )
-def test_why_a_file_serves_nobody(
+def test_why_a_file_has_no_candidates(
     shell: CommandRunner, file: str, model: str, format: str, status: int, why: str
 ) -> None:
-    result = shell(*ask(model, format, "--config", file))
+    result = shell(*route_args(model, format, "--config", file))
     assert result.exit_code == 1
     assert f"No account would be used: {why}. The client would get {status}: " in result.stdout
 
 
-def test_a_file_is_asked_without_a_gateway_and_without_secrets(
-    shell: CommandRunner, file: str
-) -> None:
-    told = shell.json(*ask("beta-5.4[1m]", "chat", "--config", file))
-    assert (told["sent"], told["model"]) == ("beta-5.4[1m]", "beta-5.4")
-    assert turns(told) == [(1, "chat-main/big"), (2, "chat-main/small"), (3, "chat-main/later")]
-    assert [stop["share"] for stop in told["candidates"]] == [0.75, 0.25, 1]
-    assert told["others"] == [{"channel": "messages-main", "why": "does not have beta-5.4"}]
+def test_a_file_needs_no_gateway_and_no_secrets(shell: CommandRunner, file: str) -> None:
+    preview = shell.json(*route_args("beta-5.4[1m]", "chat", "--config", file))
+    assert (preview["sent"], preview["model"]) == ("beta-5.4[1m]", "beta-5.4")
+    assert order(preview) == [(1, "chat-main/big"), (2, "chat-main/small"), (3, "chat-main/later")]
+    assert [candidate["share"] for candidate in preview["candidates"]] == [0.75, 0.25, 1]
+    assert preview["others"] == [{"channel": "messages-main", "why": "does not have beta-5.4"}]
     assert not shell.state_dir.exists()
-    result = shell(*ask("beta-5.4", "messages", "--config", file))
+    result = shell(*route_args("beta-5.4", "messages", "--config", file))
     assert result.exit_code == 0
     assert result.stderr == f"From {file}, assuming that all accounts are healthy.\n"
     assert result.stdout.splitlines() == [
@@ -203,32 +207,36 @@ def test_a_file_is_asked_without_a_gateway_and_without_secrets(
     ]
 
 
-def test_the_group_of_a_key_counts_for_a_file(shell: CommandRunner, file: str) -> None:
+def test_the_group_of_a_key_applies_to_a_file(shell: CommandRunner, file: str) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
     shell.mint("bob", group="team")
-    result = shell(*ask("beta-5.4", "chat", "--key", "bob", "--config", file))
+    result = shell(*route_args("beta-5.4", "chat", "--key", "bob", "--config", file))
     assert result.exit_code == 1
     assert "no pattern of the group matches beta-5.4." in result.stdout
 
 
 def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:
     shell.mint("alice")
-    result = shell(*ask(BETA, "chat"))
+    result = shell(*route_args(BETA, "chat"))
     assert result.exit_code == 69
     assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr
     assert "--config" in result.stderr
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "code", "message"),
     [
-        (ask(BETA, "chat", "--key", "a", "--group", "b"), 2, "use either --key or --group"),
-        (ask(BETA, "smoke"), 2, "Invalid value for '--format'"),
-        (ask(BETA, "chat", "--group", "none"), 1, "There is no group none; the groups are: "),
-        (ask(BETA, "chat", "--key", "none"), 1, "No key has the id or name none."),
+        (route_args(BETA, "chat", "--key", "a", "--group", "b"), 2, "use either --key or --group"),
+        (route_args(BETA, "smoke"), 2, "Invalid value for '--format'"),
+        (
+            route_args(BETA, "chat", "--group", "none"),
+            1,
+            "There is no group none; the groups are: ",
+        ),
+        (route_args(BETA, "chat", "--key", "none"), 1, "No key has the id or name none."),
     ],
 )
-def test_what_is_refused(
+def test_refusals(
     shell: CommandRunner,
     gateway: GatewayProcess,
     arguments: tuple[str, ...],

@@ -44,7 +44,7 @@ def serving(folder: Path, *arguments: str | Path, **environment: str) -> Iterato
 
 
 @pytest.mark.processes
-def test_every_mistake_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_a_configuration(tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("server: {port: none, hosst: x}\nchannels: 7\n")
     with GatewayProcess(tmp_path, "--config", file) as gateway:
@@ -57,7 +57,7 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "var").exists()
 
 
-def test_no_configuration_at_all(tmp_path: Path) -> None:
+def test_a_missing_configuration(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path, "--config", tmp_path / "none.yaml") as gateway:
         assert gateway.wait() == 78
     assert "none.yaml: cannot be read: No such file or directory" in gateway.stderr
@@ -79,7 +79,7 @@ def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.processes
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = write_config(tmp_path)
@@ -93,7 +93,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_database_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_database(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "gateway.db").write_bytes(b"no database, whatever it is called" * 100)
@@ -114,7 +114,7 @@ def test_without_channels_it_serves_but_is_not_ready(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_idle_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_idle_gateway_stops_immediately(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as gateway:
         place = urlsplit(gateway.address())
         idle = socket.create_connection((place.hostname, place.port))
@@ -148,21 +148,21 @@ def test_host_and_port_of_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_the_public_address_is_told_beside_the_local_one(tmp_path: Path) -> None:
+def test_the_public_address_is_logged(tmp_path: Path) -> None:
     config = write_config(tmp_path, public_url="https://ai.example.org")
     with GatewayProcess(tmp_path, "--config", config) as gateway:
-        told = gateway.wait_for_output(r"serving on (\S+), for clients (\S+)\n")
-        assert told[1].startswith("http://127.0.0.1:")
-        assert told[2] == "https://ai.example.org"
+        environment = gateway.wait_for_output(r"serving on (\S+), for clients (\S+)\n")
+        assert environment[1].startswith("http://127.0.0.1:")
+        assert environment[2] == "https://ai.example.org"
 
 
 @pytest.mark.processes
-def test_systemd_is_told_in_order(tmp_path: Path) -> None:
+def test_notifications_to_systemd(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(START_TIMEOUT)
-        told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
-        with serving(tmp_path / "home", **told) as gateway:
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+        with serving(tmp_path / "home", **environment) as gateway:
             ready = systemd.recv(1024).decode()
             assert ready == f"READY=1\nSTATUS=serving on {gateway.address()}"
             began = time.monotonic()
@@ -179,14 +179,14 @@ def test_systemd_is_told_in_order(tmp_path: Path) -> None:
                 systemd.recv(1024)
 
 
-def test_a_demo_takes_no_configuration(tmp_path: Path) -> None:
+def test_a_demo_has_no_configuration(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--demo", "--config", str(tmp_path / "c.yaml")])
     assert result.exit_code == 2
     assert "--demo" in result.stderr
 
 
 @pytest.mark.processes
-def test_it_starts_without_what_few_need(tmp_path: Path) -> None:
+def test_rarely_used_modules_are_not_imported(tmp_path: Path) -> None:
     """Each of them delays the start and takes memory until the end. The first start, which makes
     the database, may need more."""
     with serving(tmp_path):

@@ -31,16 +31,16 @@ def demo(tmp_path: Path) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def commands(told: str) -> dict[str, str]:
+def commands(output: str) -> dict[str, str]:
     """The printed commands by the name above each."""
-    found = re.findall(r"^# (\S+)\n(curl .*?)\n\n", told, re.MULTILINE | re.DOTALL)
-    return dict(found)
+    match = re.findall(r"^# (\S+)\n(curl .*?)\n\n", output, re.MULTILINE | re.DOTALL)
+    return dict(match)
 
 
-def key_of(told: str) -> str:
-    found = re.search(r"^key: (sk-\S+)$", told, re.MULTILINE)
-    assert found
-    return found[1]
+def key_of(output: str) -> str:
+    match = re.search(r"^key: (sk-\S+)$", output, re.MULTILINE)
+    assert match
+    return match[1]
 
 
 def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> None:
@@ -68,30 +68,30 @@ def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> No
 
 
 @pytest.mark.processes
-def test_it_tells_how_to_configure_clients(demo: GatewayProcess) -> None:
-    told, address = demo.stdout, demo.address()
-    assert re.search(rf"chat and responses clients: +{address}/v1$", told, re.MULTILINE)
-    assert re.search(rf"messages clients: +{address}$", told, re.MULTILINE)
-    assert all(key_of(told) in command for command in commands(told).values())
+def test_settings_of_clients_are_printed(demo: GatewayProcess) -> None:
+    output, address = demo.stdout, demo.address()
+    assert re.search(rf"chat and responses clients: +{address}/v1$", output, re.MULTILINE)
+    assert re.search(rf"messages clients: +{address}$", output, re.MULTILINE)
+    assert all(key_of(output) in command for command in commands(output).values())
 
 
 @pytest.mark.processes
-def test_the_password_opens_the_console(demo: GatewayProcess) -> None:
-    found = re.search(
+def test_the_password_signs_in_to_the_console(demo: GatewayProcess) -> None:
+    match = re.search(
         r"^console: (\S+)  password for this run: (\S{16})$", demo.stdout, re.MULTILINE
     )
-    assert found and found[1] == f"{demo.address()}/console"
+    assert match and match[1] == f"{demo.address()}/console"
     statuses = []
-    for password in (found[2], "another password"):
+    for password in (match[2], "another password"):
         command = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"]
-        command += ["--data-urlencode", f"password={password}", f"{found[1]}/sign-in"]
+        command += ["--data-urlencode", f"password={password}", f"{match[1]}/sign-in"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         statuses.append(done.stdout)
-    assert statuses == [f"303 {found[1]}", "403 "]
+    assert statuses == [f"303 {match[1]}", "403 "]
 
 
 @pytest.mark.processes
-def test_each_start_is_fresh(demo: GatewayProcess, tmp_path: Path) -> None:
+def test_each_start_is_empty(demo: GatewayProcess, tmp_path: Path) -> None:
     first = key_of(demo.stdout)
     left = tmp_path / "var/demo/left"
     left.mkdir()
@@ -118,7 +118,7 @@ def refusal(folder: Path, state: Path) -> str:
 
 
 @pytest.mark.processes
-async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
+async def test_other_directories_are_never_emptied(tmp_path: Path) -> None:
     """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
     mark."""
     await create_key(tmp_path)
@@ -130,14 +130,14 @@ async def test_what_no_demo_made_is_never_emptied(tmp_path: Path) -> None:
     )
     (state / "demo").rmdir()
     assert "was not created by a demo" in refusal(tmp_path, state)
-    others = tmp_path / "letters"
-    others.mkdir()
-    (others / "letter.txt").touch()
-    assert "is no state directory" in refusal(tmp_path, others)
+    foreign = tmp_path / "letters"
+    foreign.mkdir()
+    (foreign / "letter.txt").touch()
+    assert "is no state directory" in refusal(tmp_path, foreign)
 
 
 @pytest.mark.processes
-def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
+def test_an_empty_directory_is_used(tmp_path: Path) -> None:
     state = tmp_path / "mine"
     state.mkdir()
     keys = set()
@@ -151,7 +151,7 @@ def test_an_empty_directory_becomes_a_demos(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_directory_that_no_socket_can_be_in(tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
     state = tmp_path / ("x" * 100)
     with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
         assert gateway.wait() == 1

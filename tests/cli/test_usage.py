@@ -18,6 +18,7 @@ from gateway.store.records import USAGE_COUNTS
 from gateway.store.usage import Dimension
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.store.sample_rows import intent, settled
+from tests.support.cases import in_one_test
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 FIGURES = {"input_tokens": 1000, "cache_read_tokens": 400, "output_tokens": 70}
@@ -32,13 +33,15 @@ def lines(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def ids(shell: CommandRunner) -> list[str]:
+def key_ids(shell: CommandRunner) -> list[str]:
     """Alice has used two models now, Bob one of them 40 days ago; one count is an estimate."""
-    ids = [str(shell.mint(name)["id"]) for name in ("alice", "bob")]
+    key_ids = [str(shell.mint(name)["id"]) for name in ("alice", "bob")]
+    alice, bob = key_ids
+    estimate = {"cost_micro": 2_500_000_000, "usage_source": "estimated"}
     spent = [
-        (ids[0], "beta-5.4", now_us(), {"cost_micro": 7_500_000_000}),
-        (ids[0], "alpha-x", now_us(), {"cost_micro": 2_500_000_000, "usage_source": "estimated"}),
-        (ids[1], "alpha-x", now_us() - 40 * DAY, {"cost_micro": 10**12, "state": "error"}),
+        (alice, "beta-5.4", now_us(), {"cost_micro": 7_500_000_000}),
+        (alice, "alpha-x", now_us(), estimate),
+        (bob, "alpha-x", now_us() - 40 * DAY, {"cost_micro": 10**12, "state": "error"}),
     ]
     with admin_gateway(shell.state_dir) as gateway:
 
@@ -49,25 +52,25 @@ def ids(shell: CommandRunner) -> list[str]:
                 gateway.recorder.record_settlement(settled(opened, **FIGURES | changes))
 
         gateway.do(work)
-    return ids
+    return key_ids
 
 
-def test_the_fields_are_those_of_the_ledger() -> None:
+def test_the_dimensions_are_those_of_the_database() -> None:
     assert tuple(Dimension) == usage.DIMENSIONS
 
 
-def test_this_month_by_key(shell: CommandRunner, ids: list[str]) -> None:
+def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:
     result = shell("usage")
     assert result.exit_code == 0
     titles, row, total = lines(result.stdout)
     assert titles == ["Key", "Requests", "Errors", "Input", "Cached", "Output", "Units", "Share"]
     figures = ["2", "0", "2 000", "800", "140", "~10 000"]
-    assert row == [f"alice ({ids[0]})", *figures, f"{'█' * 20} 100 %"]
+    assert row == [f"alice ({key_ids[0]})", *figures, f"{'█' * 20} 100 %"]
     assert total == ["Total", *figures]
     assert result.stderr.startswith("Since ")
 
 
-def test_shares_and_order(shell: CommandRunner, ids: list[str]) -> None:
+def test_shares_and_order(shell: CommandRunner, key_ids: list[str]) -> None:
     _, *rows, total = lines(shell("usage", "--by", "model").stdout)
     assert [(row[0], row[6], row[7:]) for row in rows] == [
         ("beta-5.4", "7 500", ["█" * 15, "75 %"]),
@@ -76,7 +79,7 @@ def test_shares_and_order(shell: CommandRunner, ids: list[str]) -> None:
     assert total[-1] == "~10 000"
 
 
-def test_since_and_filters(shell: CommandRunner, ids: list[str]) -> None:
+def test_since_and_filters(shell: CommandRunner, key_ids: list[str]) -> None:
     def costs(*arguments: str) -> list[int]:
         return [row["cost_micro"] for row in shell.json("usage", *arguments)["usage"]]
 
@@ -87,51 +90,51 @@ def test_since_and_filters(shell: CommandRunner, ids: list[str]) -> None:
     assert costs("--group", "nobody") == []
 
 
-def test_the_shapes_for_scripts(shell: CommandRunner, ids: list[str]) -> None:
-    told = shell.json("usage", "--by", "day", "--by", "key")
-    assert set(told) == {"since", "until", "by", "usage", "total"}
-    assert (told["by"], told["until"]) == (["day", "key"], None)
-    (row,) = told["usage"]
+def test_json_output(shell: CommandRunner, key_ids: list[str]) -> None:
+    report = shell.json("usage", "--by", "day", "--by", "key")
+    assert set(report) == {"since", "until", "by", "usage", "total"}
+    assert (report["by"], report["until"]) == (["day", "key"], None)
+    (row,) = report["usage"]
     assert set(row) == {"day", "key", *USAGE_COUNTS}
-    assert told["total"] == {name: row[name] for name in USAGE_COUNTS}
+    assert report["total"] == {name: row[name] for name in USAGE_COUNTS}
     assert (row["requests"], row["estimated"], row["cost_micro"]) == (2, 1, 10**10)
 
 
-def test_comma_separated_values(shell: CommandRunner, ids: list[str]) -> None:
+def test_csv_output(shell: CommandRunner, key_ids: list[str]) -> None:
     text = shell("usage", "--by", "key", "--by", "hour", "--since", "60d", "--csv").stdout
     rows: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
     counts = [name for name in USAGE_COUNTS if name != "cost_micro"]
     assert list(rows[0]) == ["key", "name", "hour", *counts, "units"]
     assert {(row["key"], row["name"]) for row in rows} == set(
-        zip(ids, ("alice", "bob"), strict=True)
+        zip(key_ids, ("alice", "bob"), strict=True)
     )
     assert [row["units"] for row in rows] == ["1000000", "10000"]
     assert rows[1]["hour"].endswith(":00Z")
     assert rows[1]["input_tokens"] == "2000"
 
 
-def test_a_name_from_before_names_had_rules_is_no_formula(
-    shell: CommandRunner, ids: list[str]
+def test_a_name_that_looks_like_a_formula_is_escaped(
+    shell: CommandRunner, key_ids: list[str]
 ) -> None:
     with closing(sqlite3.connect(shell.state_dir / DATABASE_NAME)) as ledger:
-        ledger.execute("UPDATE tokens SET name = '=1+1' WHERE id = ?", (ids[0],))
+        ledger.execute("UPDATE tokens SET name = '=1+1' WHERE id = ?", (key_ids[0],))
         ledger.commit()
     (row,) = csv.DictReader(shell("usage", "--csv").stdout.splitlines())
-    assert (row["key"], row["name"]) == (ids[0], "'=1+1")
+    assert (row["key"], row["name"]) == (key_ids[0], "'=1+1")
 
 
-def test_the_hours_that_were_summed_are_told(shell: CommandRunner, ids: list[str]) -> None:
-    told = shell.json("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
-    assert (told["since"] % HOUR, told["until"] % HOUR) == (0, 0)
-    assert told["until"] - told["since"] == 25 * HOUR
+def test_the_span_is_in_whole_hours(shell: CommandRunner, key_ids: list[str]) -> None:
+    report = shell.json("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
+    assert (report["since"] % HOUR, report["until"] % HOUR) == (0, 0)
+    assert report["until"] - report["since"] == 25 * HOUR
     result = shell("usage", "--since", "2026-11-01T10:59", "--until", "2026-11-02 11:30")
     assert (
         result.stderr
-        == f"Since {format_time(told['since'])} and before {format_time(told['until'])}.\n"
+        == f"Since {format_time(report['since'])} and before {format_time(report['until'])}.\n"
     )
 
 
-def test_a_price_beside_the_units(shell: CommandRunner, ids: list[str], tmp_path: Path) -> None:
+def test_prices_next_to_units(shell: CommandRunner, key_ids: list[str], tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("money: {unit_price: 0.002, currency: EUR}\n")
     titles, row, total = lines(shell("usage", "--config", str(file)).stdout)
@@ -140,13 +143,13 @@ def test_a_price_beside_the_units(shell: CommandRunner, ids: list[str], tmp_path
     assert total[7] == "20.00 EUR"
 
 
-def test_nothing_yet(shell: CommandRunner) -> None:
+def test_no_usage(shell: CommandRunner) -> None:
     shell.mint("alice")
     assert [line[0] for line in lines(shell("usage", "--by", "model").stdout)] == ["Model", "Total"]
     assert shell.json("usage")["total"] == dict.fromkeys(USAGE_COUNTS, 0)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "code", "message"),
     [
         (("--by", "colour"), 2, "'colour' is not one of 'key', 'group'"),
@@ -164,7 +167,7 @@ def test_nothing_yet(shell: CommandRunner) -> None:
 def test_refusals(
     shell: CommandRunner, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    shell.mint("alice")
+    shell.state_dir.mkdir(exist_ok=True)
     result = shell("usage", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
