@@ -1,4 +1,4 @@
-"""A shell for commands, with and without a gateway that answers."""
+"""Fixtures: a command runner, and an admin API in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway account`, as operators and scripts see it."""
+"""`gateway account`: output, exit codes and errors."""
 
 from __future__ import annotations
 

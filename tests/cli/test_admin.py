@@ -1,4 +1,4 @@
-"""`gateway admin`: the console's password, and who is signed in."""
+"""`gateway admin`: the password and the sessions of the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway check` as operators and scripts see it."""
+"""`gateway check`: output, exit codes and errors."""
 
 from __future__ import annotations
 

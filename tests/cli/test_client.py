@@ -1,4 +1,4 @@
-"""Who answers a command: the gateway, the command itself, another command, or nobody."""
+"""The client of commands: with a gateway, standalone, and with other commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway db check`: what was proven, or every figure that does not agree."""
+"""`gateway db check`: consistent totals, and every difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway group`, as operators and scripts see it."""
+"""`gateway group`: output, exit codes and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway key`, as operators and scripts see it."""
+"""`gateway key`: output, exit codes and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of keys to be made: every cell, and every cell that is wrong."""
+"""CSV files of keys: every column, and every invalid cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway key import`: many keys from a file, all of which are made or none."""
+"""`gateway key import`: creates all keys of a file, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway key list` and `gateway key show`, as people read them."""
+"""The output of `gateway key list` and `gateway key show`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway logs`, as operators and scripts see it."""
+"""`gateway logs`: output, exit codes and errors."""
 
 from __future__ import annotations
 

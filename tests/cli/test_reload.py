@@ -1,4 +1,4 @@
-"""`gateway reload`: what it tells, and with which exit code; and SIGHUP, which tells the log."""
+"""`gateway reload`: output and exit codes; SIGHUP."""
 
 from __future__ import annotations
 

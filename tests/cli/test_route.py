@@ -1,4 +1,4 @@
-"""`gateway route`, as operators and scripts see it."""
+"""`gateway route`: output, exit codes and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway serve` as a process: how it starts, refuses to start, tells systemd, and ends."""
+"""`gateway serve` as a process: start, failed starts, notifications to systemd, stop."""
 
 from __future__ import annotations
 

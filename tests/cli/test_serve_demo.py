@@ -1,4 +1,4 @@
-"""`gateway serve --demo`: what it prints works as it stands, in a shell, with the real curl."""
+"""`gateway serve --demo`: the printed commands work in a shell with the real curl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gateway usage`, as operators and scripts see it."""
+"""`gateway usage`: output, exit codes and errors."""
 
 from __future__ import annotations
 
