@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store import sessions as store
 from gateway.store.database import Database
+from gateway.store.records import SessionRow
 
 IDLE_TIMEOUT: Final = 30 * 60 * 1_000_000
 """Microseconds."""
@@ -65,7 +66,7 @@ class Sessions:
         database: Database,
         now: Callable[[], int],
         password_digest: str | None,
-        rows: list[store.SessionRow],
+        rows: list[SessionRow],
     ) -> None:
         self._database = database
         self._now = now
@@ -123,7 +124,7 @@ class Sessions:
             if self._password_digest != digest:
                 return None
             now = self._now()
-            row = store.SessionRow(_digest(id_), now, now, address, agent[:_MAX_AGENT])
+            row = SessionRow(_digest(id_), now, now, address, agent[:_MAX_AGENT])
             ended = [each.digest for each in self._sessions.values() if each.is_expired(now)]
             if replaces is not None:
                 ended.append(replaces.digest)

@@ -17,7 +17,7 @@ def create(
     """A token and its key, which is a new one unless an existing `key` is given. Raises
     ExpiryPassed."""
     check_expiry(settings, now)
-    key = key or keys.mint_key()
+    key = key or keys.generate_key()
     token = Token(
         id=f"tok_{secrets.token_hex(8)}",
         name=name,
@@ -47,7 +47,7 @@ def rotate(token: Token, overlap_us: int, now: int) -> tuple[Token, str]:
     token expires; any earlier key is revoked immediately. Raises KeyRevoked."""
     if token.state is TokenState.REVOKED:
         raise KeyRevoked(token)
-    key = keys.mint_key()
+    key = keys.generate_key()
     until = now + overlap_us
     if token.expires_at is not None:
         until = min(until, token.expires_at)

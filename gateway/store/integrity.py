@@ -22,15 +22,13 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState
+from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, ExchangeState
 from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import attempts, requests, tokens, usage_hours
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
 
 MAX_DISCREPANCIES: Final = 1000
 """Rows of a table that are reported; one with more of them is not checked further."""
-
-_TOTALS = ("requests", "input_tokens", "output_tokens", "cost_micro")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +172,12 @@ def _discrepancies(
 
 
 def _totals() -> Select[Any]:
-    return select(tokens.c.id.label("token_id"), *(tokens.c[name] for name in _TOTALS))
+    return select(tokens.c.id.label("token_id"), *(tokens.c[name] for name in TOKEN_TOTALS))
 
 
 def _totals_of_hours() -> Select[Any]:
     token_id = usage_hours.c.token_id
-    sums = (sum_of(usage_hours.c[name]).label(name) for name in _TOTALS)
+    sums = (sum_of(usage_hours.c[name]).label(name) for name in TOKEN_TOTALS)
     return select(token_id, *sums).group_by(token_id)
 
 

@@ -19,7 +19,7 @@ _RANDOM = 42
 _CHECKSUM = 6
 
 
-def mint_key() -> str:
+def generate_key() -> str:
     """A new key, which the gateway does not store."""
     body = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
     return PREFIX + body + _checksum(body)

@@ -31,9 +31,7 @@ READ_TIMEOUT: Final = 2.0  # seconds
 _EXPORT_BATCH: Final = 500
 _EXPORT_TIMEOUT: Final = 10.0  # an export reads everything, so it waits for rare rows too
 
-_CLOCK_INTERVAL: Final = (
-    20_000  # SQLite's virtual instructions between two looks at the clock: 1 ms
-)
+_CLOCK_INTERVAL: Final = 20_000  # virtual instructions between two checks of the clock: 1 ms
 _PG_CANCELLED: Final = "57014"
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
@@ -158,8 +156,8 @@ async def tail(
     limit: int = 200,
 ) -> list[RequestRow]:
     """The newest matching rows that began after the id `after`, or shortly enough before it to
-    have been missed, and those of `running_ids` that have ended since; newest first. Rows may be
-    repeated: whoever shows them replaces the earlier one.
+    have been missed, and those of `running_ids` that have ended since; newest first. A repeated
+    row replaces the earlier one.
 
     With `after` None, the newest `limit` rows and those of `running_ids`.
     """

@@ -1,4 +1,4 @@
-"""The ledger's records: groups, tokens, request rows, attempts, hourly sums.
+"""The records of the database: groups, tokens, request rows, attempts, hourly sums, sessions.
 
 `gateway.store.schema` derives the tables from these classes. Times are Unix microseconds (`…_at`)
 or durations in microseconds (`…_us`).
@@ -271,6 +271,20 @@ class TokenDelta(NamedTuple):
     output_tokens: int
     cost_micro: int
     used_at: int
+
+
+TOKEN_TOTALS: Final = TokenDelta._fields[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A console session; `digest` is the SHA-256 of its id, times are Unix microseconds."""
+
+    digest: bytes
+    created_at: int
+    seen_at: int
+    address: str
+    agent: str
 
 
 def sanitize_text(text: str) -> str:

@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
-from gateway.store.records import AttemptRow, Group, HourDelta, RequestRow, Token
+from gateway.store.records import AttemptRow, Group, HourDelta, RequestRow, SessionRow, Token
 
 _TYPES: Final = {int: BigInteger, bool: Boolean, bytes: LargeBinary}
 _INTEGERS: Final = ("status", "upstream_status", "attempts", "hour")
@@ -87,15 +87,10 @@ Index("tokens_old_digest", tokens.c.old_digest, unique=True)
 requests = Table("requests", metadata, *_columns(RequestRow, key=["id"]), sqlite_with_rowid=False)
 Index("requests_running", requests.c.boot_id, sqlite_where=text("state = 'running'"))
 Index("requests_of_token", requests.c.token_id, requests.c.id)
+_FAILURE_FIELDS = "id state status error_code upstream_status token_id channel"
 Index(
     "requests_failed",
-    *(
-        requests.c[name]
-        for name in (
-            *("id", "state", "status", "error_code", "upstream_status"),
-            *("token_id", "channel"),
-        )
-    ),
+    *(requests.c[name] for name in _FAILURE_FIELDS.split()),
     sqlite_where=text("state NOT IN ('ok', 'running')"),
 )
 
@@ -115,15 +110,7 @@ usage_hours = Table(
     sqlite_with_rowid=False,
 )
 
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("digest", LargeBinary, primary_key=True),
-    Column("created_at", BigInteger, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("agent", Text, nullable=False),
-)
+sessions = Table("sessions", metadata, *_columns(SessionRow, key=["digest"]))
 
 settings = Table(
     "settings",

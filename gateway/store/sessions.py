@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy import Connection, Executable, delete, insert, select, update
 
 from gateway.store.database import Database
+from gateway.store.records import SessionRow
 from gateway.store.schema import sessions, settings
 
 _SETTING: Final = "admin_password"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """`digest` is the SHA-256 of the session's id; times are Unix microseconds."""
-
-    digest: bytes
-    created_at: int
-    seen_at: int
-    address: str
-    agent: str
 
 
 async def all_sessions(database: Database) -> list[SessionRow]:

@@ -43,6 +43,7 @@ from gateway.store.records import (
     HOUR_US,
     INTENT_FIELDS,
     OUTCOME_FIELDS,
+    TOKEN_TOTALS,
     AttemptRow,
     ExchangeState,
     HourDelta,
@@ -250,11 +251,10 @@ def _add_to_token(given: Parameters) -> Update:
     terms = given.terms
     used_at = terms["used_at"]
     later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
-    summed = ("requests", "input_tokens", "output_tokens", "cost_micro")
     return (
         update(tokens)
         .where(tokens.c.id == terms["token_id"])
-        .values({name: tokens.c[name] + terms[name] for name in summed})
+        .values({name: tokens.c[name] + terms[name] for name in TOKEN_TOTALS})
         .values(last_used_at=case((later, used_at), else_=tokens.c.last_used_at))
     )
 

@@ -19,7 +19,7 @@ def request_id(number: int) -> str:
 
 
 def token(number: int = 0, **changes: Any) -> Token:
-    key = keys.mint_key()
+    key = keys.generate_key()
     fields: dict[str, Any] = {
         "id": f"tok_{number}",
         "name": f"name {number}",

@@ -11,14 +11,14 @@ from gateway.store import keys
 
 
 def test_a_minted_key_has_the_documented_shape_and_its_checksum() -> None:
-    minted = {keys.mint_key() for _ in range(200)}
+    minted = {keys.generate_key() for _ in range(200)}
     assert len(minted) == 200
     assert all(re.fullmatch(r"sk-[0-9A-Za-z]{48}", key) for key in minted)
     assert all(map(keys.well_formed, minted))
 
 
 def test_any_one_changed_character_is_seen() -> None:
-    key = keys.mint_key()
+    key = keys.generate_key()
     for position in range(3, len(key)):
         other = "a" if key[position] != "a" else "b"
         assert not keys.well_formed(key[:position] + other + key[position + 1 :])
@@ -35,7 +35,7 @@ def test_the_digest_is_sha256_and_takes_any_header_value() -> None:
 
 
 def test_the_display_shows_eight_characters_and_of_short_keys_two() -> None:
-    key = keys.mint_key()
+    key = keys.generate_key()
     assert keys.display(key) == f"sk-{key[3:7]}...{key[-4:]}"
     assert keys.display("sk-secret") == "sk-se..."
     assert keys.display("abc") == "sk-ab..."

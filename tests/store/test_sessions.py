@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.store.database import Database
+from gateway.store.records import SessionRow
 from gateway.store.sessions import (
-    SessionRow,
     add_session,
     all_sessions,
     get_password_digest,
