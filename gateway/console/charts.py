@@ -22,7 +22,7 @@ HEIGHT: Final = 220
 
 _TOP: Final = 8
 _BASELINE: Final = 166
-_RIGHT: Final = WIDTH - 6
+_RIGHT: Final = WIDTH - 16  # room for half of the last label
 _CHARACTER_WIDTH: Final = 6.5
 _BAR_SHARE: Final = 0.7  # of the width of a column
 
@@ -110,7 +110,7 @@ def build_chart(
     kind: Kind = Kind.BARS,
     min_step: float = 1,
 ) -> Chart:
-    """A chart whose y axis begins at 0 and has steps of `min_step` or more."""
+    """The y axis begins at 0 and has steps of `min_step` or more."""
     steps = axis_steps(_highest(series, kind), min_step)
     names = [format_value(step) for step in steps]
     left = 10 + _CHARACTER_WIDTH * max(map(len, names))
