@@ -1,7 +1,4 @@
-"""Debian's Chromium, driven by Playwright: no browser is downloaded, and none leaves loopback.
-
-It must not know the gateway.
-"""
+"""Debian's Chromium, driven by Playwright: nothing is downloaded, and it stays on loopback."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _NAMES = ("chromium", "chromium-browser")
 
 
 def find_chromium() -> str | None:
-    """The path of the program, where there is one."""
+    """The path of the program."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 

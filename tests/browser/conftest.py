@@ -1,6 +1,6 @@
-"""One browser for all tests of this folder, and for each module a gateway with a password.
+"""One browser for all tests of this folder, and a gateway with a password for each module.
 
-All of them share one event loop, which the browser's connection belongs to.
+They share the event loop of the browser's connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """Skips where there is no Chromium, unless the run insists on it."""
+    """Skips without Chromium, unless the run requires it."""
     program = chromium.find_chromium()
     if program is None and chromium.is_required():
         pytest.fail(
@@ -49,15 +49,15 @@ async def gateway(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def remembered(browser: Browser, gateway: RunningGateway) -> StorageState:
-    """The cookies of whoever has signed in."""
+async def cookies(browser: Browser, gateway: RunningGateway) -> StorageState:
+    """The cookies of a session."""
     return await sign_in_once(browser, gateway)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def person(
-    browser: Browser, gateway: RunningGateway, remembered: StorageState
+async def user(
+    browser: Browser, gateway: RunningGateway, cookies: StorageState
 ) -> AsyncIterator[User]:
     """Signed in."""
-    async with signed_in(browser, gateway, remembered) as person:
-        yield person
+    async with signed_in(browser, gateway, cookies) as user:
+        yield user

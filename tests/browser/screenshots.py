@@ -1,7 +1,4 @@
-"""Makes the pictures of docs/screenshots/: `python -m tests.browser.screenshots`.
-
-It must not know how a page is made.
-"""
+"""Takes the pictures of docs/screenshots/: `python -m tests.browser.screenshots`."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ LARGEST: Final = 200_000
 """Bytes of a picture."""
 
 
-def pages(lived: SeededGateway) -> dict[str, tuple[str, int]]:
-    """A picture's name → the page, and how many pixels of its height are shown."""
+def pages(seeded: SeededGateway) -> dict[str, tuple[str, int]]:
+    """Name of the picture → path of the page, and the height of the window in pixels."""
     return {
         "overview": ("/console", 1000),
         "keys": ("/console/tokens", 620),
         "logs": ("/console/logs", 900),
-        "request": (f"/console/logs/{lived.failed_over}", 1000),
+        "request": (f"/console/logs/{seeded.failed_over}", 1000),
     }
 
 
@@ -37,16 +34,19 @@ async def shoot(program: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as state_dir:
         async with (
             chromium.launch(program) as browser,
-            seeded_gateway(Path(state_dir)) as lived,
+            seeded_gateway(Path(state_dir)) as seeded,
             signed_in(
-                browser, lived.gateway, await sign_in_once(browser, lived.gateway), viewport=WINDOW
-            ) as person,
+                browser,
+                seeded.gateway,
+                await sign_in_once(browser, seeded.gateway),
+                viewport=WINDOW,
+            ) as user,
         ):
-            for name, (path, height) in pages(lived).items():
-                await person.page.set_viewport_size({"width": WINDOW["width"], "height": height})
-                await person.page.goto(path, wait_until="networkidle")
+            for name, (path, height) in pages(seeded).items():
+                await user.page.set_viewport_size({"width": WINDOW["width"], "height": height})
+                await user.page.goto(path, wait_until="networkidle")
                 file = folder / f"{name}.png"
-                await person.page.screenshot(path=file)
+                await user.page.screenshot(path=file)
                 size = file.stat().st_size
                 print(f"{file.name}: {size} bytes")
                 assert size <= LARGEST, f"{file} is larger than {LARGEST} bytes"

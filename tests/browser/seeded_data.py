@@ -1,7 +1,6 @@
-"""A gateway that has been in use for a month: keys, groups, channels of every kind, and failures.
+"""A gateway with a month of usage: keys, groups, channels of every kind, and failures.
 
-What is old is written into the ledger as the gateway would have; the newest requests are real.
-It must not know pages.
+Old requests are written into the request log, the newest are real.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OVERLOADED: Final[Response] = json_response(
     {"error": {"type": "overloaded_error", "message": "All 64 slots of pool eu-3 are taken."}},
     503,
 ).with_changes(delay=0.14)
-"""What the first channel says to whoever asks it."""
+"""The response of the first channel."""
 
 _MODELS = {
     "alpha-sonnet-4-6": ("messages", "messages-main", "m1"),
@@ -55,8 +54,7 @@ _AGENTS = ("curl/8.5.0", "agent/2.1.4 (linux)", "library/3.52.0 python/3.12")
 
 @dataclass(frozen=True, slots=True)
 class SeededGateway:
-    """`whole` went well at once, `rescued` only at a second channel, `refused` not at all:
-    ids of requests."""
+    """Ids of requests: `succeeded` at the first attempt, `failed_over` on a second channel."""
 
     gateway: RunningGateway
     succeeded: str
@@ -70,23 +68,23 @@ class SeededGateway:
 
 @asynccontextmanager
 async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[SeededGateway]:
-    """Serves until the block is left. The newest `days` have requests."""
+    """Runs for the length of the block. The last `days` have requests."""
     async with AsyncExitStack() as stack:
-        tired = await stack.enter_async_context(scripted_upstream())
-        tired.respond_with(OVERLOADED)
-        config = _config(state_dir, tired.address, await _simulated(stack))
-        # Budgets are counted from the ledger at the start, so what is old comes before it.
+        overloaded = await stack.enter_async_context(scripted_upstream())
+        overloaded.respond_with(OVERLOADED)
+        config = _config(state_dir, overloaded.address, await _simulated(stack))
+        # Budgets are loaded from the request log at the start, so old requests come before it.
         async with run_daemon(config) as daemon:
-            key = await _settle_in(daemon, days)
+            key = await _seed(daemon, days)
         daemon = await stack.enter_async_context(run_daemon(config))
         http = await stack.enter_async_context(ClientSession(daemon.address))
         (token,) = [
-            each for each in await daemon.operations.list_keys() if each.name == "alice, laptop"
+            token for token in await daemon.operations.list_keys() if token.name == "alice, laptop"
         ]
         gateway = RunningGateway(daemon, token, key, http)
         async with asyncio.timeout(30):
-            lived = SeededGateway(gateway, *await _go_on(gateway))
-        yield lived
+            seeded = SeededGateway(gateway, *await _send_requests(gateway))
+        yield seeded
 
 
 async def _simulated(stack: AsyncExitStack) -> str:
@@ -98,13 +96,13 @@ async def _simulated(stack: AsyncExitStack) -> str:
     return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-def _config(state_dir: Path, tired: str, simulated: str) -> Config:
+def _config(state_dir: Path, overloaded: str, simulated: str) -> Config:
     beta, alpha = ["beta-5.4", "beta-5.4-mini"], ["alpha-sonnet-4-6", "alpha-opus-4-8"]
     channels = [
-        _channel("chat-main", "chat", f"{tired}/v1", beta, "a1", priority=1),
+        _channel("chat-main", "chat", f"{overloaded}/v1", beta, "a1", priority=1),
         _channel("chat-spare", "chat", f"{simulated}/v1", beta, "c1", "c2"),
         _channel("messages-main", "messages", simulated, alpha, "m1", "m2"),
-        _channel("responses-lab", "responses", f"{tired}/v1", ["beta-5.5"], ACCOUNT),
+        _channel("responses-lab", "responses", f"{overloaded}/v1", ["beta-5.5"], ACCOUNT),
     ]
     text = {
         "state_dir": str(state_dir),
@@ -118,25 +116,25 @@ def _config(state_dir: Path, tired: str, simulated: str) -> Config:
 def _channel(
     name: str, format: str, address: str, models: list[str], *accounts: str, **more: Any
 ) -> dict[str, Any]:
-    named = [{"name": each, "key": f"upstream-secret-of-{each}"} for each in accounts]
+    credentials = [{"name": account, "key": f"secret-of-{account}"} for account in accounts]
     return {"name": name, "format": format, "base_url": address, "models": models} | {
-        "accounts": named,
+        "accounts": credentials,
         **more,
     }
 
 
-async def _settle_in(daemon: Daemon, days: int) -> str:
-    """Makes groups and keys, and what they have asked until an hour ago; a key that asks on."""
-    desk = daemon.operations
+async def _seed(daemon: Daemon, days: int) -> str:
+    """Creates groups, keys and their requests until an hour ago; returns a key."""
+    operations = daemon.operations
     monthly = {"budget_month": 2_000_000 * MICRO_PER_UNIT}
-    await desk.create_group(
+    await operations.create_group(
         "engineering", ("alpha-*", "beta-*"), multiplier="0.8", limits={"requests_per_minute": 600}
     )
-    await desk.create_group("batch", ("beta-5.4-mini",), multiplier="0.5", limits=monthly)
+    await operations.create_group("batch", ("beta-5.4-mini",), multiplier="0.5", limits=monthly)
     daily = {"budget_day": 150_000 * MICRO_PER_UNIT, "budget_month": 2_500_000 * MICRO_PER_UNIT}
-    alice, key = await desk.create_key("alice, laptop", "engineering", limits=daily)
+    alice, key = await operations.create_key("alice, laptop", "engineering", limits=daily)
     tokens = [alice]
-    for name, group, terms in (
+    for name, group, settings in (
         (
             "bob, workstation",
             "engineering",
@@ -145,17 +143,17 @@ async def _settle_in(daemon: Daemon, days: int) -> str:
         ("nightly evaluation", "batch", {"note": "owned by carol"}),
         ("support desk", "default", {"expires_at": unix_microseconds() + 90 * DAY}),
     ):
-        token, _ = await desk.create_key(name, group, **terms)
+        token, _ = await operations.create_key(name, group, **settings)
         tokens.append(token)
-    left, _ = await desk.create_key("intern 2026", "engineering")
-    await desk.update_key(left.id, state=TokenState.DISABLED)
+    former, _ = await operations.create_key("intern 2026", "engineering")
+    await operations.update_key(former.id, state=TokenState.DISABLED)
     for row, attempts in _exchanges(tokens, days):
         daemon.runtime.recorder.record_settlement(row, attempts)
     return key
 
 
 def _exchanges(tokens: list[Token], days: int) -> Iterator[Entry]:
-    """More by day than by night, the same in every run."""
+    """More by day than by night; deterministic."""
     dice = random.Random(6)
     now = unix_microseconds()
     for hour in range(days * 24, 0, -1):
@@ -201,19 +199,19 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
         upstream_format=format,
         attempts=1,
     )
-    tried = attempt(format=format, first_event_us=waited, total_us=took, **where)
-    return Entry(ended, (tried,))
+    attempt_row = attempt(format=format, first_event_us=waited, total_us=took, **where)
+    return Entry(ended, (attempt_row,))
 
 
 def _failure(dice: random.Random, opened: RequestRow) -> Entry:
-    status, code, upstream_status, said = dice.choice(_FAILURES)
-    tried = failed_attempt(
+    status, code, upstream_status, message = dice.choice(_FAILURES)
+    attempt_row = failed_attempt(
         channel=opened.channel,
         account=opened.account,
         upstream_model=opened.upstream_model,
         format=opened.format,
         status=upstream_status,
-        error=said,
+        error=message,
         next="told the client",
     )
     failed = settled(
@@ -232,26 +230,26 @@ def _failure(dice: random.Random, opened: RequestRow) -> Entry:
         total_us=dice.randrange(90_000, 2_000_000),
         error_code=code,
         upstream_status=upstream_status,
-        upstream_error=said,
+        upstream_error=message,
         attempts=1,
     )
-    return Entry(failed, (tried,))
+    return Entry(failed, (attempt_row,))
 
 
-async def _go_on(gateway: RunningGateway) -> tuple[str, str, str]:
-    """Really asks: what goes well, what a second channel rescues, what nobody can answer."""
+async def _send_requests(gateway: RunningGateway) -> tuple[str, str, str]:
+    """Three real requests: one that succeeds, one that fails over, one that fails."""
     turns = [{"role": "user", "content": _QUESTION}]
     ids = []
-    for format, model, asked in (
+    for format, model, input_fields in (
         (Format.CHAT, "beta-5.4", {"messages": turns}),
         (Format.MESSAGES, "alpha-sonnet-4-6", {"messages": turns}),
         (Format.RESPONSES, "beta-5.5", {"input": _QUESTION}),
     ):
-        body = request_body(format, model=model, stream=True, **asked)
+        body = request_body(format, model=model, stream=True, **input_fields)
         answer = await gateway.post(format, body, headers={"user-agent": _AGENTS[1]})
         ids.append(answer.headers["x-request-id"])
-    # A client that was given a wrong base address.
+    # A client with a wrong base URL.
     await gateway.http.post("/v1/v1/messages", headers={"user-agent": _AGENTS[1]})
     await gateway.rows(len(ids))
-    rescued, well, refused = ids
-    return well, rescued, refused
+    failed_over, succeeded, failed = ids
+    return succeeded, failed_over, failed

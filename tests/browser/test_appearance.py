@@ -1,6 +1,6 @@
-"""Every page as people see it: wide and narrow, by day and by night, and read aloud.
+"""Every page wide and narrow, light and dark: accessible, without overflow, within its policy.
 
-What was seen is kept under var/screenshots/, for whoever wants to look.
+Pictures are saved in var/screenshots/.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ PAGES: Final = {
     "channels": "/console/channels",
     "logs": "/console/logs",
     "logs-nothing": "/console/logs?text=nothing+has+this",
-    "request": "/console/logs/{whole}",
-    "request-rescued": "/console/logs/{rescued}",
-    "request-refused": "/console/logs/{refused}",
+    "request": "/console/logs/{succeeded}",
+    "request-failed-over": "/console/logs/{failed_over}",
+    "request-failed": "/console/logs/{failed}",
     "connect": "/console/connect",
 }
 """A name for the picture → the page."""
@@ -54,90 +54,93 @@ _AUDIT: Final = """async () => (await axe.run(document, { resultTypes: ["violati
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def lived(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SeededGateway]:
-    async with seeded_gateway(tmp_path_factory.mktemp("state"), days=3) as lived:
-        yield lived
+async def seeded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SeededGateway]:
+    async with seeded_gateway(tmp_path_factory.mktemp("state"), days=3) as seeded:
+        yield seeded
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def remembered(browser: Browser, lived: SeededGateway) -> StorageState:
-    return await sign_in_once(browser, lived.gateway)
+async def cookies(browser: Browser, seeded: SeededGateway) -> StorageState:
+    return await sign_in_once(browser, seeded.gateway)
 
 
-def path_of(page: str, lived: SeededGateway) -> str:
+def path_of(page: str, seeded: SeededGateway) -> str:
     return PAGES[page].format(
-        token=lived.token.id, whole=lived.succeeded, rescued=lived.failed_over, refused=lived.failed
+        token=seeded.token.id,
+        succeeded=seeded.succeeded,
+        failed_over=seeded.failed_over,
+        failed=seeded.failed,
     )
 
 
-async def faults(person: User) -> list[str]:
-    """What of the page as it is shown now somebody could not use."""
-    found: list[Any] = await person.page.evaluate(_AUDIT)
-    if pixels := max(0, await person.overflow()):
-        found.append(f"{pixels} pixels wider than the window")
-    return found + await person.violations()
+async def page_errors(user: User) -> list[str]:
+    """Violations of accessibility and of the content security policy, and an overflow."""
+    errors: list[Any] = await user.page.evaluate(_AUDIT)
+    if pixels := max(0, await user.overflow()):
+        errors.append(f"{pixels} pixels wider than the window")
+    return errors + await user.violations()
 
 
-async def look(person: User, name: str) -> dict[str, list[str]]:
-    """The faults of the page in every width and scheme; pictures of them are kept."""
+async def look(user: User, name: str) -> dict[str, list[str]]:
+    """The errors of the page in every width and scheme; saves a picture of each."""
     SHOTS.mkdir(parents=True, exist_ok=True)
-    found = {}
+    errors = {}
     for width in WIDTHS:
-        await person.page.set_viewport_size({"width": width, "height": 800})
+        await user.page.set_viewport_size({"width": width, "height": 800})
         for scheme in SCHEMES:
-            await person.page.emulate_media(color_scheme=scheme)
-            seen = f"{name}-{width}-{scheme}"
-            found[seen] = await faults(person)
-            await person.page.screenshot(path=SHOTS / f"{seen}.png", full_page=True)
-    return found
+            await user.page.emulate_media(color_scheme=scheme)
+            picture = f"{name}-{width}-{scheme}"
+            if errors_of_page := await page_errors(user):
+                errors[picture] = errors_of_page
+            await user.page.screenshot(path=SHOTS / f"{picture}.png", full_page=True)
+    return errors
 
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_a_page_is_usable(
-    browser: Browser, lived: SeededGateway, remembered: StorageState, page: str
+    browser: Browser, seeded: SeededGateway, cookies: StorageState, page: str
 ) -> None:
-    async with signed_in(browser, lived.gateway, remembered) as person:
-        await person.page.context.add_init_script(path=AXE_FILE_PATH)
-        answer = await person.page.goto(path_of(page, lived), wait_until="networkidle")
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        await user.page.context.add_init_script(path=AXE_FILE_PATH)
+        answer = await user.page.goto(path_of(page, seeded), wait_until="networkidle")
         assert answer is not None and answer.status == 200
-        assert {name: said for name, said in (await look(person, page)).items() if said} == {}
+        assert await look(user, page) == {}
 
 
 async def test_the_log_is_usable_while_it_is_followed(
-    browser: Browser, lived: SeededGateway, remembered: StorageState
+    browser: Browser, seeded: SeededGateway, cookies: StorageState
 ) -> None:
-    async with signed_in(browser, lived.gateway, remembered) as person:
-        await person.page.context.add_init_script(path=AXE_FILE_PATH)
-        await person.page.goto("/console/logs")
-        await person.page.get_by_role("button", name="Live").click()
-        await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
-        seen = await look(person, "logs-live")
-        assert {name: said for name, said in seen.items() if said} == {}
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        await user.page.context.add_init_script(path=AXE_FILE_PATH)
+        await user.page.goto("/console/logs")
+        await user.page.get_by_role("button", name="Live").click()
+        await user.page.get_by_role("status").get_by_text("Connected.").wait_for()
+        assert await look(user, "logs-live") == {}
 
 
-async def test_the_way_in_is_usable(
-    browser: Browser, lived: SeededGateway, remembered: object
+async def test_the_sign_in_page_is_usable(
+    browser: Browser, seeded: SeededGateway, cookies: object
 ) -> None:
-    async with open_user(browser, lived.gateway) as person:
-        await person.page.context.add_init_script(path=AXE_FILE_PATH)
-        await person.page.goto("/console/sign-in")
-        assert {name: said for name, said in (await look(person, "sign-in")).items() if said} == {}
-        assert person.complaints == []
+    async with open_user(browser, seeded.gateway) as user:
+        await user.page.context.add_init_script(path=AXE_FILE_PATH)
+        await user.page.goto("/console/sign-in")
+        assert await look(user, "sign-in") == {}
+        assert user.complaints == []
 
 
-async def test_the_audit_finds_what_is_wrong(
-    browser: Browser, lived: SeededGateway, remembered: StorageState
+async def test_the_audit_finds_errors(
+    browser: Browser, seeded: SeededGateway, cookies: StorageState
 ) -> None:
-    async with signed_in(browser, lived.gateway, remembered) as person:
-        await person.page.context.add_init_script(path=AXE_FILE_PATH)
-        await person.page.goto("/console/connect")
-        await person.page.evaluate(
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        await user.page.context.add_init_script(path=AXE_FILE_PATH)
+        await user.page.goto("/console/connect")
+        await user.page.evaluate(
             "document.querySelector('main').innerHTML +="
             " '<input><p style=color:red>' + 'x'.repeat(9999)"
         )
-        await person.page.wait_for_function("window.violations.length > 0")
-        found = " ".join(await faults(person))
-        assert "label:" in found
-        assert "pixels wider" in found
-        assert "style-src-attr inline" in found
-        person.excuse("Content Security Policy")
+        await user.page.wait_for_function("window.violations.length > 0")
+        errors = " ".join(await page_errors(user))
+        assert "label:" in errors
+        assert "pixels wider" in errors
+        assert "style-src-attr inline" in errors
+        user.excuse("Content Security Policy")

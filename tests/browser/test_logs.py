@@ -1,4 +1,4 @@
-"""What an upstream really said is on the pages of logs, as text and nothing else; rows arrive."""
+"""The pages of logs in a browser: upstream errors are harmless text, and new rows arrive."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ NEWEST = "#rows tr:first-child"
 MEGABYTE = b"<script>alert(3)</script>" + b"A" * 1024 * 1024
 
 
-async def fail(gateway: RunningGateway, upstream: ScriptedUpstream, said: bytes) -> str:
-    """Has the upstream say that with a 500; the request's id."""
+async def fail(gateway: RunningGateway, upstream: ScriptedUpstream, body: bytes) -> str:
+    """Makes the upstream respond with the body and status 500; returns the id of the request."""
     before = len(await gateway.rows(0))
-    upstream.respond_with(json_response(said, 500))
+    upstream.respond_with(json_response(body, 500))
     answer = await gateway.post(Format.CHAT)
     assert answer.status >= 500
-    assert said[:20] not in await answer.read()
+    assert body[:20] not in await answer.read()
     return (await gateway.rows(before + 1))[-1].id
 
 
-async def test_the_real_upstream_error_is_read(
-    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
+async def test_find_an_upstream_error(
+    gateway: RunningGateway, upstream: ScriptedUpstream, user: User
 ) -> None:
-    page = person.page
-    said = b'{"error": {"message": "the reactor is too hot", "code": "E4711"}}'
-    id_ = await fail(gateway, upstream, said)
+    page = user.page
+    body = b'{"error": {"message": "the reactor is too hot", "code": "E4711"}}'
+    id_ = await fail(gateway, upstream, body)
     await page.goto("/console/logs")
     assert "the reactor is too hot" in await page.inner_text(f'tr[data-id="{id_}"]')
     await page.get_by_label("Text").fill("E4711")
@@ -54,7 +54,7 @@ async def test_the_real_upstream_error_is_read(
     assert await page.locator("#rows tr").count() == 1
     await page.locator("#rows a").click()
     await page.wait_for_url(f"**/console/logs/{id_}")
-    assert said.decode() in await page.inner_text("pre")
+    assert body.decode() in await page.inner_text("pre")
 
 
 async def follow(page: Page) -> None:
@@ -64,9 +64,9 @@ async def follow(page: Page) -> None:
 
 
 async def test_the_log_is_followed_live(
-    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
+    gateway: RunningGateway, upstream: ScriptedUpstream, user: User
 ) -> None:
-    page = person.page
+    page = user.page
     upstream.respond_with(fixture_reply(Format.CHAT))
     await page.goto("/console/logs")
     assert await page.get_by_role("button", name="Live", pressed=False).count() == 1
@@ -81,7 +81,7 @@ async def test_the_log_is_followed_live(
     await page.wait_for_selector(f"#rows tr:nth-child({before + 2})")
     assert "<script>" in await page.inner_text(NEWEST)
     assert await page.evaluate("window.loadedOnce")
-    await harmless(person)
+    await assert_harmless(user)
     await page.get_by_role("button", name="Live").click()
     await page.get_by_role("button", name="Live", pressed=False).wait_for()
     async with asyncio.timeout(5):
@@ -89,11 +89,11 @@ async def test_the_log_is_followed_live(
             await asyncio.sleep(0.02)
 
 
-async def test_a_running_request_is_seen_to_end(
-    gateway: RunningGateway, upstream: ScriptedUpstream, person: User
+async def test_a_running_request_is_updated_when_it_ends(
+    gateway: RunningGateway, upstream: ScriptedUpstream, user: User
 ) -> None:
-    """Also where only running ones are looked for: it has to change."""
-    page = person.page
+    """Also with a filter for running requests."""
+    page = user.page
     frames = by_frame(fixture_stream(Format.CHAT))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED))
     await page.goto("/console/logs?state=running")
@@ -106,25 +106,25 @@ async def test_a_running_request_is_seen_to_end(
     assert await page.locator("#rows tr").count() == 1
 
 
-async def test_the_page_keeps_so_many_rows(
+async def test_the_page_keeps_200_rows(
     browser: Browser, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
         only = [channel(Format.CHAT, upstream.address)]
         gateway = await stack.enter_async_context(run_gateway(tmp_path, only))
-        remembered = await sign_in_once(browser, gateway)
-        person = await stack.enter_async_context(signed_in(browser, gateway, remembered))
-        await person.page.goto("/console/logs")
-        await person.page.get_by_text("There are no requests yet.").wait_for()
-        await follow(person.page)
+        cookies = await sign_in_once(browser, gateway)
+        user = await stack.enter_async_context(signed_in(browser, gateway, cookies))
+        await user.page.goto("/console/logs")
+        await user.page.get_by_text("There are no requests yet.").wait_for()
+        await follow(user.page)
         now = gateway.daemon.runtime.now()
         ids = [new_request_id(now + number) for number in range(230)]
         for id_ in ids:
             row = settlement(0, gateway.token.id, id=id_)
             gateway.daemon.runtime.recorder.record_settlement(row)
-        await person.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
-        assert await person.page.locator("#rows tr").count() == 200
-        assert not await person.page.get_by_text("There are no requests yet.").count()
+        await user.page.wait_for_selector(f'tr[data-id="{ids[-1]}"]')
+        assert await user.page.locator("#rows tr").count() == 200
+        assert not await user.page.get_by_text("There are no requests yet.").count()
 
 
 async def test_it_reconnects_after_a_restart(
@@ -134,58 +134,58 @@ async def test_it_reconnects_after_a_restart(
     upstream.respond_with(fixture_reply(Format.CHAT))
     async with AsyncExitStack() as stack:
         async with run_gateway(tmp_path, only) as gateway:
-            remembered = await sign_in_once(browser, gateway)
-            person = await stack.enter_async_context(open_user(browser, gateway, remembered))
-            await person.page.goto("/console/logs")
-            await follow(person.page)
+            cookies = await sign_in_once(browser, gateway)
+            user = await stack.enter_async_context(open_user(browser, gateway, cookies))
+            await user.page.goto("/console/logs")
+            await follow(user.page)
             port = int(gateway.address.rpartition(":")[2])
-        await person.page.get_by_role("status").get_by_text("Reconnecting").wait_for()
+        await user.page.get_by_role("status").get_by_text("Reconnecting").wait_for()
         async with run_gateway(tmp_path, only, server={"port": port}) as gateway:
-            await person.page.get_by_role("status").get_by_text("Connected.").wait_for()
+            await user.page.get_by_role("status").get_by_text("Connected.").wait_for()
             assert (await gateway.post(Format.CHAT)).status == 200
             id_ = (await gateway.row()).id
-            await person.page.wait_for_selector(f'tr[data-id="{id_}"]')
-        assert await person.violations() == []
+            await user.page.wait_for_selector(f'tr[data-id="{id_}"]')
+        assert await user.violations() == []
 
 
-async def test_who_is_signed_out_is_told_so(person: User) -> None:
-    page = person.page
+async def test_following_reports_a_sign_out(user: User) -> None:
+    page = user.page
     await page.goto("/console/logs")
     await page.context.clear_cookies()
     await page.get_by_role("button", name="Live").click()
     await page.get_by_text("Signed out: reload the page.").wait_for()
     await page.get_by_role("button", name="Live", pressed=False).wait_for()
     for _ in ("the feed", "its rows"):
-        person.excuse("status of 401")
+        user.excuse("status of 401")
 
 
-@pytest.mark.parametrize("said", [HOSTILE_TEXT.encode(), MEGABYTE], ids=["hostile", "a megabyte"])
-async def test_whatever_an_upstream_says_is_text(
-    gateway: RunningGateway, upstream: ScriptedUpstream, person: User, said: bytes
+@pytest.mark.parametrize("body", [HOSTILE_TEXT.encode(), MEGABYTE], ids=["hostile", "a megabyte"])
+async def test_upstream_errors_are_escaped(
+    gateway: RunningGateway, upstream: ScriptedUpstream, user: User, body: bytes
 ) -> None:
-    page = person.page
-    id_ = await fail(gateway, upstream, said)
+    page = user.page
+    id_ = await fail(gateway, upstream, body)
     await page.goto("/console/logs")
     assert "alert(" in await page.inner_text(f'tr[data-id="{id_}"]')
-    await harmless(person)
+    await assert_harmless(user)
     await page.goto(f"/console/logs/{id_}")
-    shown = await page.inner_text("pre")
-    await harmless(person)
-    assert len(shown) < 10_000
+    text = await page.inner_text("pre")
+    await assert_harmless(user)
+    assert len(text) < 10_000
     assert (
-        DISPLAYED_TEXT in shown
-        if said == HOSTILE_TEXT.encode()
-        else shown.startswith("<script>alert(3)")
+        DISPLAYED_TEXT in text
+        if body == HOSTILE_TEXT.encode()
+        else text.startswith("<script>alert(3)")
     )
 
 
-async def harmless(person: User) -> None:
-    """Nothing of what was said has become an element, an effect or a widening of the page."""
-    page = person.page
+async def assert_harmless(user: User) -> None:
+    """Nothing of the error has become an element, an effect or an overflow."""
+    page = user.page
     assert await page.locator("main script, main img, body > script").count() == 0
     assert await page.locator("script").count() == 1
     text = await page.inner_text("main")
     assert not {"\x1b", "\u202e"} & set(text)
-    assert await person.violations() == []
-    assert person.complaints == []
-    assert await person.overflow() <= 0
+    assert await user.violations() == []
+    assert user.complaints == []
+    assert await user.overflow() <= 0

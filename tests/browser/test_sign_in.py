@@ -1,4 +1,4 @@
-"""The way in: by keyboard alone, with the wrong password, and what a stranger is left with."""
+"""Signing in with the keyboard, with wrong passwords, and signing out."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tests.support.gateway import RunningGateway, run_gateway
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 TABS = 60
-"""More than a page has of anything."""
+"""More than a page has focusable elements."""
 
 
-async def focused(person: User) -> str:
-    """What has the keyboard: its text or name."""
+async def focused(user: User) -> str:
+    """The name or text of the focused element."""
     return str(
-        await person.page.evaluate(
+        await user.page.evaluate(
             "document.activeElement.name || document.activeElement.innerText.trim()"
         )
     )
 
 
-async def tab_to(person: User, wanted: str) -> None:
+async def tab_to(user: User, target: str) -> None:
     for _ in range(TABS):
-        if await focused(person) == wanted:
+        if await focused(user) == target:
             return
-        await person.page.keyboard.press("Tab")
-        assert await visible_focus(person), f"nobody sees that {await focused(person)!r} has it"
-    raise AssertionError(f"no way to {wanted!r} by keyboard")
+        await user.page.keyboard.press("Tab")
+        assert await visible_focus(user), f"the focus on {await focused(user)!r} is invisible"
+    raise AssertionError(f"{target!r} is not reachable by keyboard")
 
 
-async def visible_focus(person: User) -> bool:
-    """Whether what has the keyboard is marked and within the window."""
+async def visible_focus(user: User) -> bool:
+    """Whether the focused element is marked and within the window."""
     return bool(
-        await person.page.evaluate(
+        await user.page.evaluate(
             """() => {
               const element = document.activeElement;
               if (element === document.body) return true;
@@ -50,49 +50,49 @@ async def visible_focus(person: User) -> bool:
     )
 
 
-@pytest.mark.usefixtures("remembered")
-async def test_in_and_to_a_key_by_keyboard_alone(browser: Browser, gateway: RunningGateway) -> None:
-    async with open_user(browser, gateway) as person:
-        page, keyboard = person.page, person.page.keyboard
+@pytest.mark.usefixtures("cookies")
+async def test_create_a_key_by_keyboard(browser: Browser, gateway: RunningGateway) -> None:
+    async with open_user(browser, gateway) as user:
+        page, keyboard = user.page, user.page.keyboard
         await page.goto("/console/tokens")
         await page.wait_for_url("**/console/sign-in**")
-        assert await focused(person) == "password"
+        assert await focused(user) == "password"
         await keyboard.type(PASSWORD)
         await keyboard.press("Enter")
         await page.wait_for_url("**/console/tokens")
         await keyboard.press("Tab")
-        assert await focused(person) == "Skip to content"
-        assert await visible_focus(person)
+        assert await focused(user) == "Skip to content"
+        assert await visible_focus(user)
         await keyboard.press("Enter")
-        await tab_to(person, "New key")
+        await tab_to(user, "New key")
         await keyboard.press("Enter")
         await page.wait_for_url("**/console/tokens/new")
-        await tab_to(person, "name")
+        await tab_to(user, "name")
         await keyboard.type("by keyboard")
-        await tab_to(person, "Create key")
+        await tab_to(user, "Create key")
         await keyboard.press("Enter")
         assert (await page.inner_text("#key")).startswith("sk-")
-        assert person.complaints == []
+        assert user.complaints == []
 
 
-@pytest.mark.usefixtures("remembered")
-async def test_out_again(browser: Browser, gateway: RunningGateway) -> None:
-    async with open_user(browser, gateway) as person:
-        await person.sign_in()
-        await person.page.wait_for_url("**/console")
-        await person.page.get_by_role("button", name="Sign out").click()
-        await person.page.wait_for_url("**/console/sign-in")
-        await person.page.goto("/console/logs")
-        assert "/console/sign-in" in person.page.url
+@pytest.mark.usefixtures("cookies")
+async def test_sign_out(browser: Browser, gateway: RunningGateway) -> None:
+    async with open_user(browser, gateway) as user:
+        await user.sign_in()
+        await user.page.wait_for_url("**/console")
+        await user.page.get_by_role("button", name="Sign out").click()
+        await user.page.wait_for_url("**/console/sign-in")
+        await user.page.goto("/console/logs")
+        assert "/console/sign-in" in user.page.url
 
 
-async def test_the_sixth_guess_is_not_looked_at(browser: Browser, tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, []) as gateway, open_user(browser, gateway) as person:
+async def test_the_sixth_attempt_is_rejected(browser: Browser, tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, []) as gateway, open_user(browser, gateway) as user:
         await gateway.daemon.console.sessions.set_password(PASSWORD)
         for _ in range(5):
-            await person.sign_in("a wrong password")
-            await person.page.get_by_text("Wrong password.").wait_for()
-        await person.sign_in(PASSWORD)
-        await person.page.get_by_text("Too many attempts. Try again in").wait_for()
-        await person.page.goto("/console")
-        assert "/console/sign-in" in person.page.url
+            await user.sign_in("a wrong password")
+            await user.page.get_by_text("Wrong password.").wait_for()
+        await user.sign_in(PASSWORD)
+        await user.page.get_by_text("Too many attempts. Try again in").wait_for()
+        await user.page.goto("/console")
+        assert "/console/sign-in" in user.page.url

@@ -1,7 +1,4 @@
-"""Somebody at a browser, and everything that the browser complains about meanwhile.
-
-It must not know what a page is for.
-"""
+"""A user with a browser, and the complaints of the browser."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from tests.support.gateway import RunningGateway
 
 PASSWORD: Final = "correct horse battery"
 
-PATIENCE: Final = 15_000.0
-"""Milliseconds for whatever is awaited in a browser."""
+TIMEOUT: Final = 15_000.0
+"""Milliseconds for every wait in a browser."""
 
 _REPORT_VIOLATIONS = """
 window.violations = [];
@@ -38,15 +35,14 @@ class User:
         await self.page.fill("#password", password)
         await self.page.get_by_role("button", name="Sign in").click()
 
-    def excuse(self, words: str) -> None:
-        """A complaint that had to come, which is gone then."""
-        expected = [each for each in self.complaints if words in each]
-        assert expected, f"nobody complained of {words}: {self.complaints}"
+    def excuse(self, text: str) -> None:
+        """Removes an expected complaint."""
+        expected = [complaint for complaint in self.complaints if text in complaint]
+        assert expected, f"no complaint has {text}: {self.complaints}"
         self.complaints.remove(expected[0])
 
     async def violations(self) -> list[str]:
-        """What the page tried against its content security policy; empty as long as none of its
-        scripts may run."""
+        """Violations of the content security policy; empty without JavaScript."""
         return list(await self.page.evaluate("window.violations ?? []"))
 
     async def overflow(self) -> int:
@@ -58,50 +54,47 @@ class User:
 async def open_user(
     browser: Browser,
     gateway: RunningGateway,
-    remembered: StorageState | None = None,
+    cookies: StorageState | None = None,
     **options: Any,
 ) -> AsyncIterator[User]:
-    """With a browser profile of their own; `remembered` are the cookies of before, the options
-    those of a browser context."""
+    """With an own browser context, to which `options` belong."""
     options = {"viewport": {"width": 1280, "height": 800}} | options
-    context = await browser.new_context(
-        base_url=gateway.address, storage_state=remembered, **options
-    )
-    context.set_default_timeout(PATIENCE)
+    context = await browser.new_context(base_url=gateway.address, storage_state=cookies, **options)
+    context.set_default_timeout(TIMEOUT)
     await context.add_init_script(_REPORT_VIOLATIONS)
-    person = User(await context.new_page())
+    user = User(await context.new_page())
 
-    def hear(message: ConsoleMessage) -> None:
+    def on_console(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            person.complaints.append(f"{message.type}: {message.text}")
+            user.complaints.append(f"{message.type}: {message.text}")
 
-    async def refuse(dialog: Dialog) -> None:
-        person.complaints.append(f"dialog: {dialog.message}")
+    async def on_dialog(dialog: Dialog) -> None:
+        user.complaints.append(f"dialog: {dialog.message}")
         await dialog.dismiss()
 
-    person.page.on("console", hear)
-    person.page.on("pageerror", lambda error: person.complaints.append(f"script: {error}"))
-    person.page.on("dialog", refuse)
+    user.page.on("console", on_console)
+    user.page.on("pageerror", lambda error: user.complaints.append(f"script: {error}"))
+    user.page.on("dialog", on_dialog)
     try:
-        yield person
+        yield user
     finally:
         await context.close()
 
 
 @asynccontextmanager
 async def signed_in(
-    browser: Browser, gateway: RunningGateway, remembered: StorageState, **options: Any
+    browser: Browser, gateway: RunningGateway, cookies: StorageState, **options: Any
 ) -> AsyncIterator[User]:
-    """Whoever has signed in before, with nothing to complain about at the end."""
-    async with open_user(browser, gateway, remembered, **options) as person:
-        yield person
-        assert person.complaints == []
+    """A user with the cookies of a session; no complaints are left at the end."""
+    async with open_user(browser, gateway, cookies, **options) as user:
+        yield user
+        assert user.complaints == []
 
 
 async def sign_in_once(browser: Browser, gateway: RunningGateway) -> StorageState:
-    """Sets the password and signs in; the cookies are good for everybody after."""
+    """Sets the password and signs in; returns the cookies."""
     await gateway.daemon.console.sessions.set_password(PASSWORD)
-    async with open_user(browser, gateway) as person:
-        await person.sign_in()
-        await person.page.wait_for_url("**/console")
-        return await person.page.context.storage_state()
+    async with open_user(browser, gateway) as user:
+        await user.sign_in()
+        await user.page.wait_for_url("**/console")
+        return await user.page.context.storage_state()

@@ -1,4 +1,4 @@
-"""A signed-in browser, as far as HTTP goes. It must not know what a page is for."""
+"""An HTTP client that behaves as a browser."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support.gateway import RunningGateway
 PASSWORD = "correct horse battery"
 
 FORM_HEADERS = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
-"""What browsers send along with a form of our own pages."""
+"""Headers that browsers send with a form of the console."""
 
 
 @dataclass(slots=True)
 class Browser:
-    """Keeps its cookies, follows nothing by itself. Answers are read."""
+    """Keeps cookies and follows no redirects. Responses are read."""
 
     http: ClientSession
     headers: dict[str, str] = field(default_factory=dict)
@@ -28,22 +28,22 @@ class Browser:
         return await self.ask("GET", path, headers)
 
     async def post(self, path: str, form: Mapping[str, Any] | None = None) -> ClientResponse:
-        """Sends a form of one of our own pages. A field that stands several times is a list."""
+        """Sends a form of the console. A repeated field is a list."""
         fields = [
-            (name, str(each))
+            (name, str(item))
             for name, value in (form or {}).items()
-            for each in (value if isinstance(value, list | tuple) else (value,))
+            for item in (value if isinstance(value, list | tuple) else (value,))
         ]
         return await self.ask("POST", path, FORM_HEADERS, data=fields)
 
     async def page(self, path: str) -> str:
-        """The text of a page that must be there."""
+        """The text of a page, which has to exist."""
         answer = await self.get(path)
         assert answer.status == 200, await answer.text()
         return await answer.text()
 
     async def submit(self, path: str, form: Mapping[str, Any] | None = None) -> str:
-        """Sends a form, and gives the text of the page that it leads to."""
+        """Sends a form and returns the text of the page that it redirects to."""
         answer = await self.post(path, form)
         assert answer.status == 303, await answer.text()
         return await self.page(answer.headers["location"])

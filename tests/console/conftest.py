@@ -1,4 +1,4 @@
-"""A gateway with a password, and browsers before it."""
+"""A gateway with a password, and browsers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def stranger(gateway: RunningGateway) -> AsyncIterator[Browser]:
-    """Somebody who knows the password but has not signed in."""
+async def anonymous(gateway: RunningGateway) -> AsyncIterator[Browser]:
+    """A browser without a session; the password is set."""
     await gateway.daemon.console.sessions.set_password(PASSWORD)
     async with open_browser(gateway) as browser:
         yield browser
 
 
 @pytest.fixture
-async def browser(stranger: Browser) -> Browser:
+async def browser(anonymous: Browser) -> Browser:
     """Signed in."""
-    answer = await stranger.sign_in()
+    answer = await anonymous.sign_in()
     assert answer.status == 303, await answer.text()
-    return stranger
+    return anonymous

@@ -1,4 +1,4 @@
-"""What a hostile upstream may say, and how a page shows it. It must not know any page."""
+"""The text of a hostile upstream, and how a page must show it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ DISPLAYED_TEXT = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\\x1b[31mred\\u202egnp.exe"
     "\nsecond 'line' \"quoted\" </pre></td>"
 )
-"""As a person reads it."""
+"""As it is displayed."""
 
 
 def is_harmless(html: str) -> bool:
-    """Whether all scripts and images are the console's own, nothing reacts, and no character is
-    there that does anything."""
+    """Whether all scripts and images are the console's, and there are no event handlers, styles and
+    control characters."""
     page = _Page()
     page.feed(html)
     return not page.harm and not {"\x1b", "\u202e"} & set(html)
 
 
 def preformatted_texts(html: str) -> list[str]:
-    """The texts that stand in the page as they were sent."""
+    """The texts of all `<pre>` elements."""
     page = _Page()
     page.feed(html)
     return page.texts

@@ -1,4 +1,4 @@
-"""What is typed, and what the desk's forms make of it."""
+"""Texts of forms as settings of keys and groups, and back."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ GROUP = Group(
 )
 
 
-def test_what_is_shown_reads_back_as_it_was() -> None:
+def test_texts_of_a_key_parse_to_its_settings() -> None:
     texts = key_to_texts(TOKEN)
     assert texts["budget"] == "5M"
     assert texts["budget_day"] == "0.5"
     assert texts["tokens_per_minute"] == "250k"
     assert texts["budget_month"] == "1234567.89"
     assert texts["concurrent"] == "0"
-    terms = parse_form(CreateKeyForm, texts, {}, NOW).settings()
-    assert terms.pop("expires_at") == NOW
-    assert terms == {
+    settings = parse_form(CreateKeyForm, texts, {}, NOW).settings()
+    assert settings.pop("expires_at") == NOW
+    assert settings == {
         "note": TOKEN.note,
         "probe": True,
         "models": TOKEN.models,
@@ -70,22 +70,22 @@ def test_what_is_shown_reads_back_as_it_was() -> None:
     }
 
 
-def test_what_is_as_it_was_shown_is_not_named() -> None:
-    for form, shown in (
+def test_unchanged_texts_set_no_fields() -> None:
+    for form, displayed in (
         (UpdateKeyForm, key_to_texts(TOKEN)),
         (UpdateGroupForm, group_to_texts(GROUP)),
     ):
         as_browsers_send = {
             name: text.replace("\n", "\r\n") + ("\r\n" if "\n" in text else "")
-            for name, text in shown.items()
+            for name, text in displayed.items()
         }
-        assert not parse_form(form, as_browsers_send, shown, NOW).model_fields_set
+        assert not parse_form(form, as_browsers_send, displayed, NOW).model_fields_set
 
 
-def test_what_is_emptied_is_cleared() -> None:
-    shown = key_to_texts(TOKEN)
-    empty = dict.fromkeys(shown, "") | {"name": "alice", "group": "default"}
-    changes = parse_form(UpdateKeyForm, empty, shown, NOW).changes()
+def test_empty_texts_clear_fields() -> None:
+    displayed = key_to_texts(TOKEN)
+    empty = dict.fromkeys(displayed, "") | {"name": "alice", "group": "default"}
+    changes = parse_form(UpdateKeyForm, empty, displayed, NOW).changes()
     assert changes == {
         "note": None,
         "expires_at": None,
@@ -98,14 +98,14 @@ def test_what_is_emptied_is_cleared() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["none", "never", " none "])
-def test_words_for_nothing(nothing: str) -> None:
+def test_none_and_never_clear_fields(nothing: str) -> None:
     form = parse_form(
         CreateKeyForm, {"name": "a", "expires_at": nothing, "budget": nothing}, {}, NOW
     )
     assert form.settings() == {"expires_at": None, "limits": {"budget": None}}
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_every_invalid_field_is_reported() -> None:
     texts = {
         "name": "x" * 101,
         "models": "beta-* family:gamma",
@@ -115,14 +115,14 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     }
     with pytest.raises(FormError) as caught:
         parse_form(CreateKeyForm, texts, {}, NOW)
-    mistakes = error_messages(caught.value)
-    assert set(mistakes) == set(texts)
-    assert mistakes["models"] == "Number 2: Must be family:alpha or family:beta."
-    assert mistakes["user_agents"].startswith("Number 2: Is no regular expression")
-    assert mistakes["budget"].startswith("Must be units such as 5M")
+    messages = error_messages(caught.value)
+    assert set(messages) == set(texts)
+    assert messages["models"] == "Number 2: Must be family:alpha or family:beta."
+    assert messages["user_agents"].startswith("Number 2: Is no regular expression")
+    assert messages["budget"].startswith("Must be units such as 5M")
 
 
-def test_a_group_needs_models_and_a_multiplier_that_is_a_number() -> None:
+def test_a_group_needs_patterns_and_a_numeric_multiplier() -> None:
     with pytest.raises(FormError) as caught:
         parse_form(CreateGroupForm, {"name": "g", "multiplier": "much"}, {}, NOW)
     assert set(error_messages(caught.value)) == {"patterns", "multiplier"}
@@ -131,12 +131,12 @@ def test_a_group_needs_models_and_a_multiplier_that_is_a_number() -> None:
     assert set(error_messages(caught.value)) == {"patterns"}
 
 
-def test_terms_of_something_else_are_refused() -> None:
+def test_settings_of_groups_are_invalid_for_keys() -> None:
     with pytest.raises(FormError):
         parse_form(CreateKeyForm, {"name": "a", "patterns": "*"}, {}, NOW)
 
 
-def test_overlaps() -> None:
+def test_overlap() -> None:
     assert parse_overlap(" 24h ") == 86_400
     with pytest.raises(FormError):
         parse_overlap("")

@@ -1,4 +1,4 @@
-"""What is typed into the filters is read as it is meant, or told apart by its field."""
+"""Texts of the logs page as a filter, or errors by field."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HOUR = 3_600_000_000
 TOKENS = [token(1, name="one"), token(2, name="twin"), token(3, name="twin")]
 
 
-def test_nothing_typed_is_everything() -> None:
-    sought = parse_search({"since": " ", "model": "", "before": "req_1"}, TOKENS, NOW)
-    assert sought.log_filter == LogFilter()
-    assert sought.texts == {}
-    assert sought.errors == {}
-    assert sought.query() == ""
+def test_without_texts_everything_matches() -> None:
+    search = parse_search({"since": " ", "model": "", "before": "req_1"}, TOKENS, NOW)
+    assert search.log_filter == LogFilter()
+    assert search.texts == {}
+    assert search.errors == {}
+    assert search.query() == ""
 
 
-def test_every_field_is_read() -> None:
+def test_every_field_is_parsed() -> None:
     texts = {
         "since": "2h",
         "until": "1h",
@@ -40,9 +40,9 @@ def test_every_field_is_read() -> None:
         "text": " room ",
     }
     assert set(texts) == set(FILTER_FIELDS)
-    sought = parse_search(texts, TOKENS, NOW)
-    assert sought.errors == {}
-    assert sought.log_filter == LogFilter(
+    search = parse_search(texts, TOKENS, NOW)
+    assert search.errors == {}
+    assert search.log_filter == LogFilter(
         since=NOW - 2 * HOUR,
         until=NOW - HOUR,
         token_id="tok_1",
@@ -58,7 +58,7 @@ def test_every_field_is_read() -> None:
     )
 
 
-def test_a_key_that_is_gone_still_has_rows() -> None:
+def test_the_id_of_a_deleted_key() -> None:
     assert parse_search({"key": "tok_gone"}, TOKENS, NOW).log_filter.token_id == "tok_gone"
 
 
@@ -74,26 +74,26 @@ def test_a_key_that_is_gone_still_has_rows() -> None:
         ("status", "50"),
     ],
 )
-def test_every_mistake_is_of_its_field(name: str, text: str) -> None:
-    sought = parse_search({name: text, "since": text if name == "since" else "1h"}, TOKENS, NOW)
-    assert list(sought.errors) == [name]
-    assert sought.texts[name] == text
+def test_an_error_belongs_to_its_field(name: str, text: str) -> None:
+    search = parse_search({name: text, "since": text if name == "since" else "1h"}, TOKENS, NOW)
+    assert list(search.errors) == [name]
+    assert search.texts[name] == text
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    sought = parse_search({"since": "soon", "key": "nobody", "status": "x"}, TOKENS, NOW)
-    assert set(sought.errors) == {"since", "key", "status"}
+def test_all_errors_are_reported() -> None:
+    search = parse_search({"since": "soon", "key": "nobody", "status": "x"}, TOKENS, NOW)
+    assert set(search.errors) == {"since", "key", "status"}
 
 
-def test_addresses_look_for_the_same() -> None:
-    sought = parse_search({"text": "a&b=c #ü", "since": "1h", "key": "one"}, TOKENS, NOW)
-    assert parse_qs(sought.query(before="req_1")) == {
+def test_query_strings() -> None:
+    search = parse_search({"text": "a&b=c #ü", "since": "1h", "key": "one"}, TOKENS, NOW)
+    assert parse_qs(search.query(before="req_1")) == {
         "text": ["a&b=c #ü"],
         "since": ["1h"],
         "key": ["one"],
         "before": ["req_1"],
     }
-    assert parse_qs(sought.api_query(format="csv")) == {
+    assert parse_qs(search.api_query(format="csv")) == {
         "text": ["a&b=c #ü"],
         "since": [str(NOW - HOUR)],
         "token_id": ["tok_1"],

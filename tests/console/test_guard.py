@@ -1,4 +1,4 @@
-"""The way in: everything is denied, whatever is asked, until somebody has signed in."""
+"""Without a session every path is denied; cross-site requests are rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.gateway import RunningGateway, channels, run_gateway
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-STRANGE_PATHS = (
+UNUSUAL_PATHS = (
     "/console/",
     "/console/nowhere",
     "/console/logs/../tokens",
@@ -39,7 +39,7 @@ STRANGE_PATHS = (
 
 
 def mounted(gateway: RunningGateway) -> Iterator[web.AbstractRoute]:
-    """Every route of the applications beside the endpoints."""
+    """Every route of the console and of the admin API."""
     app = build_app(gateway.daemon.runtime, gateway.daemon.console)
     for resource in app.router.resources():
         if isinstance(resource, PrefixedSubAppResource):
@@ -47,16 +47,16 @@ def mounted(gateway: RunningGateway) -> Iterator[web.AbstractRoute]:
 
 
 def paths(gateway: RunningGateway) -> list[str]:
-    found = {
+    canonical = {
         re.sub(r"\{[^}]*\}", "x", route.resource.canonical)
         for route in mounted(gateway)
         if route.resource is not None
     }
-    return sorted(found | set(STRANGE_PATHS))
+    return sorted(canonical | set(UNUSUAL_PATHS))
 
 
 ENDLESS = "/admin/api/requests/events"
-"""Its answer ends when the session does, unless the question is wrong."""
+"""Its response ends with the session, or at once if the query is invalid."""
 
 
 def is_open(path: str) -> bool:
@@ -64,7 +64,7 @@ def is_open(path: str) -> bool:
 
 
 def denials(method: str, path: str) -> tuple[int, ...]:
-    """The statuses that say no to a stranger."""
+    """The statuses of a request without a session."""
     if path.startswith("/admin/api"):
         return (401,)
     if path == "/console/static":
@@ -73,9 +73,9 @@ def denials(method: str, path: str) -> tuple[int, ...]:
 
 
 async def test_without_a_session_every_path_is_denied(
-    gateway: RunningGateway, stranger: Browser
+    gateway: RunningGateway, anonymous: Browser
 ) -> None:
-    asked = 0
+    count = 0
     all_paths = paths(gateway)
     assert {"/console/tokens", "/console/sign-out", "/admin/api/keys/x"} <= set(all_paths)
     for path, method in product(all_paths, METHODS):
@@ -83,17 +83,19 @@ async def test_without_a_session_every_path_is_denied(
             continue
         for cookie in ("", "session=", "session=x", "__Host-session=x"):
             headers = FORM_HEADERS | ({"cookie": cookie} if cookie else {})
-            answer = await stranger.ask(method, path, headers)
+            answer = await anonymous.ask(method, path, headers)
             assert answer.status in denials(method, path), (method, path, answer.status)
             if answer.status == 303:
                 assert answer.headers["location"].startswith("/console/sign-in?next=%2Fconsole")
             assert_protected(answer.headers, path)
-            asked += 1
-    assert asked > 700
+            count += 1
+    assert count > 700
 
 
-async def test_every_answer_is_protected(gateway: RunningGateway, browser: Browser) -> None:
-    """Also those that are found, refused, wrong, or not there."""
+async def test_every_response_has_the_security_headers(
+    gateway: RunningGateway, browser: Browser
+) -> None:
+    """Also of redirects, rejections, errors and unknown paths."""
     for path in paths(gateway):
         if path == ENDLESS:
             path += "?status=wrong"
@@ -117,7 +119,7 @@ def assert_protected(headers: Mapping[str, str], path: str) -> None:
     assert "access-control-allow-origin" not in headers
 
 
-async def test_only_what_never_changes_is_kept(browser: Browser) -> None:
+async def test_only_hashed_assets_are_cached(browser: Browser) -> None:
     page = await browser.get("/console/nowhere")
     assert page.headers["cache-control"] == "no-store"
     (sheet,) = re.findall(r'href="(/console/static/style[^"]+)"', await page.text())
@@ -129,23 +131,23 @@ async def test_only_what_never_changes_is_kept(browser: Browser) -> None:
     assert (missing.status, missing.headers["cache-control"]) == (404, "no-store")
 
 
-async def test_what_nobody_must_be_signed_in_for(stranger: Browser) -> None:
+async def test_public_paths(anonymous: Browser) -> None:
     for path in ("/console/sign-in", "/console/static/style.css", "/console/static/script.js"):
-        assert (await stranger.get(path)).status == 200
+        assert (await anonymous.get(path)).status == 200
     for path in ("/console/static/", "/console/static/..%2fapp.py", "/console/static/../app.py"):
-        assert (await stranger.get(path)).status in (303, 403, 404)
+        assert (await anonymous.get(path)).status in (303, 403, 404)
 
 
-async def test_a_script_is_told_so_instead_of_being_led_away(stranger: Browser) -> None:
-    answer = await stranger.get("/console/logs", **{"Sec-Fetch-Dest": "empty"})
+async def test_scripts_get_401_instead_of_a_redirect(anonymous: Browser) -> None:
+    answer = await anonymous.get("/console/logs", **{"Sec-Fetch-Dest": "empty"})
     assert answer.status == 401
 
 
-OWN, ELSEWHERE = "http://127.0.0.1:{port}", "https://evil.example"
+SAME_ORIGIN, ELSEWHERE = "http://127.0.0.1:{port}", "https://evil.example"
 SITES = (None, "same-origin", "none", "same-site", "cross-site", "nonsense", "")
 ORIGINS = (
     None,
-    OWN,
+    SAME_ORIGIN,
     "null",
     "",
     ELSEWHERE,
@@ -157,31 +159,31 @@ ORIGINS = (
 )
 PASSING = {
     (None, None),
-    (None, OWN),
+    (None, SAME_ORIGIN),
     ("same-origin", None),
-    ("same-origin", OWN),
+    ("same-origin", SAME_ORIGIN),
     ("same-origin", "null"),
     ("none", None),
-    ("none", OWN),
+    ("none", SAME_ORIGIN),
 }
-"""Everything else is another site's, or could be. Without either header it is no browser; with the
-origin alone it is one that does not tell the site."""
+"""Everything else is, or could be, from another site. Without either header the client is not a
+browser; with the origin alone it is a browser that does not send Sec-Fetch-Site."""
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
 @pytest.mark.parametrize("path", ["/console/nowhere", "/admin/api/nowhere"])
 async def test_the_matrix_of_headers(
-    gateway: RunningGateway, stranger: Browser, path: str, signed_in: bool
+    gateway: RunningGateway, anonymous: Browser, path: str, signed_in: bool
 ) -> None:
-    """Nothing is at the paths, so 404 says that the guard let it pass."""
+    """The paths do not exist, so 404 means that the guard accepted the request."""
     if signed_in:
-        await stranger.sign_in()
+        await anonymous.sign_in()
     port = gateway.address.rpartition(":")[2]
     passed = set()
     for site, origin, method in product(SITES, ORIGINS, METHODS):
         headers = {"Sec-Fetch-Site": site, "Origin": origin and origin.format(port=port)}
         sent = {name: value for name, value in headers.items() if value is not None}
-        status = (await stranger.ask(method, path, sent)).status
+        status = (await anonymous.ask(method, path, sent)).status
         safe = method in ("GET", "HEAD", "OPTIONS")
         if not safe and (site, origin) not in PASSING:
             assert status == 403, (site, origin, method)
@@ -193,9 +195,7 @@ async def test_the_matrix_of_headers(
     assert not signed_in or passed >= PASSING
 
 
-async def test_a_form_of_another_site_changes_nothing(
-    gateway: RunningGateway, browser: Browser
-) -> None:
+async def test_cross_site_forms_are_rejected(gateway: RunningGateway, browser: Browser) -> None:
     before = await gateway.operations.list_keys()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         headers = {"content-type": kind} if kind else {}
@@ -215,7 +215,7 @@ async def test_a_form_of_another_site_changes_nothing(
     assert await gateway.operations.list_keys() == before
 
 
-async def test_pages_take_nothing_but_forms(browser: Browser) -> None:
+async def test_pages_accept_only_forms(browser: Browser) -> None:
     for kind in ("application/json", "multipart/form-data; boundary=x", "text/plain"):
         answer = await browser.ask(
             "POST", "/console/sign-out", FORM_HEADERS | {"content-type": kind}, data=b"{}"
@@ -224,32 +224,32 @@ async def test_pages_take_nothing_but_forms(browser: Browser) -> None:
     assert (await browser.get("/console/nowhere")).status == 404, "still signed in"
 
 
-async def test_a_stranger_can_send_no_large_body(stranger: Browser) -> None:
-    answer = await stranger.post("/console/sign-in", {"password": "x" * 20_000})
+async def test_a_large_body_without_a_session(anonymous: Browser) -> None:
+    answer = await anonymous.post("/console/sign-in", {"password": "x" * 20_000})
     assert answer.status == 413
 
 
-async def test_the_api_over_tcp_is_the_one_of_the_socket(
-    gateway: RunningGateway, browser: Browser
-) -> None:
-    minted = await browser.ask(
-        "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "made here", "group": "default"}
+async def test_the_admin_api_over_tcp(gateway: RunningGateway, browser: Browser) -> None:
+    created = await browser.ask(
+        "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "created here", "group": "default"}
     )
-    assert minted.status == 201
-    key = (await minted.json())["key"]
+    assert created.status == 201
+    key = (await created.json())["key"]
     assert (await gateway.post(Format.CHAT, key=key)).status != 401
     accounts = await (await browser.get("/admin/api/accounts")).json()
     assert accounts["accounts"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_the_password_is_nothing_for_the_network(browser: Browser, method: str) -> None:
+async def test_password_and_sessions_are_not_served_over_tcp(browser: Browser, method: str) -> None:
     for path in ("/admin/api/password", "/admin/api/sessions"):
         answer = await browser.ask(method, path, FORM_HEADERS, json={"password": "x" * 20})
         assert answer.status == 404
 
 
-async def test_no_exchange_is_opened(gateway: RunningGateway, browser: Browser) -> None:
+async def test_console_requests_are_not_logged_as_exchanges(
+    gateway: RunningGateway, browser: Browser
+) -> None:
     for path in ("/console", "/console/nowhere", "/admin/api/keys", "/admin/api/nowhere"):
         await browser.get(path)
     await gateway.get("/v1/models")
@@ -258,10 +258,10 @@ async def test_no_exchange_is_opened(gateway: RunningGateway, browser: Browser) 
     assert gateway.daemon.runtime.current.active_requests == 0
 
 
-async def test_it_ends_what_it_began_when_the_browser_leaves(
+async def test_a_change_completes_after_a_disconnect(
     gateway: RunningGateway, browser: Browser, tmp_path: Path
 ) -> None:
-    """Else the ledger would have a key that memory does not know of."""
+    """Otherwise the database would have a key that memory does not have."""
     locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     cookies = browser.http.cookie_jar
@@ -275,27 +275,29 @@ async def test_it_ends_what_it_began_when_the_browser_leaves(
     locker.close()
     async with asyncio.timeout(5):
         while not (
-            made := [each for each in await gateway.operations.list_keys() if each.name == "hasty"]
+            created := [
+                item for item in await gateway.operations.list_keys() if item.name == "hasty"
+            ]
         ):
             await asyncio.sleep(0.02)
-        while gateway.daemon.runtime.registry.token(made[0].id) is None:
+        while gateway.daemon.runtime.registry.token(created[0].id) is None:
             await asyncio.sleep(0.02)
 
 
-async def test_who_comes_without_tls_from_elsewhere_has_no_session(
+async def test_no_session_without_tls_from_other_hosts(
     browser: Browser,
 ) -> None:
-    """The cookie is right, but the name under which the gateway was asked is not a local one."""
+    """The cookie is valid, but the host is not a loopback name."""
     assert (await browser.get("/console/nowhere")).status == 404
     for host in ("gateway.example", "192.0.2.1:8080", "localhost.evil.example", "[2001:db8::1]"):
         assert (await browser.get("/console/nowhere", host=host)).status == 303
     for host in ("localhost:8080", "127.0.0.1", "[::1]:80", "gateway.localhost"):
-        cookie = "; ".join(f"{each.key}={each.value}" for each in browser.http.cookie_jar)
+        cookie = "; ".join(f"{item.key}={item.value}" for item in browser.http.cookie_jar)
         answer = await browser.get("/console/nowhere", host=host, cookie=cookie)
         assert answer.status == 404
 
 
-async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
+async def test_cors_does_not_apply_to_the_console(tmp_path: Path) -> None:
     async with (
         run_gateway(tmp_path, channels("http://127.0.0.1:9"), server={"cors": ["*"]}) as gateway,
         open_browser(gateway) as browser,
@@ -308,7 +310,7 @@ async def test_cors_of_clients_is_not_for_the_console(tmp_path: Path) -> None:
         assert models.headers["access-control-allow-origin"] == ELSEWHERE
 
 
-async def test_what_is_no_proper_http_is_refused_here_too(gateway: RunningGateway) -> None:
+async def test_malformed_http_is_rejected(gateway: RunningGateway) -> None:
     port = int(gateway.address.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(

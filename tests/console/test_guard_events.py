@@ -1,4 +1,4 @@
-"""The feed on the TCP port: for who is signed in, and as long as they are."""
+"""The event feed on the TCP port needs a session and ends with it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 pytestmark = pytest.mark.timeout(30)
 
 
-async def test_strangers_get_no_event(stranger: Browser) -> None:
-    answer = await stranger.get(ENDLESS, **{"Sec-Fetch-Dest": "empty"})
+async def test_no_events_without_a_session(anonymous: Browser) -> None:
+    answer = await anonymous.get(ENDLESS, **{"Sec-Fetch-Dest": "empty"})
     assert answer.status == 401
     assert (await answer.json())["error"]["code"] == "not_signed_in"
 
 
-async def test_who_is_signed_in_gets_them(
+async def test_events_with_a_session(
     gateway: RunningGateway, upstream: ScriptedUpstream, browser: Browser
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
@@ -33,26 +33,26 @@ async def test_who_is_signed_in_gets_them(
         assert event.id == (await gateway.row()).id
 
 
-async def test_they_end_with_sign_out(browser: Browser) -> None:
+async def test_sign_out_ends_the_feed(browser: Browser) -> None:
     async with follow_feed(browser.http, ENDLESS) as follower:
         assert (await browser.post("/console/sign-out")).status == 303
         assert await follower.next() is None
 
 
-async def test_they_end_when_the_password_changes(
-    gateway: RunningGateway, browser: Browser
-) -> None:
+async def test_a_new_password_ends_the_feed(gateway: RunningGateway, browser: Browser) -> None:
     async with follow_feed(browser.http, ENDLESS) as follower:
         await gateway.daemon.console.sessions.set_password("another horse battery")
         assert await follower.next() is None
 
 
-async def test_following_keeps_no_session_alive(gateway: RunningGateway, browser: Browser) -> None:
+async def test_following_does_not_extend_the_session(
+    gateway: RunningGateway, browser: Browser
+) -> None:
     (session,) = gateway.daemon.console.sessions.active()
     browser.http.headers.update({"Sec-Fetch-Dest": "empty"})  # as an EventSource sends it
-    session.seen_at = seen = gateway.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
+    session.seen_at = seen_at_start = gateway.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
     async with follow_feed(browser.http, ENDLESS) as follower:
         assert await follower.next() is None
-    assert session.seen_at == seen
+    assert session.seen_at == seen_at_start
     answer = await browser.get("/admin/api/keys", **FORM_HEADERS)
     assert answer.status == 401

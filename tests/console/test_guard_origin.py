@@ -1,4 +1,4 @@
-"""Whose page has sent something, and whether others could read along."""
+"""Cross-site requests and secure transport."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gateway.console.guard import client_address, has_tls, is_cross_site, is_sec
 
 TLS = Server(public_url="https://gateway.example.org")
 ON_A_PORT = Server(public_url="https://gateway.example.org:8443/behind/a/path")
-PLAIN = Server(public_url="http://gateway.example.org")
-BARE = Server()
+WITHOUT_TLS = Server(public_url="http://gateway.example.org")
+DEFAULT = Server()
 BEHIND = Server(trusted_proxies=("127.0.0.1/32", "10.0.0.0/8"))
 
 
@@ -22,14 +22,14 @@ def request(host: str, peer: str = "127.0.0.1", **headers: str) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("server", "host", "origin", "own"),
+    ("server", "host", "origin", "allowed"),
     [
-        (BARE, "127.0.0.1:8080", "http://127.0.0.1:8080", True),
-        (BARE, "LOCALHOST:8080", "http://localhost:8080", True),
-        (BARE, "[::1]:8080", "http://[::1]:8080", True),
-        (BARE, "127.0.0.1:8080", "https://127.0.0.1:8080", False),
-        (BARE, "127.0.0.1:8080", "http://127.0.0.1:9090", False),
-        (BARE, "127.0.0.1:8080", "http://localhost:8080", False),
+        (DEFAULT, "127.0.0.1:8080", "http://127.0.0.1:8080", True),
+        (DEFAULT, "LOCALHOST:8080", "http://localhost:8080", True),
+        (DEFAULT, "[::1]:8080", "http://[::1]:8080", True),
+        (DEFAULT, "127.0.0.1:8080", "https://127.0.0.1:8080", False),
+        (DEFAULT, "127.0.0.1:8080", "http://127.0.0.1:9090", False),
+        (DEFAULT, "127.0.0.1:8080", "http://localhost:8080", False),
         (TLS, "127.0.0.1:8080", "https://gateway.example.org", True),
         (TLS, "gateway.example.org", "https://gateway.example.org", True),
         (TLS, "gateway.example.org", "http://gateway.example.org", False),
@@ -38,47 +38,47 @@ def request(host: str, peer: str = "127.0.0.1", **headers: str) -> Request:
         (TLS, "localhost:8080", "http://localhost:8080", True),
         (ON_A_PORT, "gateway.example.org:8443", "https://gateway.example.org:8443", True),
         (ON_A_PORT, "gateway.example.org:8443", "https://gateway.example.org", False),
-        (PLAIN, "gateway.example.org", "http://gateway.example.org", True),
-        (PLAIN, "gateway.example.org", "https://gateway.example.org", False),
+        (WITHOUT_TLS, "gateway.example.org", "http://gateway.example.org", True),
+        (WITHOUT_TLS, "gateway.example.org", "https://gateway.example.org", False),
     ],
 )
-def test_whose_origin_is_ours(server: Server, host: str, origin: str, own: bool) -> None:
+def test_allowed_origins(server: Server, host: str, origin: str, allowed: bool) -> None:
     for more in ({}, {"Sec_Fetch_Site": "same-origin"}):
-        assert is_cross_site(request(host, Origin=origin, **more), server) is not own
+        assert is_cross_site(request(host, Origin=origin, **more), server) is not allowed
     assert is_cross_site(request(host, Origin=origin, Sec_Fetch_Site="cross-site"), server)
 
 
 @pytest.mark.parametrize(
     ("server", "host", "peer", "private"),
     [
-        (BARE, "127.0.0.1:8080", "127.0.0.1", True),
-        (BARE, "localhost", "::1", True),
-        (BARE, "localhost", "::ffff:127.0.0.1", True),
-        (BARE, "127.0.0.1:8080", "192.0.2.7", False),
-        (BARE, "gateway.example.org", "127.0.0.1", False),
-        (BARE, "localhost.example.org", "127.0.0.1", False),
-        (BARE, "127.0.0.1.example.org", "127.0.0.1", False),
-        (BARE, "localhost:nonsense", "127.0.0.1", False),
-        (BARE, "", "127.0.0.1", False),
-        (BARE, "localhost", "", False),
-        (PLAIN, "gateway.example.org", "127.0.0.1", False),
+        (DEFAULT, "127.0.0.1:8080", "127.0.0.1", True),
+        (DEFAULT, "localhost", "::1", True),
+        (DEFAULT, "localhost", "::ffff:127.0.0.1", True),
+        (DEFAULT, "127.0.0.1:8080", "192.0.2.7", False),
+        (DEFAULT, "gateway.example.org", "127.0.0.1", False),
+        (DEFAULT, "localhost.example.org", "127.0.0.1", False),
+        (DEFAULT, "127.0.0.1.example.org", "127.0.0.1", False),
+        (DEFAULT, "localhost:nonsense", "127.0.0.1", False),
+        (DEFAULT, "", "127.0.0.1", False),
+        (DEFAULT, "localhost", "", False),
+        (WITHOUT_TLS, "gateway.example.org", "127.0.0.1", False),
         (TLS, "gateway.example.org", "127.0.0.1", True),
         (TLS, "gateway.example.org", "10.1.2.3", True),
     ],
 )
-def test_who_could_read_along(server: Server, host: str, peer: str, private: bool) -> None:
+def test_secure_transport(server: Server, host: str, peer: str, private: bool) -> None:
     assert is_secure_transport(request(host, peer), server) is private
 
 
-def test_a_proxy_tells_who_really_comes() -> None:
-    asked = request("localhost", X_Forwarded_For="198.51.100.9, 203.0.113.7, 10.0.0.1")
-    assert client_address(asked, BEHIND) == "203.0.113.7"
-    assert client_address(asked, BARE) == "127.0.0.1"
-    assert not is_secure_transport(asked, BEHIND)
-    assert is_secure_transport(asked, BARE)
+def test_client_address_behind_proxies() -> None:
+    proxied = request("localhost", X_Forwarded_For="198.51.100.9, 203.0.113.7, 10.0.0.1")
+    assert client_address(proxied, BEHIND) == "203.0.113.7"
+    assert client_address(proxied, DEFAULT) == "127.0.0.1"
+    assert not is_secure_transport(proxied, BEHIND)
+    assert is_secure_transport(proxied, DEFAULT)
 
 
-def test_tls_is_what_the_configuration_says() -> None:
-    assert all(has_tls(each) for each in (TLS, ON_A_PORT))
+def test_tls_is_configured() -> None:
+    assert all(has_tls(server) for server in (TLS, ON_A_PORT))
     assert has_tls(Server(public_url="HTTPS://gateway.example.org"))
-    assert not any(has_tls(each) for each in (PLAIN, BARE))
+    assert not any(has_tls(server) for server in (WITHOUT_TLS, DEFAULT))

@@ -1,4 +1,4 @@
-"""How often somebody may try to sign in."""
+"""Limits of attempts to sign in."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ SECOND = 1_000_000
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "203.0.113.7", ""])
-def test_five_tries_of_an_address_in_any_minute(address: str) -> None:
-    knocks = LoginThrottle()
+def test_limit_of_an_address(address: str) -> None:
+    throttle = LoginThrottle()
     for number in range(MAX_PER_ADDRESS):
-        assert knocks.check(address, NOW + number * SECOND) == 0
-    assert knocks.check(address, NOW + 10 * SECOND) == 50
-    assert knocks.check(address, NOW + WINDOW - 1) == 1
-    assert knocks.check(address, NOW + WINDOW) == 0
-    assert knocks.check(address, NOW + WINDOW) == 1
+        assert throttle.check(address, NOW + number * SECOND) == 0
+    assert throttle.check(address, NOW + 10 * SECOND) == 50
+    assert throttle.check(address, NOW + WINDOW - 1) == 1
+    assert throttle.check(address, NOW + WINDOW) == 0
+    assert throttle.check(address, NOW + WINDOW) == 1
 
 
-def test_twenty_tries_in_all() -> None:
-    knocks = LoginThrottle()
+def test_limit_of_all_addresses() -> None:
+    throttle = LoginThrottle()
     for number in range(MAX_TOTAL):
-        assert knocks.check(f"203.0.113.{number}", NOW + number * SECOND) == 0
-    assert knocks.check("198.51.100.1", NOW + 20 * SECOND) == 40
-    assert knocks.check("198.51.100.1", NOW + WINDOW) == 0
-    assert knocks.check("198.51.100.1", NOW + WINDOW) == 1
+        assert throttle.check(f"203.0.113.{number}", NOW + number * SECOND) == 0
+    assert throttle.check("198.51.100.1", NOW + 20 * SECOND) == 40
+    assert throttle.check("198.51.100.1", NOW + WINDOW) == 0
+    assert throttle.check("198.51.100.1", NOW + WINDOW) == 1
 
 
-def test_what_was_refused_was_no_try() -> None:
-    knocks = LoginThrottle()
+def test_rejected_attempts_do_not_count() -> None:
+    throttle = LoginThrottle()
     for _ in range(1000):
-        knocks.check("203.0.113.7", NOW)
-    assert knocks.check("198.51.100.1", NOW) == 0
-    assert knocks.check("203.0.113.7", NOW + WINDOW) == 0
+        throttle.check("203.0.113.7", NOW)
+    assert throttle.check("198.51.100.1", NOW) == 0
+    assert throttle.check("203.0.113.7", NOW + WINDOW) == 0
 
 
-def test_who_is_let_in_was_not_guessing() -> None:
-    knocks = LoginThrottle()
+def test_a_success_resets_the_address() -> None:
+    throttle = LoginThrottle()
     for _ in range(MAX_PER_ADDRESS):
-        knocks.check("203.0.113.7", NOW)
-    knocks.check("198.51.100.1", NOW)
-    knocks.reset("203.0.113.7")
+        throttle.check("203.0.113.7", NOW)
+    throttle.check("198.51.100.1", NOW)
+    throttle.reset("203.0.113.7")
     for _ in range(MAX_PER_ADDRESS):
-        assert knocks.check("203.0.113.7", NOW) == 0
-    assert knocks.check("203.0.113.7", NOW) == 60
+        assert throttle.check("203.0.113.7", NOW) == 0
+    assert throttle.check("203.0.113.7", NOW) == 60
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_who_is_let_in_was_not_guessing() -> None:
         ("::ffff:203.0.113.7", "::ffff:203.0.113.8", False),
     ],
 )
-def test_who_counts_as_one(one: str, other: str, same: bool) -> None:
-    knocks = LoginThrottle()
+def test_addresses_of_one_network(one: str, other: str, same: bool) -> None:
+    throttle = LoginThrottle()
     for _ in range(MAX_PER_ADDRESS):
-        knocks.check(one, NOW)
-    assert (knocks.check(other, NOW) > 0) is same
+        throttle.check(one, NOW)
+    assert (throttle.check(other, NOW) > 0) is same

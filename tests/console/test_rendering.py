@@ -1,4 +1,4 @@
-"""What templates make of values: text stays text, times and figures are as people read them."""
+"""Filters and escaping of templates."""
 
 from __future__ import annotations
 
@@ -16,58 +16,60 @@ from tests.support.gateway import RunningGateway, run_gateway
 HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 
 
-Shown = Callable[..., str]
+RenderText = Callable[..., str]
 
 
-def showing(gateway: RunningGateway) -> Shown:
-    made = build_environment(gateway.daemon.console)
-    return lambda template, **values: made.from_string(template).render(**values)
-
-
-@pytest.fixture
-def shown(gateway: RunningGateway) -> Shown:
-    """What becomes of a template with some values."""
-    return showing(gateway)
+def renderer(gateway: RunningGateway) -> RenderText:
+    environment = build_environment(gateway.daemon.console)
+    return lambda template, **values: environment.from_string(template).render(**values)
 
 
 @pytest.fixture
-async def priced(tmp_path: Path) -> AsyncIterator[Shown]:
-    """The same where units have a price."""
+def render_text(gateway: RunningGateway) -> RenderText:
+    """Renders a template with values."""
+    return renderer(gateway)
+
+
+@pytest.fixture
+async def priced(tmp_path: Path) -> AsyncIterator[RenderText]:
+    """The same with a price of the unit."""
     money = {"unit_price": 2.0, "currency": "EUR"}
     async with run_gateway(tmp_path / "priced", [], money=money) as gateway:
-        yield showing(gateway)
+        yield renderer(gateway)
 
 
-def test_text_of_others_is_text(shown: Shown) -> None:
+def test_values_are_escaped(render_text: RenderText) -> None:
     for template in ("{{ it }}", '<p title="{{ it }}">', "<pre>{{ it|multiline }}</pre>"):
-        told = shown(template, it=HOSTILE)
-        assert "<img" not in told
-        assert not set(told) & set("\x1b\u202e\r")
-        assert escape("<img onerror=x>") in told
-        assert "\\x1b[31m \\u202e \\r" in told
+        text = render_text(template, it=HOSTILE)
+        assert "<img" not in text
+        assert not set(text) & set("\x1b\u202e\r")
+        assert escape("<img onerror=x>") in text
+        assert "\\x1b[31m \\u202e \\r" in text
 
 
-def test_lines_and_blanks_stay(shown: Shown) -> None:
-    assert shown("{{ it }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
-    assert shown("{{ it|multiline }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
+def test_line_breaks_and_tabs_remain(render_text: RenderText) -> None:
+    assert render_text("{{ it }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
+    assert render_text("{{ it|multiline }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
 
 
-def test_nothing_is_empty_and_what_is_missing_is_a_fault(shown: Shown) -> None:
-    assert shown("[{{ it }}]", it=None) == "[]"
+def test_none_is_empty_and_undefined_is_an_error(render_text: RenderText) -> None:
+    assert render_text("[{{ it }}]", it=None) == "[]"
     with pytest.raises(UndefinedError):
-        shown("{{ it }}")
+        render_text("{{ it }}")
 
 
-def test_times_are_of_utc(shown: Shown) -> None:
+def test_times_are_in_utc(render_text: RenderText) -> None:
     assert format_time(1_700_000_000_999_999) == (
         '<time datetime="2023-11-14T22:13:20Z">2023-11-14 22:13:20 UTC</time>'
     )
-    assert shown("{{ it|time }}", it=1_700_000_000_999_999) == format_time(1_700_000_000_999_999)
+    assert render_text("{{ it|time }}", it=1_700_000_000_999_999) == format_time(
+        1_700_000_000_999_999
+    )
     assert format_time(None) == "–"
 
 
 @pytest.mark.parametrize(
-    ("template", "value", "told"),
+    ("template", "value", "text"),
     [
         ("{{ it|count }}", 1234567, "1\u202f234\u202f567"),
         ("{{ it|count }}", None, "–"),
@@ -78,20 +80,20 @@ def test_times_are_of_utc(shown: Shown) -> None:
         ("{{ it|price }}", 5_000_000, "10.00 EUR"),
     ],
 )
-def test_figures(priced: Shown, template: str, value: int | None, told: str) -> None:
-    assert priced(template, it=value) == told
+def test_filters(priced: RenderText, template: str, value: int | None, text: str) -> None:
+    assert priced(template, it=value) == text
 
 
-def test_without_a_price_units_stand_alone(shown: Shown) -> None:
-    assert shown("{{ 5000000|cost }}[{{ 1|price }}]") == "5 units[]"
+def test_cost_without_a_price(render_text: RenderText) -> None:
+    assert render_text("{{ 5000000|cost }}[{{ 1|price }}]") == "5 units[]"
 
 
-def test_the_address_of_an_asset_changes_with_it(shown: Shown) -> None:
-    told = shown("{{ asset('style.css') }}")
-    assert told.startswith("/console/static/style.css?v=")
+def test_asset_paths_have_a_hash(render_text: RenderText) -> None:
+    text = render_text("{{ asset('style.css') }}")
+    assert text.startswith("/console/static/style.css?v=")
 
 
-async def test_what_is_said_is_said_once(gateway: RunningGateway, browser: Browser) -> None:
+async def test_flashes_are_shown_once(gateway: RunningGateway, browser: Browser) -> None:
     (session,) = gateway.daemon.console.sessions.active()
     session.flashes.append(HOSTILE)
     page = await (await browser.get("/console/nowhere")).text()

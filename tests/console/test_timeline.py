@@ -1,4 +1,4 @@
-"""The spans of a request follow each other without a gap and fill all of its time."""
+"""The spans of a request are consecutive and add up to its duration."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def attempted(
 
 def test_a_failure_and_then_a_reply() -> None:
     failed = attempted(100, 200, verdict="overloaded")
-    told = spans(1000, [failed, attempted(400, 500, first_event_us=300)])
-    assert [(each.kind, each.duration_us, each.account) for each in told] == [
+    result = spans(1000, [failed, attempted(400, 500, first_event_us=300)])
+    assert [(span.kind, span.duration_us, span.account) for span in result] == [
         (SpanKind.GATEWAY, 100, None),
         (SpanKind.FAILED, 200, "chat-main/a1"),
         (SpanKind.BACKOFF, 100, None),
@@ -38,22 +38,22 @@ def test_a_failure_and_then_a_reply() -> None:
         (SpanKind.REPLY, 200, "chat-main/a1"),
         (SpanKind.GATEWAY, 100, None),
     ]
-    assert [(each.start, each.width) for each in told[:2]] == [(0, 10), (10, 20)]
+    assert [(span.start, span.width) for span in result[:2]] == [(0, 10), (10, 20)]
 
 
-def test_a_refused_request_was_only_in_the_gateway() -> None:
-    (told,) = spans(70, [])
-    assert (told.kind, told.duration_us, told.width) == (SpanKind.GATEWAY, 70, 100)
+def test_a_rejected_request_was_only_in_the_gateway() -> None:
+    (result,) = spans(70, [])
+    assert (result.kind, result.duration_us, result.width) == (SpanKind.GATEWAY, 70, 100)
 
 
-def test_what_has_not_ended_has_no_spans() -> None:
+def test_a_running_request_has_no_spans() -> None:
     assert spans(None, []) == []
     assert spans(0, [attempted(0, 0)]) == []
 
 
-def test_a_reply_in_one_piece_was_waited_for() -> None:
-    told = spans(100, [attempted(0, 100)])
-    assert [each.kind for each in told] == [SpanKind.WAITING]
+def test_a_complete_reply_was_waited_for() -> None:
+    result = spans(100, [attempted(0, 100)])
+    assert [span.kind for span in result] == [SpanKind.WAITING]
 
 
 times = st.integers(0, 10_000)
@@ -72,9 +72,9 @@ times = st.integers(0, 10_000)
         max_size=5,
     ),
 )
-def test_spans_fill_the_whole(total_us: int, attempts: list[AttemptRow]) -> None:
-    """Also where clocks of attempts overlap or reach beyond the end."""
-    told = spans(total_us, attempts)
-    assert sum(each.duration_us for each in told) == total_us
-    assert all(each.duration_us > 0 for each in told)
-    assert abs(sum(each.width for each in told) - 100) < 1e-6
+def test_spans_add_up_to_the_duration(total_us: int, attempts: list[AttemptRow]) -> None:
+    """Also if attempts overlap or end after the request."""
+    result = spans(total_us, attempts)
+    assert sum(span.duration_us for span in result) == total_us
+    assert all(span.duration_us > 0 for span in result)
+    assert abs(sum(span.width for span in result) - 100) < 1e-6

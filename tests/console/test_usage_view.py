@@ -1,4 +1,4 @@
-"""What was used lately: every day is there, the first and today too."""
+"""Recent usage has every day, the first and today included."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.gateway import ALPHA, RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
-async def test_the_last_days(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def test_usage_of_the_last_days(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("messages"))
     await gateway.post(Format.MESSAGES)
     row = await gateway.row()

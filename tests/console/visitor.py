@@ -1,7 +1,4 @@
-"""Somebody who is signed in, with a browser that runs no scripts.
-
-It must not know what a page is about.
-"""
+"""A signed-in user whose browser runs no scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ PASSWORD = "correct horse battery"
 
 @dataclass(frozen=True, slots=True)
 class VisitedPage:
-    """A page as it arrived; `path` is where redirects have led to."""
+    """`path` is the one after redirects."""
 
     status: int
     path: str
@@ -28,21 +25,21 @@ class VisitedPage:
 
     @property
     def text(self) -> str:
-        """What a person reads, in one line."""
+        """The visible text, in one line."""
         text = re.sub(r"<(style|script|title)\b.*?</\1>", " ", self.html, flags=re.S)
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
     def inside(self, id: str) -> str | None:
-        """The text of the element with that id, which has no others in it."""
-        found = re.search(rf'<\w+ [^>]*\bid="{re.escape(id)}"[^>]*>([^<]*)<', self.html)
-        return unescape(found[1]) if found else None
+        """The text of the element with that id."""
+        match = re.search(rf'<\w+ [^>]*\bid="{re.escape(id)}"[^>]*>([^<]*)<', self.html)
+        return unescape(match[1]) if match else None
 
     def value(self, name: str) -> str | None:
-        """What the input of that name has in it."""
-        found = re.search(rf'<input id="{name}" name="{name}"[^>]* value="([^"]*)"', self.html)
-        if found is None:
-            found = re.search(rf'<textarea id="{name}"[^>]*>\n?([^<]*)<', self.html)
-        return unescape(found[1]) if found else None
+        """The value of an input."""
+        match = re.search(rf'<input id="{name}" name="{name}"[^>]* value="([^"]*)"', self.html)
+        if match is None:
+            match = re.search(rf'<textarea id="{name}"[^>]*>\n?([^<]*)<', self.html)
+        return unescape(match[1]) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Visitor:
             return VisitedPage(answer.status, answer.url.path, await answer.text())
 
     async def post(self, path: str, **fields: str) -> VisitedPage:
-        """What the form's page leads to."""
+        """The page after the redirect."""
         headers = {"Sec-Fetch-Site": "same-origin"}
         async with self.http.post(path, data=fields, headers=headers) as answer:
             return VisitedPage(answer.status, answer.url.path, await answer.text())

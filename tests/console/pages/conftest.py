@@ -1,4 +1,4 @@
-"""Somebody who is signed in, before a gateway that nobody has asked anything yet."""
+"""A signed-in user of a gateway without requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of groups: what they reach, and that a change binds on the next request."""
+"""The pages of groups; changes apply from the next request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply
 pytestmark = pytest.mark.timeout(30)
 
 
-async def test_made_with_all_terms_and_used(
+async def test_create_with_every_setting(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    shown = await visitor.post(
+    page = await visitor.post(
         "/console/groups-new",
         name="team.1",
         patterns="beta-*\r\nnothing-*",
@@ -28,38 +28,38 @@ async def test_made_with_all_terms_and_used(
         user_agents="my agent/",
         user_agent_mode="observe",
     )
-    assert shown.path == "/console/groups/team.1"
+    assert page.path == "/console/groups/team.1"
     group = gateway.operations.get_group("team.1")
     assert group.patterns == ("beta-*", "nothing-*")
     assert (group.multiplier, group.user_agent_mode) == ("0.5", UserAgentMode.OBSERVE)
     assert group.limits.budget_month == 5 * 10**12
     assert group.limits.requests_per_minute == 600
-    assert "not in the catalog" in shown.text
-    assert "others are accepted and logged" in shown.text
-    assert f"{BETA} ," in shown.text or f"{BETA} no channel" not in shown.text
+    assert "not in the catalog" in page.text
+    assert "others are accepted and logged" in page.text
+    assert f"{BETA} ," in page.text or f"{BETA} no channel" not in page.text
 
-    made = await visitor.post("/console/tokens/new", name="member", group="team.1")
-    key = made.inside("key")
+    created = await visitor.post("/console/tokens/new", name="member", group="team.1")
+    key = created.inside("key")
     upstream.respond_with(fixture_reply("chat"))
     assert (await gateway.post(Format.CHAT, key=key)).status == 200
     assert (await gateway.post(Format.MESSAGES, key=key)).status == 503
 
 
-async def test_a_change_binds_on_the_next_request(
+async def test_a_change_applies_from_the_next_request(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     key = await gateway.key_for_models("beta-*")
-    (group,) = [each for each in gateway.operations.list_groups() if each.name != "default"]
+    (group,) = [group for group in gateway.operations.list_groups() if group.name != "default"]
     upstream.respond_with(fixture_reply("messages"))
     assert (await gateway.post(Format.MESSAGES, key=key)).status == 503
     path = f"/console/groups/{group.name}"
     form = await visitor.get(f"{path}/edit")
     assert form.value("patterns") == "beta-*"
-    shown = await visitor.post(
+    page = await visitor.post(
         f"{path}/edit", patterns="family:alpha", multiplier="1", user_agent_mode="enforce"
     )
-    assert "the changes apply from the next request" in shown.text
-    assert ALPHA in shown.text
+    assert "the changes apply from the next request" in page.text
+    assert ALPHA in page.text
     assert (await gateway.post(Format.MESSAGES, key=key)).status == 200
     same = await visitor.post(
         f"{path}/edit", patterns="family:alpha", multiplier="1", user_agent_mode="enforce"
@@ -67,52 +67,52 @@ async def test_a_change_binds_on_the_next_request(
     assert "Nothing was changed." in same.text
 
 
-async def test_what_is_wrong_is_told(visitor: Visitor, gateway: RunningGateway) -> None:
-    shown = await visitor.post(
+async def test_errors_are_next_to_their_inputs(visitor: Visitor, gateway: RunningGateway) -> None:
+    page = await visitor.post(
         "/console/groups-new",
         name="with blanks",
         patterns="a,b family:gamma",
         multiplier="-1",
         user_agent_mode="perhaps",
     )
-    assert shown.status == 422
+    assert page.status == 422
     for name in ("name", "patterns", "multiplier", "user_agent_mode"):
-        assert shown.inside(f"{name}-error")
-    assert shown.value("multiplier") == "-1"
+        assert page.inside(f"{name}-error")
+    assert page.value("multiplier") == "-1"
     taken = await visitor.post("/console/groups-new", name="default", patterns="*", multiplier="1")
     assert taken.status == 422
     assert "Group default already exists." in taken.text
     assert len(gateway.operations.list_groups()) == 1
 
 
-async def test_removed_only_when_no_key_names_it(visitor: Visitor, gateway: RunningGateway) -> None:
+async def test_only_a_group_without_keys_can_be_removed(
+    visitor: Visitor, gateway: RunningGateway
+) -> None:
     await gateway.operations.create_group("lonely", ("*",))
-    asked = await visitor.get("/console/groups/lonely/remove")
-    assert "It has no keys" in asked.text
+    form = await visitor.get("/console/groups/lonely/remove")
+    assert "It has no keys" in form.text
     removed = await visitor.post("/console/groups/lonely/remove")
     assert removed.path == "/console/groups"
     assert "Group lonely removed." in removed.text
 
-    asked = await visitor.get("/console/groups/default/remove")
-    assert "cannot be removed yet" in asked.text
+    form = await visitor.get("/console/groups/default/remove")
+    assert "cannot be removed yet" in form.text
     assert (await visitor.post("/console/groups/default/remove")).status == 409
     assert gateway.operations.get_group("default")
 
 
-async def test_any_name_that_a_group_may_have_has_its_pages(
-    visitor: Visitor, gateway: RunningGateway
-) -> None:
+async def test_every_valid_name_has_pages(visitor: Visitor, gateway: RunningGateway) -> None:
     for name in ("new", "edit", "Größe", "a.b-c"):
         await gateway.operations.create_group(name, ("*",))
         listed = await visitor.get("/console/groups")
         assert name in listed.text
-        for page in ("", "/edit", "/remove"):
-            assert name in (await visitor.get(f"/console/groups/{name}{page}")).text
+        for suffix in ("", "/edit", "/remove"):
+            assert name in (await visitor.get(f"/console/groups/{name}{suffix}")).text
     assert (await visitor.get("/console/groups/unknown")).status == 404
 
 
-async def test_models_that_no_channel_has(tmp_path: Path) -> None:
+async def test_models_without_a_channel(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
-        shown = await visitor.get("/console/groups/default")
-        assert f"{ALPHA} no channel" in shown.text
+        page = await visitor.get("/console/groups/default")
+        assert f"{ALPHA} no channel" in page.text
         assert "none" in (await visitor.get("/console/groups")).text

@@ -1,4 +1,4 @@
-"""The page of logs: what is looked for is found, what others wrote is text, and rows arrive."""
+"""The page of logs: filters, pagination, escaping, and new rows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def ids(html: str) -> list[str]:
     return re.findall(r'<tr data-id="(req_\w+)"', html)
 
 
-def link(html: str, words: str) -> str | None:
-    """Where the link of that text leads."""
-    found = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{words}</a>', html)
-    return unescape(found[1]) if found else None
+def link(html: str, text: str) -> str | None:
+    """The target of the link with that text."""
+    match = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{text}</a>', html)
+    return unescape(match[1]) if match else None
 
 
 async def ask(
@@ -43,32 +43,32 @@ async def ask(
 
 
 async def fail(
-    gateway: RunningGateway, upstream: ScriptedUpstream, said: str, status: int = 400
+    gateway: RunningGateway, upstream: ScriptedUpstream, body: str, status: int = 400
 ) -> None:
-    upstream.respond_with(json_response(said.encode(), status))
+    upstream.respond_with(json_response(body.encode(), status))
     assert (await gateway.post(Format.CHAT)).status == status
 
 
-async def test_nothing_has_come(visitor: Visitor) -> None:
-    shown = await visitor.get(LOGS)
-    assert shown.status == 200
-    assert "There are no requests yet." in shown.text
+async def test_no_requests(visitor: Visitor) -> None:
+    page = await visitor.get(LOGS)
+    assert page.status == 200
+    assert "There are no requests yet." in page.text
 
 
-async def test_a_row_tells_what_happened(
+async def test_columns_of_a_row(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(gateway, upstream)
     await fail(gateway, upstream, "too many cooks")
     older, newer = await gateway.rows(2)
-    shown = await visitor.get(LOGS)
-    assert ids(shown.html) == [newer.id, older.id]
-    for words in ("tests", BETA, "chat-main", "error", "400", "too many cooks"):
-        assert words in shown.text
-    assert f'href="{LOGS}/{newer.id}"' in shown.html
+    page = await visitor.get(LOGS)
+    assert ids(page.html) == [newer.id, older.id]
+    for text in ("tests", BETA, "chat-main", "error", "400", "too many cooks"):
+        assert text in page.text
+    assert f'href="{LOGS}/{newer.id}"' in page.html
 
 
-async def test_what_is_looked_for_is_found(
+async def test_filters(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(gateway, upstream)
@@ -96,22 +96,22 @@ async def test_what_is_looked_for_is_found(
         "model=": [refused, failed, alpha, beta],
     }
     for query, rows in searches.items():
-        shown = await visitor.get(f"{LOGS}?{query}")
-        assert (query, ids(shown.html)) == (query, [row.id for row in rows])
+        page = await visitor.get(f"{LOGS}?{query}")
+        assert (query, ids(page.html)) == (query, [row.id for row in rows])
         if not rows:
-            assert "No requests match." in shown.text
+            assert "No requests match." in page.text
 
 
-async def test_what_is_typed_stays_in_the_form(visitor: Visitor) -> None:
-    shown = await visitor.get(f'{LOGS}?text=a"<b>&state=error&since=24h')
-    assert shown.value("text") == 'a"<b>'
-    assert shown.value("since") == "24h"
-    assert '<option value="error" selected>' in shown.html
-    assert is_harmless(shown.html)
+async def test_the_form_keeps_its_texts(visitor: Visitor) -> None:
+    page = await visitor.get(f'{LOGS}?text=a"<b>&state=error&since=24h')
+    assert page.value("text") == 'a"<b>'
+    assert page.value("since") == "24h"
+    assert '<option value="error" selected>' in page.html
+    assert is_harmless(page.html)
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "text"),
     [
         ("since=yesterday", "Must be a date such as"),
         ("status=abc", "Must be a status such as 503 or a class such as 5xx."),
@@ -119,63 +119,59 @@ async def test_what_is_typed_stays_in_the_form(visitor: Visitor) -> None:
         ("key=nobody", "No key has this name."),
     ],
 )
-async def test_what_cannot_be_read_is_told_beside_its_field(
-    visitor: Visitor, query: str, words: str
-) -> None:
-    shown = await visitor.get(f"{LOGS}?{query}")
-    assert shown.status == 400
-    assert words in shown.text
-    assert 'aria-invalid="true"' in shown.html
-    assert ids(shown.html) == []
+async def test_invalid_filters(visitor: Visitor, query: str, text: str) -> None:
+    page = await visitor.get(f"{LOGS}?{query}")
+    assert page.status == 400
+    assert text in page.text
+    assert 'aria-invalid="true"' in page.html
+    assert ids(page.html) == []
     assert (await visitor.get(f"{LOGS}/tail?{query}")).status == 400
 
 
-async def test_a_name_that_several_keys_have_is_no_answer(
-    gateway: RunningGateway, visitor: Visitor
-) -> None:
+async def test_an_ambiguous_key_name(gateway: RunningGateway, visitor: Visitor) -> None:
     twins = [(await gateway.operations.create_key("twin", "default"))[0].id for _ in range(2)]
-    shown = await visitor.get(f"{LOGS}?key=twin")
-    assert f"Several keys have this name: {', '.join(twins)}." in shown.text
+    page = await visitor.get(f"{LOGS}?key=twin")
+    assert f"Several keys have this name: {', '.join(twins)}." in page.text
 
 
-async def test_pages_lead_through_all_rows_and_back(
+async def test_pagination(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(gateway, upstream, 120)
     rows = [row.id for row in reversed(await gateway.rows(100))]
-    seen: list[list[str]] = []
+    pages: list[list[str]] = []
     path: str | None = f"{LOGS}?model={BETA}"
     while path:
-        shown = await visitor.get(path)
-        seen.append(ids(shown.html))
-        path = link(shown.html, "Older")
-    assert [len(page) for page in seen] == [50, 50, 20]
-    assert [each for page in seen for each in page][:100] == rows
-    back = [seen.pop()]
-    while path := link(shown.html, "Newer"):
-        shown = await visitor.get(path)
-        back.append(ids(shown.html))
-    assert back[1:3] == [seen[1], seen[0]]
-    assert "data-tail" not in shown.html  # what follows a page that was gone back to is not new
-    newest = link(shown.html, "Newest")
+        page = await visitor.get(path)
+        pages.append(ids(page.html))
+        path = link(page.html, "Older")
+    assert [len(rows_of_page) for rows_of_page in pages] == [50, 50, 20]
+    assert [id_ for rows_of_page in pages for id_ in rows_of_page][:100] == rows
+    back = [pages.pop()]
+    while path := link(page.html, "Newer"):
+        page = await visitor.get(path)
+        back.append(ids(page.html))
+    assert back[1:3] == [pages[1], pages[0]]
+    assert "data-tail" not in page.html  # not the newest page
+    newest = link(page.html, "Newest")
     assert newest is not None
-    assert ids((await visitor.get(newest)).html) == seen[0]
+    assert ids((await visitor.get(newest)).html) == pages[0]
 
 
-async def test_what_upstreams_say_is_text(
+async def test_upstream_errors_are_escaped(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await fail(gateway, upstream, HOSTILE_TEXT)
     await gateway.post(Format.CHAT, model="<b>\u202ename")
     await gateway.rows(2)
     for path in (LOGS, f"{LOGS}/tail"):
-        shown = await visitor.get(path)
-        assert "<script>alert(1)</script>" in shown.text
-        assert "\\u202ename" in shown.text
-        assert is_harmless(shown.html)
+        page = await visitor.get(path)
+        assert "<script>alert(1)</script>" in page.text
+        assert "\\u202ename" in page.text
+        assert is_harmless(page.html)
 
 
-async def test_a_megabyte_is_cut(
+async def test_long_errors_are_truncated(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await fail(gateway, upstream, "x" * 1_000_000)
@@ -184,13 +180,11 @@ async def test_a_megabyte_is_cut(
     assert len((await visitor.get(f"{LOGS}/{row.id}")).html) < 40_000
 
 
-async def test_rows_arrive_and_end(
-    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
-) -> None:
+async def test_tail(gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor) -> None:
     await ask(gateway, upstream)
     first = await gateway.row()
-    shown = await visitor.get(f"{LOGS}?model={BETA}")
-    tail = re.search(r'data-tail="([^"]*)" data-feed="[^"]*" data-newest="([^"]*)"', shown.html)
+    page = await visitor.get(f"{LOGS}?model={BETA}")
+    tail = re.search(r'data-tail="([^"]*)" data-feed="[^"]*" data-newest="([^"]*)"', page.html)
     assert tail is not None
     address, newest = map(unescape, tail.groups())
     assert newest == first.id
@@ -216,15 +210,15 @@ async def test_rows_arrive_and_end(
     assert "client gone" in later.text
 
 
-async def test_the_export_has_the_rows_that_are_looked_for(
+async def test_the_export_has_the_matching_rows(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await ask(gateway, upstream)
     await ask(gateway, upstream, model=ALPHA)
     _, alpha = await gateway.rows(2)
-    shown = await visitor.get(f"{LOGS}?model={ALPHA}&since=1h&key=tests")
-    for words in ("Export CSV", "Export JSON lines"):
-        address = link(shown.html, words)
+    page = await visitor.get(f"{LOGS}?model={ALPHA}&since=1h&key=tests")
+    for text in ("Export CSV", "Export JSON lines"):
+        address = link(page.html, text)
         assert address is not None
         exported = await visitor.get(address)
         assert exported.status == 200

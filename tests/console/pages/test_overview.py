@@ -1,4 +1,4 @@
-"""The first page: its figures are the ledger's, its charts are images, its links lead to rows."""
+"""The overview: metrics of the request log, charts, and links to the matching requests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PAGE = "/console"
 
 
 def figure(html: str, name: str) -> str:
-    found = re.search(rf"<span>{name}</span><strong>([^<]*)</strong>", html)
-    assert found is not None
-    return unescape(found[1])
+    match = re.search(rf"<span>{name}</span><strong>([^<]*)</strong>", html)
+    assert match is not None
+    return unescape(match[1])
 
 
-async def test_nothing_has_happened(visitor: Visitor) -> None:
-    shown = await visitor.get(PAGE)
-    assert shown.status == 200
-    assert "No request has ended in this time." in shown.text
-    assert "No errors in this time." in shown.text
-    assert figure(shown.html, "Requests") == "0"
+async def test_without_requests(visitor: Visitor) -> None:
+    page = await visitor.get(PAGE)
+    assert page.status == 200
+    assert "No request has ended in this time." in page.text
+    assert "No errors in this time." in page.text
+    assert figure(page.html, "Requests") == "0"
 
 
-async def test_figures_of_what_happened(
+async def test_metrics(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
@@ -41,41 +41,41 @@ async def test_figures_of_what_happened(
         await gateway.post(Format.CHAT, model=model)
     await gateway.post(Format.CHAT, model="<b>nobody</b>")
     rows = await gateway.rows(4)
-    shown = await visitor.get(f"{PAGE}?range=7d")
-    assert figure(shown.html, "Requests") == "4"
-    assert figure(shown.html, "Failed") == "1"
-    assert figure(shown.html, "Input tokens") == str(sum(row.input_tokens for row in rows))
-    assert figure(shown.html, "Output tokens") == str(sum(row.output_tokens for row in rows))
-    assert 'alt="Requests: 4, 1 of them failed."' in shown.html
-    for words in ("tests", BETA, ALPHA, "no model", "model_not_found", rows[-1].id):
-        assert words in shown.text
-    assert is_harmless(shown.html)
+    page = await visitor.get(f"{PAGE}?range=7d")
+    assert figure(page.html, "Requests") == "4"
+    assert figure(page.html, "Failed") == "1"
+    assert figure(page.html, "Input tokens") == str(sum(row.input_tokens for row in rows))
+    assert figure(page.html, "Output tokens") == str(sum(row.output_tokens for row in rows))
+    assert 'alt="Requests: 4, 1 of them failed."' in page.html
+    for text in ("tests", BETA, ALPHA, "no model", "model_not_found", rows[-1].id):
+        assert text in page.text
+    assert is_harmless(page.html)
 
 
-async def test_what_is_counted_leads_to_its_rows(
+async def test_links_to_matching_requests(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     await gateway.post(Format.CHAT, model=ALPHA)
     await gateway.post(Format.CHAT, model="nobody-has-it")
     served, refused = await gateway.rows(2)
-    shown = await visitor.get(PAGE)
+    page = await visitor.get(PAGE)
     both = {served.id, refused.id}
-    for words, ids in {"tests": both, ALPHA: {served.id}, "model_not_found": {refused.id}}.items():
-        found = re.search(rf'<a href="([^"]*)"><span class="raw">{words}</span></a>', shown.html)
-        assert found is not None
-        rows = await visitor.get(unescape(found[1]))
+    for text, ids in {"tests": both, ALPHA: {served.id}, "model_not_found": {refused.id}}.items():
+        match = re.search(rf'<a href="([^"]*)"><span class="raw">{text}</span></a>', page.html)
+        assert match is not None
+        rows = await visitor.get(unescape(match[1]))
         assert set(re.findall(r'data-id="(\w+)"', rows.html)) == ids
 
 
-async def test_charts_are_images_with_a_policy_of_their_own(
+async def test_charts_are_images_with_their_own_policy(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     await gateway.post(Format.CHAT)
     await gateway.rows()
-    shown = await visitor.get(PAGE)
-    images = [unescape(each) for each in re.findall(r'<img src="([^"]*)"', shown.html)]
+    page = await visitor.get(PAGE)
+    images = [unescape(path) for path in re.findall(r'<img src="([^"]*)"', page.html)]
     assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS]
     for image in images:
         async with visitor.http.get(image) as answer:
@@ -88,34 +88,36 @@ async def test_charts_are_images_with_a_policy_of_their_own(
             assert ElementTree.fromstring(await answer.read()).tag.endswith("svg")
 
 
-@pytest.mark.parametrize(("asked", "slices"), [("24h", 25), ("7d", 8), ("30d", 31), ("<b>", 25)])
-async def test_each_range_is_told_whole(visitor: Visitor, asked: str, slices: int) -> None:
-    """Also in a table, for who cannot see a chart; what is no range is the shortest."""
-    shown = await visitor.get(f"{PAGE}?range={asked}")
-    table = shown.html.partition("Show as a table")[2].partition("</table>")[0]
-    assert slices - 1 <= table.count('<th scope="row">') <= slices
-    assert is_harmless(shown.html)
+@pytest.mark.parametrize(
+    ("range_name", "buckets"), [("24h", 25), ("7d", 8), ("30d", 31), ("<b>", 25)]
+)
+async def test_the_table_has_every_bucket(visitor: Visitor, range_name: str, buckets: int) -> None:
+    """An unknown range is the default one."""
+    page = await visitor.get(f"{PAGE}?range={range_name}")
+    table = page.html.partition("Show as a table")[2].partition("</table>")[0]
+    assert buckets - 1 <= table.count('<th scope="row">') <= buckets
+    assert is_harmless(page.html)
 
 
-async def test_a_chart_needs_no_page_before_it(visitor: Visitor) -> None:
+async def test_a_chart_alone(visitor: Visitor) -> None:
     assert (await visitor.get("/console/charts/units.svg?range=30d")).status == 200
 
 
-async def test_a_chart_that_there_is_not(visitor: Visitor) -> None:
+async def test_an_unknown_chart(visitor: Visitor) -> None:
     assert (await visitor.get("/console/charts/nothing.svg")).status == 404
 
 
-async def test_the_channels_health(
+async def test_health_of_channels(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     await visitor.post("/console/channels/chat-main/account-of-the-house/disable")
-    shown = await visitor.get(PAGE)
-    assert "chat-main chat 1 of 1 unhealthy" in shown.text
-    assert "messages-main messages healthy" in shown.text
+    page = await visitor.get(PAGE)
+    assert "chat-main chat 1 of 1 unhealthy" in page.text
+    assert "messages-main messages healthy" in page.text
 
 
 async def test_a_gateway_without_channels(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, []) as gateway, signed_in_visitor(gateway) as visitor:
         for path in (PAGE, "/console/channels"):
-            shown = await visitor.get(path)
-            assert "No channels are configured" in shown.text
+            page = await visitor.get(path)
+            assert "No channels are configured" in page.text

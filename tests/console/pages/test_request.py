@@ -1,4 +1,4 @@
-"""The page of one request: its story, where its time went, what the upstream really said."""
+"""The page of one request: summary, timing, upstream errors, all fields."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from tests.support.gateway import ALPHA, RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 
-async def test_a_story_with_every_field(
+async def test_summary_timing_and_every_field(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     await gateway.post(Format.CHAT)
     row = await gateway.row()
-    shown = await visitor.get(f"/console/logs/{row.id}")
-    assert shown.status == 200
-    for words in (
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert page.status == 200
+    for text in (
         "tests called /v1/chat/completions for",
         "with upstream-model (chat, native)",
         "Response to the client: 200 in",
         "waiting for the first token of chat-main/account-of-the-house",
     ):
-        assert words in shown.text
+        assert text in page.text
     for name in RequestRow._fields:
         if name != "upstream_error":
-            assert f"<dt>{name}</dt>" in shown.html
-    assert '<svg class="bar" role="img"' in shown.html
-    assert "Upstream error" not in shown.text
-    assert is_harmless(shown.html)
+            assert f"<dt>{name}</dt>" in page.html
+    assert '<svg class="bar" role="img"' in page.html
+    assert "Upstream error" not in page.text
+    assert is_harmless(page.html)
 
 
-async def test_the_upstreams_own_words(
+async def test_upstream_errors(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(json_response(HOSTILE_TEXT.encode(), 500))
     assert (await gateway.post(Format.CHAT)).status == 503
     row = await gateway.row()
-    shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "1. chat-main/account-of-the-house: status 500" in shown.text
-    assert "failed attempt of chat-main/account-of-the-house" in shown.text
-    assert DISPLAYED_TEXT in preformatted_texts(shown.html)
-    assert is_harmless(shown.html)
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "1. chat-main/account-of-the-house: status 500" in page.text
+    assert "failed attempt of chat-main/account-of-the-house" in page.text
+    assert DISPLAYED_TEXT in preformatted_texts(page.html)
+    assert is_harmless(page.html)
 
 
-async def test_what_clients_send_is_text(gateway: RunningGateway, visitor: Visitor) -> None:
+async def test_client_input_is_escaped(gateway: RunningGateway, visitor: Visitor) -> None:
     agent = "<script>alert(1)</script>\u202e"
     await gateway.post(Format.CHAT, model="<b>no\x1b[31m", headers={"user-agent": agent})
     row = await gateway.row()
-    shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "<b>no\\x1b[31m" in shown.text
-    assert is_harmless(shown.html)
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "<b>no\\x1b[31m" in page.text
+    assert is_harmless(page.html)
 
 
-async def test_what_was_dropped_between_formats(
+async def test_dropped_in_translation(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
@@ -68,20 +68,20 @@ async def test_what_was_dropped_between_formats(
         **body,
     )
     row = await gateway.row()
-    shown = await visitor.get(f"/console/logs/{row.id}")
-    assert ("Dropped in translation" in shown.text) == bool(row.dropped)
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert ("Dropped in translation" in page.text) == bool(row.dropped)
 
 
-async def test_an_address_of_nobody(visitor: Visitor) -> None:
+async def test_unknown_requests(visitor: Visitor) -> None:
     for path in ("/console/logs/req_000000000000000000000000", "/console/logs/req_<b>"):
-        shown = await visitor.get(path)
-        assert shown.status == 404
-        assert is_harmless(shown.html)
+        page = await visitor.get(path)
+        assert page.status == 404
+        assert is_harmless(page.html)
 
 
-async def test_a_request_that_was_refused(gateway: RunningGateway, visitor: Visitor) -> None:
+async def test_a_rejected_request(gateway: RunningGateway, visitor: Visitor) -> None:
     await gateway.post(Format.MESSAGES, model="no-such-model")
     row = await gateway.row()
-    shown = await visitor.get(f"/console/logs/{row.id}")
-    assert "No upstream was called." in shown.text
-    assert ALPHA not in shown.text
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "No upstream was called." in page.text
+    assert ALPHA not in page.text

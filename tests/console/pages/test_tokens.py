@@ -17,15 +17,15 @@ from tests.support.upstream import ScriptedUpstream, fixture_reply, json_respons
 pytestmark = pytest.mark.timeout(30)
 
 
-async def test_a_key_is_shown_once_and_opens_the_gateway(
+async def test_a_new_key_is_shown_once_and_works(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
-    made = await visitor.post("/console/tokens/new", name="alice", group="default")
-    key = made.inside("key")
+    created = await visitor.post("/console/tokens/new", name="alice", group="default")
+    key = created.inside("key")
     assert key is not None
-    assert 'data-copy="key"' in made.html
+    assert 'data-copy="key"' in created.html
 
-    again = await visitor.get(made.path)
+    again = await visitor.get(created.path)
     assert again.inside("key") is None
     assert key not in again.html
     upstream.respond_with(fixture_reply("chat"))
@@ -33,8 +33,8 @@ async def test_a_key_is_shown_once_and_opens_the_gateway(
     assert answer.status == 200
 
 
-async def test_every_term_can_be_said(visitor: Visitor, gateway: RunningGateway) -> None:
-    made = await visitor.post(
+async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGateway) -> None:
+    created = await visitor.post(
         "/console/tokens/new",
         name="bob",
         group="default",
@@ -51,7 +51,7 @@ async def test_every_term_can_be_said(visitor: Visitor, gateway: RunningGateway)
         budget_month="none",
         probe="yes",
     )
-    token = await gateway.operations.get_key(made.path.rpartition("/")[2])
+    token = await gateway.operations.get_key(created.path.rpartition("/")[2])
     assert token.note == "laptop"
     assert token.expires_at == 7229174400_000_000
     assert token.models == ("beta-*", "family:alpha")
@@ -62,15 +62,13 @@ async def test_every_term_can_be_said(visitor: Visitor, gateway: RunningGateway)
     assert (limits.requests_per_minute, limits.tokens_per_minute) == (60, 200_000)
     assert (limits.concurrent, limits.budget) == (3, 5_000_000_000_000)
     assert (limits.budget_day, limits.budget_month) == (500_000, None)
-    for words in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 of 5"):
-        assert words.replace(" ", "") in made.text.replace(" ", "").replace("\u202f", "")
+    for text in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 of 5"):
+        assert text.replace(" ", "") in created.text.replace(" ", "").replace("\u202f", "")
 
 
-async def test_what_is_wrong_stands_beside_what_was_typed(
-    visitor: Visitor, gateway: RunningGateway
-) -> None:
+async def test_errors_are_next_to_their_inputs(visitor: Visitor, gateway: RunningGateway) -> None:
     before = len(await gateway.operations.list_keys())
-    shown = await visitor.post(
+    page = await visitor.post(
         "/console/tokens/new",
         name="  carol  ",
         group="nowhere",
@@ -78,37 +76,35 @@ async def test_what_is_wrong_stands_beside_what_was_typed(
         addresses="10.1.2.3/8",
         budget="much",
     )
-    assert shown.status == 422
-    assert shown.value("name") == "  carol  "
-    assert shown.value("expires_at") == "soon"
-    assert shown.value("budget") == "much"
-    assert "Must be a date such as 2026-12-31" in shown.text
-    assert "Number 1: Has an address inside its network" in shown.text
-    assert "Must be units such as 5M" in shown.text
-    assert "3 invalid fields" in shown.text
-    assert shown.html.count('aria-invalid="true"') == 3
+    assert page.status == 422
+    assert page.value("name") == "  carol  "
+    assert page.value("expires_at") == "soon"
+    assert page.value("budget") == "much"
+    assert "Must be a date such as 2026-12-31" in page.text
+    assert "Number 1: Has an address inside its network" in page.text
+    assert "Must be units such as 5M" in page.text
+    assert "3 invalid fields" in page.text
+    assert page.html.count('aria-invalid="true"') == 3
     assert len(await gateway.operations.list_keys()) == before
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "words"),
+    ("fields", "name", "text"),
     [
         ({"name": "a", "group": "nowhere"}, "group", "There is no group nowhere"),
         ({"name": "a", "group": "default", "expires_at": "2020-01-01"}, "expires_at", "future"),
         ({"name": "", "group": "default"}, "name", "Field required"),
     ],
 )
-async def test_what_the_desk_refuses_stands_there_too(
-    visitor: Visitor, fields: dict[str, str], name: str, words: str
+async def test_errors_of_operations_are_next_to_their_inputs(
+    visitor: Visitor, fields: dict[str, str], name: str, text: str
 ) -> None:
-    shown = await visitor.post("/console/tokens/new", **fields)
-    assert shown.status == 422
-    assert words in (shown.inside(f"{name}-error") or "")
+    page = await visitor.post("/console/tokens/new", **fields)
+    assert page.status == 422
+    assert text in (page.inside(f"{name}-error") or "")
 
 
-async def test_only_what_is_typed_anew_is_changed(
-    visitor: Visitor, gateway: RunningGateway
-) -> None:
+async def test_only_changed_texts_change_the_key(visitor: Visitor, gateway: RunningGateway) -> None:
     token, _ = await gateway.operations.create_key(
         "dora", "default", expires_at=7229174400_123_456, note="keep me", limits={"budget": 7}
     )
@@ -140,8 +136,8 @@ async def test_an_expired_key_can_still_be_renamed(
     fields = {"group": "default", "expires_at": "", "name": "brief"}
     form = await visitor.get(f"/console/tokens/{token.id}/edit")
     fields["expires_at"] = form.value("expires_at") or ""
-    shown = await visitor.post(f"/console/tokens/{token.id}/edit", **fields | {"name": "late"})
-    assert "Key late saved." in shown.text
+    page = await visitor.post(f"/console/tokens/{token.id}/edit", **fields | {"name": "late"})
+    assert "Key late saved." in page.text
 
 
 async def test_disabled_enabled_revoked(
@@ -150,21 +146,21 @@ async def test_disabled_enabled_revoked(
     path = f"/console/tokens/{gateway.token.id}"
     upstream.respond_with(fixture_reply("chat"))
 
-    shown = await visitor.post(f"{path}/disable")
-    assert "Key tests disabled." in shown.text
+    page = await visitor.post(f"{path}/disable")
+    assert "Key tests disabled." in page.text
     assert (await gateway.post(Format.CHAT)).status == 401
 
-    shown = await visitor.post(f"{path}/enable")
-    assert "Key tests enabled." in shown.text
+    page = await visitor.post(f"{path}/enable")
+    assert "Key tests enabled." in page.text
     assert (await gateway.post(Format.CHAT)).status == 200
 
-    asked = await visitor.get(f"{path}/revoke")
-    assert "This is permanent" in asked.text
+    form = await visitor.get(f"{path}/revoke")
+    assert "This is permanent" in form.text
     assert (await gateway.operations.get_key(gateway.token.id)).state is TokenState.ACTIVE
-    shown = await visitor.post(f"{path}/revoke")
-    assert ") revoked." in shown.text
+    page = await visitor.post(f"{path}/revoke")
+    assert ") revoked." in page.text
     assert (await gateway.post(Format.CHAT)).status == 401
-    assert "Rotate" not in shown.text
+    assert "Rotate" not in page.text
 
     listed = await visitor.get("/console/tokens")
     assert gateway.token.id not in listed.html
@@ -178,25 +174,27 @@ async def test_rotation_with_an_overlap(
 ) -> None:
     path = f"/console/tokens/{gateway.token.id}"
     upstream.respond_with(fixture_reply("chat"))
-    wrong = await visitor.post(f"{path}/rotate", overlap="a while")
-    assert wrong.status == 422
-    assert wrong.value("overlap") == "a while"
-    assert "Must be a duration" in wrong.text
+    invalid = await visitor.post(f"{path}/rotate", overlap="a while")
+    assert invalid.status == 422
+    assert invalid.value("overlap") == "a while"
+    assert "Must be a duration" in invalid.text
 
-    shown = await visitor.post(f"{path}/rotate", overlap="1h")
-    key = shown.inside("key")
+    page = await visitor.post(f"{path}/rotate", overlap="1h")
+    key = page.inside("key")
     assert key is not None
-    assert "works until" in shown.text
-    for each in (gateway.key, key):
-        assert (await gateway.post(Format.CHAT, key=each)).status == 200
+    assert "works until" in page.text
+    for secret in (gateway.key, key):
+        assert (await gateway.post(Format.CHAT, key=secret)).status == 200
 
     ended = (await visitor.post(f"{path}/rotate", overlap="0")).inside("key")
     assert (await gateway.post(Format.CHAT, key=key)).status == 401
     assert (await gateway.post(Format.CHAT, key=ended)).status == 200
 
 
-async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, gateway: RunningGateway) -> None:
-    made = await visitor.http.post(
+async def test_a_new_key_is_not_shown_on_pages_of_other_keys(
+    visitor: Visitor, gateway: RunningGateway
+) -> None:
+    created = await visitor.http.post(
         "/console/tokens/new",
         data={"name": "eve", "group": "default"},
         headers={"Sec-Fetch-Site": "same-origin"},
@@ -204,7 +202,7 @@ async def test_one_key_is_shown_on_no_other_page(visitor: Visitor, gateway: Runn
     )
     other = await visitor.get(f"/console/tokens/{gateway.token.id}")
     assert other.inside("key") is None
-    assert (await visitor.get(made.headers["location"])).inside("key") is not None
+    assert (await visitor.get(created.headers["location"])).inside("key") is not None
 
 
 async def test_usage_by_day_and_model_and_budgets(
@@ -219,11 +217,11 @@ async def test_usage_by_day_and_model_and_budgets(
     assert row.cost_micro
 
     path = f"/console/tokens/{gateway.token.id}"
-    shown = await visitor.get(path)
-    assert ALPHA in shown.text
-    assert f"Last {DAYS} days" in shown.text
+    page = await visitor.get(path)
+    assert ALPHA in page.text
+    assert f"Last {DAYS} days" in page.text
     percent = row.cost_micro * 100 // 10**9
-    assert f'value="{percent}"' in shown.html
+    assert f'value="{percent}"' in page.html
     assert (await visitor.get("/console/tokens")).text.count("total budget") == 1
 
     image = await visitor.http.get(f"{path}/usage.svg")
@@ -233,21 +231,21 @@ async def test_usage_by_day_and_model_and_budgets(
     assert "Units by day" in drawn
 
 
-async def test_hostile_words_are_text(
+async def test_hostile_text_is_escaped(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     token, _ = await gateway.operations.create_key(hostile, "default", note=hostile)
     path = f"/console/tokens/{token.id}"
-    for page in ("", "/edit", "/rotate", "/revoke"):
-        shown = await visitor.get(path + page)
-        assert shown.status == 200
-        assert "<script>alert" not in shown.html
-        assert "<img src=x" not in shown.html
+    for suffix in ("", "/edit", "/rotate", "/revoke"):
+        page = await visitor.get(path + suffix)
+        assert page.status == 200
+        assert "<script>alert" not in page.html
+        assert "<img src=x" not in page.html
     assert "<script>alert" not in (await visitor.get("/console/tokens")).html
 
 
-async def test_who_came_from_elsewhere_is_told_of(
+async def test_a_new_client_is_reported(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(json_response({}, status=400))
@@ -257,21 +255,19 @@ async def test_who_came_from_elsewhere_is_told_of(
         while not (await gateway.operations.get_key(gateway.token.id)).changed:
             await asyncio.sleep(0.01)
     assert "! new client" in (await visitor.get("/console/tokens")).text
-    shown = await visitor.get(f"/console/tokens/{gateway.token.id}")
-    assert "may have leaked" in shown.text
-    assert "<b>" not in shown.html
-    assert "\u202e" not in shown.html
+    page = await visitor.get(f"/console/tokens/{gateway.token.id}")
+    assert "may have leaked" in page.text
+    assert "<b>" not in page.html
+    assert "\u202e" not in page.html
 
 
-@pytest.mark.parametrize("page", ["", "/edit", "/rotate", "/revoke", "/usage.svg"])
-async def test_an_unknown_key_has_no_page(visitor: Visitor, page: str) -> None:
-    shown = await visitor.get(f"/console/tokens/tok_unknown{page}")
-    assert shown.status == 404
+@pytest.mark.parametrize("suffix", ["", "/edit", "/rotate", "/revoke", "/usage.svg"])
+async def test_an_unknown_key_has_no_page(visitor: Visitor, suffix: str) -> None:
+    page = await visitor.get(f"/console/tokens/tok_unknown{suffix}")
+    assert page.status == 404
 
 
-async def test_many_keys_have_pages_and_can_be_looked_for(
-    visitor: Visitor, gateway: RunningGateway
-) -> None:
+async def test_pagination_and_search(visitor: Visitor, gateway: RunningGateway) -> None:
     assert 'type="search"' not in (await visitor.get("/console/tokens")).html
     names = [f"key {number:03}" for number in range(150)]
     await gateway.operations.import_keys([ImportedKeyForm(name=name) for name in names])
@@ -279,12 +275,12 @@ async def test_many_keys_have_pages_and_can_be_looked_for(
     assert "key 099" in first.text
     assert "key 100" not in first.text
     assert "Page 1 of 2, 151 keys" in first.text
-    for page in ("2", "9", "99999999"):
-        last = await visitor.get(f"/console/tokens?page={page}")
+    for suffix in ("2", "9", "99999999"):
+        last = await visitor.get(f"/console/tokens?page={suffix}")
         assert "key 149 sk-" in last.text
         assert "key 099" not in last.text
-    for page in ("0", "-1", "x", "\u0661", "9" * 5000):
-        assert "Page 1 of 2" in (await visitor.get(f"/console/tokens?page={page}")).text
+    for suffix in ("0", "-1", "x", "\u0661", "9" * 5000):
+        assert "Page 1 of 2" in (await visitor.get(f"/console/tokens?page={suffix}")).text
 
     found = await visitor.get("/console/tokens?q=KEY+14")
     assert found.text.count("sk-") == 10
