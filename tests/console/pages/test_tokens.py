@@ -1,4 +1,4 @@
-"""The pages of keys: what becomes of one, and that it is so on the next request."""
+"""The pages of keys; changes apply from the next request."""
 
 from __future__ import annotations
 
