@@ -8,7 +8,7 @@ completes a reply, not the end of the bytes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 from orjson import JSONDecodeError, dumps, loads
@@ -282,9 +282,9 @@ class NativeTranslator(Translator):
         """What to send of the frame that ended the reply with a failure. The rewriter, which has
         state, gets no frame that is not sent."""
         failure = self.failure
-        if data is None or failure is None or failure.kind is not FailureKind.RESPONSE:
+        if data is None or failure is None or not self.started:
             return b""
-        if not (self.started and self._may_forward(failure)):
+        if failure.kind is not FailureKind.RESPONSE or not self._may_forward(failure):
             return b""
         redacted = _redacted(data, self._redact)
         if redacted != data:
@@ -470,16 +470,15 @@ class ReplyCollector:
 
 def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
     """A complete reply as a stream."""
-    return b"".join(encoder.encode(event) for event in _split_deltas(reply_events(reply)))
-
-
-def _split_deltas(events: Iterable[Event]) -> Iterator[Event]:
-    for event in events:
-        if type(event) is Delta and isinstance(event.piece, str):
-            for start in range(0, len(event.piece), _MAX_DELTA):
-                yield Delta(event.index, event.piece[start : start + _MAX_DELTA])
+    out: list[bytes] = []
+    for event in reply_events(reply):
+        if delta := single_text_delta((event,)):
+            index, text = delta
+            texts = (text[at : at + _MAX_DELTA] for at in range(0, len(text), _MAX_DELTA))
+            out += [encoder.encode(Delta(index, text)) for text in texts]
         else:
-            yield event
+            out.append(encoder.encode(event))
+    return b"".join(out)
 
 
 def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:

@@ -12,66 +12,68 @@ from gateway.wire.dropped import Dropped
 
 
 @pytest.fixture
-def losses() -> Dropped:
+def dropped() -> Dropped:
     return Dropped(Format.CHAT)
 
 
-def test_significant_fields_are_dropped_by_name(losses: Dropped) -> None:
-    losses.drop("audio")
-    losses.drop_set(top_k=5, seed=0, logprobs=False, user="", verbosity=None, metadata={})
-    assert losses.names == {"audio", "top_k", "seed", "logprobs", "user"}
+def test_significant_fields_are_dropped_by_name(dropped: Dropped) -> None:
+    dropped.drop("audio")
+    dropped.drop_set(top_k=5, seed=0, logprobs=False, user="", verbosity=None, metadata={})
+    assert dropped.names == {"audio", "top_k", "seed", "logprobs", "user"}
 
 
-def test_native_data_are_kept(losses: Dropped) -> None:
-    assert losses.native_value(ProviderData(Format.CHAT, 0), "x") == 0
+def test_native_data_are_kept(dropped: Dropped) -> None:
+    assert dropped.native_value(ProviderData(Format.CHAT, 0), "x") == 0
     fields = {"a": None, "b": 1}
-    assert losses.native_fields(ProviderData(Format.CHAT, fields)) is fields
-    assert losses.native_value(None, "x") is None
-    assert losses.native_fields(None) == {}
-    assert losses.names == set()
+    assert dropped.native_fields(ProviderData(Format.CHAT, fields)) is fields
+    assert dropped.native_value(None, "x") is None
+    assert dropped.native_fields(None) == {}
+    assert dropped.names == set()
 
 
-def test_data_of_other_formats_are_dropped_by_name(losses: Dropped) -> None:
-    assert losses.native_value(ProviderData(Format.MESSAGES, {"x": 1}), "citations") is None
+def test_data_of_other_formats_are_dropped_by_name(dropped: Dropped) -> None:
+    assert dropped.native_value(ProviderData(Format.MESSAGES, {"x": 1}), "citations") is None
     fields = {"container": "c", "unset": None, "edits": [], "caller": {"type": "direct"}}
-    assert losses.native_fields(ProviderData(Format.MESSAGES, fields), "tools.") == {}
-    assert losses.names == {"citations", "tools.container", "tools.caller"}
+    assert dropped.native_fields(ProviderData(Format.MESSAGES, fields), "tools.") == {}
+    assert dropped.names == {"citations", "tools.container", "tools.caller"}
 
 
 @pytest.mark.parametrize("format", [Format.CHAT, Format.MESSAGES])
-def test_data_without_fields(losses: Dropped, format: Format) -> None:
-    assert losses.native_fields(ProviderData(format, "text")) == {}
-    assert losses.names == set()
+def test_data_without_fields(dropped: Dropped, format: Format) -> None:
+    assert dropped.native_fields(ProviderData(format, "text")) == {}
+    assert dropped.names == set()
 
 
-def test_remaining_fields_of_parts(losses: Dropped) -> None:
+def test_remaining_fields_of_parts(dropped: Dropped) -> None:
     own = {"id": "x", "phase": "final_answer"}
-    assert losses.remaining_fields(ProviderData(Format.CHAT, own)) is own
-    assert losses.remaining_fields(None) == {}
-    assert losses.names == set()
+    assert dropped.remaining_fields(ProviderData(Format.CHAT, own)) is own
+    assert dropped.remaining_fields(None) == {}
+    assert dropped.names == set()
     told = {"id": "x", "status": "completed", "caller": {"type": "direct"}, "phase": "commentary"}
-    assert losses.remaining_fields(ProviderData(Format.RESPONSES, told)) == {}
+    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, told)) == {}
     whole = {"type": "local_shell_call", "action": {"command": ["ls"]}}
-    assert losses.remaining_fields(ProviderData(Format.RESPONSES, whole)) == {}
-    assert losses.names == {"content.phase"}
+    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, whole)) == {}
+    assert dropped.names == {"content.phase"}
 
 
-def test_unknown_parts_are_kept_or_dropped_by_kind(losses: Dropped) -> None:
+def test_unknown_parts_are_kept_or_dropped_by_kind(dropped: Dropped) -> None:
     data = {"type": "search_result"}
-    assert losses.native_part(UnknownPart("search_result", ProviderData(Format.CHAT, data))) is data
-    assert losses.names == set()
+    part = UnknownPart("search_result", ProviderData(Format.CHAT, data))
+    assert dropped.native_part(part) is data
+    assert dropped.names == set()
     assert (
-        losses.native_part(UnknownPart("search_result", ProviderData(Format.MESSAGES, data)))
+        dropped.native_part(UnknownPart("search_result", ProviderData(Format.MESSAGES, data)))
         is None
     )
-    assert losses.names == {"search_result"}
+    assert dropped.names == {"search_result"}
 
 
-def test_references_to_stored_content_are_unsupported(losses: Dropped) -> None:
+def test_references_to_stored_content_are_unsupported(dropped: Dropped) -> None:
     reference = {"type": "item_reference", "id": "msg_1"}
-    assert losses.native_part(UnknownPart("item_reference", ProviderData(Format.CHAT, reference)))
+    assert dropped.native_part(UnknownPart("item_reference", ProviderData(Format.CHAT, reference)))
     with pytest.raises(UnsupportedField) as refused:
-        losses.native_part(UnknownPart("item_reference", ProviderData(Format.RESPONSES, reference)))
+        part = UnknownPart("item_reference", ProviderData(Format.RESPONSES, reference))
+        dropped.native_part(part)
     assert refused.value.param == "item_reference"
 
 
@@ -79,19 +81,19 @@ def _asked(format: Format, **extra: object) -> Prompt:
     return Prompt(format=format, model="m", turns=(), user="ann", extra=ProviderData(format, extra))
 
 
-def test_request_fields(losses: Dropped) -> None:
-    fields = losses.request_fields(_asked(Format.CHAT, logit_bias={"1": 2}))
+def test_request_fields(dropped: Dropped) -> None:
+    fields = dropped.request_fields(_asked(Format.CHAT, logit_bias={"1": 2}))
     assert fields == {"logit_bias": {"1": 2}}
-    assert losses.request_fields(Prompt(format=Format.RESPONSES, model="m", turns=())) == {}
-    assert losses.names == set()
+    assert dropped.request_fields(Prompt(format=Format.RESPONSES, model="m", turns=())) == {}
+    assert dropped.names == set()
     said = {"max_tool_calls": 0, "truncation": "auto", "background": False, "moderation": "m"}
-    assert losses.request_fields(_asked(Format.RESPONSES, **said), ["moderation"]) == {}
-    assert losses.names == {"max_tool_calls", "truncation"}
+    assert dropped.request_fields(_asked(Format.RESPONSES, **said), ["moderation"]) == {}
+    assert dropped.names == {"max_tool_calls", "truncation"}
 
 
-def test_expressed_fields_are_not_dropped(losses: Dropped) -> None:
+def test_expressed_fields_are_not_dropped(dropped: Dropped) -> None:
     said = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
-    losses.request_fields(_asked(Format.RESPONSES, **said, safety_identifier="ann"))
-    assert losses.names == set()
-    losses.request_fields(_asked(Format.RESPONSES, safety_identifier="another"))
-    assert losses.names == {"safety_identifier"}
+    dropped.request_fields(_asked(Format.RESPONSES, **said, safety_identifier="ann"))
+    assert dropped.names == set()
+    dropped.request_fields(_asked(Format.RESPONSES, safety_identifier="another"))
+    assert dropped.names == {"safety_identifier"}
