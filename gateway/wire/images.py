@@ -33,6 +33,14 @@ def parse_source(url: str) -> Source:
     return Source(data=data, media_type=media_type.partition(";")[0] or None)
 
 
+def render_source(source: Source, default_type: str = "") -> str:
+    """The web address, or a data URL; `default_type` is for data without a media type."""
+    if source.data is None:
+        return source.url or ""
+    media_type = (source.media_type or default_type).replace("image/jpg", "image/jpeg")
+    return f"data:{media_type};base64,{source.data}"
+
+
 def image_size(data: str) -> Size | None:
     """Width and height in pixels of an image in base64; None where they cannot be read."""
     head = _decode(data[:_HEAD])

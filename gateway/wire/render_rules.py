@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway.core.formats import Format
-from gateway.core.parts import ProviderData
+from gateway.core.parts import CacheBreakpoint, ProviderData
 from gateway.core.prompt import (
     DEFAULT_SAMPLING,
     ChoiceMode,
@@ -58,6 +58,8 @@ SEARCH_OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
     Format.RESPONSES: frozenset({"allowed_domains", "user_location", "search_context_size"}),
 }
 """The options of a web search that the format has."""
+CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
+"""Lifetimes of cache breakpoints in messages, and the corresponding ones of the other formats."""
 LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 CUSTOM_TOOL_SCHEMA: Final = {
@@ -168,6 +170,12 @@ def describe_custom_tool(
         kind = f"{grammar.get('syntax') or ''} grammar".strip()
         texts.append(f"It must {verb} this {kind}:\n{grammar['definition']}")
     return "\n\n".join(texts)
+
+
+def explicit_breakpoint(cache: CacheBreakpoint) -> Payload:
+    """The field of a cache breakpoint that chat and responses share."""
+    ttl = {} if cache.ttl is None else {"ttl": CACHE_TTLS.get(cache.ttl, cache.ttl)}
+    return {"prompt_cache_breakpoint": {"mode": "explicit"} | ttl}
 
 
 def search_location(tool: Payload, path: str) -> Payload | None:

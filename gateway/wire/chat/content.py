@@ -31,7 +31,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
 from gateway.wire.dropped import Dropped
-from gateway.wire.images import parse_source
+from gateway.wire.images import parse_source, render_source
 from gateway.wire.json_fields import (
     Payload,
     as_object,
@@ -44,12 +44,11 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
+from gateway.wire.render_rules import CACHE_TTLS, explicit_breakpoint
 
 PARAGRAPH_BREAK: Final = "\n\n"
 CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")
 """The format's own cache breakpoint, and that of messages, which clients also send."""
-_CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
-"""Lifetimes of the format's own breakpoint for those of messages."""
 _TEXT_FIELDS: Final = {"type", "text", *CACHE_FIELDS}
 _DEFAULT_FILE_NAME: Final = "document.pdf"  # a file must have a name
 
@@ -188,14 +187,13 @@ class ContentRenderer:
         lifetime tells."""
         if cache is None:
             return {}
-        if self.same_format and cache.ttl not in _CACHE_TTLS.values():
+        if self.same_format and cache.ttl not in CACHE_TTLS.values():
             ttl = {} if cache.ttl is None else {"ttl": cache.ttl}
             return {"cache_control": {"type": "ephemeral"} | ttl}
         if not (self.same_format or self._takes_breakpoints):
             self.dropped.drop("cache_marks")
             return {}
-        ttl = {} if cache.ttl is None else {"ttl": _CACHE_TTLS.get(cache.ttl, cache.ttl)}
-        return {"prompt_cache_breakpoint": {"mode": "explicit"} | ttl}
+        return explicit_breakpoint(cache)
 
 
 def merge_texts(parts: Iterable[Part]) -> list[Part]:
@@ -219,7 +217,7 @@ def render_image(image: Image) -> Payload:
     source = image.source
     if source.file_id is not None:
         raise UnsupportedField("file_id", "the image is kept by another vendor")
-    fields: Payload = {"url": source.url or _data_url(source, "image/png")}
+    fields: Payload = {"url": render_source(source, "image/png")}
     if image.detail is not None:
         fields["detail"] = image.detail
     return {"type": "image_url", "image_url": fields}
@@ -247,18 +245,11 @@ def render_document(document: Document, *, same_format: bool) -> Payload:
     elif same_format and source.media_type is None:  # the client sent base64 without a type
         file = {"file_data": source.url or source.data}
     else:
-        file = {"file_data": source.url or _data_url(source, "application/pdf")}
+        file = {"file_data": render_source(source, "application/pdf")}
         title = title or (None if same_format else _DEFAULT_FILE_NAME)
     if title is not None:
         file["filename"] = title
     return {"type": "file", "file": file}
-
-
-def _data_url(source: Source, default_type: str) -> str:
-    media_type = source.media_type or default_type
-    if media_type == "image/jpg":
-        media_type = "image/jpeg"
-    return f"data:{media_type};base64,{source.data or ''}"
 
 
 def parse_citation(annotation: Payload) -> Citation:

@@ -29,7 +29,7 @@ from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.wire.dropped import Dropped
-from gateway.wire.images import parse_source
+from gateway.wire.images import parse_source, render_source
 from gateway.wire.json_fields import (
     Payload,
     as_list,
@@ -42,9 +42,9 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
+from gateway.wire.render_rules import explicit_breakpoint
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
-_TTLS: Final = {"5m": "30m", "1h": "12h"}
 _PDF: Final = "application/pdf"
 _DEFAULT_FILENAME: Final = "document.pdf"
 
@@ -244,7 +244,7 @@ class ContentRenderer:
         if part.source.file_id is not None:
             content["file_id"] = self._file_id(part.source.file_id)
         else:
-            content["image_url"] = _render_url(part.source)
+            content["image_url"] = render_source(part.source)
         if part.detail is not None or not self._same_format:
             content["detail"] = part.detail or "auto"
         yield self._finish(content, part)
@@ -264,7 +264,7 @@ class ContentRenderer:
         if source.file_id is not None:
             content["file_id"] = self._file_id(source.file_id)
         elif source.data is not None:
-            content["file_data"] = _render_url(source, "" if self._same_format else _PDF)
+            content["file_data"] = render_source(source, "" if self._same_format else _PDF)
         else:
             content["file_url"] = source.url or ""
         yield self._finish(content, part)
@@ -294,10 +294,7 @@ class ContentRenderer:
         if not self._cache_breakpoints:
             self._dropped.drop("cache_marks")
             return content
-        cache = {"mode": "explicit"}
-        if part.cache.ttl is not None:
-            cache["ttl"] = _TTLS.get(part.cache.ttl, part.cache.ttl)
-        return content | {"prompt_cache_breakpoint": cache}
+        return content | explicit_breakpoint(part.cache)
 
     _RENDERERS: ClassVar[dict[type[Part], Callable[[ContentRenderer, Any], Iterable[Payload]]]] = {
         Text: _render_text,
@@ -307,13 +304,6 @@ class ContentRenderer:
         Audio: _render_audio,
         UnknownPart: _render_unknown,
     }
-
-
-def _render_url(source: Source, default_media_type: str = "") -> str:
-    if source.data is None:
-        return source.url or ""
-    media_type = (source.media_type or default_media_type).replace("image/jpg", "image/jpeg")
-    return f"data:{media_type};base64,{source.data}"
 
 
 def _with_error_prefix(parts: Sequence[Part]) -> Sequence[Part]:
