@@ -30,7 +30,7 @@ from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
 UNSUPPORTED: Final[Mapping[Format, tuple[str, ...]]] = {
     Format.CHAT: ("conversation", "prompt", "thread"),
     Format.MESSAGES: ("conversation", "prompt", "audio"),
-    Format.RESPONSES: (),
+    Format.RESPONSES: ("audio",),
 }
 """Fields of other formats without which the reply would be another one."""
 
@@ -95,13 +95,12 @@ def check_supported(prompt: Prompt, format: Format) -> None:
     fields: Payload = prompt.extra.data if prompt.extra is not None else {}
     if fields.get("background"):
         raise UnsupportedField("background", "a translated reply cannot be fetched later")
+    modalities = fields.get("modalities")
+    if isinstance(modalities, list) and "audio" in modalities:
+        raise UnsupportedField("modalities", "a translated reply has no audio")
     for name in () if same_format else UNSUPPORTED[format]:
         if fields.get(name):
             raise UnsupportedField(name, "only an upstream of the client's own format supports it")
-    modalities = fields.get("modalities")
-    wants_audio = isinstance(modalities, list) and "audio" in modalities
-    if wants_audio or (fields.get("audio") and format is Format.RESPONSES):
-        raise UnsupportedField("modalities", "a translated reply has no audio")
 
 
 def limit_max_tokens(

@@ -278,7 +278,7 @@ def test_search_sources_are_included() -> None:
     [
         ({"sampling": Sampling(choices=2)}, "n"),
         ({"extra": ProviderData(Format.CHAT, {"modalities": ["text", "audio"]})}, "modalities"),
-        ({"extra": ProviderData(Format.CHAT, {"audio": {"voice": "a"}})}, "modalities"),
+        ({"extra": ProviderData(Format.CHAT, {"audio": {"voice": "a"}})}, "audio"),
         ({"turns": (Turn(Role.USER, (Image(Source(file_id="f")),)),)}, "file_id"),
         ({"turns": (Turn(Role.USER, (Document(Source(file_id="f")),)),)}, "file_id"),
     ],
