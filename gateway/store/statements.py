@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from copy import copy
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain, repeat
 from operator import itemgetter
@@ -16,7 +17,6 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     ColumnElement,
     Dialect,
     Insert,
@@ -36,6 +36,7 @@ from sqlalchemy import (
     table,
     update,
 )
+from sqlalchemy.dialects import registry
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.types import TypeEngine
 
@@ -110,6 +111,8 @@ class Parameters:
 class Statement(Protocol):
     """One statement, for rows of one kind."""
 
+    def for_boot(self, boot_id: str) -> Statement: ...
+
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write the rows; without any, do nothing."""
 
@@ -117,6 +120,8 @@ class Statement(Protocol):
 Types = Mapping[str, TypeEngine[Any]]
 Build = Callable[[Parameters], Insert | Update]
 Fields = tuple[str, ...]
+
+_BOOT: Final = "{boot}"
 
 
 class SingleRowStatement:
@@ -132,6 +137,11 @@ class SingleRowStatement:
     def run(self, cursor: DBAPICursor, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
             cursor.executemany(self._sql, list(map(self._arrange, rows)))
+
+    def for_boot(self, boot_id: str) -> Statement:
+        statement = copy(self)
+        statement._sql = self._sql.replace(_BOOT, boot_id)
+        return statement
 
 
 class MultiRowStatement:
@@ -167,6 +177,11 @@ class MultiRowStatement:
             values = chain.from_iterable(chain(map(self._arrange, part), padding))
             cursor.execute(self._texts[fitting], tuple(values))
 
+    def for_boot(self, boot_id: str) -> Statement:
+        statement = copy(self)
+        statement._texts = [text.replace(_BOOT, boot_id) for text in self._texts]
+        return statement
+
 
 def _compile(executable: Insert | Update | Select[Any], dialect: Dialect) -> Any:
     return executable.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
@@ -200,16 +215,31 @@ class Statements:
         boot_id: str,
         form: type[MultiRowStatement] | type[SingleRowStatement] | None = None,
     ) -> None:
-        make = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
-        boot: BindParameter[str] = bindparam("boot", boot_id, literal_execute=True)
+        form = form or (MultiRowStatement if dialect.name == "sqlite" else SingleRowStatement)
+        compiled = _compiled(form is MultiRowStatement, f"{dialect.name}.{dialect.driver}")
+        self.states = compiled.states
+        self.insert_intent = compiled.insert_intent.for_boot(boot_id)
+        self.insert_complete = compiled.insert_complete.for_boot(boot_id)
+        self.update_settled = compiled.update_settled
+        self.insert_attempt = compiled.insert_attempt
+        self.add_hour = compiled.add_hour
+        self.add_to_token = compiled.add_to_token
 
+
+class _Compiled:
+    """The statements with `_BOOT` in place of a boot's id: they are compiled once in a process."""
+
+    def __init__(
+        self, form: type[MultiRowStatement] | type[SingleRowStatement], dialect: Dialect
+    ) -> None:
         def statement(
             build: Build, table: Table, fields: Fields, names: Fields | None = None
         ) -> Statement:
             types = {name: table.c[name].type for name in names or fields}
-            return make(build, types, fields, dialect)
+            return form(build, types, fields, dialect)
 
         row = RequestRow._fields
+        boot: ColumnElement[str] = literal_column(f"'{_BOOT}'")
         self.states = Lookup(dialect)
         self.insert_intent = statement(
             lambda given: given.insert_into(insert(requests), state=IS_RUNNING.right, boot_id=boot),
@@ -230,13 +260,14 @@ class Statements:
             ("request_id", "number", *AttemptRow._fields),
         )
         self.add_hour = statement(partial(_add_hour, dialect), usage_hours, HourDelta._fields)
-        types = (tokens.c.id.type, *repeat(BigInteger(), len(TokenDelta._fields) - 1))
-        self.add_to_token = make(
-            _add_to_token,
-            dict(zip(TokenDelta._fields, types, strict=True)),
-            TokenDelta._fields,
-            dialect,
-        )
+        fields = TokenDelta._fields
+        types = dict.fromkeys(fields, BigInteger()) | {"token_id": tokens.c.id.type}
+        self.add_to_token = form(_add_to_token, types, fields, dialect)
+
+
+@cache
+def _compiled(many: bool, dialect: str) -> _Compiled:
+    return _Compiled(MultiRowStatement if many else SingleRowStatement, registry.load(dialect)())
 
 
 def _update_settled(given: Parameters) -> Update:
